@@ -1,0 +1,181 @@
+"""The loop-nest IR: what a lowered program is.
+
+A `LoopNest` is a tree of statements over `Buffer`s. It is the single meeting point of lowering, the
+interpreter, feature extraction and every code generator. Nothing here is target-specific: loop kinds
+name an intention (`parallel`, `vectorized`, `blockIdx.x`), storage scopes name a place.
+
+Invariants (checked by `ansor.ir.verify`): loop variables are unique in a nest and start at 0;
+vectorized and unrolled loops have constant extents; a buffer is used only inside its `Alloc` or is a
+parameter; expressions hold neither `Read` nor `Reduce`; buffers of scope "register" have constant shapes
+and are indexed, once unrolled and vectorized loops are expanded, by constants only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import prod
+from typing import Union
+
+from ansor.dtypes import dtype_info
+from ansor.te.expr import Expr, Var, int_value
+
+
+class LoopKind(StrEnum):
+    """How the iterations of a loop are executed; values are the words that states print."""
+
+    SERIAL = "for"
+    UNROLLED = "unroll"
+    VECTORIZED = "vectorize"
+    PARALLEL = "parallel"
+    VTHREAD = "vthread"
+    BLOCK_X = "blockIdx.x"
+    THREAD_X = "threadIdx.x"
+    BLOCK_Y = "blockIdx.y"
+    THREAD_Y = "threadIdx.y"
+    BLOCK_Z = "blockIdx.z"
+    THREAD_Z = "threadIdx.z"
+    TENSORIZE = "tensorize"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A dense row-major array; `shape` holds ints, or expressions of symbolic sizes for parameters.
+
+    `scope` is "global" (parameters, scratch memory), "shared", "local" (private memory) or "register"
+    (see the module's invariants). `strides` in elements overrides the row-major ones (storage_align).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | Expr, ...]
+    scope: str = "global"
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def constant_shape(self) -> tuple[int, ...]:
+        """The shape as ints; a ValueError for a symbolic one."""
+        values = [int_value(extent) for extent in self.shape]
+        if any(value is None for value in values):
+            raise ValueError(f"buffer {self.name!r} has a symbolic shape")
+        return tuple(value for value in values if value is not None)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a constant-shaped buffer, padding by strides included."""
+        shape = self.constant_shape
+        if not shape:
+            elements = 1
+        elif self.strides is not None:
+            elements = shape[0] * self.strides[0] if shape else 1
+        else:
+            elements = prod(shape)
+        return elements * dtype_info(self.dtype).bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For:
+    """Run `body` for `var` in `0 .. extent-1`."""
+
+    var: Var
+    extent: int | Expr
+    kind: LoopKind
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """Write `value` (of the buffer's dtype) to an element of `buffer`."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Let:
+    """Bind `var` to `value`, evaluated once, in `body`."""
+
+    var: Var
+    value: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    """Run `then` where `cond` holds, else `other` if there is one."""
+
+    cond: Expr
+    then: Stmt
+    other: Stmt | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seq:
+    """Statements one after another."""
+
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alloc:
+    """`buffer`, uninitialised, exists in `body`."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Barrier:
+    """All threads of a block meet (GPU programs)."""
+
+
+Stmt = Union[For, Store, Let, If, Seq, Alloc, Barrier]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopNest:
+    """A lowered function: buffers passed in order, symbolic sizes passed after them, and the body.
+
+    `outputs` are the positions of the parameters that are written.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    sizes: tuple[Var, ...]
+    body: Stmt
+    outputs: tuple[int, ...] = field(default=())
+
+    def __str__(self) -> str:
+        from ansor.ir.printer import format_nest
+
+        return format_nest(self)
+
+
+def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The direct sub-statements, in order."""
+    match stmt:
+        case For(body=body) | Let(body=body) | Alloc(body=body):
+            return (body,)
+        case If(then=then, other=other):
+            return (then,) if other is None else (then, other)
+        case Seq(stmts=stmts):
+            return stmts
+        case Store() | Barrier():
+            return ()
+
+
+def walk_statements(stmt: Stmt) -> Iterator[Stmt]:
+    """All statements of the tree, parents before children."""
+    yield stmt
+    for inner in sub_statements(stmt):
+        yield from walk_statements(inner)
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """A `Seq` with nested ones flattened; one statement stands for itself."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        flat.extend(stmt.stmts if isinstance(stmt, Seq) else (stmt,))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
