@@ -1,0 +1,1 @@
+"""Tasks: the target, the hardware, the workload registry, and what defines one tuning problem."""

@@ -1,0 +1,291 @@
+"""Facts about the machine that a program will run on.
+
+Two tables, because they have two readers. `HardwareParams` holds the eight numbers that every log record
+carries, under the reference's names. `MachineModel` holds what a cost model or a planner of register tiles
+wants to know and no record has: cache sizes and ways, and the vector register file.
+
+This machine's figures come from the system: cores from the scheduling affinity and the control group's
+CPU quota, the vector width from the CPU features that LLVM sees, caches from `/sys`. Another machine's
+(a cross target) come from the CPU's name, and where that says nothing from the architecture.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+from dataclasses import astuple, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from ansor.errors import TargetError
+from ansor.task.target import Target
+
+INT32_MAX: Final = 2**31 - 1
+THREADS_VARIABLE: Final = "ANSOR_NUM_THREADS"
+
+_AVX512_CPUS = re.compile(
+    r"skylake-avx512|cascadelake|cooperlake|cannonlake|icelake|tigerlake|rocketlake|sapphirerapids|emeraldrapids"
+    r"|graniterapids|diamondrapids|knl|knm|znver[4-9]|x86-64-v4"
+)
+_AVX_CPUS = re.compile(
+    r"haswell|broadwell|skylake|core-avx|sandybridge|ivybridge|alderlake|raptorlake|meteorlake|arrowlake|lunarlake"
+    r"|gracemont|sierraforest|grandridge|bdver|btver2|znver|x86-64-v3"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareParams:
+    """The hardware description that log records carry; for a CPU the GPU fields are 0.
+
+    `num_cores` is -1 for a GPU. Sizes are in bytes, `max_vthread_extent` and `warp_size` in threads.
+    """
+
+    num_cores: int
+    vector_unit_bytes: int = 64
+    cache_line_bytes: int = 64
+    max_shared_memory_per_block: int = 0
+    max_local_memory_per_block: int = 0
+    max_threads_per_block: int = 0
+    max_vthread_extent: int = 0
+    warp_size: int = 0
+
+    @classmethod
+    def for_target(cls, target: Target) -> HardwareParams:
+        """Return the defaults of a target: its own options first, then what is known of the machine.
+
+        Raises
+        ------
+        TargetError
+            If the kind has no hardware description.
+        """
+        if not target.is_gpu:
+            return cls(
+                num_cores=target.num_cores or default_num_threads(),
+                vector_unit_bytes=vector_bytes(target),
+                cache_line_bytes=64,
+            )
+        return _gpu_params(target)
+
+    def to_json(self) -> list[int]:
+        """Return the eight numbers in record order."""
+        return list(astuple(self))
+
+    @classmethod
+    def from_json(cls, values: list[int]) -> HardwareParams:
+        """Invert `to_json`.
+
+        Raises
+        ------
+        TargetError
+            If there are not eight integers.
+        """
+        if len(values) != 8 or not all(isinstance(value, int) for value in values):
+            raise TargetError(f"hardware parameters are 8 integers, found {values!r}")
+        return cls(*values)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineModel:
+    """Caches and vector registers of one CPU core; sizes in bytes, 0 where a level does not exist.
+
+    `l3_sharers` is the number of cores that share one L3.
+    """
+
+    vector_bytes: int = 32
+    vector_registers: int = 16
+    l1_bytes: int = 32 * 1024
+    l1_ways: int = 8
+    l2_bytes: int = 1024 * 1024
+    l2_ways: int = 8
+    l3_bytes: int = 8 * 1024 * 1024
+    l3_ways: int = 16
+    l3_sharers: int = 1
+
+    @classmethod
+    def for_target(cls, target: Target) -> MachineModel:
+        """Return this machine's model when the target is this machine, else a typical one of its architecture."""
+        width = vector_bytes(target)
+        arm = architecture(target) == "aarch64"
+        registers = 32 if width == 64 or arm else 16
+        caches = host_caches() if is_host(target) else {}
+        return cls(vector_bytes=width, vector_registers=registers, **caches)
+
+
+def is_host(target: Target) -> bool:
+    """Whether code for the target can run in this process, as far as the triple's architecture tells."""
+    return target.mtriple is None or architecture(target) == _machine()
+
+
+def architecture(target: Target) -> str:
+    """Return the triple's first word, "x86_64", "aarch64", ..., in one spelling; by default this machine's."""
+    return _normal(target.mtriple.partition("-")[0]) if target.mtriple else _machine()
+
+
+def _machine() -> str:
+    return _normal(platform.machine())
+
+
+def _normal(name: str) -> str:
+    lowered = name.lower()
+    return {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}.get(lowered, lowered)
+
+
+def vector_bytes(target: Target) -> int:
+    """Width in bytes of the widest vector register that code for the target may use."""
+    arch = architecture(target)
+    if arch != "x86_64":
+        return 16
+    width = _x86_bytes_by_name(target.mcpu) if target.mcpu or not is_host(target) else host_vector_bytes()
+    for feature in target.mattr:
+        name, on = feature[1:], feature[0] == "+"
+        if name == "avx512f":
+            width = 64 if on else min(width, 32)
+        elif name in ("avx", "avx2"):
+            width = max(width, 32) if on else 16
+    return width
+
+
+def _x86_bytes_by_name(cpu: str | None) -> int:
+    if cpu == "native":
+        return host_vector_bytes()
+    if cpu and _AVX512_CPUS.search(cpu):
+        return 64
+    return 32 if cpu and _AVX_CPUS.search(cpu) else 16
+
+
+@cache
+def host_vector_bytes() -> int:
+    """Vector width in bytes of this machine's CPU, from the features that LLVM detects."""
+    if _machine() != "x86_64":
+        return 16
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 64
+    return 32 if features.get("avx") else 16
+
+
+def default_num_threads() -> int:
+    """Threads of a parallel loop unless told otherwise: `ANSOR_NUM_THREADS`, else `available_cores()`.
+
+    Raises
+    ------
+    TargetError
+        If the variable is set to something other than a positive integer.
+    """
+    text = os.environ.get(THREADS_VARIABLE, "").strip()
+    if not text:
+        return available_cores()
+    if not text.isdecimal() or int(text) < 1:
+        raise TargetError(f"{THREADS_VARIABLE} must be a positive integer, found {text!r}")
+    return int(text)
+
+
+def available_cores() -> int:
+    """Cores that this process may keep busy: its affinity, limited by the control groups' CPU quota."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    quota = cgroup_quota()
+    return max(1, min(cores, math.ceil(quota))) if quota is not None else cores
+
+
+def cgroup_quota(groups: str | None = None, root: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """CPUs' worth of time that the control groups (v2 or v1) of this process grant; None without a limit.
+
+    `groups` is the text of `/proc/self/cgroup`; the tightest limit on the path to the root counts.
+    """
+    if groups is None:
+        try:
+            groups = Path("/proc/self/cgroup").read_text()
+        except OSError:
+            return None
+    limits: list[float] = []
+    for line in groups.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            base = root
+        elif "cpu" in controllers.split(","):
+            base = next(
+                (root / name for name in (controllers, "cpu") if (root / name).is_dir()), root / "cpu"
+            )
+        else:
+            continue
+        place = base / path.strip("/")
+        while True:
+            limit = _quota_at(place)
+            if limit is not None:
+                limits.append(limit)
+            if place == base or base not in place.parents:
+                break
+            place = place.parent
+    return min(limits, default=None)
+
+
+def _quota_at(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
+        return None if quota == "max" or int(quota) <= 0 else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def host_caches(root: Path = Path("/sys/devices/system/cpu")) -> dict[str, int]:
+    """`MachineModel` fields of this machine's data caches, as far as the system tells them."""
+    found: dict[str, int] = {}
+    for index in sorted(root.glob("cpu0/cache/index*")):
+        try:
+            facts = {
+                name: (index / name).read_text().strip()
+                for name in ("level", "type", "size", "ways_of_associativity", "shared_cpu_list")
+            }
+            level = int(facts["level"])
+            if facts["type"] == "Instruction" or level > 3:
+                continue
+            found[f"l{level}_bytes"] = _size(facts["size"])
+            found[f"l{level}_ways"] = int(facts["ways_of_associativity"])
+            if level == 3:
+                found["l3_sharers"] = _count_cpus(facts["shared_cpu_list"])
+        except (OSError, ValueError):
+            continue
+    if found and "l3_bytes" not in found:
+        found |= {"l3_bytes": 0, "l3_ways": 0}
+    return found
+
+
+def _size(text: str) -> int:
+    unit = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(text[-1:], 1)
+    return int(text.rstrip("KMG")) * unit
+
+
+def _count_cpus(text: str) -> int:
+    """Count the CPUs in a list such as ``0-3,8``."""
+    spans = (part.partition("-") for part in text.split(","))
+    return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+
+
+def _gpu_params(target: Target) -> HardwareParams:
+    def attr(name: str, default: int) -> int:
+        value = target.attrs.get(name)
+        return value if isinstance(value, int) else default
+
+    threads = attr("max_threads_per_block", attr("max_num_threads", 1024))
+    shared = attr("max_shared_memory_per_block", 49152)
+    local = attr("max_local_memory_per_block", INT32_MAX)
+    warp = attr("thread_warp_size", 32)
+    device = target.device or ""
+    if target.kind == "metal":
+        return HardwareParams(-1, 16, 64, 32768, INT32_MAX, 1024, 2, 8)
+    if target.kind == "opencl" and "mali" in (device, *target.keys):
+        return HardwareParams(-1, 16, 64, 32768, INT32_MAX, 256, 1, 1)
+    if target.kind == "opencl" and "adreno" in (device, *target.keys):
+        return HardwareParams(-1, 16, 64, 32768, 32768, 256, 1, 1)
+    return HardwareParams(-1, 16, 64, shared, local, threads, max(1, warp // 4), warp)

@@ -1,0 +1,329 @@
+"""What a program is compiled for: `Target`, read from and printed as the reference's target strings.
+
+A target is a kind ("llvm", "cuda", ...) and options. Its text form is the one that logs carry:
+`llvm -keys=cpu -mcpu=core-avx2 -num-cores=4`, that is the kind, the keys, then the other options by name.
+Two ways in: `Target(text)` is for people and refuses an option that the kind does not know;
+`Target.parse(text)` is for logs of any age and keeps what it does not know.
+
+Options of kind "llvm", all optional:
+
+- `-mtriple` LLVM triple; default: this machine's. Another architecture makes a cross compilation.
+- `-mcpu` LLVM CPU name; default: this machine's CPU when the triple is this machine's, else "generic".
+- `-mattr` features to add or remove, `+avx2,-fma`, on top of the CPU's.
+- `-num-cores` threads that parallel loops are scheduled for; default: what this process may use.
+
+Source: target printing of TVM 0.16, reference sections 1.5 and 5.4.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Union
+
+from ansor.errors import TargetError
+
+AttrValue = Union[str, int, tuple[str, ...]]
+
+_COMMON: Final = {
+    "keys": "list",
+    "device": "str",
+    "model": "str",
+    "libs": "list",
+    "host": "str",
+    "tag": "str",
+    "from_device": "int",
+}
+_LLVM: Final = {
+    "mcpu": "str",
+    "mattr": "list",
+    "mtriple": "str",
+    "mabi": "str",
+    "mfloat-abi": "str",
+    "num-cores": "int",
+    "opt-level": "int",
+    "fast-math": "int",
+    "vector-width": "int",
+    "cl-opt": "list",
+    "runtime": "str",
+    "system-lib": "int",
+    "link-params": "int",
+}
+_GPU: Final = {
+    "max_num_threads": "int",
+    "max_threads_per_block": "int",
+    "max_shared_memory_per_block": "int",
+    "max_local_memory_per_block": "int",
+    "max_function_args": "int",
+    "thread_warp_size": "int",
+    "registers_per_block": "int",
+    "l2_cache_size_bytes": "int",
+    "arch": "str",
+    "mcpu": "str",
+    "mattr": "list",
+    "mtriple": "str",
+    "texture_spatial_limit": "int",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKind:
+    """One family of targets: default keys, known options by value type, options that are always printed."""
+
+    keys: tuple[str, ...]
+    options: Mapping[str, str]
+    defaults: Mapping[str, AttrValue] = field(default_factory=dict)
+
+
+KINDS: Final[Mapping[str, TargetKind]] = {
+    "llvm": TargetKind(("cpu",), _LLVM),
+    "c": TargetKind(
+        ("cpu",), {**_LLVM, "march": "str", "executor": "str", "workspace-byte-alignment": "int"}
+    ),
+    "cuda": TargetKind(
+        ("cuda", "gpu"), _GPU, {"arch": "sm_50", "max_num_threads": 1024, "thread_warp_size": 32}
+    ),
+    "nvptx": TargetKind(("cuda", "gpu"), _GPU, {"max_num_threads": 1024, "thread_warp_size": 32}),
+    "rocm": TargetKind(
+        ("rocm", "gpu"),
+        _GPU,
+        {"max_num_threads": 256, "max_shared_memory_per_block": 65536, "thread_warp_size": 64},
+    ),
+    "opencl": TargetKind(
+        ("opencl", "gpu"),
+        _GPU,
+        {"max_num_threads": 256, "texture_spatial_limit": 16384, "thread_warp_size": 1},
+    ),
+    "metal": TargetKind(("metal", "gpu"), _GPU, {"max_num_threads": 256, "thread_warp_size": 16}),
+    "vulkan": TargetKind(("vulkan", "gpu"), _GPU, {"max_num_threads": 256, "thread_warp_size": 1}),
+}
+"""Known kinds. Only those with a code generator can be built; the others parse, print and tune on records."""
+
+
+class Target:
+    """An immutable compilation target; equal, and hashed, by its canonical text.
+
+    Parameters
+    ----------
+    text
+        Kind and options, e.g. ``"llvm -mcpu=znver4 -num-cores=2"``. A `Target` stands for itself.
+
+    Raises
+    ------
+    TargetError
+        If the kind or an option is unknown, an option has no or a malformed value, or is given twice.
+    """
+
+    __slots__ = ("_attrs", "_kind", "_text")
+
+    _kind: str
+    _attrs: Mapping[str, AttrValue]
+    _text: str
+
+    def __init__(self, text: str | Target) -> None:
+        if isinstance(text, Target):
+            self._set(text._kind, dict(text._attrs))
+        else:
+            self._set(*_parse(text, strict=True))
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read a target from a log: unknown options are kept as they stand, an unknown kind is refused."""
+        made = cls.__new__(cls)
+        made._set(*_parse(text, strict=False))
+        return made
+
+    def _set(self, kind: str, attrs: dict[str, AttrValue]) -> None:
+        info = KINDS[kind]
+        keys = list(_as_list(attrs.get("keys", ())))
+        if "device" in attrs:
+            keys.append(str(attrs["device"]))
+        attrs["keys"] = tuple(dict.fromkeys((*keys, *info.keys)))
+        for name, value in info.defaults.items():
+            attrs.setdefault(name, value)
+        object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_attrs", MappingProxyType(dict(sorted(attrs.items()))))
+        object.__setattr__(self, "_text", _format(kind, attrs))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Target is immutable; make another one instead of setting {name!r}")
+
+    @property
+    def kind(self) -> str:
+        return self._kind
+
+    @property
+    def attrs(self) -> Mapping[str, AttrValue]:
+        """All options with a value, defaults included, by name without the dash (read-only)."""
+        return self._attrs
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Families that the target belongs to, the most specific first, e.g. ``("cuda", "gpu")``."""
+        return _as_list(self._attrs["keys"])
+
+    @property
+    def is_gpu(self) -> bool:
+        return "gpu" in self.keys
+
+    @property
+    def mcpu(self) -> str | None:
+        return self._string("mcpu")
+
+    @property
+    def mtriple(self) -> str | None:
+        return self._string("mtriple")
+
+    @property
+    def mattr(self) -> tuple[str, ...]:
+        """Feature switches, each with its sign, e.g. ``("+avx2", "-fma")``."""
+        return _as_list(self._attrs.get("mattr", ()))
+
+    @property
+    def num_cores(self) -> int | None:
+        return self._integer("num-cores")
+
+    @property
+    def device(self) -> str | None:
+        return self._string("device")
+
+    @property
+    def model(self) -> str | None:
+        return self._string("model")
+
+    @property
+    def arch(self) -> str | None:
+        return self._string("arch")
+
+    @property
+    def thread_warp_size(self) -> int | None:
+        return self._integer("thread_warp_size")
+
+    @property
+    def max_num_threads(self) -> int | None:
+        return self._integer("max_num_threads")
+
+    def with_attrs(self, **changes: AttrValue | None) -> Target:
+        """Copy the target with options set (or removed, by None); underscores stand for dashes in ``num_cores``."""
+        attrs = dict(self._attrs)
+        for key, value in changes.items():
+            dashed = key.replace("_", "-")
+            name = dashed if dashed in KINDS[self._kind].options else key
+            if value is None:
+                attrs.pop(name, None)
+            else:
+                attrs[name] = value
+        return Target(_format(self._kind, attrs))
+
+    def _string(self, name: str) -> str | None:
+        value = self._attrs.get(name)
+        return None if value is None else str(value)
+
+    def _integer(self, name: str) -> int | None:
+        value = self._attrs.get(name)
+        return value if isinstance(value, int) else None
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Target({self._text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (Target.parse, (self._text,))
+
+
+def _as_list(value: AttrValue) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else (str(value),)
+
+
+def _format(kind: str, attrs: Mapping[str, AttrValue]) -> str:
+    """Join the kind, the keys, then the other options by name; host and tag are the task's business."""
+    words = [kind, f"-keys={_text_of(attrs['keys'])}"]
+    words += [
+        f"-{name}={_text_of(attrs[name])}" for name in sorted(attrs) if name not in ("keys", "tag", "host")
+    ]
+    return " ".join(words)
+
+
+def _text_of(value: AttrValue) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _parse(text: str, *, strict: bool) -> tuple[str, dict[str, AttrValue]]:
+    if not isinstance(text, str):
+        raise TargetError(f"a target is a text such as 'llvm -mcpu=core-avx2', found {type(text).__name__}")
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise TargetError(f"target {text!r} cannot be split into words: {error}") from None
+    if not words:
+        raise TargetError("the target is empty; write a kind and its options, e.g. 'llvm -mcpu=core-avx2'")
+    kind, *rest = words
+    if kind not in KINDS:
+        raise TargetError(f"target {text!r} has the unknown kind {kind!r}; use one of {', '.join(KINDS)}")
+    attrs: dict[str, AttrValue] = {}
+    position = 0
+    while position < len(rest):
+        word = rest[position]
+        position += 1
+        if not word.startswith("-"):
+            raise TargetError(f"target {text!r}: expected an option such as -mcpu=..., found {word!r}")
+        name, equals, value = word.lstrip("-").partition("=")
+        if not equals and position < len(rest) and not rest[position].startswith("-"):
+            value, equals = rest[position], "="
+            position += 1
+        if name in attrs:
+            raise TargetError(f"target {text!r} gives -{name} twice; keep one")
+        attrs[name] = _value(text, kind, name, value if equals else None, strict=strict)
+    return kind, attrs
+
+
+def _value(text: str, kind: str, name: str, value: str | None, *, strict: bool) -> AttrValue:
+    options = {**_COMMON, **KINDS[kind].options}
+    value_type = options.get(name)
+    if value_type is None:
+        if not strict:
+            return value if value is not None else 1
+        near = difflib.get_close_matches(name, options, 1)
+        hint = f"did you mean -{near[0]}? " if near else ""
+        known = " ".join(f"-{option}" for option in sorted(options))
+        raise TargetError(
+            f"target {text!r} has the unknown option -{name}; {hint}kind {kind!r} knows {known}"
+        )
+    if value is None or value == "":
+        if value_type == "int" and value is None and name != "num-cores":
+            return 1  # a bare switch, as in -system-lib
+        raise TargetError(f"target {text!r}: -{name} has no value; write -{name}=VALUE")
+    if value_type == "list":
+        items = tuple(item.strip() for item in value.split(",") if item.strip())
+        if strict and name == "mattr":
+            _check_features(text, items)
+        return items
+    if value_type == "int":
+        try:
+            number = int(value)
+        except ValueError:
+            raise TargetError(f"target {text!r}: -{name} needs an integer, found {value!r}") from None
+        if strict and name == "num-cores" and number < 1:
+            raise TargetError(f"target {text!r}: -num-cores must be at least 1, found {number}")
+        return number
+    return value
+
+
+def _check_features(text: str, features: tuple[str, ...]) -> None:
+    for feature in features:
+        if feature[0] not in "+-":
+            raise TargetError(
+                f"target {text!r}: the feature {feature!r} in -mattr has no sign; "
+                f"write +{feature} or -{feature}"
+            )
