@@ -106,7 +106,7 @@ class MachineModel:
 
     @classmethod
     def for_target(cls, target: Target) -> MachineModel:
-        """Return this machine's model when the target is this machine, else a typical one of its architecture."""
+        """Return this machine's model when the target is this machine, else one typical of its kind."""
         width = vector_bytes(target)
         arm = architecture(target) == "aarch64"
         registers = 32 if width == 64 or arm else 16
@@ -120,7 +120,7 @@ def is_host(target: Target) -> bool:
 
 
 def architecture(target: Target) -> str:
-    """Return the triple's first word, "x86_64", "aarch64", ..., in one spelling; by default this machine's."""
+    """Return the triple's first word, "x86_64", "aarch64", ..., in one spelling (default: the host's)."""
     return _normal(target.mtriple.partition("-")[0]) if target.mtriple else _machine()
 
 

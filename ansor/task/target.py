@@ -207,7 +207,7 @@ class Target:
         return self._integer("max_num_threads")
 
     def with_attrs(self, **changes: AttrValue | None) -> Target:
-        """Copy the target with options set (or removed, by None); underscores stand for dashes in ``num_cores``."""
+        """Copy the target with options set, or removed by None; ``num_cores`` means ``num-cores``."""
         attrs = dict(self._attrs)
         for key, value in changes.items():
             dashed = key.replace("_", "-")
