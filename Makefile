@@ -1,0 +1,44 @@
+# The two commands a newcomer needs are `make demo` and `make test`; both set everything up in .venv first.
+# PYTHON=/path/to/python3.11 chooses the interpreter that makes the environment.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types format bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "ansor needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Tune a 1024x1024x1024 matmul_add, check it, and show what came out
+	$(BIN)/python -m experiments.demo
+
+test: $(STAMP) lint ## Lint, type check, import rules, then every test
+	$(BIN)/python -m pytest -q -n $(JOBS)
+
+lint: $(STAMP) ## Style, formatting, types and the import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Rewrite the sources in house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Build, run and check milliseconds per trial; the catalogue beside numpy
+	$(BIN)/python -m experiments.bench_main
+
+clean: ## Remove the environment and everything generated
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache experiments/out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,143 @@
+"""ansor: a template-free auto-scheduler for tensor programs.
+
+You write what to compute with `ansor.te`; `SearchTask(...).tune(TuningOptions(...))` finds how. This module
+is the one door: users, examples and experiments write `import ansor` and `from ansor import te`, no more.
+
+It is lazy (PEP 562). It names the public things of every package as text and imports each on first use, so
+`import ansor` itself loads neither numpy nor llvmlite nor a learning library, and the upper packages
+(`search`, `costmodel`, `sketches`, `measure`) can import `ansor` without a cycle. The block under
+`TYPE_CHECKING` shows the same names to type checkers and editors; a test keeps the two lists equal.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ansor import te as te
+    from ansor import workloads as workloads
+    from ansor.errors import AnsorError as AnsorError
+    from ansor.errors import ArgumentError as ArgumentError
+    from ansor.errors import BuildError as BuildError
+    from ansor.errors import DefinitionError as DefinitionError
+    from ansor.errors import LogFormatError as LogFormatError
+    from ansor.errors import LoweringError as LoweringError
+    from ansor.errors import MeasureTimeoutError as MeasureTimeoutError
+    from ansor.errors import RunError as RunError
+    from ansor.errors import ScheduleError as ScheduleError
+    from ansor.errors import TargetError as TargetError
+    from ansor.errors import WrongAnswerError as WrongAnswerError
+    from ansor.runtime import Module as Module
+    from ansor.runtime import load_module as load_module
+    from ansor.runtime import set_num_threads as set_num_threads
+    from ansor.runtime.build import build as build
+    from ansor.schedule.dag import ComputeDAG as ComputeDAG
+    from ansor.schedule.lowering import lower as lower
+    from ansor.schedule.manual import Schedule as Schedule
+    from ansor.schedule.manual import create_schedule as create_schedule
+    from ansor.schedule.state import State as State
+    from ansor.task.hardware import HardwareParams as HardwareParams
+    from ansor.task.registry import make_workload_key as make_workload_key
+    from ansor.task.registry import register_workload as register_workload
+    from ansor.task.target import Target as Target
+    from ansor.task.task import LayoutRewriteOption as LayoutRewriteOption
+    from ansor.task.task import Task as Task
+    from costmodel import CostModel as CostModel
+    from costmodel import RandomModel as RandomModel
+    from costmodel import XGBModel as XGBModel
+    from measure import LocalBuilder as LocalBuilder
+    from measure import LocalRunner as LocalRunner
+    from measure import MeasureErrorNo as MeasureErrorNo
+    from measure import MeasureInput as MeasureInput
+    from measure import MeasureResult as MeasureResult
+    from measure import RecordReader as RecordReader
+    from measure import RecordToFile as RecordToFile
+    from measure import load_best_record as load_best_record
+    from measure import load_records as load_records
+    from measure import save_records as save_records
+    from search import EmptyPolicy as EmptyPolicy
+    from search import PreloadMeasuredStates as PreloadMeasuredStates
+    from search import SearchPolicy as SearchPolicy
+    from search import SearchTask as SearchTask
+    from search import SketchPolicy as SketchPolicy
+    from search import TuningOptions as TuningOptions
+    from search import TuningResult as TuningResult
+    from sketches import generate_sketches as generate_sketches
+    from sketches import sample_programs as sample_programs
+
+__version__: Final = "0.1.0"
+
+# Module -> the names it lends to the facade.
+_EXPORTS: Final[dict[str, tuple[str, ...]]] = {
+    "ansor.errors": (
+        "AnsorError",
+        "ArgumentError",
+        "BuildError",
+        "DefinitionError",
+        "LogFormatError",
+        "LoweringError",
+        "MeasureTimeoutError",
+        "RunError",
+        "ScheduleError",
+        "TargetError",
+        "WrongAnswerError",
+    ),
+    "ansor.runtime": ("Module", "load_module", "set_num_threads"),
+    "ansor.runtime.build": ("build",),
+    "ansor.schedule.dag": ("ComputeDAG",),
+    "ansor.schedule.lowering": ("lower",),
+    "ansor.schedule.manual": ("Schedule", "create_schedule"),
+    "ansor.schedule.state": ("State",),
+    "ansor.task.hardware": ("HardwareParams",),
+    "ansor.task.registry": ("make_workload_key", "register_workload"),
+    "ansor.task.target": ("Target",),
+    "ansor.task.task": ("LayoutRewriteOption", "Task"),
+    "costmodel": ("CostModel", "RandomModel", "XGBModel"),
+    "measure": (
+        "LocalBuilder",
+        "LocalRunner",
+        "MeasureErrorNo",
+        "MeasureInput",
+        "MeasureResult",
+        "RecordReader",
+        "RecordToFile",
+        "load_best_record",
+        "load_records",
+        "save_records",
+    ),
+    "search": (
+        "EmptyPolicy",
+        "PreloadMeasuredStates",
+        "SearchPolicy",
+        "SearchTask",
+        "SketchPolicy",
+        "TuningOptions",
+        "TuningResult",
+    ),
+    "sketches": ("generate_sketches", "sample_programs"),
+}
+_MODULES: Final = ("te", "workloads")
+_HOME: Final = {name: module for module, names in _EXPORTS.items() for name in names}
+
+__all__ = [*_MODULES, *_HOME]
+
+if not TYPE_CHECKING:  # A module-level __getattr__ would make every misspelt name an Any for type checkers.
+
+    def __getattr__(name: str) -> object:
+        """Import the public thing called `name` on its first use and keep it."""
+        if name in _MODULES:
+            return import_module(f"ansor.{name}")
+        if name not in _HOME:
+            raise AttributeError(
+                f"module 'ansor' has no attribute {name!r}; its public names are in ansor.__all__"
+            )
+        module = _HOME[name]
+        if not module.startswith("ansor."):
+            from ansor.siblings import check_siblings
+
+            check_siblings()
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
