@@ -58,13 +58,9 @@ class BinaryOp(StrEnum):
     OR = "or"
 
 
-COMPARISONS = frozenset(
-    {BinaryOp.EQ, BinaryOp.NE, BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE}
-)
+COMPARISONS = frozenset({BinaryOp.EQ, BinaryOp.NE, BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE})
 LOGICAL = frozenset({BinaryOp.AND, BinaryOp.OR})
-INTEGER_ONLY = frozenset(
-    {BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD}
-)
+INTEGER_ONLY = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD})
 
 
 class Expr:
@@ -109,8 +105,18 @@ class Expr:
     def __rmod__(self, other: ExprLike) -> Expr:
         return binary(BinaryOp.FLOORMOD, other, self)
 
+    def __pow__(self, other: ExprLike) -> Expr:
+        return call("pow", self, other)
+
+    def __rpow__(self, other: ExprLike) -> Expr:
+        return call("pow", other, self)
+
+    def __abs__(self) -> Expr:
+        return call("abs", self)
+
     def __neg__(self) -> Expr:
-        return binary(BinaryOp.SUB, const(0, self.dtype), self)
+        zero = const(-0.0 if is_float(self.dtype) else 0, self.dtype)  # -0.0 - 0.0 is -0.0, as it should be
+        return binary(BinaryOp.SUB, zero, self)
 
     def __lt__(self, other: ExprLike) -> Expr:
         return binary(BinaryOp.LT, self, other)
@@ -133,8 +139,14 @@ class Expr:
     def __and__(self, other: ExprLike) -> Expr:
         return binary(BinaryOp.AND, self, other)
 
+    def __rand__(self, other: ExprLike) -> Expr:
+        return binary(BinaryOp.AND, other, self)
+
     def __or__(self, other: ExprLike) -> Expr:
         return binary(BinaryOp.OR, self, other)
+
+    def __ror__(self, other: ExprLike) -> Expr:
+        return binary(BinaryOp.OR, other, self)
 
     def __invert__(self) -> Expr:
         return logical_not(self)
@@ -160,10 +172,17 @@ class Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const(Expr):
-    """A literal of `dtype`; `value` is a Python int, float or bool."""
+    """A literal of `dtype`; `value` is a Python int, float or bool.
+
+    A float literal keeps the value that was written and is rounded to its dtype where it is used.
+    A bool literal may be truth-tested (`c == None` on an expression is one).
+    """
 
     value: Number
     dtype: str
+
+    def __bool__(self) -> bool:
+        return bool(self.value) if self.dtype == "bool" else Expr.__bool__(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,12 +202,17 @@ class AxisKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterVar(Var):
-    """An axis of a compute operation, running over `0 <= axis < extent` (offset `begin` is added by te)."""
+    """An axis of a compute operation, running over `0 <= axis < extent`.
+
+    Users may give a reduction axis a `begin`; te adds it to every occurrence when the reduction is
+    built, so that in an operation all axes run from 0 and nobody else reads `begin`.
+    """
 
     name: str
     dtype: str = INDEX_DTYPE
     extent: Expr = field(default_factory=lambda: Const(1, INDEX_DTYPE))
     kind: AxisKind = AxisKind.SPATIAL
+    begin: Expr = field(default_factory=lambda: Const(0, INDEX_DTYPE))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,6 +325,15 @@ INTRINSICS: dict[str, int] = {
 "round" rounds halves to even; "fma" is a * b + c rounded once."""
 
 
+FLOAT_MAX: dict[str, float] = {
+    "float64": (2.0 - 2.0**-52) * 2.0**1023,
+    "float32": (2.0 - 2.0**-23) * 2.0**127,
+    "float16": (2.0 - 2.0**-10) * 2.0**15,
+    "bfloat16": (2.0 - 2.0**-7) * 2.0**127,
+}
+"""The greatest finite value of each float dtype."""
+
+
 # -- smart constructors ------------------------------------------------------------------------------
 
 
@@ -318,15 +351,13 @@ def const(value: Number, dtype: str | None = None) -> Const:
             raise DefinitionError(f"expected a number, found {value!r} of type {type(value).__name__}")
         value = item()
     if dtype is None:
-        dtype = (
-            "bool"
-            if isinstance(value, bool)
-            else INDEX_DTYPE
-            if isinstance(value, int)
-            else "float32"
-        )
+        dtype = "bool" if isinstance(value, bool) else INDEX_DTYPE if isinstance(value, int) else "float32"
     info = dtype_info(dtype)
     if info.kind == "float":
+        if FLOAT_MAX[dtype] < abs(value) < math.inf:
+            raise DefinitionError(
+                f"the constant {value!r} does not fit {dtype} (at most {FLOAT_MAX[dtype]:g})"
+            )
         return Const(float(value), dtype)
     if info.kind == "bool":
         return Const(bool(value), dtype)
@@ -383,7 +414,7 @@ def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
         If the operand dtypes differ or the operator is not defined for them.
     """
     for side in (a, b):
-        _refuse_tensor(str(op), side)
+        refuse_tensor(str(op), side)
     x, y = _match(str(op), a, b)
     info = dtype_info(x.dtype)
     if op in LOGICAL and info.kind != "bool":
@@ -475,7 +506,7 @@ def _equality(op: BinaryOp, a: Expr, b: object) -> Expr:
     if not isinstance(b, (Expr, int, float, bool)):
         return Const(op is BinaryOp.NE, "bool")  # an expression never equals a foreign object
     if isinstance(b, Expr) and a.dtype != b.dtype:
-        return _MixedIdentityTest(op, a, b, "bool")
+        return MixedIdentityTest(op, a, b, "bool")
     x, y = _match(str(op), a, b)
     if isinstance(x, Const) and isinstance(y, Const):
         return Const(bool(FOLDERS[op](x.value, y.value)), "bool")
@@ -483,11 +514,12 @@ def _equality(op: BinaryOp, a: Expr, b: object) -> Expr:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _MixedIdentityTest(_IdentityTest):
+class MixedIdentityTest(_IdentityTest):
     """`==` of two dtypes: fine as an identity test (list membership), refused as part of a program."""
 
 
-def _refuse_tensor(what: str, value: object) -> None:
+def refuse_tensor(what: str, value: object) -> None:
+    """Raise a `DefinitionError` unless `value` can be an operand of `what`: an expression or a number."""
     if isinstance(value, (Expr, int, float, bool)) or hasattr(value, "item"):
         return
     name = getattr(value, "name", None)
@@ -501,7 +533,7 @@ def _refuse_tensor(what: str, value: object) -> None:
 def cast(value: ExprLike, dtype: str) -> Expr:
     """`value` converted to `dtype` (see `Cast`); a no-op if it has that dtype already."""
     dtype_info(dtype)
-    _refuse_tensor("cast", value)
+    refuse_tensor("cast", value)
     expr = as_expr(value)
     if expr.dtype == dtype:
         return expr
@@ -516,7 +548,7 @@ def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = Fals
     """See `Select`; `cond` is bool, both sides share a dtype."""
     name = "if_then_else" if lazy else "select"
     for value in (cond, then, other):
-        _refuse_tensor(name, value)
+        refuse_tensor(name, value)
     condition = as_expr(cond)
     if condition.dtype != "bool":
         raise DefinitionError(f"`{name}` needs a condition, found {condition.dtype} `{condition}`")
@@ -539,7 +571,7 @@ def logical_not(value: ExprLike) -> Expr:
 def call(name: str, *args: ExprLike) -> Expr:
     """The intrinsic `name` applied to `args` (see `INTRINSICS`)."""
     for arg in args:
-        _refuse_tensor(name, arg)
+        refuse_tensor(name, arg)
     arity = INTRINSICS.get(name)
     if arity is None:
         raise DefinitionError(f"unknown intrinsic {name!r}; there are {', '.join(sorted(INTRINSICS))}")
@@ -579,9 +611,29 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """All nodes of `expr`, children before parents, shared nodes once per path."""
-    for child in children(expr):
-        yield from walk(child)
-    yield expr
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, children_done = stack.pop()
+        inner = () if children_done else children(node)
+        if inner:
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(inner))
+        else:
+            yield node
+
+
+def distinct_nodes(expr: Expr) -> Iterator[Expr]:
+    """The nodes of `expr` as `walk` gives them, but each shared node only the first time."""
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, children_done = stack.pop()
+        if children_done:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(children(node)))
 
 
 def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
@@ -612,11 +664,17 @@ def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
 
 
 def rewrite(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
-    """Rebuild `expr` bottom-up; `visit(node)` (its children already rewritten) may give a replacement."""
-    old = children(expr)
-    rebuilt = with_children(expr, tuple(rewrite(child, visit) for child in old)) if old else expr
-    replacement = visit(rebuilt)
-    return rebuilt if replacement is None else replacement
+    """Rebuild `expr` bottom-up; `visit(node)` (its children already rewritten) may give a replacement.
+
+    A shared node is visited once and stays shared.
+    """
+    done: dict[int, Expr] = {}
+    for node in distinct_nodes(expr):
+        inner = children(node)
+        rebuilt = with_children(node, tuple(done[id(child)] for child in inner)) if inner else node
+        replacement = visit(rebuilt)
+        done[id(node)] = rebuilt if replacement is None else replacement
+    return done[id(expr)]
 
 
 def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
@@ -634,4 +692,4 @@ def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
 
 def free_vars(expr: Expr) -> set[Var]:
     """All variables that occur, reduction axes included."""
-    return {node for node in walk(expr) if isinstance(node, Var)}
+    return {node for node in distinct_nodes(expr) if isinstance(node, Var)}

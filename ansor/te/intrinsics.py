@@ -1,0 +1,195 @@
+"""Element-wise functions of te: choices, conditions, integer division, limits of dtypes, mathematics.
+
+What each computes, exactly, for the oracle and for every code generator:
+
+- Integers wrap on overflow (two's complement). `floordiv`/`floormod` (Python's `//`, `%`) round towards minus
+  infinity, `truncdiv`/`truncmod` towards zero as in C; dividing by zero, or the least integer by -1, is undefined.
+- A float to integer cast truncates towards zero; NaN and values out of the integer's range are undefined.
+  Casts between integers wrap; casts to bool ask `!= 0`; casts to a narrower float round to nearest even.
+- `minimum`/`maximum`: if an operand is NaN the result is one of the two operands, unspecified which; of -0.0
+  and 0.0 either may be given.
+- `round` rounds halves to even; `floor`, `ceil`, `round`, `sqrt`, `fma`, `abs` are exact. The others are
+  within a few units in the last place of their dtype: `sigmoid(x)` is 1 / (1 + exp(-x)), accurate and
+  without overflow at both ends; `rsqrt(x)` is 1 / sqrt(x). float16 and bfloat16 may be computed in float32.
+"""
+# ruff: noqa: A001  `abs`, `all`, `any`, `pow`, `round` are the names that users write, as te.abs, te.all.
+
+from __future__ import annotations
+
+from functools import reduce
+
+from ansor.dtypes import int_range, is_float
+from ansor.te.expr import (
+    FLOAT_MAX,
+    BinaryOp,
+    Expr,
+    ExprLike,
+    binary,
+    call,
+    const,
+    select,
+)
+
+# -- choices and conditions --------------------------------------------------------------------------
+
+
+def if_then_else(cond: ExprLike, then: ExprLike, other: ExprLike) -> Expr:
+    """`then` where `cond` holds, else `other`; only the chosen side is evaluated.
+
+    The way to write padding: the side that is not chosen may read out of bounds.
+    """
+    return select(cond, then, other, lazy=True)
+
+
+def all(*conditions: ExprLike) -> Expr:
+    """Whether every condition holds; true of none."""
+    return reduce(lambda a, b: binary(BinaryOp.AND, a, b), conditions[1:], _condition("all", conditions))
+
+
+def any(*conditions: ExprLike) -> Expr:
+    """Whether at least one condition holds; false of none."""
+    return reduce(lambda a, b: binary(BinaryOp.OR, a, b), conditions[1:], _condition("any", conditions))
+
+
+def _condition(name: str, conditions: tuple[ExprLike, ...]) -> Expr:
+    neutral = const(name == "all")
+    if not conditions:
+        return neutral
+    return binary(BinaryOp.AND if name == "all" else BinaryOp.OR, conditions[0], neutral)
+
+
+def logical_and(a: ExprLike, b: ExprLike) -> Expr:
+    """Whether both conditions hold; also `a & b`."""
+    return binary(BinaryOp.AND, a, b)
+
+
+def logical_or(a: ExprLike, b: ExprLike) -> Expr:
+    """Whether at least one of two conditions holds; also `a | b`."""
+    return binary(BinaryOp.OR, a, b)
+
+
+# -- integer division --------------------------------------------------------------------------------
+
+
+def floordiv(a: ExprLike, b: ExprLike) -> Expr:
+    """The integer quotient rounded towards minus infinity; also `a // b`."""
+    return binary(BinaryOp.FLOORDIV, a, b)
+
+
+def floormod(a: ExprLike, b: ExprLike) -> Expr:
+    """The remainder of `floordiv`, with the sign of `b`; also `a % b`."""
+    return binary(BinaryOp.FLOORMOD, a, b)
+
+
+def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
+    """The integer quotient rounded towards zero, as in C."""
+    return binary(BinaryOp.TRUNCDIV, a, b)
+
+
+def truncmod(a: ExprLike, b: ExprLike) -> Expr:
+    """The remainder of `truncdiv`, with the sign of `a`, as in C."""
+    return binary(BinaryOp.TRUNCMOD, a, b)
+
+
+def indexdiv(a: ExprLike, b: ExprLike) -> Expr:
+    """The quotient of two non-negative indices (the same as `floordiv`)."""
+    return binary(BinaryOp.FLOORDIV, a, b)
+
+
+def indexmod(a: ExprLike, b: ExprLike) -> Expr:
+    """The remainder of two non-negative indices (the same as `floormod`)."""
+    return binary(BinaryOp.FLOORMOD, a, b)
+
+
+# -- limits of dtypes --------------------------------------------------------------------------------
+
+
+def min_value(dtype: str) -> Expr:
+    """The least finite value of `dtype`."""
+    return const(-FLOAT_MAX[dtype] if is_float(dtype) else int_range(dtype)[0], dtype)
+
+
+def max_value(dtype: str) -> Expr:
+    """The greatest finite value of `dtype`."""
+    return const(FLOAT_MAX[dtype] if is_float(dtype) else int_range(dtype)[1], dtype)
+
+
+# -- mathematics -------------------------------------------------------------------------------------
+
+
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    """The lesser of two values."""
+    return binary(BinaryOp.MIN, a, b)
+
+
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    """The greater of two values."""
+    return binary(BinaryOp.MAX, a, b)
+
+
+def power(a: ExprLike, b: ExprLike) -> Expr:
+    """`a` to the power of `b` (floats); also `a ** b`."""
+    return call("pow", a, b)
+
+
+pow = power
+
+
+def fma(a: ExprLike, b: ExprLike, c: ExprLike) -> Expr:
+    """`a * b + c`, rounded once."""
+    return call("fma", a, b, c)
+
+
+def exp(x: ExprLike) -> Expr:
+    """The natural exponential."""
+    return call("exp", x)
+
+
+def log(x: ExprLike) -> Expr:
+    """The natural logarithm; minus infinity at 0 and NaN below."""
+    return call("log", x)
+
+
+def sqrt(x: ExprLike) -> Expr:
+    """The square root; NaN below 0."""
+    return call("sqrt", x)
+
+
+def rsqrt(x: ExprLike) -> Expr:
+    """`1 / sqrt(x)`."""
+    return call("rsqrt", x)
+
+
+def tanh(x: ExprLike) -> Expr:
+    """The hyperbolic tangent."""
+    return call("tanh", x)
+
+
+def sigmoid(x: ExprLike) -> Expr:
+    """`1 / (1 + exp(-x))`."""
+    return call("sigmoid", x)
+
+
+def erf(x: ExprLike) -> Expr:
+    """The error function."""
+    return call("erf", x)
+
+
+def abs(x: ExprLike) -> Expr:
+    """The absolute value of a float or integer; the least integer stays as it is."""
+    return call("abs", x)
+
+
+def floor(x: ExprLike) -> Expr:
+    """The greatest integer that is not greater, as a float."""
+    return call("floor", x)
+
+
+def ceil(x: ExprLike) -> Expr:
+    """The least integer that is not less, as a float."""
+    return call("ceil", x)
+
+
+def round(x: ExprLike) -> Expr:
+    """The nearest integer, halves to even, as a float."""
+    return call("round", x)
