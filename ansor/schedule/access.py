@@ -1,0 +1,320 @@
+"""What the operations of a graph read, and the few facts that every scheduling rule asks about it.
+
+A schedule never looks into expressions: it asks this module whether an operation is cheap enough to be
+inlined, whether tiling would pay (some input is reused along some axis), or whether two operations walk
+their tensors in the same order, so that one can be computed inside the loops of the other.
+
+The analysis works on any tuple of operations that is closed under reading, in any order: the graph as the
+user wrote it, or the graph of a schedule in which caching, inlining or a factored reduction rebuilt some
+operations. Relations here are the direct ones; a schedule skips inlined stages itself.
+
+Source: Zheng et al., OSDI 2020, section 4.1 (the conditions of the sketch rules), with the definitions that
+TVM's auto_scheduler gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from ansor.te.expr import (
+    Binary,
+    BinaryOp,
+    Call,
+    Expr,
+    IterVar,
+    Read,
+    Reduce,
+    Select,
+    Var,
+    distinct_nodes,
+    free_vars,
+    int_value,
+)
+from ansor.te.tensor import ComputeOp, Operation
+
+Indices = tuple[Expr, ...]
+
+EXPENSIVE_INTRINSICS: Final = frozenset({"exp"})
+"""Intrinsics that are never recomputed without asking: an operation that calls one keeps its own loops."""
+
+SIMPLIFY_CONST_ATTR: Final = "auto_scheduler_simplify_const_tensor_indices"
+NO_SPLIT_ATTR: Final = "auto_scheduler_no_split_at_inner"
+ALWAYS_UNROLL_ATTR: Final = "auto_scheduler_always_unroll_inner"
+LAYOUT_FREE_ATTR: Final = "layout_free_placeholders"
+
+
+@dataclass(frozen=True, slots=True)
+class AxisPattern:
+    """How one simple read walks the axes of its reader.
+
+    `axes` lists, per non-constant index, the position of the spatial axis that the index is (up to a
+    constant shift); `missing` says that some axis of the reader does not occur, `duplicated` that one
+    occurs twice, `in_order` that `axes` does not decrease.
+    """
+
+    axes: tuple[int, ...]
+    missing: bool
+    duplicated: bool
+    in_order: bool
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether every axis occurs exactly once, in order."""
+        return self.in_order and not self.missing and not self.duplicated
+
+
+def is_shifted(index: Expr, axis: Var) -> bool:
+    """Whether `index` is `axis`, or `axis` plus or minus an integer constant."""
+    if index is axis:
+        return True
+    if not isinstance(index, Binary):
+        return False
+    if index.op is BinaryOp.ADD and index.b is axis:
+        return int_value(index.a) is not None
+    return index.op in (BinaryOp.ADD, BinaryOp.SUB) and index.a is axis and int_value(index.b) is not None
+
+
+def match_axes(op: ComputeOp, indices: Indices) -> AxisPattern | None:
+    """The pattern of a simple read by `op`, or None if some index is more than a shifted spatial axis."""
+    found: list[int] = []
+    for index in indices:
+        if int_value(index) is not None:
+            continue
+        position = next((p for p, axis in enumerate(op.axis) if is_shifted(index, axis)), None)
+        if position is None:
+            return None
+        found.append(position)
+    distinct = set(found)
+    return AxisPattern(
+        axes=tuple(found),
+        missing=len(distinct) < len(op.axis),
+        duplicated=len(distinct) < len(found),
+        in_order=found == sorted(found),
+    )
+
+
+def body_roots(op: ComputeOp) -> Iterator[Expr]:
+    """The expressions of an operation's body; the parts that the outputs of one reduction share come once."""
+    seen: list[tuple[Expr, ...]] = []
+    for root in op.body:
+        if isinstance(root, Reduce):
+            if any(root.sources is sources for sources in seen):
+                continue
+            seen.append(root.sources)
+        yield root
+
+
+def same_shape(one: Sequence[Expr | int], other: Sequence[Expr | int]) -> bool:
+    """Whether two shapes agree: equal numbers, or the very same symbolic expression."""
+    return len(one) == len(other) and all(_same_extent(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _same_extent(a: Expr | int, b: Expr | int) -> bool:
+    value = int_value(a)
+    return a is b if value is None else value == int_value(b)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What one pass over a body finds."""
+
+    reads: dict[Operation, tuple[Indices, ...]]
+    has_branch: bool
+    has_expensive_call: bool
+
+
+def _scan(op: Operation) -> _Scan:
+    reads: dict[Operation, list[Indices]] = {}
+    has_branch = has_expensive_call = False
+    if isinstance(op, ComputeOp):
+        for node in (node for root in body_roots(op) for node in distinct_nodes(root)):
+            match node:
+                case Read(tensor=tensor, indices=indices):
+                    reads.setdefault(tensor.op, []).append(indices)
+                case Select():
+                    has_branch = True
+                case Call(name=name):
+                    has_expensive_call = has_expensive_call or name in EXPENSIVE_INTRINSICS
+                case _:
+                    pass
+    return _Scan(
+        {producer: tuple(accesses) for producer, accesses in reads.items()}, has_branch, has_expensive_call
+    )
+
+
+class AccessAnalysis:
+    """Reads, consumers and scheduling predicates of a set of operations.
+
+    Parameters
+    ----------
+    ops
+        The operations, with the producers of everything they read; their order is kept for listing consumers.
+    outputs
+        Operations whose tensors leave the program although another operation reads them too. What nobody
+        reads is an output in any case.
+
+    Notes
+    -----
+    Operations are keys by identity. Every method takes operations of `ops` and answers from one scan of
+    the bodies done at construction.
+    """
+
+    def __init__(self, ops: Sequence[Operation], outputs: Collection[Operation] = ()) -> None:
+        self.ops: Final = tuple(ops)
+        self._scans: Final = {op: _scan(op) for op in self.ops}
+        self._exposed: Final = frozenset(outputs)
+        self._common: Final[dict[tuple[Operation, Operation], int | None]] = {}
+
+    @cached_property
+    def _readers(self) -> dict[Operation, tuple[Operation, ...]]:
+        readers: dict[Operation, list[Operation]] = {op: [] for op in self.ops}
+        for op in self.ops:
+            for producer in self._scans[op].reads:
+                readers.setdefault(producer, []).append(op)
+        return {op: tuple(found) for op, found in readers.items()}
+
+    # -- one operation -----------------------------------------------------------------------------
+
+    def reads(self, op: Operation) -> Mapping[Operation, tuple[Indices, ...]]:
+        """Producer -> the index tuple of each place in the body that reads it, left to right.
+
+        Indices nested in other indices (`A[B[i]]`) count as reads, too, before the read that uses them.
+        """
+        return self._scans[op].reads
+
+    def producers(self, op: Operation) -> tuple[Operation, ...]:
+        """Operations that `op` reads, in order of first occurrence."""
+        return tuple(self._scans[op].reads)
+
+    def consumers(self, op: Operation) -> tuple[Operation, ...]:
+        """Operations that read `op`, in the order of `ops`."""
+        return self._readers[op]
+
+    def is_output(self, op: Operation) -> bool:
+        """Whether the tensors of `op` leave the program."""
+        return not self._readers[op] or op in self._exposed
+
+    def has_branch(self, op: Operation) -> bool:
+        """Whether the body chooses between values (`te.if_then_else`, `te.select`)."""
+        return self._scans[op].has_branch
+
+    def has_expensive_call(self, op: Operation) -> bool:
+        """Whether the body calls one of `EXPENSIVE_INTRINSICS`."""
+        return self._scans[op].has_expensive_call
+
+    def patterns(self, op: Operation) -> tuple[AxisPattern | None, ...]:
+        """The axis pattern of each read of `op`, None for the reads that are not simple."""
+        if not isinstance(op, ComputeOp):
+            return ()
+        return tuple(
+            match_axes(op, indices) for accesses in self._scans[op].reads.values() for indices in accesses
+        )
+
+    def is_simple_access(self, op: Operation) -> bool:
+        """Whether every index of every read is a spatial axis, shifted by a constant, or a constant."""
+        return all(pattern is not None for pattern in self.patterns(op))
+
+    def is_strictly_inlineable(self, op: Operation) -> bool:
+        """Whether inlining `op` into its consumers can only help.
+
+        So it is if all reads are simple, with the axes in order and none twice (broadcasts are fine,
+        transposes are not), and the body has neither a branch nor an expensive call.
+        """
+        if not isinstance(op, ComputeOp) or self.has_branch(op) or self.has_expensive_call(op):
+            return False
+        return all(p is not None and p.in_order and not p.duplicated for p in self.patterns(op))
+
+    def needs_multi_level_tiling(self, op: Operation) -> bool:
+        """Whether `op` reuses its inputs, so that blocking pays.
+
+        An input is reused if some spatial axis longer than 1 occurs in none of its indices: once for
+        each value of that axis. One such input is enough under a reduction, otherwise it takes two.
+        """
+        if not isinstance(op, ComputeOp) or SIMPLIFY_CONST_ATTR in op.attrs:
+            return False
+        wide = [axis for axis in op.axis if int_value(axis.extent) != 1]
+        reused = 0
+        for accesses in self._scans[op].reads.values():
+            used: set[Var] = set()
+            for indices in accesses:
+                for index in indices:
+                    used |= free_vars(index)
+            reused += any(axis not in used for axis in wide)
+        return reused >= (1 if op.reduce_axis else 2)
+
+    # -- two operations ----------------------------------------------------------------------------
+
+    def num_common_outer_iterators(self, op: Operation, producer: Operation) -> int:
+        """The number of leading dimensions that `op` and `producer` walk together.
+
+        Dimension d is common if both shapes agree on it and every read of the producer indexes it with
+        the reader's axis d, up to a constant shift. For operations further apart it is the minimum along
+        all paths between them, and 0 if there is none. The two may be given in either order.
+        """
+        for upper, lower in ((producer, op), (op, producer)):
+            common = self._common_on_paths(upper, lower)
+            if common is not None:
+                return common
+        return 0
+
+    def _common_on_paths(self, producer: Operation, target: Operation) -> int | None:
+        """The minimum over paths from `producer` down to `target`; None if there is no path."""
+        if producer is target:
+            return len(producer.output(0).shape)
+        key = (producer, target)
+        if key not in self._common:
+            best: int | None = None
+            for consumer in self._readers[producer]:
+                rest = self._common_on_paths(consumer, target)
+                if rest is not None:
+                    here = min(rest, self._common_with_reader(producer, consumer))
+                    best = here if best is None else min(best, here)
+            self._common[key] = best
+        return self._common[key]
+
+    def _common_with_reader(self, producer: Operation, consumer: Operation) -> int:
+        assert isinstance(consumer, ComputeOp)
+        accesses = self._scans[consumer].reads[producer]
+        pairs = zip(consumer.output(0).shape, producer.output(0).shape, strict=False)
+        common = 0
+        for dim, (ours, theirs) in enumerate(pairs):
+            if not _same_extent(ours, theirs):
+                break
+            if not all(is_shifted(indices[dim], consumer.axis[dim]) for indices in accesses):
+                break
+            common += 1
+        return common
+
+    def elementwise_match(self, op: Operation, target: Operation) -> bool:
+        """Whether a chain of only consumers leads from `op` to `target`, each element using the same element.
+
+        At every hop both operations compute, all their outputs have one shape, and each read of the upper
+        one is simple and uses every axis once and in order.
+        """
+        current = op
+        while current is not target:
+            consumers = self._readers[current]
+            if len(consumers) != 1:
+                return False
+            follower = consumers[0]
+            if not isinstance(current, ComputeOp) or not isinstance(follower, ComputeOp):
+                return False
+            shape = current.output(0).shape
+            if not all(same_shape(t.shape, shape) for t in (*current.outputs, *follower.outputs)):
+                return False
+            for indices in self._scans[follower].reads[current]:
+                pattern = match_axes(follower, indices)
+                if pattern is None or not pattern.is_elementwise:
+                    return False
+            current = follower
+        return True
+
+
+def constant_extents(axes: Sequence[IterVar]) -> tuple[int, ...] | None:
+    """The extents of `axes` as ints, or None if one of them is symbolic."""
+    values = [int_value(axis.extent) for axis in axes]
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None

@@ -1,0 +1,216 @@
+"""The graph of a computation: which operations there are, in which order, and what each computes.
+
+A `ComputeDAG` is made from the tensors that a workload returns: its inputs and outputs, in the order in
+which a kernel takes them. Everything else follows by reading backwards from the outputs. The graph never
+changes; a schedule is a list of steps beside it.
+
+The *stage order* is an interface: records refer to operations by their position in it, so it is TVM's order
+exactly. Outputs are visited in a topological order of their own (see `_output_order`), and from each one the
+operations it needs are listed in post-order, inputs in the order in which its expression mentions them.
+
+Printed, each stage is one line:
+
+    A = PLACEHOLDER [64, 128]
+    B = PLACEHOLDER [128, 96]
+    C(i, j) += (A[i, k]*B[k, j])
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Final
+
+from ansor.errors import DefinitionError
+from ansor.schedule.access import AccessAnalysis
+from ansor.schedule.flops import count_flops
+from ansor.schedule.structure import structure_hash, workload_key
+from ansor.te.expr import Expr, Reduce
+from ansor.te.printer import format_expr
+from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor, format_shape
+
+_REDUCTION_SIGNS: Final = {"sum": "+=", "prod": "*="}
+
+
+class ComputeDAG:
+    """The operations that `tensors` are made of.
+
+    Parameters
+    ----------
+    tensors
+        Every input and every output, in the order of the kernel's arguments.
+
+    Raises
+    ------
+    DefinitionError
+        If an element is not a tensor or occurs twice, an operation is neither placeholder nor compute, an
+        input is missing, there is no output, or two axes of an operation share a name.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors: Final = _checked_tensors(tensors)
+        self.outputs: Final = tuple(t for t in self.tensors if isinstance(t.op, ComputeOp))
+        self.inputs: Final = tuple(t for t in self.tensors if isinstance(t.op, PlaceholderOp))
+        if not self.outputs:
+            raise DefinitionError(
+                f"the tensors {', '.join(t.name for t in self.tensors)} are all inputs; add what is computed"
+            )
+        self.ops: Final = stage_order(self.tensors)
+        for op in self.ops:
+            check_operation(op)
+        given = set(self.tensors)
+        missing = [op.name for op in self.ops if isinstance(op, PlaceholderOp) and op.output(0) not in given]
+        if missing:
+            raise DefinitionError(
+                f"{', '.join(t.name for t in self.outputs)} reads {', '.join(map(repr, missing))}, which is "
+                f"not among the given tensors ({', '.join(t.name for t in self.tensors)}); add it to the list"
+            )
+
+    @cached_property
+    def access(self) -> AccessAnalysis:
+        """What the operations read, and the predicates that scheduling rules ask for."""
+        return AccessAnalysis(self.ops, outputs={t.op for t in self.outputs})
+
+    @cached_property
+    def flop_count(self) -> float:
+        """Operations of the expression as written [flop]; -1 if sizes are symbolic."""
+        return count_flops(self.ops)
+
+    @property
+    def flop_ct(self) -> float:
+        """TVM's name of `flop_count`."""
+        return self.flop_count
+
+    @cached_property
+    def structure_hash(self) -> str:
+        """The hash of `ansor.schedule.structure`: equal for computations that differ in names only."""
+        return structure_hash(self.tensors, self.ops)
+
+    def workload_key(self) -> str:
+        """A key for a graph that no registered function makes: the structure hash, then all shapes."""
+        return workload_key(self.structure_hash, self.tensors)
+
+    def __str__(self) -> str:
+        return "".join(f"{line}\n" for op in self.ops for line in format_operation(op))
+
+    def __repr__(self) -> str:
+        return f"ComputeDAG({', '.join(t.name for t in self.tensors)})"
+
+
+def _checked_tensors(tensors: object) -> tuple[Tensor, ...]:
+    if not isinstance(tensors, (list, tuple)):
+        raise DefinitionError(
+            f"a compute DAG is made from a list of tensors, inputs and outputs; found {tensors!r}"
+        )
+    checked: dict[Tensor, None] = {}
+    for position, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise DefinitionError(f"element {position} of the tensors is {tensor!r}, not a tensor")
+        if tensor in checked:
+            raise DefinitionError(f"tensor {tensor.name!r} is given twice")
+        checked[tensor] = None
+    return tuple(checked)
+
+
+def check_operation(op: Operation) -> None:
+    """Refuse an operation that no schedule could address: an unknown kind, or two axes of one name."""
+    if isinstance(op, PlaceholderOp):
+        return
+    if not isinstance(op, ComputeOp):
+        raise DefinitionError(
+            f"operation {getattr(op, 'name', op)!r} is a {type(op).__name__}; "
+            "only te.placeholder and te.compute can be scheduled"
+        )
+    seen: set[str] = set()
+    for axis in (*op.axis, *op.reduce_axis):
+        if axis.name in seen:
+            raise DefinitionError(
+                f"{op.name!r} has two axes named {axis.name!r}; axis names are unique within an operation"
+            )
+        seen.add(axis.name)
+
+
+# -- order -------------------------------------------------------------------------------------------
+
+
+def stage_order(tensors: Sequence[Tensor]) -> tuple[Operation, ...]:
+    """All operations that `tensors` need, each after everything it reads, in the order of TVM's stages."""
+    order: dict[Operation, None] = {}
+    for root in _output_order(tensors):
+        for op in _post_order(root, order):
+            order[op] = None
+    return tuple(order)
+
+
+def _post_order(root: Operation, done: dict[Operation, None]) -> Iterator[Operation]:
+    """The operations below `root` and itself, inputs first, leaving out those in `done`."""
+    entered: set[Operation] = set()
+    stack: list[tuple[Operation, bool]] = [(root, False)]
+    while stack:
+        op, expanded = stack.pop()
+        if expanded:
+            yield op
+        elif op not in entered and op not in done:
+            entered.add(op)
+            stack.append((op, True))
+            stack.extend((tensor.op, False) for tensor in reversed(_inputs(op)))
+
+
+def _inputs(op: Operation) -> tuple[Tensor, ...]:
+    return op.input_tensors if isinstance(op, ComputeOp) else ()
+
+
+def _output_order(tensors: Sequence[Tensor]) -> list[Operation]:
+    """The operations nobody reads, in a topological order that prefers what a depth-first visit meets last.
+
+    The visit goes backwards from `tensors`, last one first. Where there is one such operation, as usual,
+    none of this matters.
+    """
+    visit: dict[Operation, int] = {}
+    readers: dict[Operation, list[Operation]] = {}
+    stack = [tensor.op for tensor in tensors]
+    while stack:
+        op = stack.pop()
+        if op in visit:
+            continue
+        visit[op] = len(visit)
+        readers.setdefault(op, [])
+        for tensor in _inputs(op):
+            readers.setdefault(tensor.op, []).append(op)
+            stack.append(tensor.op)
+    waiting = {op: len(_inputs(op)) for op in visit}
+    ready = [(-visit[op], op) for op in visit if not waiting[op]]
+    heapq.heapify(ready)
+    order: list[Operation] = []
+    while ready:
+        op = heapq.heappop(ready)[1]
+        order.append(op)
+        for reader in readers[op]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (-visit[reader], reader))
+    return [op for op in order if not readers[op]]
+
+
+# -- text --------------------------------------------------------------------------------------------
+
+
+def format_operation(op: Operation) -> list[str]:
+    """What `op` computes, one line per output."""
+    if isinstance(op, PlaceholderOp):
+        dtype = "" if op.dtype == "float32" else f" {op.dtype}"
+        return [f"{op.name} = PLACEHOLDER {format_shape(op.shape)}{dtype}"]
+    axes = ", ".join(axis.name for axis in op.axis)
+    if len(op.body) == 1:
+        return [f"{op.name}({axes}) {_format_value(op.body[0])}"]
+    return [f"{op.name}({axes}).v{v} {_format_value(value)}" for v, value in enumerate(op.body)]
+
+
+def _format_value(value: Expr) -> str:
+    if not isinstance(value, Reduce):
+        return f"= {format_expr(value)}"
+    sign = _REDUCTION_SIGNS.get(value.combiner.name, f"{value.combiner.name}=")
+    sources = ", ".join(format_expr(source) for source in value.sources)
+    text = f"{sign} {sources}" if len(value.sources) == 1 else f"{sign} ({sources})"
+    return text if value.condition is None else f"{text} if {format_expr(value.condition)}"
