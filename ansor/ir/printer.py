@@ -1,0 +1,173 @@
+"""Loop nests as text: indented, one statement per line, stable, so that two versions of a program can be compared.
+
+    main(A: float32[64, 64], n: int32) -> C: float32[64, 64]
+    parallel i.0 in 0..8:
+      allocate C.local[4, 16] float32 local
+      if i.0*8 + i.1 < n:
+        C[i.0, j] = C[i.0, j] + A[i.0, k]
+
+Variables and buffers are told apart by identity; where two share a name the later one gets a number. Arithmetic is
+printed with as few parentheses as keep the tree readable from the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopNest, Seq, Stmt, Store
+from ansor.te.expr import (
+    Binary,
+    BinaryOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Read,
+    Reduce,
+    Select,
+    Var,
+)
+
+_INFIX = {
+    BinaryOp.OR: (1, " or "),
+    BinaryOp.AND: (2, " and "),
+    BinaryOp.EQ: (4, " == "),
+    BinaryOp.NE: (4, " != "),
+    BinaryOp.LT: (4, " < "),
+    BinaryOp.LE: (4, " <= "),
+    BinaryOp.GT: (4, " > "),
+    BinaryOp.GE: (4, " >= "),
+    BinaryOp.ADD: (5, " + "),
+    BinaryOp.SUB: (5, " - "),
+    BinaryOp.MUL: (6, "*"),
+    BinaryOp.DIV: (6, "/"),
+    BinaryOp.FLOORDIV: (6, "//"),
+    BinaryOp.FLOORMOD: (6, "%"),
+}
+_ASSOCIATIVE = frozenset({BinaryOp.OR, BinaryOp.AND})
+_NOT = 3
+_ATOM = 9
+
+
+class Names:
+    """A distinct name for every variable and buffer, given at the first meeting."""
+
+    def __init__(self) -> None:
+        self._names: dict[Var | Buffer, str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, item: Var | Buffer) -> str:
+        name = self._names.get(item)
+        if name is None:
+            name = item.name
+            count = 0
+            while name in self._taken:
+                count += 1
+                name = f"{item.name}_{count}"
+            self._names[item] = name
+            self._taken.add(name)
+        return name
+
+
+def format_nest(nest: LoopNest) -> str:
+    """The whole function: a line with its parameters, then the body. No newline at the end."""
+    names = Names()
+    written = set(nest.outputs)
+    sizes = [f"{names.of(size)}: {size.dtype}" for size in nest.sizes]
+    params = [f"{names.of(p)}: {p.dtype}{_shape(p, names)}" for p in nest.params]
+    inputs = [text for position, text in enumerate(params) if position not in written]
+    outputs = [text for position, text in enumerate(params) if position in written]
+    arrow = f" -> {', '.join(outputs)}" if outputs else ""
+    header = f"{nest.name}({', '.join([*inputs, *sizes])}){arrow}"
+    return "\n".join([header, *_lines(nest.body, "", names)])
+
+
+def format_stmt(stmt: Stmt, names: Names | None = None) -> str:
+    """A statement alone, not indented; `names` continues the naming of an earlier text."""
+    return "\n".join(_lines(stmt, "", names or Names()))
+
+
+def format_expr(expr: Expr, names: Names | None = None) -> str:
+    """An expression of a loop nest."""
+    return _expr(expr, names or Names())[1]
+
+
+def _shape(buffer: Buffer, names: Names) -> str:
+    return f"[{', '.join(_extent(extent, names) for extent in buffer.shape)}]"
+
+
+def _extent(extent: int | Expr, names: Names) -> str:
+    return str(extent) if isinstance(extent, int) else format_expr(extent, names)
+
+
+def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
+    inner = indent + "  "
+    match stmt:
+        case For(var=var, extent=extent, kind=kind, body=body):
+            yield f"{indent}{kind} {names.of(var)} in 0..{_extent(extent, names)}:"
+            yield from _lines(body, inner, names)
+        case Store(buffer=buffer, indices=indices, value=value):
+            where = ", ".join(format_expr(index, names) for index in indices)
+            yield f"{indent}{names.of(buffer)}[{where}] = {format_expr(value, names)}"
+        case Let(var=var, value=value, body=body):
+            yield f"{indent}let {names.of(var)}: {var.dtype} = {format_expr(value, names)}"
+            yield from _lines(body, indent, names)
+        case If(cond=cond, then=then, other=other):
+            yield f"{indent}if {format_expr(cond, names)}:"
+            yield from _lines(then, inner, names)
+            if other is not None:
+                yield f"{indent}else:"
+                yield from _lines(other, inner, names)
+        case Seq(stmts=stmts):
+            for one in stmts:
+                yield from _lines(one, indent, names)
+        case Alloc(buffer=buffer, body=body):
+            strides = f" strides {list(buffer.strides)}" if buffer.strides is not None else ""
+            head = f"allocate {names.of(buffer)}{_shape(buffer, names)}"
+            yield f"{indent}{head} {buffer.dtype} {buffer.scope}{strides}"
+            yield from _lines(body, indent, names)
+        case Barrier():
+            yield f"{indent}barrier"
+
+
+def _expr(expr: Expr, names: Names) -> tuple[int, str]:
+    """Binding strength and text."""
+    match expr:
+        case Const(value=value):
+            return (_ATOM if value >= 0 else 0), str(value)
+        case Var():
+            return _ATOM, names.of(expr)
+        case Binary(op=op, a=a, b=b) if op in _INFIX:
+            strength, sign = _INFIX[op]
+            left_limit = strength + (1 if strength == 4 else 0)
+            right_limit = strength + (0 if op in _ASSOCIATIVE else 1)
+            return strength, f"{_inner(a, left_limit, names)}{sign}{_inner(b, right_limit, names)}"
+        case Binary(op=op, a=a, b=b):
+            return _ATOM, f"{op}({format_expr(a, names)}, {format_expr(b, names)})"
+        case Not(a=a):
+            return _NOT, f"not {_inner(a, _NOT, names)}"
+        case Cast(a=a, dtype=dtype):
+            return _ATOM, f"{dtype}({format_expr(a, names)})"
+        case Select(cond=cond, then=then, other=other, lazy=lazy):
+            args = ", ".join(format_expr(part, names) for part in (cond, then, other))
+            return _ATOM, f"{'if_then_else' if lazy else 'select'}({args})"
+        case Call(name=name, args=args_):
+            return _ATOM, f"{name}({', '.join(format_expr(arg, names) for arg in args_)})"
+        case Load(buffer=buffer, indices=indices):
+            where = ", ".join(format_expr(index, names) for index in indices)
+            return _ATOM, f"{names.of(buffer)}[{where}]"
+        case Read(tensor=tensor, indices=indices):
+            where = ", ".join(format_expr(index, names) for index in indices)
+            return _ATOM, f"{tensor.name}[{where}]"
+        case Reduce(combiner=combiner, sources=sources, axes=axes):
+            args = ", ".join(format_expr(source, names) for source in sources)
+            return _ATOM, f"{combiner.name}({args}, over {', '.join(names.of(axis) for axis in axes)})"
+        case _:
+            return _ATOM, repr(expr)
+
+
+def _inner(expr: Expr, limit: int, names: Names) -> str:
+    strength, text = _expr(expr, names)
+    return text if strength >= limit else f"({text})"
