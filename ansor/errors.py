@@ -46,5 +46,9 @@ class MeasureTimeoutError(AnsorError):
     """Building or running took longer than its limit."""
 
 
+class LogWriteError(AnsorError, OSError):
+    """A measurement could not be appended to a log (disk full, no permission); the log is as it was before."""
+
+
 class LogFormatError(AnsorError, ValueError):
     """A tuning log holds a line that cannot be understood; the message carries path and line number."""

@@ -1,0 +1,58 @@
+"""Measuring: programs are built and run in separate worker processes, checked, timed and logged.
+
+Reading order: `record` (what a measurement is), `log` (how it is kept) and `best` (how it is chosen);
+`pool`, `process` and `worker` (processes that may die); `builder` and `runner`, whose work inside a worker is
+`jobs`, `arena`, `fill` and `check`; `reference` (what the right answer is); `measurer` (all of it together).
+
+The names are imported on first use, so that a worker process starts with what it needs and no more.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from measure.best import load_best_record as load_best_record
+    from measure.best import same_target as same_target
+    from measure.log import RecordReader as RecordReader
+    from measure.log import RecordToFile as RecordToFile
+    from measure.log import dump_record_to_string as dump_record_to_string
+    from measure.log import load_record_from_string as load_record_from_string
+    from measure.log import load_records as load_records
+    from measure.log import save_records as save_records
+    from measure.record import BuildResult as BuildResult
+    from measure.record import MeasureErrorNo as MeasureErrorNo
+    from measure.record import MeasureInput as MeasureInput
+    from measure.record import MeasureResult as MeasureResult
+    from measure.record import recover_measure_input as recover_measure_input
+
+_EXPORTS: Final[dict[str, tuple[str, ...]]] = {
+    "best": ("load_best_record", "same_target"),
+    "log": (
+        "RecordReader",
+        "RecordToFile",
+        "dump_record_to_string",
+        "load_record_from_string",
+        "load_records",
+        "save_records",
+    ),
+    "record": (
+        "BuildResult",
+        "MeasureErrorNo",
+        "MeasureInput",
+        "MeasureResult",
+        "recover_measure_input",
+    ),
+}
+_HOME: Final = {name: module for module, names in _EXPORTS.items() for name in names}
+
+__all__ = [*_HOME]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import the public thing called `name` on its first use and keep it."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'measure' has no attribute {name!r}")
+        value = getattr(import_module(f"measure.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value

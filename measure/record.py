@@ -1,0 +1,311 @@
+"""What a measurement is made of: the program that was measured, how it was built, and what came out.
+
+`MeasureInput` pairs a task with a schedule state. One read from a log carries a `LoggedTask` and a
+`LoggedState` instead: texts and numbers of the line, nothing resolved, because a log may come from another
+machine, an older version, or hold workloads that are not registered here. `recover_measure_input` turns the
+logged form into the real one.
+
+A failed measurement is data, not an exception: `error_no` says which kind, and its cost is `MAX_FLOAT`.
+
+Source: reference sections 1.7 and 7.2 (names and numbers of the error codes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, Union
+
+from ansor.errors import LogFormatError
+from ansor.task.target import Target
+
+if TYPE_CHECKING:
+    from ansor.schedule.dag import ComputeDAG
+    from ansor.schedule.state import State
+    from ansor.schedule.steps import Step
+    from ansor.task.hardware import HardwareParams
+    from ansor.task.task import Task
+
+MAX_FLOAT: Final = 1e10
+"""Cost in seconds that stands for "failed"."""
+
+
+class MeasureErrorNo(IntEnum):
+    """How a measurement ended; the numbers are those of log records."""
+
+    NO_ERROR = 0
+    INSTANTIATION_ERROR = 1
+    COMPILE_HOST = 2
+    COMPILE_DEVICE = 3
+    RUNTIME_DEVICE = 4
+    WRONG_ANSWER = 5
+    BUILD_TIMEOUT = 6
+    RUN_TIMEOUT = 7
+    UNKNOWN_ERROR = 8
+
+
+class Seconds(float):
+    """A duration; `value` is the plain float, for readers that expect the reference's number objects."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> float:
+        return float(self)
+
+
+def round_to_log(value: float) -> float:
+    """`value` with the six significant digits that a log line keeps."""
+    return float(f"{value:.6g}")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTask:
+    """The task part of a log line, as it stands there; None for what an old format does not say.
+
+    `hardware_params` are the eight numbers of `HardwareParams.to_json`.
+    """
+
+    workload_key: str
+    target_text: str
+    hardware: tuple[int, ...] | None = None
+    target_host_text: str | None = None
+    layout_rewrite_option: int | None = None
+    input_names: tuple[str, ...] | None = None
+
+    @property
+    def target(self) -> Target:
+        """The target; a `TargetError` for a kind that ansor does not know."""
+        return Target.parse(self.target_text)
+
+    @property
+    def hardware_params(self) -> HardwareParams:
+        """The recorded hardware, or the target's defaults where the line has none."""
+        from ansor.task.hardware import HardwareParams
+
+        if self.hardware is None:
+            return HardwareParams.for_target(self.target)
+        return HardwareParams.from_json(list(self.hardware))
+
+    def to_task(self, dag: ComputeDAG | None = None) -> Task:
+        """Return the task, with its computation if that is given."""
+        from ansor.task.task import LayoutRewriteOption, Task
+
+        host = self.target_host_text
+        return Task(
+            dag,
+            self.workload_key,
+            self.target,
+            Target.parse(host) if host else None,
+            self.hardware_params,
+            LayoutRewriteOption(self.layout_rewrite_option or 0),
+            self.input_names or (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedState:
+    """The steps of a log line as JSON arrays: enough to replay, nothing replayed."""
+
+    steps_json: tuple[tuple[Any, ...], ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps; a `LogFormatError` for a step that this version does not know."""
+        from ansor.schedule.steps import step_from_json
+
+        return tuple(step_from_json(list(item)) for item in self.steps_json)
+
+    def replay(self, dag: ComputeDAG) -> State:
+        """Return the state that the steps lead to; a `ScheduleError` if they do not apply to `dag`."""
+        from ansor.schedule.state import State
+
+        return State.replay(dag, self.steps)
+
+
+AnyTask = Union["Task", LoggedTask]
+AnyState = Union["State", LoggedState]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasureInput:
+    """One program to measure, or one that was: a task and a state of its schedule."""
+
+    task: AnyTask
+    state: AnyState
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What a builder made of one input: an object file in memory, or the reason why not.
+
+    `entry_name` is the exported function, `time_cost` the wall time in seconds that building took.
+    """
+
+    object_bytes: bytes | None
+    entry_name: str = "main"
+    error_no: MeasureErrorNo = MeasureErrorNo.NO_ERROR
+    error_msg: str = ""
+    time_cost: float = 0.0
+
+    @classmethod
+    def failed(cls, error_no: MeasureErrorNo, message: str, time_cost: float) -> BuildResult:
+        return cls(None, "main", error_no, message, time_cost)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureResult:
+    """What measuring one program gave.
+
+    Numbers are rounded to the digits that a log line keeps, so that a result equals itself read back from a
+    log, and a search resumed from its log sees exactly what it saw the first time. The message is not
+    logged and does not take part in equality.
+
+    Attributes
+    ----------
+    costs
+        Mean run time in seconds of each repeat; ``(MAX_FLOAT,)`` for a failure.
+    all_cost
+        Wall time in seconds of building, checking and running together.
+    timestamp
+        Unix time in whole seconds at which the measurement was complete.
+    """
+
+    costs: tuple[Seconds, ...]
+    error_no: MeasureErrorNo = MeasureErrorNo.NO_ERROR
+    error_msg: str = field(default="", compare=False)
+    all_cost: float = 0.0
+    timestamp: int = 0
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "costs", tuple(Seconds(round_to_log(cost)) for cost in self.costs))
+        set_field(self, "error_no", MeasureErrorNo(self.error_no))
+        set_field(self, "all_cost", round_to_log(self.all_cost))
+        set_field(self, "timestamp", int(self.timestamp))
+
+    @classmethod
+    def failed(
+        cls, error_no: MeasureErrorNo, message: str, all_cost: float, timestamp: float
+    ) -> MeasureResult:
+        return cls((Seconds(MAX_FLOAT),), error_no, message, all_cost, int(timestamp))
+
+    @property
+    def ok(self) -> bool:
+        return self.error_no is MeasureErrorNo.NO_ERROR
+
+    @property
+    def mean_cost(self) -> float:
+        """Mean of the costs in seconds, what the best program is chosen by; `MAX_FLOAT` for a failure."""
+        if not self.ok or not self.costs:
+            return MAX_FLOAT
+        return math.fsum(self.costs) / len(self.costs)
+
+
+def task_to_json(task: AnyTask) -> list[Any]:
+    """Return the task array of a log line; as short as the source was for one from an old log."""
+    if isinstance(task, LoggedTask):
+        items: list[Any] = [
+            task.workload_key,
+            task.target_text,
+            None if task.hardware is None else list(task.hardware),
+            task.target_host_text,
+            task.layout_rewrite_option,
+            None if task.input_names is None else list(task.input_names),
+        ]
+        while items[-1] is None:
+            items.pop()
+        return items
+    return [
+        task.workload_key,
+        str(task.target),
+        task.hardware_params.to_json(),
+        "" if task.target_host is None else str(task.target_host),
+        int(task.layout_rewrite_option),
+        list(task.input_names),
+    ]
+
+
+def task_from_json(items: Any) -> LoggedTask:
+    """Read a task array of 2, 3, 5 or 6 items (formats before v0.3, v0.3, v0.5, v0.6).
+
+    Raises
+    ------
+    LogFormatError
+        If it has another length or an item of the wrong type.
+    """
+    if not isinstance(items, list) or len(items) not in (2, 3, 5, 6):
+        found = f"{len(items)} items" if isinstance(items, list) else repr(items)
+        raise LogFormatError(f"a task is an array of 2, 3, 5 or 6 items, found {found}")
+    padded: list[Any] = [*items, *([None] * (6 - len(items)))]
+    key, target, hardware, host, layout, names = padded
+    if not isinstance(key, str) or not isinstance(target, str):
+        raise LogFormatError(f"workload key and target are strings, found {key!r} and {target!r}")
+    if hardware is not None and not _is_list_of(hardware, int):
+        raise LogFormatError(f"hardware parameters are an array of integers, found {hardware!r}")
+    if host is not None and not isinstance(host, str):
+        raise LogFormatError(f"the target host is a string, found {host!r}")
+    if layout is not None and layout not in (0, 1, 2):
+        raise LogFormatError(f"the layout rewrite option is 0, 1 or 2, found {layout!r}")
+    if names is not None and not _is_list_of(names, str):
+        raise LogFormatError(f"the task's input names are an array of strings, found {names!r}")
+    return LoggedTask(
+        key,
+        target,
+        None if hardware is None else tuple(hardware),
+        host,
+        layout,
+        None if names is None else tuple(names),
+    )
+
+
+def _is_list_of(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def steps_to_json(state: AnyState) -> list[list[Any]]:
+    """Return the step arrays of a log line."""
+    if isinstance(state, LoggedState):
+        return [list(item) for item in state.steps_json]
+    return [step.to_json() for step in state.steps]
+
+
+def recover_measure_input(
+    inp: MeasureInput, rebuild_state: bool = False, dag: ComputeDAG | None = None
+) -> MeasureInput:
+    """Return `inp` with a real task, and with `rebuild_state` a replayed state.
+
+    The computation is `dag` if given, else what the registry makes of the workload key.
+
+    Raises
+    ------
+    DefinitionError
+        If the workload is not registered.
+    ScheduleError
+        If the steps do not apply to it.
+    """
+    task = inp.task.to_task() if isinstance(inp.task, LoggedTask) else inp.task
+    if dag is not None or task.dag is None:
+        task = task.with_dag(dag if dag is not None else _registered_dag(task.workload_key))
+    state = inp.state
+    if rebuild_state and isinstance(state, LoggedState):
+        state = state.replay(task.compute_dag)
+    return MeasureInput(task, state)
+
+
+def _registered_dag(workload_key: str) -> ComputeDAG:
+    from ansor.schedule.dag import ComputeDAG
+    from ansor.task.registry import workload_key_to_tensors
+
+    return ComputeDAG(workload_key_to_tensors(workload_key))
+
+
+def count_errors(results: Sequence[MeasureResult]) -> dict[MeasureErrorNo, int]:
+    """Return how often each kind of failure occurs, most frequent first."""
+    counts: dict[MeasureErrorNo, int] = {}
+    for result in results:
+        if not result.ok:
+            counts[result.error_no] = counts.get(result.error_no, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,348 @@
+"""Logs: v0.6 lines both ways, lenient reading, and what accidents leave behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ansor.errors import LogFormatError, LogWriteError
+from ansor.task.hardware import HardwareParams
+from ansor.task.task import Task
+from measure.best import load_best_record, same_target, workload_distance
+from measure.log import (
+    RecordReader,
+    RecordToFile,
+    append_lines,
+    dump_record_to_string,
+    load_record_from_string,
+    load_records,
+    save_records,
+)
+from measure.record import (
+    MAX_FLOAT,
+    LoggedState,
+    LoggedTask,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    Seconds,
+    count_errors,
+)
+
+ROOT = Path(__file__).parent.parent
+ORACLES = [
+    folder / "data" / "tvm16_states.jsonl" for folder in (Path(__file__).parent, ROOT.parent / "shared")
+]
+HARDWARE = HardwareParams(8, 64, 64, 0, 0, 0, 0, 0)
+
+
+def example(
+    cost: float = 0.00213, key: str = '["matmul", 512, 512, 512]', target: str = "llvm -mcpu=core-avx2"
+) -> tuple[MeasureInput, MeasureResult]:
+    task = Task.create(None, key, target, hardware_params=HARDWARE, layout_rewrite_option=1)
+    steps = (("SP", 2, 0, 512, [2, 8, 4], 1), ("AN", 2, 0, 3), ("PR", 2, 0, "auto_unroll_max_step$64"))
+    return MeasureInput(task, LoggedState(steps)), MeasureResult(
+        (Seconds(cost),), MeasureErrorNo.NO_ERROR, "", 0.91, 1700000000
+    )
+
+
+def test_line_is_the_reference_text() -> None:
+    assert dump_record_to_string(*example()) == (
+        '{"i": [["[\\"matmul\\", 512, 512, 512]", "llvm -keys=cpu -mcpu=core-avx2", '
+        '[8, 64, 64, 0, 0, 0, 0, 0], "", 1, []], '
+        '[[], [["SP", 2, 0, 512, [2, 8, 4], 1], ["AN", 2, 0, 3], ["PR", 2, 0, "auto_unroll_max_step$64"]]]], '
+        '"r": [[0.00213], 0, 0.91, 1700000000], "v": "v0.6"}'
+    )
+
+
+def test_failure_cost_prints_as_in_the_reference() -> None:
+    inp, _ = example()
+    res = MeasureResult.failed(MeasureErrorNo.BUILD_TIMEOUT, "too slow", 15.0, 1700000000.7)
+    line = dump_record_to_string(inp, res)
+    assert '"r": [[1e+10], 6, 15, 1700000000]' in line
+    assert load_record_from_string(line)[1] == res
+    assert res.mean_cost == MAX_FLOAT
+
+
+def test_result_equals_itself_read_back() -> None:
+    inp, _ = example()
+    res = MeasureResult((Seconds(0.123456789), Seconds(1 / 3)), all_cost=0.98765432, timestamp=1700000001)
+    assert load_record_from_string(dump_record_to_string(inp, res))[1] == res
+    assert [cost.value for cost in res.costs] == [0.123457, 0.333333]
+
+
+def test_every_oracle_record_survives_the_round_trip() -> None:
+    oracle = next((path for path in ORACLES if path.exists()), None)
+    if oracle is None:
+        pytest.skip("oracle data is not there")
+    count = 0
+    for line in oracle.read_text().splitlines():
+        record = json.loads(line).get("record")
+        if record is None:
+            continue
+        text = dump_record_to_string(*load_record_from_string(json.dumps(record)))
+        assert json.loads(text) == record
+        count += 1
+    assert count == 274
+
+
+@pytest.mark.parametrize("length", [2, 3, 5, 6])
+def test_older_task_arrays_are_read_and_written_as_they_were(length: int) -> None:
+    data = json.loads(dump_record_to_string(*example()))
+    data["i"][0] = data["i"][0][:length]
+    inp, res = load_record_from_string(json.dumps(data))
+    assert json.loads(dump_record_to_string(inp, res)) == data
+    assert isinstance(inp.task, LoggedTask)
+    assert inp.task.to_task().hardware_params.vector_unit_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["i"][0].pop(4) and d["i"][0].pop(4), "2, 3, 5 or 6 items, found 4"),
+        (lambda d: d["i"][0].__setitem__(0, 3), "workload key and target are strings"),
+        (lambda d: d["i"][0].__setitem__(2, ["x"]), "array of integers"),
+        (lambda d: d["i"].__setitem__(1, [[]]), "stages and steps"),
+        (lambda d: d["i"][1].__setitem__(1, [[1]]), "starts with its code"),
+        (lambda d: d["r"].pop(), "cost"),
+        (lambda d: d["r"].__setitem__(0, ["fast"]), "finite numbers"),
+        (lambda d: d.pop("r"), "keys"),
+    ],
+)
+def test_malformed_records_are_refused(change, message: str) -> None:  # type: ignore[no-untyped-def]
+    data = json.loads(dump_record_to_string(*example()))
+    data["i"][0][4] = 1
+    change(data)
+    with pytest.raises(LogFormatError, match=message):
+        load_record_from_string(json.dumps(data))
+
+
+def test_steps_of_ours_are_a_comment_to_others(tmp_path: Path) -> None:
+    inp, res = example()
+    own = MeasureInput(inp.task, LoggedState((("XSCOPE", 1, "local"),)))
+    strange = MeasureInput(inp.task, LoggedState((("PR", 1, 0, "prefetch$2"),)))
+    log = tmp_path / "a.json"
+    save_records(log, [inp, own, strange], [res, res, res])
+    lines = log.read_text().splitlines()
+    assert [line.startswith("# ansor {") for line in lines] == [False, True, True]
+    states = [record.state for record, _ in load_records(log)]
+    assert states == [inp.state, own.state, strange.state]
+
+
+def test_reading_skips_comments_and_blank_lines(tmp_path: Path) -> None:
+    line = dump_record_to_string(*example())
+    log = tmp_path / "a.json"
+    log.write_text(f"# header\n\n{line}\n indented {line}\n   \n#{line}\n{line}\n\n")
+    reader = RecordReader(log)
+    assert len(list(reader)) == 2
+    assert reader.notes == []
+    inputs, results = reader.read_lines(max_lines=1, skip_lines=1)
+    assert len(inputs) == len(results) == 1
+    assert reader.read_lines(skip_lines=2) == ([], [])
+    assert len(reader.read_lines(max_lines=5)[0]) == 2
+
+
+def test_garbage_in_the_middle_is_an_error_with_its_place(tmp_path: Path) -> None:
+    line = dump_record_to_string(*example())
+    log = tmp_path / "a.json"
+    log.write_bytes(f"{line}\n{line[:40]}\n{line}\n".encode())
+    with pytest.raises(LogFormatError, match=r"a\.json:2: not a JSON object"):
+        list(load_records(log))
+    log.write_bytes(b"\xff\xfe\n" + line.encode() + b"\n")
+    with pytest.raises(LogFormatError, match=r"a\.json:1"):
+        list(load_records(log))
+
+
+def test_missing_log_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="tune first"):
+        RecordReader(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("prefix", ["", "# ansor "])
+def test_torn_last_line_costs_only_itself(tmp_path: Path, prefix: str) -> None:
+    inp, res = example()
+    line = dump_record_to_string(inp, res)
+    log = tmp_path / "a.json"
+    for cut in (len(prefix) + 1, 60, len(line) - 1):
+        log.write_text(f"{line}\n{prefix}{line[:cut]}")
+        reader = RecordReader(log)
+        assert len(list(reader)) == 1
+        assert "skipped a torn last line" in reader.notes[0]
+        save_records(log, [inp], [res])
+        assert len(list(load_records(log))) == 2
+        assert log.read_text().splitlines()[1] == f"# torn {prefix}{line[:cut]}"
+
+
+def test_complete_last_line_without_its_end_is_kept(tmp_path: Path) -> None:
+    inp, res = example()
+    log = tmp_path / "a.json"
+    log.write_text(dump_record_to_string(inp, res))
+    assert len(list(load_records(log))) == 1
+    save_records(log, [inp], [res])
+    assert len(list(load_records(log))) == 2
+
+
+def test_torn_line_longer_than_a_block(tmp_path: Path) -> None:
+    inp, res = example()
+    log = tmp_path / "a.json"
+    log.write_text(dump_record_to_string(inp, res) + "\n" + '{"i": "' + "x" * 200_000)
+    save_records(log, [inp], [res])
+    assert len(list(load_records(log))) == 2
+
+
+def test_killed_in_mid_write_loses_one_line(tmp_path: Path) -> None:
+    log = tmp_path / "a.json"
+    save_records(log, *([item] for item in example()))
+    code = (
+        "import os, signal, sys\n"
+        "real = os.pwrite\n"
+        "def half(file, data, offset):\n"
+        "    real(file, data[: len(data) // 2], offset)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.pwrite = half\n"
+        "from measure.log import append_lines\n"
+        f"append_lines({str(log)!r}, [{dump_record_to_string(*example())!r}])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    reader = RecordReader(log)
+    assert len(list(reader)) == 1
+    assert reader.notes
+    save_records(log, *([item] for item in example()))
+    assert len(list(load_records(log))) == 2
+
+
+def test_full_disk_is_a_clear_error_and_leaves_the_log_valid(tmp_path: Path) -> None:
+    log = tmp_path / "a.json"
+    save_records(log, *([item] for item in example()))
+    size = log.stat().st_size
+    line = dump_record_to_string(*example())
+    code = (
+        "import resource\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 100}, {size + 100}))\n"
+        "from measure.log import append_lines\n"
+        "from ansor.errors import LogWriteError\n"
+        "try:\n"
+        f"    append_lines({str(log)!r}, [{line!r}])\n"
+        "except LogWriteError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "cannot append to the log" in done.stdout
+    assert log.stat().st_size == size
+    assert len(list(load_records(log))) == 1
+
+
+def test_unwritable_log_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(LogWriteError, match="Is a directory"):
+        append_lines(tmp_path, ["x"])
+
+
+def test_two_writers_do_not_mix_lines(tmp_path: Path) -> None:
+    log = tmp_path / "a.json"
+    line = dump_record_to_string(*example())
+    code = (
+        f"from measure.log import append_lines\nfor _ in range(25): append_lines({str(log)!r}, [{line!r}])\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert len(list(load_records(log))) == 50
+
+
+def test_callback_makes_the_directory_and_appends(tmp_path: Path) -> None:
+    log = tmp_path / "deep" / "er" / "a.json"
+    inp, res = example()
+    callback = RecordToFile(log)
+    callback.callback(None, [inp, inp], [res, res])
+    callback.callback(None, [], [])
+    assert len(list(load_records(log))) == 2
+
+
+def test_best_record_is_the_fastest_success_that_fits(tmp_path: Path) -> None:
+    log = tmp_path / "a.json"
+    matmul, other = '["matmul", 512, 512, 512]', '["other", 8]'
+    failed = MeasureResult.failed(MeasureErrorNo.RUNTIME_DEVICE, "", 1, 1)
+    for cost, key, target in (
+        (3e-3, matmul, "llvm -mcpu=core-avx2"),
+        (2e-3, matmul, "llvm -mcpu=core-avx2 -num-cores=4"),
+        (1e-3, matmul, "cuda"),
+        (1e-4, other, "llvm"),
+    ):
+        inp, res = example(cost, key, target)
+        save_records(log, [inp, inp], [res, failed])
+    assert load_best_record(log)[1].mean_cost == 1e-4  # type: ignore[union-attr]
+    assert load_best_record(log, matmul)[1].mean_cost == 1e-3  # type: ignore[union-attr]
+    assert load_best_record(log, matmul, "llvm")[1].mean_cost == 2e-3  # type: ignore[union-attr]
+    assert load_best_record(log, matmul, "llvm -mcpu=znver4") == (None, None)
+    assert load_best_record(log, '["nothing"]') == (None, None)
+
+
+def test_compatible_sizes_count_times_their_ratio(tmp_path: Path) -> None:
+    log = tmp_path / "a.json"
+    for cost, key in ((1e-3, '["matmul", 256, 512, 512]'), (1.5e-3, '["matmul", 512, 512, 512]')):
+        save_records(log, *([item] for item in example(cost, key)))
+    wanted = '["matmul", 512, 512, 512]'
+    assert load_best_record(log, wanted)[1].mean_cost == 1.5e-3  # type: ignore[union-attr]
+    assert load_best_record(log, wanted, include_compatible=True)[1].mean_cost == 1.5e-3  # type: ignore[union-attr]
+    larger = '["matmul", 512, 512, 1024]'
+    assert load_best_record(log, larger) == (None, None)
+    assert load_best_record(log, larger, include_compatible=True)[1].mean_cost == 1.5e-3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "factor"),
+    [
+        ('["f", 8, [4, 2]]', '["f", 4, [4, 1]]', 4.0),
+        ('["f", 8]', '["g", 8]', float("inf")),
+        ('["f", 8]', '["f", 3]', float("inf")),
+        ('["f", 8]', '["f", 8, 8]', float("inf")),
+        ('["f", "float32"]', '["f", "float16"]', float("inf")),
+        ('["f",   8]', '["f", 8]', 1.0),
+        ("f 8", '["f", 8]', float("inf")),
+    ],
+)
+def test_workload_distance(wanted: str, found: str, factor: float) -> None:
+    assert workload_distance(wanted, found) == factor
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("llvm -keys=cpu -mcpu=core-avx2", "llvm -mcpu=core-avx2 -num-cores=8", True),
+        ("llvm -mcpu=core-avx2", "llvm ", True),
+        ("llvm -mcpu=core-avx2", "llvm -mcpu=znver4", False),
+        ("llvm -mattr=+avx2,+fma", "llvm -mattr=+fma,+avx2", True),
+        ("llvm -mtriple=x86_64-pc-linux-gnu", "llvm -mtriple=x86_64-linux-gnu", True),
+        ("llvm -mtriple=aarch64-linux-gnu", "llvm -mtriple=x86_64-linux-gnu", False),
+        ("cuda -arch=sm_80", "cuda -keys=cuda,gpu -arch=sm_90", False),
+        ("cuda", "llvm", False),
+        ("hexagon -what=1", "hexagon", True),
+        ("llvm -mcpu='unclosed", "llvm -mcpu=x", False),
+    ],
+)
+def test_targets_compare_by_kind_and_model(one: str, other: str, same: bool) -> None:
+    assert same_target(one, other) is same
+
+
+def test_errors_are_counted_by_kind() -> None:
+    _, good = example()
+    kinds = (MeasureErrorNo.RUN_TIMEOUT, MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.WRONG_ANSWER)
+    bad = [MeasureResult.failed(kind, "", 0, 0) for kind in kinds]
+    assert list(count_errors([good, *bad]).items()) == [
+        (MeasureErrorNo.WRONG_ANSWER, 2),
+        (MeasureErrorNo.RUN_TIMEOUT, 1),
+    ]
+
+
+def test_log_survives_without_write_permission_to_its_text(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    log = tmp_path / "a.json"
+    log.write_text("")
+    log.chmod(0o400)
+    with pytest.raises(LogWriteError, match="Permission denied"):
+        append_lines(log, ["x"])
