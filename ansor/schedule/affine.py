@@ -1,0 +1,320 @@
+"""Intervals with affine lower ends: the arithmetic of bound inference.
+
+An `Affine` is a linear form over *atoms* with constant (or column) coefficients. Atoms are loops, symbolic
+sizes, and opaque quotients and remainders of other affine forms. An `Interval` is the set
+`base, base + 1, .., base + width - 1`. Fixed atoms stay symbolic in `base`; relaxed ones are ranged over,
+which widens the interval. Every operation gives a superset of the exact result and is exact in the cases
+that tiling produces; coefficients and widths may be columns, so all of it works on whole populations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any, Union
+
+import numpy as np
+
+from ansor.schedule.extents import Column, Extent, Number, where
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var
+
+
+@dataclass(frozen=True, slots=True)
+class LoopAtom:
+    """The loop called `name` of the stage at position `stage`."""
+
+    stage: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeAtom:
+    """A symbolic size; it has the same value everywhere."""
+
+    var: Var
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueAtom:
+    """`inner // divisor` or `inner % divisor` of a form that could not be divided exactly."""
+
+    op: BinaryOp
+    inner: Affine = field(compare=False)
+    divisor: Number = field(compare=False)
+    key: Hashable = None
+
+
+Atom = Union[LoopAtom, SizeAtom, OpaqueAtom]
+
+
+def _key(value: Number) -> Hashable:
+    return value.tobytes() if isinstance(value, np.ndarray) else int(value)
+
+
+def _is_zero(value: Number) -> bool:
+    return not value.any() if isinstance(value, np.ndarray) else value == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`const + sum(coefficient * atom)`."""
+
+    const: Number = 0
+    terms: Mapping[Atom, Number] = field(default_factory=dict)
+
+    @classmethod
+    def of_atom(cls, atom: Atom) -> Affine:
+        return cls(0, {atom: 1})
+
+    def __add__(self, other: Affine) -> Affine:
+        terms = dict(self.terms)
+        for atom, coefficient in other.terms.items():
+            total = terms.get(atom, 0) + coefficient
+            if _is_zero(total):
+                terms.pop(atom, None)
+            else:
+                terms[atom] = total
+        return Affine(self.const + other.const, terms)
+
+    def scale(self, factor: Number) -> Affine:
+        if _is_zero(factor):
+            return Affine()
+        return Affine(self.const * factor, {a: c * factor for a, c in self.terms.items()})
+
+    def __sub__(self, other: Affine) -> Affine:
+        return self + other.scale(-1)
+
+    def shift(self, amount: Number) -> Affine:
+        return Affine(self.const + amount, self.terms)
+
+    def key(self) -> Hashable:
+        """Equal for forms that are term by term the same."""
+        return (_key(self.const), tuple(sorted(((hash(a), _key(c)) for a, c in self.terms.items()), key=str)))
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The integers `base .. base + width - 1`; `width` may be symbolic only when `base` is 0."""
+
+    base: Affine
+    width: Extent
+
+    @classmethod
+    def point(cls, base: Affine) -> Interval:
+        return cls(base, 1)
+
+    @classmethod
+    def full(cls, extent: Extent) -> Interval:
+        return cls(Affine(), extent)
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.base + other.base, _add_widths(self.width, other.width))
+
+    def scale(self, factor: Number) -> Interval:
+        """All elements times `factor`, and what lies between them."""
+        span: Any = self.width - 1 if not _is_point(self.width) else 0
+        if isinstance(span, Expr):
+            raise UnknownBoundError
+        low = np.minimum(factor, 0) if isinstance(factor, np.ndarray) else min(factor, 0)
+        return Interval(self.base.scale(factor).shift(low * span), abs(factor) * span + 1)
+
+    def clip(self, extent: Extent) -> Interval:
+        """This interval, known to be used only within `0 .. extent - 1`."""
+        if isinstance(extent, Expr):
+            return Interval.full(extent) if isinstance(self.width, Expr) else self
+        if isinstance(self.width, Expr):
+            return Interval.full(extent)
+        if self.base.is_constant:
+            low = _maximum(self.base.const, 0)
+            high = _minimum(self.base.const + self.width, extent)
+            return Interval(Affine(low), _maximum(high - low, 1))
+        whole = self.width >= extent
+        if isinstance(whole, np.ndarray):
+            keep = (~whole).astype(np.int64)
+            return Interval(self.base.scale(keep), np.minimum(self.width, extent))
+        return Interval.full(extent) if whole else self
+
+
+class UnknownBoundError(Exception):
+    """An expression is not an interval of the known kind; its whole range has to be assumed."""
+
+
+def _is_point(width: Extent) -> bool:
+    return isinstance(width, int) and width == 1
+
+
+def _add_widths(a: Extent, b: Extent) -> Extent:
+    if _is_point(a):
+        return b
+    if _is_point(b):
+        return a
+    total: Any = a + b - 1  # type: ignore[operator]
+    return total  # type: ignore[no-any-return]
+
+
+def _maximum(a: Number, b: Number) -> Number:
+    return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
+
+
+def _minimum(a: Number, b: Number) -> Number:
+    return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
+
+
+def _gcd(values: list[Number]) -> Number:
+    result: Any = 0
+    for value in values:
+        if isinstance(value, np.ndarray) or isinstance(result, np.ndarray):
+            result = np.gcd(result, value)
+        else:
+            result = gcd(result, value)
+    return result  # type: ignore[no-any-return]
+
+
+def _opaque(op: BinaryOp, inner: Affine, divisor: Number) -> Affine:
+    return Affine.of_atom(OpaqueAtom(op, inner, divisor, (op, inner.key(), _key(divisor))))
+
+
+def _known(interval: Interval) -> tuple[Affine, Any]:
+    if isinstance(interval.width, Expr):
+        raise UnknownBoundError
+    return interval.base, interval.width
+
+
+def floordiv(interval: Interval, divisor: Number) -> Interval:
+    """All elements divided by `divisor >= 1`, rounding down.
+
+    With g = gcd(coefficients, divisor) the base is congruent to `const` modulo g, so its largest possible
+    remainder is known; g = divisor makes the result exact.
+    """
+    if isinstance(divisor, int) and divisor == 1:
+        return interval
+    base, width = _known(interval)
+    multiple = _gcd([*base.terms.values(), divisor])
+    remainder = base.const % multiple + divisor - multiple
+    span = (remainder + width - 1) // divisor + 1
+    exact = multiple == divisor
+    if bool(np.all(exact)):
+        quotient = Affine(base.const // divisor, {a: c // divisor for a, c in base.terms.items()})
+    else:
+        quotient = _opaque(BinaryOp.FLOORDIV, base, divisor)
+    return Interval(quotient, span)
+
+
+def floormod(interval: Interval, divisor: Number) -> Interval:
+    """The remainders of all elements modulo `divisor >= 1`."""
+    base, width = _known(interval)
+    multiple = _gcd([*base.terms.values(), divisor])
+    remainder = base.const % multiple
+    stays = remainder + width <= multiple
+    if not np.any(stays):
+        return Interval.full(divisor)
+    exact = multiple == divisor
+    rest = Affine(remainder) if bool(np.all(exact)) else _opaque(BinaryOp.FLOORMOD, base, divisor)
+    if bool(np.all(stays)):
+        return Interval(rest, width)
+    return Interval(rest.scale(np.asarray(stays).astype(np.int64)), where(stays, width, divisor))
+
+
+LoopExtents = Callable[[LoopAtom], Extent]
+
+
+def relax(form: Affine, is_fixed: Callable[[Atom], bool], extent: LoopExtents) -> Interval:
+    """The values of `form` while the loops that are not fixed run over their extents."""
+    result = Interval.point(Affine(form.const))
+    for atom, coefficient in form.terms.items():
+        if isinstance(atom, SizeAtom):
+            part = Interval.point(Affine.of_atom(atom))
+        elif isinstance(atom, LoopAtom):
+            part = Interval.point(Affine.of_atom(atom)) if is_fixed(atom) else Interval.full(extent(atom))
+        else:
+            inner = relax(atom.inner, is_fixed, extent)
+            if _is_point(inner.width):
+                part = Interval.point(Affine.of_atom(atom))
+            else:
+                divide = floordiv if atom.op is BinaryOp.FLOORDIV else floormod
+                part = divide(inner, atom.divisor)
+        result = result + (part if _is_one(coefficient) else part.scale(coefficient))
+    return result
+
+
+def _is_one(value: Number) -> bool:
+    return not isinstance(value, np.ndarray) and value == 1
+
+
+def union(a: Interval, b: Interval, extent: LoopExtents) -> Interval:
+    """The smallest interval of this kind that holds both.
+
+    Atoms on which the two lower ends disagree are ranged over.
+    """
+    differing = set((b.base - a.base).terms)
+    if differing:
+        if any(isinstance(atom, SizeAtom) for atom in differing):
+            raise UnknownBoundError
+        a = _relax_atoms(a, differing, extent)
+        b = _relax_atoms(b, differing, extent)
+        if set((b.base - a.base).terms):
+            raise UnknownBoundError
+    offset = b.base.const - a.base.const
+    if isinstance(a.width, Expr) or isinstance(b.width, Expr):
+        if _is_zero(offset) and str(a.width) == str(b.width):
+            return a
+        raise UnknownBoundError
+    low = _minimum(offset, 0)
+    high = _maximum(a.width, offset + b.width)
+    return Interval(a.base.shift(low), high - low)
+
+
+def _relax_atoms(interval: Interval, atoms: set[Atom], extent: LoopExtents) -> Interval:
+    kept = Affine(interval.base.const, {a: c for a, c in interval.base.terms.items() if a not in atoms})
+    moved = Affine(0, {a: c for a, c in interval.base.terms.items() if a in atoms})
+    loose = relax(moved, lambda atom: False, extent)
+    return Interval(kept, interval.width) + loose
+
+
+def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
+    """The values of an integer expression while its variables range over intervals.
+
+    Raises
+    ------
+    UnknownBoundError
+        If the expression is not built from sums, products with constants, and divisions by constants.
+    """
+    match expr:
+        case Const(value=value):
+            return Interval.point(Affine(_integer(value)))
+        case Var():
+            known = variables.get(expr)
+            return Interval.point(Affine.of_atom(SizeAtom(expr))) if known is None else known
+        case Cast(a=a) if not a.dtype.startswith(("float", "bfloat", "bool")):
+            return evaluate(a, variables)
+        case Binary(op=BinaryOp.ADD, a=a, b=b):
+            return evaluate(a, variables) + evaluate(b, variables)
+        case Binary(op=BinaryOp.SUB, a=a, b=b):
+            return evaluate(a, variables) + evaluate(b, variables).scale(-1)
+        case Binary(op=BinaryOp.MUL, a=a, b=b):
+            for one, other in ((a, b), (b, a)):
+                if isinstance(other, Const):
+                    return evaluate(one, variables).scale(_integer(other.value))
+        case Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=d)) if _positive(d):
+            return floordiv(evaluate(a, variables), _integer(d))
+        case Binary(op=BinaryOp.FLOORMOD, a=a, b=Const(value=d)) if _positive(d):
+            return floormod(evaluate(a, variables), _integer(d))
+    raise UnknownBoundError
+
+
+def _positive(value: Any) -> bool:
+    return bool(np.all(np.asarray(value) > 0))
+
+
+def _integer(value: Any) -> Number:
+    if isinstance(value, np.ndarray):
+        column: Column = value
+        return column
+    if isinstance(value, (bool, float)):
+        raise UnknownBoundError
+    return int(value)

@@ -1,0 +1,278 @@
+"""Bound inference: which part of each stage is needed, hence how far every loop runs.
+
+Stages are visited from the outputs backwards. Each read by a consumer is evaluated as an interval (see
+`affine`) in which the loops around the producer's place stay fixed and all others range over their
+extents; the union over reads is the producer's region, one interval per axis. Its loops' extents follow by
+passing the region's widths down through splits and fuses.
+
+Which loops count as "around" depends on storage: a shared buffer is filled by all threads of a block
+together, so thread and vthread loops range even where they enclose it.
+
+Extents may be ints, columns of a population, or symbolic sizes; this is the only implementation for all
+three. Lower ends are kept as affine forms, which lowering turns into index expressions.
+
+Source: interval analysis as in Halide and TVM (InferBound), with clipping to the real extents everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ansor.errors import ScheduleError
+from ansor.schedule.affine import (
+    Affine,
+    Atom,
+    Interval,
+    LoopAtom,
+    UnknownBoundError,
+    evaluate,
+    floordiv,
+    floormod,
+    relax,
+    union,
+)
+from ansor.schedule.extents import Extent, extent_of, is_one, multiply
+from ansor.schedule.inlining import effective_body
+from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Stage
+from ansor.schedule.steps import part_extents
+from ansor.te.expr import Expr, Read, Var, walk
+
+if TYPE_CHECKING:
+    from ansor.schedule.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class StageBounds:
+    """What bound inference knows of one stage.
+
+    `region` holds one interval per spatial axis: its base is fixed at the place where the stage is
+    computed, its width is the extent of that axis there. `extents` gives every loop, past and present,
+    by name.
+    """
+
+    region: tuple[Interval, ...]
+    extents: Mapping[str, Extent]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The state with all extents filled in, and the bounds of each stage that has loops, by position."""
+
+    state: State
+    stages: Mapping[int, StageBounds]
+
+
+def infer_bounds(state: State) -> Bounds:
+    """Infer the region and the loop extents of every stage.
+
+    Raises
+    ------
+    ScheduleError
+        If the state has holes, or a stage is attached where not all of its consumers can see it.
+    """
+    if not state.is_concrete:
+        raise ScheduleError("bound inference needs all split lengths; fill the sketch's holes first")
+    inference = _Inference(state)
+    for stage_id in range(len(state.stages) - 1, -1, -1):
+        stage = state.stages[stage_id]
+        if not stage.is_placeholder and stage.compute_at is not ComputeAt.INLINED:
+            inference.visit(stage_id)
+    stages = []
+    for stage_id, stage in enumerate(state.stages):
+        known = inference.bounds.get(stage_id)
+        if known is not None:
+            loops = tuple(replace(loop, extent=known.extents[loop.name]) for loop in stage.iterators)
+            stage = replace(stage, iterators=loops)
+        stages.append(stage)
+    from ansor.schedule.state import State as StateClass
+
+    filled = StateClass(state.dag, tuple(stages), state.attach, state.steps)
+    return Bounds(filled, inference.bounds)
+
+
+def pass_down(stage: Stage, axes: Mapping[str, Extent]) -> dict[str, Extent]:
+    """Extents of all loops of a stage from those of its axes.
+
+    A loop bound to threads keeps the length of its split even where less is needed: the block has that
+    many threads, and the guard keeps the others idle.
+    """
+    extents = dict(axes)
+    threads = {loop.name for loop in stage.iterators if loop.annotation.is_thread}
+    for relation in stage.relations:
+        if isinstance(relation, FuseRelation):
+            total: Extent = 1
+            for parent in relation.parents:
+                total = multiply(total, extents[parent])
+            extents[relation.fused] = total
+        else:
+            made = part_extents(extents[relation.parent], relation.lengths, relation.inner_to_outer)
+            for part, extent in zip(relation.parts, made, strict=True):
+                assert extent is not None
+                extents[part] = extent
+            if relation.inner_to_outer:
+                for part, length in zip(relation.parts[1:], relation.lengths, strict=True):
+                    if part in threads and length is not None:
+                        extents[part] = length
+    return extents
+
+
+def part_strides(lengths: list[Extent]) -> list[Extent]:
+    """Stride of each part of a split, outermost first, from the parts' lengths."""
+    strides: list[Extent] = []
+    stride: Extent = 1
+    for length in reversed(lengths):
+        strides.append(stride)
+        stride = multiply(stride, length)
+    return strides[::-1]
+
+
+def enclosing_loops(state: State, stage: int) -> list[tuple[int, int]]:
+    """The loops `(stage, position)` around the place where `stage` is computed, innermost stage first."""
+    loops: list[tuple[int, int]] = []
+    place = state.attach.get(stage)
+    while place is not None:
+        target, last = place
+        loops.extend((target, position) for position in range(last + 1))
+        place = state.attach.get(target)
+    return loops
+
+
+class _Inference:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.bounds: dict[int, StageBounds] = {}
+        self.reads: dict[int, list[tuple[int, tuple[Expr, ...]]]] = {}
+        for stage_id, stage in enumerate(state.stages):
+            if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
+                continue
+            seen: set[int] = set()
+            for root in effective_body(state, stage_id):
+                for node in walk(root):
+                    if isinstance(node, Read) and id(node) not in seen:
+                        seen.add(id(node))
+                        producer = state.stage_id(node.tensor)
+                        self.reads.setdefault(producer, []).append((stage_id, node.indices))
+
+    def extent(self, atom: LoopAtom) -> Extent:
+        return self.bounds[atom.stage].extents[atom.name]
+
+    def visit(self, stage_id: int) -> None:
+        stage = self.state.stages[stage_id]
+        op = stage.compute
+        full: list[Extent] = [extent_of(axis.extent) for axis in op.axis]
+        if self.state.is_output(stage_id):
+            region = [Interval.full(extent) for extent in full]
+        else:
+            region = self._needed(stage_id, full)
+        axes = {a.name: r.width for a, r in zip(op.axis, region, strict=True)}
+        axes.update({a.name: extent_of(a.extent) for a in op.reduce_axis})
+        self.bounds[stage_id] = StageBounds(tuple(region), pass_down(stage, axes))
+
+    def _needed(self, stage_id: int, full: list[Extent]) -> list[Interval]:
+        """The union of what all consumers read, one interval per axis."""
+        fixed = self._fixed_atoms(stage_id)
+        region: list[Interval | None] = [None] * len(full)
+        for consumer, indices in self.reads.get(stage_id, []):
+            self._check_visible(stage_id, consumer)
+            variables = self._consumer_axes(consumer, fixed)
+            for dim, index in enumerate(indices):
+                try:
+                    found = evaluate(index, variables).clip(full[dim])
+                    known = region[dim]
+                    region[dim] = found if known is None else union(known, found, self.extent).clip(full[dim])
+                except UnknownBoundError:
+                    region[dim] = Interval.full(full[dim])
+        return [Interval.full(full[d]) if r is None else r for d, r in enumerate(region)]
+
+    def _fixed_atoms(self, stage_id: int) -> set[Atom]:
+        """The loops that stay fixed while this stage is computed."""
+        shared = self.state.stages[stage_id].scope == "shared"
+        fixed: set[Atom] = set()
+        for target, position in enclosing_loops(self.state, stage_id):
+            loop = self.state.stages[target].iterators[position]
+            if shared and (loop.annotation.is_thread or loop.annotation is Annotation.VTHREAD):
+                continue
+            fixed.add(LoopAtom(target, loop.name))
+        return fixed
+
+    def _check_visible(self, stage_id: int, consumer: int) -> None:
+        """Refuse a stage that is computed inside loops which some consumer is outside of."""
+        place = self.state.attach.get(stage_id)
+        if place is None:
+            return
+        target, position = place
+        inside = consumer
+        while inside != target:
+            up = self.state.attach.get(inside)
+            if up is None:
+                break
+            inside = up[0]
+            if inside == target and up[1] >= position:
+                return
+        if consumer == target:
+            return
+        name, at = self.state.stages[stage_id].name, self.state.stages[target]
+        raise ScheduleError(
+            f"stage {name!r} is computed inside loop {at.iterators[position].name!r} of {at.name!r}, but its consumer "
+            f"{self.state.stages[consumer].name!r} is outside of that loop; compute {name!r} further out\n"
+            + at.describe(position)
+        )
+
+    def _consumer_axes(self, consumer: int, fixed: set[Atom]) -> dict[Var, Interval]:
+        """Every axis of a consumer as an interval, its loops outside `fixed` ranging."""
+        stage, known = self.state.stages[consumer], self.bounds[consumer]
+        local = local_axes(stage, consumer, known.extents, fixed)
+        variables: dict[Var, Interval] = {}
+        for axis, region in zip(stage.compute.axis, known.region, strict=True):
+            start = relax(region.base, lambda atom: atom in fixed, self.extent)
+            variables[axis] = start + local[axis.name]
+        for axis in stage.compute.reduce_axis:
+            variables[axis] = local[axis.name]
+        return variables
+
+
+def local_axes(
+    stage: Stage, stage_id: int, extents: Mapping[str, Extent], fixed: set[Atom] | None
+) -> dict[str, Interval]:
+    """Axes (and all past loops) of a stage, counted from the start of its region, as intervals.
+
+    Loops in `fixed` stay symbolic (all of them where it is None), others range over their extents.
+    """
+    values: dict[str, Interval] = {}
+    for loop in stage.iterators:
+        atom = LoopAtom(stage_id, loop.name)
+        extent = extents[loop.name]
+        if is_one(extent):
+            values[loop.name] = Interval.point(Affine())
+        elif fixed is None or atom in fixed:
+            values[loop.name] = Interval.point(Affine.of_atom(atom))
+        else:
+            values[loop.name] = Interval.full(extent)
+    for relation in reversed(stage.relations):
+        if isinstance(relation, FuseRelation):
+            inner: Extent = 1
+            for position in range(len(relation.parents) - 1, -1, -1):
+                parent = relation.parents[position]
+                values[parent] = _component(values[relation.fused], inner, extents[parent], position == 0)
+                inner = multiply(inner, extents[parent])
+        else:
+            strides = part_strides([extents[part] for part in relation.parts])
+            total = Interval.point(Affine())
+            for part, stride in zip(relation.parts, strides, strict=True):
+                value = values[part]
+                if isinstance(stride, Expr):
+                    total = Interval.full(extents[relation.parent])
+                    break
+                total = total + (value if is_one(stride) else value.scale(stride))
+            values[relation.parent] = total.clip(extents[relation.parent]) if fixed is not None else total
+    return values
+
+
+def _component(fused: Interval, inner: Extent, extent: Extent, outermost: bool) -> Interval:
+    """One of the loops that were fused: `fused // inner % extent`."""
+    if isinstance(fused.width, Expr) or isinstance(inner, Expr) or isinstance(extent, Expr):
+        return Interval.full(extent)
+    value = floordiv(fused, inner)
+    return value.clip(extent) if outermost else floormod(value, extent).clip(extent)

@@ -1,0 +1,83 @@
+"""Arithmetic on extents: Python ints, columns of a population, or symbolic sizes.
+
+An extent is an `int` in a single program, an int64 array with one value per row in a population, and an
+integer expression where a tensor has symbolic sizes. Everything that computes with extents goes through
+these functions, so bound inference exists once for all three.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.te.expr import Expr, int_value
+
+Column = NDArray[np.int64]
+Extent = Union[int, Column, Expr]
+Number = Union[int, Column]
+"""An extent that is known: no expression."""
+
+
+def extent_of(expr: Expr | int) -> Extent:
+    """The extent that an axis' expression stands for: its constant (or column), else the expression."""
+    value = getattr(expr, "value", None)
+    if isinstance(value, np.ndarray):
+        return value
+    constant = int_value(expr)
+    return expr if constant is None else constant
+
+
+def is_one(extent: Extent | None) -> bool:
+    """Whether the extent is 1 (in every row)."""
+    if isinstance(extent, np.ndarray):
+        return bool((extent == 1).all())
+    return isinstance(extent, int) and extent == 1
+
+
+def ceil_div(a: Extent, b: Extent) -> Extent:
+    """Quotient rounded up, `b >= 1`."""
+    if isinstance(a, Expr) or isinstance(b, Expr):
+        return _as_expr_or_int(a, b)
+    return -(-a // b)
+
+
+def _as_expr_or_int(a: Any, b: Any) -> Extent:
+    if isinstance(b, int) and b == 1:
+        return extent_of(a)
+    return extent_of((a + (b - 1)) // b)
+
+
+def multiply(a: Extent, b: Extent) -> Extent:
+    """Product of two extents."""
+    if isinstance(a, Expr) or isinstance(b, Expr):
+        product: Any = a * b  # type: ignore[operator]
+        return extent_of(product) if isinstance(product, Expr) else product
+    return a * b
+
+
+def product(extents: list[Extent] | tuple[Extent, ...]) -> Extent:
+    """Product of extents, 1 for none."""
+    result: Extent = 1
+    for extent in extents:
+        result = multiply(result, extent)
+    return result
+
+
+def minimum(a: Extent, b: Extent) -> Extent:
+    """The smaller extent; of an unknown and a known one, the known one (a valid upper bound of both)."""
+    if isinstance(a, Expr):
+        return b if not isinstance(b, Expr) else a
+    if isinstance(b, Expr):
+        return a
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return min(a, b)
+
+
+def where(cond: Any, a: Number, b: Number) -> Number:
+    """`a` where `cond` else `b`; a plain choice when `cond` is a bool."""
+    if isinstance(cond, np.ndarray):
+        return np.where(cond, a, b)
+    return a if cond else b

@@ -1,0 +1,390 @@
+"""The steps that add a stage: cache_read, cache_write, rfactor.
+
+They rebuild operations: a new one is inserted, the operation it serves gets a new body, and everything
+downstream is rebuilt to read the new tensors. The schedule's own graph (`State.dag`) never changes; the
+rebuilt operations live in the state's stages, whose `handles` keep earlier tensors usable as names.
+
+Source: TVM's auto_scheduler (v0.16) for numbering and names; the transformations are those of Halide's and
+TVM's schedules (Suriana et al., CGO 2017, for rfactor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ansor.errors import ScheduleError
+from ansor.schedule.extents import Extent, extent_of, is_one
+from ansor.schedule.naming import code_names
+from ansor.schedule.stages import ComputeAt, FuseRelation, IteratorKind, Relation, Stage
+from ansor.schedule.steps import Step, iterator_at, refuse, stage_at
+from ansor.te.expr import (
+    INDEX_DTYPE,
+    AxisKind,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    IterVar,
+    Read,
+    Reduce,
+    Var,
+    binary,
+    rewrite,
+    substitute,
+)
+from ansor.te.tensor import ComputeOp, Operation, Tensor
+
+if TYPE_CHECKING:
+    from ansor.schedule.state import State
+
+SCOPES = ("local", "shared", "global")
+
+
+def _check_scope(what: str, scope: str) -> None:
+    if scope not in SCOPES:
+        raise ScheduleError(f"{what}: unknown scope {scope!r}; use one of {', '.join(map(repr, SCOPES))}")
+
+
+def redirect(op: Operation, tensors: Mapping[Tensor, Tensor]) -> Operation:
+    """`op` reading other tensors; the same object if it reads none of them."""
+    if not isinstance(op, ComputeOp) or not any(t in tensors for t in op.input_tensors):
+        return op
+    shared: dict[int, tuple[Expr, ...]] = {}
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.tensor in tensors:
+            return Read(tensors[node.tensor], node.indices, node.dtype)
+        return None
+
+    body = []
+    for root in op.body:
+        if isinstance(root, Reduce):
+            # The outputs of one reduction share their sources; keep it so.
+            sources = shared.setdefault(id(root.sources), tuple(rewrite(s, visit) for s in root.sources))
+            condition = None if root.condition is None else rewrite(root.condition, visit)
+            body.append(replace(root, sources=sources, condition=condition))
+        else:
+            body.append(rewrite(root, visit))
+    return replace_body(op, tuple(body))
+
+
+def replace_body(op: ComputeOp, body: tuple[Expr, ...]) -> ComputeOp:
+    """The operation with another body over the same axes."""
+    return ComputeOp(op.name, op.axis, op.reduce_axis, body, op.tag, op.attrs)
+
+
+def rebuild(stages: tuple[Stage, ...], tensors: dict[Tensor, Tensor], readers: set[int] | None = None) -> tuple[Stage, ...]:
+    """Stages with `tensors` redirected in `readers` (all by default), and all that depends on them rebuilt."""
+    moved = dict(tensors) if readers is None else {}
+    result = []
+    for position, stage in enumerate(stages):
+        mapping = {**moved, **tensors} if readers is not None and position in readers else moved
+        op = redirect(stage.op, mapping)
+        if op is not stage.op:
+            moved.update(zip(stage.op.outputs, op.outputs, strict=True))
+            stage = stage.with_op(op)
+        result.append(stage)
+    return tuple(result)
+
+
+def _unique_name(state: State, base: str, suffix: str) -> str:
+    """`base.suffix`, or `base.d.suffix` and so on while that name is taken."""
+    taken = {stage.name for stage in state.stages}
+    while f"{base}.{suffix}" in taken:
+        base += ".d"
+    return f"{base}.{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReadStep(Step):
+    """Copy a stage's result into `scope` for some of its readers.
+
+    The new stage `X.scope` comes right after X and is read by `readers` instead of X.
+    """
+
+    code: ClassVar[str] = "CHR"
+    stage: int
+    scope: str
+    readers: tuple[int, ...]
+
+    def apply(self, state: State) -> State:
+        _check_scope("cache_read", self.scope)
+        if not 0 <= self.stage < len(state.stages):
+            raise ScheduleError(f"cache_read: there is no stage {self.stage}")
+        source = state.stages[self.stage]
+        if source.op.num_outputs != 1:
+            raise ScheduleError(f"cache_read: stage {source.name!r} has several outputs; cache one of its readers")
+        tensor = source.op.output(0)
+        for reader in self.readers:
+            found = stage_at(state, reader, "cache_read")
+            if tensor not in found.compute.input_tensors:
+                raise refuse(found, f"cache_read: stage {found.name!r} does not read {source.name!r}")
+        if not self.readers:
+            raise ScheduleError(f"cache_read of {source.name!r}: name at least one reader")
+        axes = tuple(
+            IterVar(f"ax{d}", INDEX_DTYPE, Const(e, INDEX_DTYPE) if isinstance(e, int) else e)
+            for d, e in enumerate(tensor.shape)
+        )
+        copy = ComputeOp(
+            _unique_name(state, source.name, self.scope), axes, (), (Read(tensor, axes, tensor.dtype),)
+        )
+        at = self.stage + 1
+        readers = {r + 1 if r >= at else r for r in self.readers}
+        stages = (*state.stages[:at], Stage.of_op(copy, self.scope), *state.stages[at:])
+        return state.with_stages(rebuild(stages, {tensor: copy.output(0)}, readers), at)
+
+
+def _refuse_transformed(stage: Stage, what: str) -> None:
+    if stage.relations or stage.compute_at is not ComputeAt.ROOT:
+        raise refuse(
+            stage,
+            f"{what} of stage {stage.name!r}: its loops have been transformed already; apply {what} first",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWriteStep(Step):
+    """Compute a stage into `scope` first and copy the result out.
+
+    The new stage `X.scope` does the computation over axes `i_c` and takes X's position; X becomes the
+    copy and moves one position on.
+    """
+
+    code: ClassVar[str] = "CHW"
+    stage: int
+    scope: str
+
+    def apply(self, state: State) -> State:
+        _check_scope("cache_write", self.scope)
+        stage = stage_at(state, self.stage, "cache_write")
+        _refuse_transformed(stage, "cache_write")
+        op = stage.compute
+        axes = tuple(IterVar(f"{a.name}_c", a.dtype, a.extent) for a in op.axis)
+        body = _rename_axes(op, dict(zip(op.axis, axes, strict=True)))
+        name = _unique_name(state, op.name, self.scope)
+        cached = ComputeOp(name, axes, op.reduce_axis, body, op.tag, op.attrs)
+        copy = ComputeOp(
+            op.name, op.axis, (), tuple(Read(t, op.axis, t.dtype) for t in cached.outputs), op.tag
+        )
+        fresh = replace(Stage.of_op(copy, stage.scope), handles=(*stage.handles, copy))
+        stages = (
+            *state.stages[: self.stage],
+            Stage.of_op(cached, self.scope),
+            fresh,
+            *state.stages[self.stage + 1 :],
+        )
+        moved = dict(zip(op.outputs, copy.outputs, strict=True))
+        return state.with_stages(rebuild(stages, moved), self.stage)
+
+
+def _rename_axes(op: ComputeOp, mapping: Mapping[IterVar, Expr]) -> tuple[Expr, ...]:
+    """The body over other spatial axes; the outputs of one reduction keep sharing their sources."""
+    variables: dict[Var, Expr] = {var: expr for var, expr in mapping.items()}
+    shared: dict[int, tuple[Expr, ...]] = {}
+    body = []
+    for root in op.body:
+        if isinstance(root, Reduce):
+            sources = shared.setdefault(
+                id(root.sources), tuple(substitute(s, variables) for s in root.sources)
+            )
+            condition = None if root.condition is None else substitute(root.condition, variables)
+            body.append(replace(root, sources=sources, condition=condition))
+        else:
+            body.append(substitute(root, variables))
+    return tuple(body)
+
+
+@dataclass(frozen=True, slots=True)
+class RfactorStep(Step):
+    """Factor a loop out of a reduction: partial results along it become a stage of their own.
+
+    `X.rf` computes, for each value of the factored loop (a spatial axis at `factor_iterator`), the reduction
+    over the remaining reduction loops; `X.repl` reduces the partial results. Where a split of the reduction
+    does not divide, lanes past the end contribute the identity.
+    """
+
+    code: ClassVar[str] = "RF"
+    stage: int
+    iterator: int
+    factor_iterator: int
+
+    def apply(self, state: State) -> State:
+        stage, loop = iterator_at(state, self.stage, self.iterator, "rfactor")
+        op = stage.compute
+        if loop.kind is not IteratorKind.REDUCE:
+            raise refuse(
+                stage, f"rfactor: {loop.name!r} of stage {stage.name!r} is not a reduction loop", self.iterator
+            )
+        if not 0 <= self.factor_iterator <= len(op.axis):
+            raise refuse(
+                stage,
+                f"rfactor of stage {stage.name!r}: the factored axis cannot be at position {self.factor_iterator}; "
+                f"there are {len(op.axis)} spatial axes",
+            )
+        if [i.name for i in stage.iterators[: len(op.axis)]] != [a.name for a in op.axis]:
+            raise refuse(stage, f"rfactor of stage {stage.name!r}: split or reorder spatial loops after rfactor")
+        if stage.compute_at is not ComputeAt.ROOT or any(
+            state.attached_to(self.stage, i) for i in range(len(stage.iterators))
+        ):
+            raise refuse(stage, f"rfactor of stage {stage.name!r}: move stages with compute_at after rfactor")
+        factored, merge = _factor(state, stage, self.iterator, self.factor_iterator)
+        fresh = replace(Stage.of_op(merge, stage.scope), handles=(*stage.handles, merge))
+        stages = (
+            *state.stages[: self.stage],
+            Stage.of_op(factored),
+            fresh,
+            *state.stages[self.stage + 1 :],
+        )
+        moved = dict(zip(op.outputs, merge.outputs, strict=True))
+        return state.with_stages(rebuild(stages, moved), self.stage)
+
+
+def _index_const(value: Any) -> Const:
+    return Const(value, INDEX_DTYPE)
+
+
+def _times(expr: Expr, stride: Extent) -> Expr:
+    """`expr * stride`, where the stride may be a column."""
+    if is_one(stride):
+        return expr
+    return Binary(BinaryOp.MUL, expr, _index_const(stride), INDEX_DTYPE)
+
+
+def axis_values(relations: tuple[Relation, ...], leaves: dict[str, Expr], extents: Mapping[str, Extent]) -> dict[str, Expr]:
+    """Every loop of a derivation, axes included, as an expression of the leaf loops.
+
+    `extents` are those of all loops by name. Values of split loops may exceed the loop's extent where
+    factors do not divide.
+    """
+    values = dict(leaves)
+    for relation in reversed(relations):
+        if isinstance(relation, FuseRelation):
+            fused, inner = values[relation.fused], 1
+            for position in range(len(relation.parents) - 1, -1, -1):
+                parent = relation.parents[position]
+                extent = extents[parent]
+                value = fused if is_one(inner) else Binary(BinaryOp.FLOORDIV, fused, _index_const(inner), INDEX_DTYPE)
+                if position > 0:
+                    value = Binary(BinaryOp.FLOORMOD, value, _index_const(extent), INDEX_DTYPE)
+                values[parent] = value
+                inner = inner * extent  # type: ignore[operator,assignment]
+        else:
+            total: Expr | None = None
+            stride: Any = 1
+            for part in reversed(relation.parts):
+                term = _times(values[part], stride)
+                total = term if total is None else Binary(BinaryOp.ADD, term, total, INDEX_DTYPE)
+                stride = stride * extents[part]
+            assert total is not None
+            values[relation.parent] = total
+    return values
+
+
+def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[ComputeOp, ComputeOp]:
+    """The partial-result operation and the one that merges it."""
+    op = stage.compute
+    roots = [root for root in op.body if isinstance(root, Reduce)]
+    reduce_loops = stage.iterators[len(op.axis) :]
+    chosen = stage.iterators[position]
+    names = code_names(stage)
+    for loop in reduce_loops:
+        if loop.extent is None or loop.kind is not IteratorKind.REDUCE:
+            raise refuse(
+                stage, f"rfactor of stage {stage.name!r}: set the length of the split of {loop.name!r} first", position
+            )
+
+    def axis(name: str, extent: Extent | None, kind: AxisKind) -> IterVar:
+        return IterVar(name, INDEX_DTYPE, _index_const(extent) if not isinstance(extent, Expr) else extent, kind)
+
+    spatial = tuple(IterVar(a.name, a.dtype, a.extent) for a in op.axis)
+    factor = axis(names[chosen.name], chosen.extent, AxisKind.SPATIAL)
+    remaining = {
+        loop.name: axis(names[loop.name], loop.extent, AxisKind.REDUCE)
+        for loop in reduce_loops
+        if loop is not chosen
+    }
+    axes = (*spatial[:factor_at], factor, *spatial[factor_at:])
+
+    # Original reduction axes in terms of the new ones, and the condition that padding lanes are off.
+    leaves: dict[str, Expr] = {**remaining, chosen.name: factor}
+    extents = loop_extents(stage)
+    values = axis_values(stage.relations, leaves, extents)
+    mapping: dict[Var, Expr] = dict(zip(op.axis, spatial, strict=True))
+    conditions = [c for root in roots[:1] if (c := root.condition) is not None]
+    for reduced in op.reduce_axis:
+        value = values[reduced.name]
+        mapping[reduced] = value
+    for bound in _padding_conditions(stage.relations, values, extents):
+        conditions.append(bound)
+    first = roots[0]
+    sources = tuple(substitute(source, mapping) for source in first.sources)
+    condition: Expr | None = None
+    for part in conditions:
+        part = substitute(part, mapping)
+        condition = part if condition is None else binary(BinaryOp.AND, condition, part)
+    reduce_axes = tuple(remaining.values())
+    body = tuple(
+        Reduce(root.combiner, sources, reduce_axes, root.index, root.dtype, condition) for root in roots
+    )
+    if not reduce_axes:
+        # All of the reduction is factored out: one iteration stands for "no loop left".
+        unit = axis(f"{factor.name}_u", 1, AxisKind.REDUCE)
+        body = tuple(Reduce(r.combiner, sources, (unit,), r.index, r.dtype, condition) for r in roots)
+        reduce_axes = (unit,)
+    attrs = dict(op.attrs)
+    factored = ComputeOp(_unique_name(state, op.name, "rf"), axes, reduce_axes, body, op.tag, attrs)
+
+    out = tuple(IterVar(f"ax{d}", a.dtype, a.extent) for d, a in enumerate(op.axis))
+    merged_axis = axis(f"{factor.name}_v", chosen.extent, AxisKind.REDUCE)
+    indices = (*out[:factor_at], merged_axis, *out[factor_at:])
+    partials = tuple(Read(t, indices, t.dtype) for t in factored.outputs)
+    merge = ComputeOp(
+        _unique_name(state, op.name, "repl"),
+        out,
+        (merged_axis,),
+        tuple(Reduce(r.combiner, partials, (merged_axis,), r.index, r.dtype) for r in roots),
+        op.tag,
+    )
+    return factored, merge
+
+
+def loop_extents(stage: Stage) -> dict[str, Extent]:
+    """Extents of all loops that the stage has or has had, by name, from its axes' full extents."""
+    from ansor.schedule.steps import part_extents
+
+    op = stage.compute
+    extents: dict[str, Any] = {a.name: extent_of(a.extent) for a in (*op.axis, *op.reduce_axis)}
+    for relation in stage.relations:
+        if isinstance(relation, FuseRelation):
+            total: Any = 1
+            for parent in relation.parents:
+                total = total * extents[parent]
+            extents[relation.fused] = total
+        else:
+            made = part_extents(extents[relation.parent], relation.lengths, relation.inner_to_outer)
+            extents.update(zip(relation.parts, made, strict=True))
+    return extents
+
+
+def _padding_conditions(
+    relations: tuple[Relation, ...], values: Mapping[str, Expr], extents: Mapping[str, Extent]
+) -> list[Expr]:
+    """`loop < extent` for every split loop whose parts cover more than its extent."""
+    conditions = []
+    for relation in relations:
+        if isinstance(relation, FuseRelation):
+            continue
+        covered: Any = 1
+        for part in relation.parts:
+            covered = covered * extents[part]
+        extent: Any = extents[relation.parent]
+        over = covered > extent
+        if bool(np.any(over)) if not isinstance(over, Expr) else True:
+            conditions.append(
+                Binary(BinaryOp.LT, values[relation.parent], _index_const(extent), "bool")
+            )
+    return conditions

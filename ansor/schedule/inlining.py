@@ -1,0 +1,48 @@
+"""The expressions that stages really compute once inlined stages are substituted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ansor.schedule.stages import ComputeAt
+from ansor.te.expr import Expr, Read, Reduce, Var, rewrite, substitute
+from ansor.te.tensor import ComputeOp, Operation
+
+if TYPE_CHECKING:
+    from ansor.schedule.state import State
+
+
+def effective_body(state: State, stage: int) -> tuple[Expr, ...]:
+    """The body of a stage with reads of inlined stages replaced by what those compute.
+
+    The outputs of one reduction keep sharing their sources.
+    """
+    inlined = frozenset(s.op for s in state.stages if s.compute_at is ComputeAt.INLINED)
+    return _effective(state.stages[stage].compute, inlined)
+
+
+@lru_cache(maxsize=4096)
+def _effective(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Expr, ...]:
+    if not any(tensor.op in inlined for tensor in op.input_tensors):
+        return op.body
+
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or node.tensor.op not in inlined:
+            return None
+        producer = node.tensor.op
+        assert isinstance(producer, ComputeOp)
+        mapping: dict[Var, Expr] = dict(zip(producer.axis, node.indices, strict=True))
+        return substitute(_effective(producer, inlined)[node.tensor.value_index], mapping)
+
+    shared: dict[int, tuple[Expr, ...]] = {}
+    body = []
+    for root in op.body:
+        if isinstance(root, Reduce):
+            sources = shared.setdefault(id(root.sources), tuple(rewrite(s, visit) for s in root.sources))
+            condition = None if root.condition is None else rewrite(root.condition, visit)
+            body.append(replace(root, sources=sources, condition=condition))
+        else:
+            body.append(rewrite(root, visit))
+    return tuple(body)

@@ -1,0 +1,306 @@
+"""`State`: a schedule as an immutable value.
+
+A state is a graph, the steps applied to it, and the loop structure they lead to. It is what the search
+works on and what a record rebuilds: `State.replay(dag, steps)`. Two states are equal when they print the
+same loops (that text is their identity, as in TVM). `te.create_schedule` gives the mutable form for
+people, which records the very same steps.
+
+All methods return a new state. Lengths and extents may be columns (one value per row of a population).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ansor.errors import ScheduleError
+from ansor.schedule.access import AccessAnalysis
+from ansor.schedule.extents import Extent, is_one
+from ansor.schedule.stages import ComputeAt, Stage, format_iterator
+from ansor.schedule.steps import (
+    AnnotationStep,
+    ComputeAtStep,
+    ComputeInlineStep,
+    ComputeRootStep,
+    FollowFusedSplitStep,
+    FollowSplitStep,
+    FuseStep,
+    PragmaStep,
+    ReorderStep,
+    SplitStep,
+    Step,
+    StorageAlignStep,
+    step_from_json,
+)
+from ansor.te.tensor import Operation, Tensor
+
+if TYPE_CHECKING:
+    from ansor.schedule.dag import ComputeDAG
+
+
+@lru_cache(maxsize=512)
+def _analyse(ops: tuple[Operation, ...]) -> AccessAnalysis:
+    return AccessAnalysis(ops)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Stages in dependency order, where each is attached, and the history that made them."""
+
+    dag: ComputeDAG
+    stages: tuple[Stage, ...]
+    attach: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+
+    @classmethod
+    def initial(cls, dag: ComputeDAG) -> State:
+        """The naive state: every operation at root with one loop per axis."""
+        return cls(dag, tuple(Stage.of_op(op) for op in dag.ops))
+
+    @classmethod
+    def replay(cls, dag: ComputeDAG, steps: Iterable[Step | Sequence[Any]]) -> State:
+        """The state that `steps` (steps, or their record form) lead to from the naive state.
+
+        Raises
+        ------
+        ScheduleError
+            If a step is illegal; the message names its position in the history.
+        """
+        state = cls.initial(dag)
+        for position, item in enumerate(steps):
+            step = item if isinstance(item, Step) else step_from_json(item)
+            try:
+                state = state.apply(step)
+            except ScheduleError as error:
+                raise ScheduleError(f"step {position} {step}: {error}") from error
+        return state
+
+    def apply(self, step: Step) -> State:
+        """The state after `step`, which is added to the history."""
+        return replace(step.apply(self), steps=(*self.steps, step))
+
+    # -- the graph ----------------------------------------------------------------------------------
+
+    @cached_property
+    def ops(self) -> tuple[Operation, ...]:
+        """The current operations in stage order; steps that add stages rebuild some."""
+        return tuple(stage.op for stage in self.stages)
+
+    @cached_property
+    def access(self) -> AccessAnalysis:
+        """Access analysis of the current operations."""
+        return _analyse(self.ops)
+
+    @cached_property
+    def _ids(self) -> dict[Operation, int]:
+        ids: dict[Operation, int] = {}
+        for position, stage in enumerate(self.stages):
+            for op in stage.handles or (stage.op,):
+                ids[op] = position
+        return ids
+
+    def stage_id(self, key: Operation | Tensor | str | int) -> int:
+        """The position of the stage that an operation, tensor or name denotes (also one of earlier graphs)."""
+        if isinstance(key, int):
+            return key
+        if isinstance(key, str):
+            named = [i for i, stage in enumerate(self.stages) if stage.name == key]
+            if len(named) == 1:
+                return named[0]
+        else:
+            op = key.op if isinstance(key, Tensor) else key
+            if op in self._ids:
+                return self._ids[op]
+        name = key if isinstance(key, str) else getattr(key, "name", key)
+        raise ScheduleError(
+            f"{name!r} is not a stage of this schedule; the stages are "
+            + ", ".join(stage.name for stage in self.stages)
+        )
+
+    def is_output(self, stage: int) -> bool:
+        """Whether the stage is an output of the graph."""
+        return self.access.is_output(self.stages[stage].op)
+
+    def consumers(self, stage: int) -> set[int]:
+        """Stages that read this one; an inlined consumer stands for its own consumers."""
+        result: set[int] = set()
+        for op in self.access.consumers(self.stages[stage].op):
+            consumer = self._ids[op]
+            if self.stages[consumer].compute_at is ComputeAt.INLINED:
+                result |= self.consumers(consumer)
+            else:
+                result.add(consumer)
+        return result
+
+    def producers(self, stage: int) -> set[int]:
+        """Stages that this one reads; an inlined producer stands for its own producers."""
+        result: set[int] = set()
+        for op in self.direct_producers(stage):
+            if self.stages[op].compute_at is ComputeAt.INLINED:
+                result |= self.producers(op)
+            else:
+                result.add(op)
+        return result
+
+    def direct_producers(self, stage: int) -> set[int]:
+        """Stages that this one reads, inlined ones included."""
+        return {self._ids[op] for op in self.access.reads(self.stages[stage].op)}
+
+    def transitive_consumers(self, stage: int) -> set[int]:
+        """All stages that use this one, directly or through others."""
+        result: set[int] = set()
+        pending = [stage]
+        while pending:
+            for consumer in self.consumers(pending.pop()):
+                if consumer not in result:
+                    result.add(consumer)
+                    pending.append(consumer)
+        return result
+
+    def attached_to(self, stage: int, iterator: int) -> tuple[int, ...]:
+        """Stages computed at this loop, in the order in which they were attached."""
+        return tuple(s for s, place in self.attach.items() if place == (stage, iterator))
+
+    # -- editing (used by steps) ----------------------------------------------------------------------
+
+    def with_stage(self, stage: int, changed: Stage) -> State:
+        """This state with one stage replaced; the history is unchanged."""
+        stages = (*self.stages[:stage], changed, *self.stages[stage + 1 :])
+        return State(self.dag, stages, self.attach, self.steps)
+
+    def with_attach(self, stage: int, place: tuple[int, int] | None) -> State:
+        """This state with `stage` attached at `(target stage, loop)`, or detached."""
+        attach = {s: p for s, p in self.attach.items() if s != stage}
+        if place is not None:
+            attach[stage] = place
+        return State(self.dag, self.stages, attach, self.steps)
+
+    def with_attach_moved(self, target: int, move: Callable[[int], int]) -> State:
+        """This state with the loops of `target` renumbered by `move` for all stages attached there."""
+        if not any(place[0] == target for place in self.attach.values()):
+            return self
+        attach = {
+            stage: (place[0], move(place[1])) if place[0] == target else place
+            for stage, place in self.attach.items()
+        }
+        return State(self.dag, self.stages, attach, self.steps)
+
+    def with_stages(self, stages: tuple[Stage, ...], inserted_at: int, count: int = 1) -> State:
+        """This state with `count` new stages at `inserted_at`; ids in the attach map are shifted."""
+
+        def shift(stage: int) -> int:
+            return stage + count if stage >= inserted_at else stage
+
+        attach = {shift(s): (shift(t), loop) for s, (t, loop) in self.attach.items()}
+        return State(self.dag, stages, attach, self.steps)
+
+    # -- steps by name ----------------------------------------------------------------------------------
+
+    def split(
+        self, stage: int, iterator: int, lengths: Sequence[Extent | None], inner_to_outer: bool = True
+    ) -> State:
+        loops = self.stages[stage].iterators
+        extent = loops[iterator].extent if 0 <= iterator < len(loops) else None
+        known = extent if isinstance(extent, int) else None
+        return self.apply(SplitStep(stage, iterator, known, tuple(lengths), int(inner_to_outer)))
+
+    def fuse(self, stage: int, iterators: Sequence[int]) -> State:
+        return self.apply(FuseStep(stage, tuple(iterators)))
+
+    def reorder(self, stage: int, order: Sequence[int]) -> State:
+        return self.apply(ReorderStep(stage, tuple(order)))
+
+    def annotate(self, stage: int, iterator: int, annotation: int) -> State:
+        return self.apply(AnnotationStep(stage, iterator, int(annotation)))
+
+    def pragma(self, stage: int, iterator: int, text: str) -> State:
+        return self.apply(PragmaStep(stage, iterator, text))
+
+    def follow_split(self, stage: int, iterator: int, source: int, n_split: int) -> State:
+        return self.apply(FollowSplitStep(stage, iterator, source, n_split))
+
+    def follow_fused_split(
+        self, stage: int, iterator: int, sources: Sequence[int], level: int, factor_or_nparts: bool
+    ) -> State:
+        return self.apply(
+            FollowFusedSplitStep(stage, iterator, tuple(sources), level, int(factor_or_nparts))
+        )
+
+    def storage_align(self, stage: int, iterator: int, factor: int, offset: int) -> State:
+        return self.apply(StorageAlignStep(stage, iterator, factor, offset))
+
+    def compute_at(self, stage: int, target_stage: int, target_iterator: int) -> State:
+        return self.apply(ComputeAtStep(stage, target_stage, target_iterator))
+
+    def compute_inline(self, stage: int) -> State:
+        return self.apply(ComputeInlineStep(stage))
+
+    def compute_root(self, stage: int) -> State:
+        return self.apply(ComputeRootStep(stage))
+
+    def cache_read(self, stage: int, scope: str, readers: Sequence[int]) -> State:
+        from ansor.schedule.graph_steps import CacheReadStep
+
+        return self.apply(CacheReadStep(stage, scope, tuple(readers)))
+
+    def cache_write(self, stage: int, scope: str) -> State:
+        from ansor.schedule.graph_steps import CacheWriteStep
+
+        return self.apply(CacheWriteStep(stage, scope))
+
+    def rfactor(self, stage: int, iterator: int, factor_iterator: int) -> State:
+        from ansor.schedule.graph_steps import RfactorStep
+
+        return self.apply(RfactorStep(stage, iterator, factor_iterator))
+
+    # -- views ----------------------------------------------------------------------------------------
+
+    @property
+    def is_concrete(self) -> bool:
+        """Whether every split has all its lengths."""
+        return all(
+            length is not None
+            for step in self.steps
+            if isinstance(step, SplitStep)
+            for length in step.lengths
+        )
+
+    def with_bounds(self) -> State:
+        """This state with the extent of every loop filled in by bound inference."""
+        from ansor.schedule.bounds import infer_bounds
+
+        return infer_bounds(self).state
+
+    def to_text(self, delete_trivial_loop: bool = True) -> str:
+        """The loops as text: placeholders first, then each root stage with what is computed inside it."""
+        lines = ["Placeholder: " + ", ".join(s.name for s in self.stages if s.is_placeholder)]
+        for stage_id, stage in enumerate(self.stages):
+            if not stage.is_placeholder and stage.compute_at is ComputeAt.ROOT:
+                self._print_stage(lines, stage_id, 0, delete_trivial_loop)
+        return "\n".join(lines) + "\n"
+
+    def _print_stage(self, lines: list[str], stage_id: int, depth: int, delete_trivial: bool) -> None:
+        stage = self.stages[stage_id]
+        pad = "  " * depth
+        if stage.auto_unroll_max_step >= 0 and stage.auto_unroll_max_step != 0:
+            lines.append(f"{pad}{stage.name} auto_unroll: {stage.auto_unroll_max_step}")
+        if stage.storage_offset:
+            lines.append(f"{pad}{stage.name} storage_offset: {stage.storage_offset}")
+        for position, loop in enumerate(stage.iterators):
+            if not (delete_trivial and is_one(loop.extent)):
+                lines.append(f"{'  ' * depth}{format_iterator(loop)}")
+                depth += 1
+            for inner in self.attached_to(stage_id, position):
+                self._print_stage(lines, inner, depth, delete_trivial)
+        lines.append(f"{'  ' * depth}{stage.name} = ...")
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, State) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
