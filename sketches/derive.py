@@ -1,0 +1,175 @@
+"""Sketches: every loop structure that the rules derive, in a fixed order.
+
+The walk starts with the naive state at its last stage and goes breadth first, one stage a round: each rule that
+applies to the stage contributes its states; `SkipStage`, always last, keeps the stage as it is. A state that
+has passed its first stage is a finished sketch. Output order is that of the reference, which numbers sketches in
+tests and in people's heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ansor.errors import ScheduleError
+from ansor.schedule.graph_steps import RfactorStep
+from ansor.schedule.state import State
+from ansor.schedule.steps import SplitStep, Step
+from ansor.task.task import Task
+from sketches.caching import AddCacheWrite
+from sketches.const_tensor import SimplifyComputeWithConstTensor
+from sketches.inline import AlwaysInline
+from sketches.params import SketchParams
+from sketches.rfactor import AddRfactor
+from sketches.rule import Derivation, SketchContext, SketchRule, Successor, Verdict
+from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
+
+
+class SkipStage:
+    """Any stage -> itself; the walk goes on."""
+
+    name = "SkipStage"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        return Verdict.APPLY
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        return [(state, stage_id - 1)]
+
+
+CPU_RULES: Final[tuple[SketchRule, ...]] = (
+    AlwaysInline(),
+    SimplifyComputeWithConstTensor(),
+    AddRfactor(),
+    AddCacheWrite(),
+    MultiLevelTilingWithFusion(),
+    MultiLevelTiling(),
+    SkipStage(),
+)
+"""Rules for CPUs, in order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sketch:
+    """A loop structure with holes.
+
+    Parameters
+    ----------
+    state
+        The structure for looking at: unset extents are unknown, and a factored reduction has length 1 (a factored
+        stage cannot be built without one).
+    steps
+        The same history with every hole open: the lengths to sample are None.
+    derivation
+        Which rules made it, in order of application.
+    """
+
+    state: State
+    steps: tuple[Step, ...]
+    derivation: tuple[Derivation, ...]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Names of the rules that changed something, in order of application."""
+        return tuple(link.rule for link in self.derivation if link.n_steps)
+
+    def __str__(self) -> str:
+        return str(self.state)
+
+    def explain(self) -> str:
+        """The derivation as one line: `AddCacheWrite(C), MultiLevelTilingWithFusion(C.local)`."""
+        named = [f"{link.rule}({link.stage})" for link in self.derivation if link.n_steps]
+        return ", ".join(named) or "(no rule applied)"
+
+
+def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
+    """The rules for the context's target."""
+    return CPU_RULES
+
+
+def generate_sketches(
+    task: Task,
+    params: SketchParams | Mapping[str, object] | None = None,
+    rules: Sequence[SketchRule] | None = None,
+) -> list[Sketch]:
+    """
+    Derive all sketches of a task.
+
+    Parameters
+    ----------
+    task
+        The computation, its target and hardware parameters.
+    params
+        Search parameters by name; those of `SketchParams` are used.
+    rules
+        Rules in order, default those of the target. `SkipStage` should be the last.
+
+    Returns
+    -------
+    list[Sketch]
+        In the order of derivation, which is deterministic; never empty with the default rules.
+
+    Raises
+    ------
+    DefinitionError
+        If the task's computation is unknown or a parameter is wrong.
+    ScheduleError
+        If a rule's `apply` does an illegal step or does not move on; the message names rule and stage.
+    """
+    context = SketchContext.of(task, SketchParams.of(params))
+    chosen = tuple(rules) if rules is not None else default_rules(context)
+    start = State.initial(context.dag)
+    frontier: list[tuple[State, int, tuple[Derivation, ...]]] = [(start, len(start.stages) - 1, ())]
+    finished: list[Sketch] = []
+    while frontier:
+        following: list[tuple[State, int, tuple[Derivation, ...]]] = []
+        for state, stage_id, history in frontier:
+            if stage_id < 0:
+                finished.append(Sketch(state, open_rfactor_splits(state.steps), history))
+                continue
+            following.extend(_visit(context, chosen, state, stage_id, history))
+        frontier = following
+    return finished
+
+
+def _visit(
+    context: SketchContext,
+    rules: tuple[SketchRule, ...],
+    state: State,
+    stage_id: int,
+    history: tuple[Derivation, ...],
+) -> list[tuple[State, int, tuple[Derivation, ...]]]:
+    """What the rules make of one stage."""
+    results: list[tuple[State, int, tuple[Derivation, ...]]] = []
+    name = state.stages[stage_id].name
+    for rule in rules:
+        verdict = rule.verdict(context, state, stage_id)
+        if verdict is Verdict.PASS:
+            continue
+        try:
+            successors = rule.apply(context, state, stage_id)
+        except ScheduleError as error:
+            error.add_note(f"while sketch rule {rule.name} was applied to stage {name!r}")
+            raise
+        for made, following in successors:
+            added = len(made.steps) - len(state.steps)
+            if following >= stage_id and added == 0:
+                raise ScheduleError(
+                    f"sketch rule {rule.name} leaves stage {name!r} unchanged and asks to visit stage {following} "
+                    f"next; return a stage before {stage_id}, or a changed state"
+                )
+            results.append((made, following, (*history, Derivation(rule.name, name, added))))
+        if verdict is Verdict.APPLY_AND_SKIP_REST:
+            break
+    return results
+
+
+def open_rfactor_splits(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The history with the length of each split right before an rfactor unset."""
+    opened = list(steps)
+    for position, step in enumerate(steps):
+        before = steps[position - 1] if position else None
+        if isinstance(step, RfactorStep) and isinstance(before, SplitStep):
+            opened[position - 1] = replace(before, lengths=(None,) * len(before.lengths))
+    return tuple(opened)

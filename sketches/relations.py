@@ -1,0 +1,121 @@
+"""Questions about a stage among the other stages of a state, as the sketch rules ask them.
+
+Consumers and producers look through inlined stages (`State.consumers`); what an operation reads and whether it
+should be tiled comes from the state's access analysis.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ansor.schedule.graph_steps import CacheWriteStep
+from ansor.schedule.stages import ComputeAt, IteratorKind
+from ansor.schedule.state import State
+from ansor.te.tensor import ComputeOp
+
+CACHE_WRITE_SCOPE = "local"
+"""Where the cache_write rule keeps a tile's result; part of the new stage's name."""
+
+
+def is_computed(state: State, stage_id: int) -> bool:
+    """Whether the stage has loops of its own: neither a placeholder nor inlined."""
+    stage = state.stages[stage_id]
+    return not stage.is_placeholder and stage.compute_at is not ComputeAt.INLINED
+
+
+def is_output(state: State, stage_id: int) -> bool:
+    """Whether the stage's result leaves the program, even if another stage reads it too."""
+    return state.is_output(stage_id) or any(state.stage_id(t) == stage_id for t in state.dag.outputs)
+
+
+def has_reduce_iterator(state: State, stage_id: int) -> bool:
+    """Whether some loop of the stage runs over a reduction."""
+    return any(loop.kind is not IteratorKind.SPATIAL for loop in state.stages[stage_id].iterators)
+
+
+def needs_tiling(state: State, stage_id: int) -> bool:
+    """Whether the stage's operation reuses its inputs, so that multi-level tiling pays."""
+    return state.access.needs_multi_level_tiling(state.stages[stage_id].op)
+
+
+def is_tiled(state: State, stage_id: int) -> bool:
+    """Whether the number of loops differs from the number of axes: the stage was split or follows a split."""
+    stage = state.stages[stage_id]
+    if not isinstance(stage.op, ComputeOp):
+        return False
+    return len(stage.iterators) != len(stage.op.axis) + len(stage.op.reduce_axis)
+
+
+def extents_product(state: State, stage_id: int) -> tuple[int, int] | None:
+    """Products of the spatial and of the reduction extents [iterations]; None if one is symbolic or unknown."""
+    products = {IteratorKind.SPATIAL: 1, IteratorKind.REDUCE: 1}
+    for loop in state.stages[stage_id].iterators:
+        if loop.kind not in products or not isinstance(loop.extent, int):
+            return None
+        products[loop.kind] *= loop.extent
+    return products[IteratorKind.SPATIAL], products[IteratorKind.REDUCE]
+
+
+def iteration_count(state: State, stage_id: int) -> int | None:
+    """All iterations of the stage, reductions included; None if an extent is unknown."""
+    products = extents_product(state, stage_id)
+    return None if products is None else prod(products)
+
+
+def single_consumer(state: State, stage_id: int) -> int | None:
+    """The stage that all uses of this one go to.
+
+    With several consumers it is the root stage that all of them are, or are computed inside of; None if there is
+    no such stage.
+    """
+    consumers = state.consumers(stage_id)
+    if len(consumers) == 1:
+        return next(iter(consumers))
+    roots = {root_of(state, consumer) for consumer in consumers}
+    return roots.pop() if len(roots) == 1 else None
+
+
+def root_of(state: State, stage_id: int) -> int:
+    """The root stage inside whose loops the stage is computed, itself if it is at root."""
+    while stage_id in state.attach:
+        stage_id = state.attach[stage_id][0]
+    return stage_id
+
+
+def elementwise_consumer(state: State, stage_id: int) -> int | None:
+    """The untransformed only consumer that uses each element at the same place, so that both can share tiles.
+
+    None as well if both have a reduction, if the consumer is a copy into shared memory, or if it has been tiled
+    for another of its inputs already.
+    """
+    consumers = state.consumers(stage_id)
+    if len(consumers) != 1:
+        return None
+    consumer = next(iter(consumers))
+    stage, other = state.stages[stage_id], state.stages[consumer]
+    if not state.access.elementwise_match(stage.op, other.op):
+        return None
+    if has_reduce_iterator(state, stage_id) and has_reduce_iterator(state, consumer):
+        return None
+    if other.name.endswith(".shared") or other.relations or consumer in state.attach:
+        return None
+    return consumer
+
+
+def is_cache_write(state: State, stage_id: int) -> bool:
+    """Whether the stage was made by a cache_write step: it computes what the next stage copies out."""
+    name, suffix = state.stages[stage_id].name, f".{CACHE_WRITE_SCOPE}"
+    if not any(isinstance(step, CacheWriteStep) for step in state.steps):
+        return False
+    return suffix in name and any(
+        state.stages[consumer].name == name[: name.rindex(suffix)] for consumer in state.consumers(stage_id)
+    )
+
+
+def attribute_names(state: State, stage_id: int, attribute: str) -> frozenset[str]:
+    """Iterator names listed in an attribute of the stage's operation, none without the attribute."""
+    op = state.stages[stage_id].op
+    value = op.attrs.get(attribute) if isinstance(op, ComputeOp) else None
+    if value is None:
+        return frozenset()
+    return frozenset([value]) if isinstance(value, str) else frozenset(str(name) for name in value)

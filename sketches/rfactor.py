@@ -1,0 +1,61 @@
+"""Parallel reductions: factor a part of the reduction out, so that it can be parallelised or vectorised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ansor.schedule.stages import IteratorKind
+from ansor.schedule.state import State
+from sketches.relations import extents_product, has_reduce_iterator, is_cache_write, is_tiled, needs_tiling
+from sketches.rule import SketchContext, Successor, Verdict
+
+TASKS_PER_CORE: Final = 16
+"""Parallel iterations per core beyond which a spatial loop nest is taken to keep all cores busy."""
+
+
+def needs_rfactor(context: SketchContext, state: State, stage_id: int) -> bool:
+    """Whether the stage's spatial loops alone are too short to use the machine, and its reduction is long."""
+    products = extents_product(state, stage_id)
+    if products is None:
+        return False
+    spatial, reduction = products
+    if needs_tiling(state, stage_id):
+        return spatial <= reduction and spatial <= TASKS_PER_CORE * context.hardware.num_cores
+    return reduction > max(1, context.hardware.num_cores)
+
+
+def fuse_reduction(state: State, stage_id: int) -> tuple[State, int]:
+    """Fuse all reduction loops of an untransformed stage into one; returns the state and that loop's position."""
+    loops = state.stages[stage_id].iterators
+    positions = [at for at, loop in enumerate(loops) if loop.kind is IteratorKind.REDUCE]
+    if len(positions) > 1:
+        state = state.fuse(stage_id, positions)
+    return state, positions[0]
+
+
+class AddRfactor:
+    """A short stage with a long reduction -> partial results along a part of it, merged later. Source: rule 6.
+
+    Two results: the outer part of the split reduction factored out, or the inner one, which then is the innermost
+    (vectorisable) loop. The split has length 1 until sampling sets it.
+    """
+
+    name = "AddRfactor"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        if not has_reduce_iterator(state, stage_id) or is_tiled(state, stage_id):
+            return Verdict.PASS
+        if is_cache_write(state, stage_id) or not needs_rfactor(context, state, stage_id):
+            return Verdict.PASS
+        return Verdict.APPLY
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        fused, position = fuse_reduction(state, stage_id)
+        split = fused.split(stage_id, position, (1,))
+        spatial = position
+        outer = split.rfactor(stage_id, position, spatial)
+        inner = split.rfactor(stage_id, position + 1, spatial)
+        count = len(inner.stages[stage_id].iterators)
+        order = [at for at in range(count) if at != spatial] + [spatial]
+        return [(outer, stage_id - 1), (inner.reorder(stage_id, order), stage_id - 1)]

@@ -1,0 +1,94 @@
+"""What a sketch rule is: when it fires on a stage, and which states it makes of it.
+
+Rules are small stateless objects in a tuple; the driver (`sketches.derive`) walks the stages from the last to the
+first and asks each rule in turn. A user's rule is any object with the same two methods, put before ours:
+`generate_sketches(task, rules=(MyRule(), *CPU_RULES))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.state import State
+from ansor.task.hardware import HardwareParams
+from ansor.task.target import Target
+from ansor.task.task import Task
+from sketches.params import SketchParams
+
+
+class Verdict(IntEnum):
+    """A rule's answer for one stage; the numbers are those of the reference's custom rules."""
+
+    PASS = 0
+    APPLY = 1
+    """Add the rule's results and go on to the next rule."""
+    APPLY_AND_SKIP_REST = 2
+    """Add the rule's results; no later rule sees this stage."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SketchContext:
+    """All that a rule may look at beside the state: nothing about the machine we run on, only `hardware`."""
+
+    dag: ComputeDAG
+    target: Target
+    hardware: HardwareParams
+    params: SketchParams
+
+    @classmethod
+    def of(cls, task: Task, params: SketchParams) -> SketchContext:
+        """Collect the context of a task.
+
+        Raises
+        ------
+        DefinitionError
+            If the task's computation is not known.
+        """
+        return cls(task.compute_dag, task.target, task.hardware_params, params)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether programs have blocks and threads (mobile GPUs of Arm are scheduled like CPUs)."""
+        return self.target.is_gpu and self.target.device != "mali"
+
+    @property
+    def tiling_structure(self) -> str:
+        """The string of tile levels for this target, upper case."""
+        params = self.params
+        structure = (
+            params.gpu_multi_level_tiling_structure
+            if self.is_gpu
+            else params.cpu_multi_level_tiling_structure
+        )
+        return structure.upper()
+
+
+Successor = tuple[State, int]
+"""A state, and the stage at which the walk goes on (-1 ends it)."""
+
+
+@runtime_checkable
+class SketchRule(Protocol):
+    """One way to transform a stage."""
+
+    @property
+    def name(self) -> str:
+        """Name shown in derivations."""
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        """Whether the rule applies to the stage; must not depend on anything but its arguments."""
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        """The states the rule makes, in order, each with the next stage to visit."""
+
+
+class Derivation(NamedTuple):
+    """One link of a sketch's history: which rule did `n_steps` steps on which stage."""
+
+    rule: str
+    stage: str
+    n_steps: int
