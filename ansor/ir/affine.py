@@ -90,6 +90,20 @@ def add(a: Affine, b: Affine, factor: int = 1) -> Affine:
     return Affine(terms, a.const + b.const * factor)
 
 
+def reduced(a: Affine, dtype: str) -> Affine:
+    """The form with its numbers brought near to the range of `dtype`: equal as the machine counts."""
+    smallest, largest = int_range(dtype)
+    span = largest - smallest + 1
+
+    def near(value: int) -> int:
+        if -largest <= value <= largest:
+            return value
+        return (value - smallest) % span + smallest
+
+    numbers = {n: near(c) for n, c in a.terms.items()}
+    return Affine({n: c for n, c in numbers.items() if c}, near(a.const))
+
+
 def truncated(coefficient: int, divisor: int) -> tuple[int, int]:
     """Quotient towards zero and the remainder that goes with it."""
     if coefficient >= 0:
@@ -105,11 +119,14 @@ class AtomTable:
         self._interned: dict[object, int] = {}
         self._remainders: set[int] = set()
         self._nodes: dict[object, Expr] = {}
+        self._sums: dict[int, Affine] = {}
 
     # -- atoms ---------------------------------------------------------------------------------------
 
     def intern(self, key: object, make: Atom) -> Affine:
         """The form of the atom known by `key`; `make` is recorded if there is none."""
+        if make.low == make.high:
+            return constant(int(make.low))
         number = self._interned.get(key)
         if number is None:
             number = len(self.atoms)
@@ -172,11 +189,6 @@ class AtomTable:
         return node
 
     def _build(self, a: Affine, dtype: str) -> Expr:
-        half = 1 << (dtype_info(dtype).bits - 1)
-
-        def signed(value: int) -> int:
-            return (value + half) % (2 * half) - half
-
         def literal(value: int) -> Expr:
             return Const(wrap_int(value, dtype), dtype)
 
@@ -184,13 +196,13 @@ class AtomTable:
             node = self.atoms[number].node
             return node if coefficient == 1 else Binary(BinaryOp.MUL, node, literal(coefficient), dtype)
 
-        terms = [(number, signed(c)) for number, c in a.terms.items() if signed(c)]
-        rest = signed(a.const)
+        a = reduced(a, dtype)
+        terms, rest = list(a.terms.items()), a.const
         lead = next((i for i, (_, c) in enumerate(terms) if c > 0), None)
         if lead is not None:
             result = product(*terms.pop(lead))
-        elif rest > 0 or not terms:
-            result, rest = literal(rest), 0
+        elif rest > 0 or not terms or dtype_info(dtype).kind == "uint":
+            result, rest = literal(max(rest, 0)), min(rest, 0)
         else:
             result = product(*terms.pop(0))
         for number, c in terms:
@@ -253,7 +265,7 @@ class AtomTable:
         if not a.terms:
             return scaled(b, a.const)
         if (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const)) > 6:
-            x, y = self._whole(a, dtype), self._whole(b, dtype)
+            (x,), (y,) = self.whole(a, dtype).terms, self.whole(b, dtype).terms
             return self._product_atom(x, y, dtype)
         result = constant(a.const * b.const)
         for x, cx in a.terms.items():
@@ -264,15 +276,21 @@ class AtomTable:
             result = add(result, Affine(b.terms, 0), a.const)
         return result
 
-    def _whole(self, a: Affine, dtype: str) -> int:
-        """A sum as one atom."""
-        if not a.const and len(a.terms) == 1:
-            ((number, coefficient),) = a.terms.items()
-            if coefficient == 1:
-                return number
+    def whole(self, a: Affine, dtype: str) -> Affine:
+        """A form as one atom, whose value is the machine's."""
         low, high = self.interval_in(a, dtype)
-        atom = Atom(self.build(a, dtype), low, high, self.is_index(a))
-        return next(iter(self.intern(("sum", a.key(), dtype), atom).terms))
+        result = self.intern(("sum", a.key(), dtype), Atom(self.build(a, dtype), low, high, self.is_index(a)))
+        self._sums[next(iter(result.terms))] = a
+        return result
+
+    def opened(self, a: Affine) -> Affine:
+        """`a` with atoms that stand for whole forms replaced by these: equal as the machine counts."""
+        if self._sums.keys().isdisjoint(a.terms):
+            return a
+        result = constant(a.const)
+        for number, coefficient in a.terms.items():
+            result = add(result, self._sums.get(number, Affine({number: 1}, 0)), coefficient)
+        return self.opened(result)
 
     def _product_atom(self, x: int, y: int, dtype: str) -> Affine:
         factors = tuple(sorted((*self.factors(x), *self.factors(y))))

@@ -1,4 +1,4 @@
-"""Loop nests as text: indented, one statement per line, stable, so that two versions of a program can be compared.
+"""Loop nests as text: indented, one statement per line, stable, so that two versions can be compared.
 
     main(A: float32[64, 64], n: int32) -> C: float32[64, 64]
     parallel i.0 in 0..8:
@@ -6,8 +6,8 @@
       if i.0*8 + i.1 < n:
         C[i.0, j] = C[i.0, j] + A[i.0, k]
 
-Variables and buffers are told apart by identity; where two share a name the later one gets a number. Arithmetic is
-printed with as few parentheses as keep the tree readable from the text.
+Variables and buffers are told apart by identity; where two share a name the later one gets a number.
+Arithmetic is printed with as few parentheses as keep the tree readable from the text.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from __future__ import annotations
 from math import gcd, inf
 
 from ansor.dtypes import int_range, is_integer
-from ansor.ir.affine import Affine, Atom, AtomTable, add, constant, scaled
+from ansor.ir.affine import Affine, Atom, AtomTable, add, constant, reduced, scaled
 from ansor.ir.bounds import (
     Bounds,
     Interval,
@@ -290,29 +290,25 @@ class Simplifier:
             return constant(wrap_int(int(value), dtype))
         match op:
             case BinaryOp.ADD:
-                return table.recombined(add(a, b), dtype)
+                result = table.recombined(add(a, b), dtype)
             case BinaryOp.SUB:
-                return table.recombined(add(a, b, -1), dtype)
+                result = table.recombined(add(a, b, -1), dtype)
             case BinaryOp.MUL:
-                return table.recombined(table.multiply(a, b, dtype), dtype)
+                result = table.multiply(a, b, dtype)
             case BinaryOp.MIN | BinaryOp.MAX:
-                return self._extreme(expr, self.exact(a, dtype), self.exact(b, dtype))
+                result = self._extreme(expr, self.exact(a, dtype), self.exact(b, dtype))
             case _:
-                return self._division(expr, self.exact(a, dtype), self.exact(b, dtype))
+                result = self._division(expr, self.exact(a, dtype), self.exact(b, dtype))
+        return table.recombined(table.opened(result), dtype)
 
     def exact(self, a: Affine, dtype: str) -> Affine:
         """A form whose value is exactly the machine's: `a`, or one atom for it if it may wrap."""
         if self.table.fits(a, dtype):
             return a
-        return self._opaque_sum(a, dtype)
-
-    def _opaque_sum(self, a: Affine, dtype: str) -> Affine:
         if not a.terms:
             return constant(wrap_int(a.const, dtype))
-        low, high = int_range(dtype)
-        return self.table.intern(
-            ("wrapped", a.key(), dtype), Atom(self.table.build(a, dtype), low, high, False)
-        )
+        near = reduced(a, dtype)
+        return near if self.table.fits(near, dtype) else self.table.whole(near, dtype)
 
     def _extreme(self, expr: Binary, a: Affine, b: Affine) -> Affine:
         low, high = self.table.interval(add(a, b, -1))
