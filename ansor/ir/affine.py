@@ -197,11 +197,13 @@ class AtomTable:
             return node if coefficient == 1 else Binary(BinaryOp.MUL, node, literal(coefficient), dtype)
 
         a = reduced(a, dtype)
+        if not a.terms:
+            return literal(a.const)
         terms, rest = list(a.terms.items()), a.const
         lead = next((i for i, (_, c) in enumerate(terms) if c > 0), None)
         if lead is not None:
             result = product(*terms.pop(lead))
-        elif rest > 0 or not terms or dtype_info(dtype).kind == "uint":
+        elif rest > 0 or dtype_info(dtype).kind == "uint":
             result, rest = literal(max(rest, 0)), min(rest, 0)
         else:
             result = product(*terms.pop(0))
@@ -236,6 +238,8 @@ class AtomTable:
                 if factor != coefficient * atom.modulus or partner.base is None or partner.divisor != upper:
                     continue
                 if partner.base is not atom.base and partner.base.key() != atom.base.key():
+                    continue
+                if partner.modulus * atom.modulus > int_range(dtype)[1]:
                     continue
                 if partner.kind is AtomKind.QUOTIENT:
                     whole = self.divide(atom.base, atom.divisor, dtype)
@@ -334,17 +338,24 @@ class AtomTable:
         return self.recombined(add(outside, self._divide_atom(inside, divisor, dtype)), dtype)
 
     def _divide_atom(self, a: Affine, divisor: int, dtype: str) -> Affine:
-        if len(a.terms) == 1:
-            ((number, coefficient),) = a.terms.items()
-            atom = self.atoms[number]
-            if coefficient == 1 and atom.base is not None:
-                if atom.kind is AtomKind.QUOTIENT:
-                    base = add(atom.base, constant(a.const * atom.divisor))
-                    if self.fits(base, dtype):
-                        return self.divide(base, atom.divisor * divisor, dtype)
-                elif not a.const and atom.modulus % divisor == 0:
-                    return self.remainder(atom.base, atom.divisor * divisor, atom.modulus // divisor, dtype)
+        atom = self._piece(a)
+        if atom is not None and atom.base is not None:
+            whole = atom.divisor * divisor
+            if atom.kind is AtomKind.QUOTIENT:
+                base = add(atom.base, constant(a.const * atom.divisor))
+                if whole <= int_range(dtype)[1] and self.fits(base, dtype):
+                    return self.divide(base, whole, dtype)
+            elif not a.const and atom.modulus % divisor == 0:
+                return self.remainder(atom.base, whole, atom.modulus // divisor, dtype)
         return self._quotient_atom(a, divisor, dtype)
+
+    def _piece(self, a: Affine) -> Atom | None:
+        """The quotient or remainder of which `a` is the sum with a constant."""
+        if len(a.terms) != 1:
+            return None
+        ((number, coefficient),) = a.terms.items()
+        atom = self.atoms[number]
+        return atom if coefficient == 1 and atom.base is not None else None
 
     def modulo(self, a: Affine, modulus: int, dtype: str) -> Affine:
         """`a % modulus`, for a positive constant and a form that fits `dtype`."""
@@ -357,24 +368,25 @@ class AtomTable:
         if not inside.terms:
             return constant(inside.const % modulus)
         if not self.fits(inside, dtype):
-            return self.remainder(a, 1, modulus, dtype)
+            return self._remainder_atom(a, 1, a, modulus, dtype)
         low, high = self.interval(inside)
         if low != -inf and high != inf and low // modulus == high // modulus:
             return add(inside, constant(-modulus * int(low // modulus)))
         for factor, multiple, rest in self._common_factors(inside, modulus):
             if self.fits(multiple, dtype):
                 return add(scaled(self.modulo(multiple, modulus // factor, dtype), factor), rest)
-        if len(inside.terms) == 1:
-            ((number, coefficient),) = inside.terms.items()
-            atom = self.atoms[number]
-            if coefficient == 1 and atom.base is not None:
-                if atom.kind is AtomKind.QUOTIENT:
-                    base = add(atom.base, constant(inside.const * atom.divisor))
-                    if self.fits(base, dtype):
-                        return self.remainder(base, atom.divisor, modulus, dtype)
-                elif not inside.const and atom.modulus % modulus == 0:
-                    return self.remainder(atom.base, atom.divisor, modulus, dtype)
-        return self.remainder(inside, 1, modulus, dtype)
+        return self._modulo_atom(inside, modulus, dtype)
+
+    def _modulo_atom(self, a: Affine, modulus: int, dtype: str) -> Affine:
+        atom = self._piece(a)
+        if atom is not None and atom.base is not None:
+            if atom.kind is AtomKind.QUOTIENT:
+                base = add(atom.base, constant(a.const * atom.divisor))
+                if self.fits(base, dtype):
+                    return self.remainder(base, atom.divisor, modulus, dtype)
+            elif not a.const and atom.modulus % modulus == 0:
+                return self.remainder(atom.base, atom.divisor, modulus, dtype)
+        return self.remainder(a, 1, modulus, dtype)
 
     @staticmethod
     def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
@@ -414,11 +426,19 @@ class AtomTable:
         low, high = floor_divide(self.interval(base), divisor)
         if low != -inf and high != inf and low // modulus == high // modulus:
             return add(self.divide(base, divisor, dtype), constant(-modulus * int(low // modulus)))
+        quotient = self.divide(base, divisor, dtype)
+        outside, _ = self._split(quotient, modulus)
+        if outside.terms or outside.const or (divisor > 1 and self._piece(quotient) is None):
+            return self.modulo(quotient, modulus, dtype)
+        return self._remainder_atom(base, divisor, quotient, modulus, dtype)
+
+    def _remainder_atom(
+        self, base: Affine, divisor: int, quotient: Affine, modulus: int, dtype: str
+    ) -> Affine:
         key = ("remainder", base.key(), divisor, modulus, dtype)
         known = self.known(key)
         if known is not None:
             return known
-        quotient = self.divide(base, divisor, dtype)
         limit = Const(modulus, dtype)
         node = Binary(BinaryOp.FLOORMOD, self.build(quotient, dtype), limit, dtype)
         atom = Atom(node, 0, modulus - 1, self.is_index(base), AtomKind.REMAINDER, base, divisor, modulus)
