@@ -1,0 +1,186 @@
+"""`WorkerPool`: worker processes behind the interface of `concurrent.futures.Executor`.
+
+Builders and runners only use `submit(function, *args)` and the future it returns, so that another executor
+(Dask's, say) can take the pool's place. Functions are named, not sent: they must be importable from a module,
+and their arguments and results are plain values and byte strings (see `measure.wire`).
+
+What the pool adds to the interface is what measuring needs: a time limit per call, memory limits, a crash
+that is an exception of that one future while the worker is replaced, and `abort`, which ends all work.
+
+One thread per worker waits for it; idle workers cost nothing. Everything ends with the pool, with the
+interpreter, and (see `measure.worker`) with the death of this process.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from measure.process import WorkerProcess
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    future: Future[Any]
+    function: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    timeout: float | None
+
+
+_Jobs = queue.SimpleQueue[_Job | None]
+
+
+class WorkerPool(Executor):
+    """Runs functions in persistent worker processes.
+
+    Parameters
+    ----------
+    n_workers
+        Number of processes; each is started when there is work for it.
+    timeout
+        Seconds that a call may take; None for no limit. A call that takes longer ends with a
+        `MeasureTimeoutError` and its worker is replaced.
+    memory_limit
+        Bytes of address space per worker; None for no limit.
+    environment
+        Variables set in the workers' environment.
+    """
+
+    def __init__(
+        self,
+        n_workers: int = 1,
+        *,
+        timeout: float | None = None,
+        memory_limit: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        if n_workers < 1:
+            raise ValueError(f"a pool needs at least one worker, found n_workers={n_workers}")
+        self.n_workers = n_workers
+        self.timeout = timeout
+        self._jobs: _Jobs = queue.SimpleQueue()
+        self._processes = [WorkerProcess(memory_limit, environment) for _ in range(n_workers)]
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._finish = weakref.finalize(self, _finish, self._jobs, self._processes, self._threads)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call an importable function in a worker, with the pool's time limit.
+
+        The future's exception is one of those of `WorkerProcess.call`.
+        """
+        return self.submit_timed(self.timeout, fn, *args, **kwargs)
+
+    def submit_timed(
+        self, timeout: float | None, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """As `submit`, with a time limit of its own in seconds."""
+        future: Future[T] = Future()
+        with self._lock:
+            if not self._finish.alive:
+                raise RuntimeError("cannot submit work to a pool that was shut down")
+            self._jobs.put(_Job(future, function_name(fn), args, kwargs, timeout))
+            if len(self._threads) < self.n_workers:
+                self._add_thread()
+        return future
+
+    def _add_thread(self) -> None:
+        process = self._processes[len(self._threads)]
+        thread = threading.Thread(
+            target=_serve, args=(self._jobs, process), name="ansor-measure", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the worker processes that exist now."""
+        return [pid for process in self._processes if (pid := process.pid) is not None]
+
+    def abort(self) -> None:
+        """Drop waiting calls and kill the workers; futures end as cancelled or with `WorkerCrashError`.
+
+        The pool stays usable: the next call starts a worker.
+        """
+        _cancel_waiting(self._jobs)
+        for process in self._processes:
+            process.kill()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers: after the calls in progress if `wait`, else at once."""
+        with self._lock:
+            alive = self._finish.detach() is not None
+        if not alive:
+            return
+        if cancel_futures or not wait:
+            _cancel_waiting(self._jobs)
+        if wait:
+            for _ in self._threads:
+                self._jobs.put(None)
+            for thread in self._threads:
+                thread.join()
+        else:
+            _finish(self._jobs, self._processes, self._threads)
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Return ``module:name``, by which a worker imports a function.
+
+    Raises
+    ------
+    TypeError
+        If it cannot be imported by that name: a lambda, a local function, one of the main program.
+    """
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not module or not name or module == "__main__" or "<" in name:
+        raise TypeError(f"workers run functions that can be imported from a module, found {function!r}")
+    return f"{module}:{name}"
+
+
+def _serve(jobs: _Jobs, process: WorkerProcess) -> None:
+    """Work on jobs until there is a None; the thread's function. It must not hold on to the pool."""
+    while True:
+        job = jobs.get()
+        if job is None:
+            process.close()
+            return
+        if not job.future.set_running_or_notify_cancel():
+            continue
+        try:
+            value = process.call(job.function, job.args, job.kwargs, job.timeout)
+        except Exception as error:
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(value)
+        del job
+
+
+def _cancel_waiting(jobs: _Jobs) -> None:
+    while True:
+        try:
+            job = jobs.get_nowait()
+        except queue.Empty:
+            return
+        if job is not None:
+            job.future.cancel()
+
+
+def _finish(jobs: _Jobs, processes: list[WorkerProcess], threads: list[threading.Thread]) -> None:
+    """End everything now: when the pool is collected, or at the interpreter's exit."""
+    _cancel_waiting(jobs)
+    for process in processes:
+        process.kill()
+    for _ in threads:
+        jobs.put(None)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(5.0)
