@@ -88,8 +88,8 @@ def compute(
     shape
         Extents, positive ints or expressions of `te.var`s; `()` for a single number.
     fcompute
-        Called once, with one axis per dimension; the names of its arguments name the axes, and those of `*args`
-        are `i0`, `i1`, .... It gives an expression, or a tuple of them for an operation of several outputs.
+        Called once, with one axis per dimension; the names of its arguments name the axes, and those
+        of `*args` are `i0`, `i1`, .... It gives an expression, or a tuple of them for several outputs.
     name
         Of the operation, as printed and as records refer to it.
     tag, attrs
@@ -153,14 +153,14 @@ def _axis_names(what: str, fcompute: Callable[..., object], rank: int) -> list[s
         raise DefinitionError(
             f"{what} has {rank} dimension(s) but its function takes {len(positional)} axes ({names})"
         )
-    names = [p.name for p in positional[:rank]]
-    for position in range(len(names), rank):
-        if f"i{position}" in names:
+    axis_names = [p.name for p in positional[:rank]]
+    for position in range(len(axis_names), rank):
+        if f"i{position}" in axis_names:
             raise DefinitionError(
                 f"{what}: axis {position}, one of *args, would be named 'i{position}' like another axis"
             )
-        names.append(f"i{position}")
-    return names
+        axis_names.append(f"i{position}")
+    return axis_names
 
 
 def _check_body(what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
@@ -177,9 +177,9 @@ def _check_body(what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) ->
         for node in distinct_nodes(root):
             if isinstance(node, Reduce) and node is not root:
                 raise DefinitionError(
-                    f"{what}: the {node.combiner.name} over [{', '.join(a.name for a in node.axes)}] is part of "
-                    f"the larger expression `{root}`; a reduction stands alone: give it a te.compute of its own "
-                    "and read the result"
+                    f"{what}: the {node.combiner.name} over [{', '.join(a.name for a in node.axes)}] is "
+                    f"part of the larger expression `{root}`; a reduction stands alone: give it a te.compute "
+                    "of its own and read the result"
                 )
             if isinstance(node, IterVar) and node not in known:
                 raise DefinitionError(f"{what}: {_unknown_axis(node, root)}")
@@ -209,8 +209,8 @@ def _check_reduction(what: str, body: tuple[Expr, ...], roots: list[Reduce]) -> 
     if len(same) != len(body) or not in_order:
         raise DefinitionError(
             f"{what}: its {len(body)} outputs are not the {len(first.sources)} values, in order, of one "
-            f"{first.combiner.name} reduction; an operation holds a single reduction, so split it into several "
-            "te.compute"
+            f"{first.combiner.name} reduction; an operation holds a single reduction, so split it into "
+            "several te.compute"
         )
 
 

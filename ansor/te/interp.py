@@ -3,10 +3,11 @@
 `evaluate` computes whole tensors, producers first; `evaluate_points` computes chosen elements and, of each
 producer, only the elements they need, which checks a large program without its whole reference result.
 
-Both work on blocks of at most `BLOCK_ELEMENTS` points of an operation's iteration space (elements of the output
-times points of the reduction), so that temporaries stay small whatever the sizes. Every index is checked: a
-read out of bounds, unless on the side of a `te.if_then_else` that is not chosen, is an error here, never a
-silently wrong value. The arithmetic is that of `ansor.te.numeric` and, for reductions, `ansor.te.fold`.
+Both work on blocks of at most `BLOCK_ELEMENTS` points of an operation's iteration space (elements of the
+output times points of the reduction), so that temporaries stay small whatever the sizes. Every index is
+checked: a read out of bounds, unless on the side of a `te.if_then_else` that is not chosen, is an error here,
+never a silently wrong value. The arithmetic is that of `ansor.te.numeric` and, for reductions, of
+`ansor.te.accumulate`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import numpy.typing as npt
 
 from ansor.dtypes import to_numpy
 from ansor.errors import ArgumentError
+from ansor.te.accumulate import Fold
 from ansor.te.expr import Expr, Reduce, Var
-from ansor.te.fold import Fold
 from ansor.te.numeric import Array, quiet
 from ansor.te.tensor import ComputeOp, Extent, Operation, PlaceholderOp, Tensor, format_shape
 from ansor.te.vectorize import Context, Kernel, Reader
@@ -29,7 +30,7 @@ BLOCK_ELEMENTS = 1 << 18
 """Points evaluated at once; a temporary of float64 takes 2 MiB."""
 
 CACHE_ELEMENTS = 1 << 24
-"""`evaluate_points` remembers the elements of producers up to this size; larger ones may be computed again."""
+"""`evaluate_points` remembers elements of producers up to this size; others may be computed again."""
 
 Arrays = Mapping[Tensor, npt.ArrayLike]
 Sizes = Mapping[Var, int]
@@ -218,7 +219,7 @@ def _blocks(extents: Sequence[int], budget: int) -> Iterator[tuple[range, ...]]:
 
 
 def _positions(block: Sequence[range], trailing: int = 0) -> list[Array]:
-    """An index array per dimension of `block`, each along its own dimension, with `trailing` more of length 1."""
+    """An index array per dimension of `block`, each along its own; `trailing` dimensions of 1 follow."""
     rank = len(block) + trailing
     return [
         np.arange(r.start, r.stop, dtype=np.int32).reshape([-1 if d == own else 1 for d in range(rank)])
@@ -240,7 +241,7 @@ class _OpKernel:
         self._reduce_extents = [arguments.extent(axis.extent) for axis in op.reduce_axis]
 
     def at(self, positions: Sequence[Array], shape: tuple[int, ...], read: Reader) -> list[Array]:
-        """Return the outputs at `positions` (one array per axis, broadcasting to `shape`), each of `shape`."""
+        """Return the outputs, of shape `shape`, at `positions`: an array per axis, broadcasting to it."""
         bindings = dict(self._arguments.bindings)
         bindings.update(zip(self._op.axis, positions, strict=True))
         if self._reduce is None:

@@ -2,8 +2,9 @@
 
 What each computes, exactly, for the oracle and for every code generator:
 
-- Integers wrap on overflow (two's complement). `floordiv`/`floormod` (Python's `//`, `%`) round towards minus
-  infinity, `truncdiv`/`truncmod` towards zero as in C; dividing by zero, or the least integer by -1, is undefined.
+- Integers wrap on overflow (two's complement). `floordiv`/`floormod` (Python's `//`, `%`) round towards
+  minus infinity, `truncdiv`/`truncmod` towards zero as in C; dividing by zero, or the least integer by -1, is
+  undefined.
 - A float to integer cast truncates towards zero; NaN and values out of the integer's range are undefined.
   Casts between integers wrap; casts to bool ask `!= 0`; casts to a narrower float round to nearest even.
 - `minimum`/`maximum`: if an operand is NaN the result is one of the two operands, unspecified which; of -0.0

@@ -1,7 +1,7 @@
 """What each operator does to numpy arrays: the numeric semantics of expressions, executable.
 
-The rules are stated in `ansor.te.intrinsics`; here they are carried out for the oracle, which prefers exactness to
-speed: elementary functions of the narrower floats are computed in float64 and rounded once.
+The rules are stated in `ansor.te.intrinsics`; here they are carried out for the oracle, which prefers
+exactness to speed: elementary functions of the narrower floats are computed in float64 and rounded once.
 
 All functions expect operands of the node's dtype and give an array (or numpy scalar) of it. They run under
 `quiet()`: infinities, NaN and wrapping are values here, not warnings.
@@ -60,7 +60,7 @@ BINARY: Mapping[BinaryOp, Callable[[Array, Array], Array]] = {
     BinaryOp.AND: np.logical_and,
     BinaryOp.OR: np.logical_or,
 }
-"""Element-wise operators; a divisor of 0 is the caller's business. minimum and maximum give NaN if there is one."""
+"""Element-wise operators; a divisor of 0 is the caller's business. Minimum and maximum propagate NaN."""
 
 
 def apply_cast(a: Array, source: str, dtype: str) -> Array:

@@ -119,7 +119,8 @@ def _binary_form(
         raise DefinitionError(f"te.{name}(`{a}`) needs axis=..., or a second expression to compare with")
     if where is not None:
         raise DefinitionError(
-            f"te.{name}(`{a}`, `{b}`, where=...): `where` belongs to a reduction, but `{b}` is not a reduce axis"
+            f"te.{name}(`{a}`, `{b}`, where=...): `where` belongs to a reduction, "
+            f"but `{b}` is not a reduce axis"
         )
     return function(a, b)
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Union
 
 from ansor.dtypes import is_integer
 from ansor.errors import DefinitionError
-from ansor.te.expr import Expr, ExprLike, IterVar, Read, as_expr, distinct_nodes, int_value
+from ansor.te.expr import Expr, ExprLike, IterVar, Read, as_expr, distinct_nodes, int_value, refuse_tensor
 
 Extent = Union[int, Expr]
 """The size of one dimension: an int when constant, an expression of symbolic sizes otherwise."""
@@ -87,12 +87,13 @@ class Tensor(_NotAScalar):
             )
         return Read(self, tuple(self._index(i, index) for i, index in enumerate(indices)), self.dtype)
 
-    def _index(self, dimension: int, index: ExprLike) -> Expr:
+    def _index(self, dimension: int, index: Any) -> Expr:
         where = f"index {dimension} of tensor {self.name!r}"
         if isinstance(index, slice) or index is None or index is Ellipsis:
             raise DefinitionError(f"{where} is {index!r}: slices are not expressions; give one index")
         if isinstance(index, (Tensor, TensorSlice)):
             raise DefinitionError(f"{where}: {index._missing_indices()}")
+        refuse_tensor(where, index)
         expr = as_expr(index)
         if not is_integer(expr.dtype):
             raise DefinitionError(f"{where} is `{expr}` of {expr.dtype}; indices are integers, cast it")

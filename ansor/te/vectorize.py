@@ -49,7 +49,7 @@ class Context:
 
 @dataclass(frozen=True)
 class _Instruction:
-    """`slots[target] = run(context, [slots[s] for s in sources], mask)`; then the slots in `dead` are dropped."""
+    """`slots[target] = run(context, [slots[s] for s in sources], mask)`, then drop the slots in `dead`."""
 
     target: int
     run: Callable[[Context, list[Array], Array | None], Array]
@@ -73,7 +73,7 @@ class Kernel:
         self.node_count = len(self._instructions)
 
     def __call__(self, context: Context) -> tuple[list[Array], Array | None]:
-        """Return the roots' values, each of a shape that broadcasts over the bindings, and that of `where`."""
+        """Return the values of the roots and of `where`, of shapes that broadcast over the bindings."""
         slots: list[Array | None] = [None] * self._slot_count
         for step in self._instructions:
             mask = None if step.mask is None else slots[step.mask]
@@ -101,7 +101,7 @@ def _with_dead_slots(instructions: list[_Instruction], kept: set[int | None]) ->
 
 
 class _Builder:
-    """Emits the instructions of expressions, each distinct (node, mask) once; no recursion, so no depth limit."""
+    """Emits the instructions of expressions, each distinct (node, mask) once, without recursion."""
 
     def __init__(self) -> None:
         self.instructions: list[_Instruction] = []

@@ -1,6 +1,6 @@
 """Reductions of numpy arrays by a combiner, block by block.
 
-A `Fold` starts at the identity and takes in blocks of source values, whose leading dimension counts the points of
+A `Fold` starts at the identity and takes in blocks of source values, whose leading dimensions are those of
 the reduction. What it accumulates in:
 
 - integers, float64, and every `min`/`max`: the dtype itself (sums of integers wrap);
@@ -53,8 +53,8 @@ class Fold:
     def add(self, values: Sequence[Array], where: Array | None, block: tuple[int, ...]) -> None:
         """Take in a block of the reduction of shape `block`.
 
-        Each of `values`, and `where`, broadcasts to `(*block, *rest)`; points at which `where` is false contribute
-        the identity.
+        Each of `values`, and `where`, broadcasts to `(*block, *rest)`; points at which `where` is false
+        contribute the identity.
         """
         if where is not None:
             values = [np.where(where, v, e) for v, e in zip(values, self._identity, strict=True)]

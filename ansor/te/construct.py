@@ -1,0 +1,302 @@
+"""The checked constructors of expressions: what operators and te functions call.
+
+They bring Python numbers to the dtype of the other operand, refuse expressions of different dtypes, evaluate
+integer constants and drop neutral elements, so that index expressions stay small from the start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ansor.dtypes import dtype_info, int_range, is_float
+from ansor.errors import DefinitionError
+from ansor.te.nodes import (
+    COMPARISONS,
+    FLOAT_MAX,
+    INDEX_DTYPE,
+    INTEGER_ONLY,
+    INTRINSICS,
+    LOGICAL,
+    Binary,
+    BinaryOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    ExprLike,
+    Not,
+    Number,
+    Select,
+)
+
+
+def const(value: Number, dtype: str | None = None) -> Const:
+    """Make a literal; the default dtype is int32, float32 or bool by the Python type.
+
+    Raises
+    ------
+    DefinitionError
+        If the value does not fit the dtype.
+    """
+    value = _python_number(value)
+    if dtype is None:
+        dtype = "bool" if isinstance(value, bool) else INDEX_DTYPE if isinstance(value, int) else "float32"
+    info = dtype_info(dtype)
+    if info.kind == "float":
+        if FLOAT_MAX[dtype] < abs(value) < math.inf:
+            raise DefinitionError(
+                f"the constant {value!r} does not fit {dtype} (at most {FLOAT_MAX[dtype]:g})"
+            )
+        return Const(float(value), dtype)
+    if info.kind == "bool":
+        return Const(bool(value), dtype)
+    if isinstance(value, float) and not value.is_integer():
+        raise DefinitionError(
+            f"the constant {value!r} is not an integer and cannot be {dtype}; cast the other operand to float"
+        )
+    low, high = int_range(dtype)
+    if not low <= int(value) <= high:
+        raise DefinitionError(f"the constant {value!r} does not fit {dtype} ({low}..{high})")
+    return Const(int(value), dtype)
+
+
+def _python_number(value: object) -> Number:
+    """`value`, which may be a numpy scalar, as a Python number."""
+    if not isinstance(value, (bool, int, float)) and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, (bool, int, float)):
+        return value
+    raise DefinitionError(f"expected a number, found {value!r} of type {type(value).__name__}")
+
+
+def as_expr(value: ExprLike, dtype: str | None = None) -> Expr:
+    """`value` itself if it is an expression, else a constant of `dtype`."""
+    if isinstance(value, Expr):
+        return value
+    return const(value, dtype)
+
+
+def int_value(expr: Expr | int) -> int | None:
+    """The Python int of an integer constant, else None."""
+    if isinstance(expr, int):
+        return expr
+    if isinstance(expr, Const) and isinstance(expr.value, int):
+        return int(expr.value)
+    return None
+
+
+def _match(op: str, a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    """Bring two operands to one dtype: Python numbers adopt the other side's, expressions must agree."""
+    if not isinstance(a, Expr) and not isinstance(b, Expr):
+        both = "float32" if isinstance(a, float) or isinstance(b, float) else INDEX_DTYPE
+        return const(a, both), const(b, both)
+    if not isinstance(a, Expr):
+        assert isinstance(b, Expr)
+        return const(a, b.dtype), b
+    if not isinstance(b, Expr):
+        return a, const(b, a.dtype)
+    if a.dtype != b.dtype:
+        raise DefinitionError(
+            f"`{op}` of {a.dtype} `{a}` and {b.dtype} `{b}`: dtypes differ; "
+            f"cast one side, e.g. te.cast(..., {a.dtype!r})"
+        )
+    return a, b
+
+
+def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
+    """`op(a, b)` with dtype checks, constant folding and the neutral elements of integers removed.
+
+    Raises
+    ------
+    DefinitionError
+        If the operand dtypes differ or the operator is not defined for them.
+    """
+    for side in (a, b):
+        refuse_tensor(str(op), side)
+    x, y = _match(str(op), a, b)
+    info = dtype_info(x.dtype)
+    if op in LOGICAL and info.kind != "bool":
+        raise DefinitionError(f"`{op}` needs conditions, found {x.dtype} `{x}` and `{y}`")
+    if op in INTEGER_ONLY and info.kind not in ("int", "uint"):
+        raise DefinitionError(f"`{op}` is for integers, found {x.dtype} `{x}`")
+    if op is BinaryOp.DIV and info.kind != "float":
+        raise DefinitionError(
+            f"`/` is for floats, found {x.dtype} `{x}`; use // (floor), te.truncdiv, or cast to float"
+        )
+    if info.kind == "bool" and op not in LOGICAL and op not in COMPARISONS:
+        raise DefinitionError(f"`{op}` is not defined for bool `{x}`; cast it first")
+    dtype = "bool" if op in COMPARISONS or op in LOGICAL else x.dtype
+    return fold(op, x, y, dtype)
+
+
+def fold(op: BinaryOp, x: Expr, y: Expr, dtype: str) -> Expr:
+    """Make a `Binary` of checked operands, with constants evaluated and trivial identities applied.
+
+    Floats are never folded, since the result would not be rounded as at run time.
+    """
+    if op in INTEGER_ONLY and int_value(y) == 0:
+        raise DefinitionError(f"`{op}` of `{x}` by zero")
+    if isinstance(x, Const) and isinstance(y, Const) and not is_float(x.dtype):
+        value = FOLDERS[op](x.value, y.value)
+        return Const(wrap_int(int(value), dtype) if dtype != "bool" else bool(value), dtype)
+    if op in LOGICAL:
+        for one, rest in ((x, y), (y, x)):
+            if isinstance(one, Const):
+                absorbing = op is BinaryOp.OR
+                return one if bool(one.value) is absorbing else rest
+    simpler = None if is_float(x.dtype) else _drop_neutral(op, x, y)
+    return Binary(op, x, y, dtype) if simpler is None else simpler
+
+
+def _drop_neutral(op: BinaryOp, x: Expr, y: Expr) -> Expr | None:
+    """What `op(x, y)` of integers is when a 0 or 1 on one side decides it."""
+    vx, vy = int_value(x), int_value(y)
+    match op:
+        case BinaryOp.ADD if vx == 0 or vy == 0:
+            return y if vx == 0 else x
+        case BinaryOp.SUB if vy == 0:
+            return x
+        case BinaryOp.MUL if vx == 1 or vy == 1:
+            return y if vx == 1 else x
+        case BinaryOp.MUL if vx == 0 or vy == 0:
+            return x if vx == 0 else y
+        case BinaryOp.FLOORDIV | BinaryOp.TRUNCDIV if vy == 1:
+            return x
+        case BinaryOp.FLOORMOD | BinaryOp.TRUNCMOD if vy == 1:
+            return Const(0, x.dtype)
+        case _:
+            return None
+
+
+def wrap_int(value: int, dtype: str) -> int:
+    """`value` reduced to the range of an integer dtype, two's complement."""
+    low, high = int_range(dtype)
+    return (value - low) % (high - low + 1) + low
+
+
+def _trunc_div(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+FOLDERS: dict[BinaryOp, Callable[[Number, Number], Number]] = {
+    BinaryOp.ADD: lambda a, b: a + b,
+    BinaryOp.SUB: lambda a, b: a - b,
+    BinaryOp.MUL: lambda a, b: a * b,
+    BinaryOp.DIV: lambda a, b: a / b if b else math.nan,
+    BinaryOp.FLOORDIV: lambda a, b: a // b,
+    BinaryOp.FLOORMOD: lambda a, b: a % b,
+    BinaryOp.TRUNCDIV: lambda a, b: _trunc_div(int(a), int(b)),
+    BinaryOp.TRUNCMOD: lambda a, b: int(a) - int(b) * _trunc_div(int(a), int(b)),
+    BinaryOp.MIN: min,
+    BinaryOp.MAX: max,
+    BinaryOp.EQ: lambda a, b: a == b,
+    BinaryOp.NE: lambda a, b: a != b,
+    BinaryOp.LT: lambda a, b: a < b,
+    BinaryOp.LE: lambda a, b: a <= b,
+    BinaryOp.GT: lambda a, b: a > b,
+    BinaryOp.GE: lambda a, b: a >= b,
+    BinaryOp.AND: lambda a, b: bool(a) and bool(b),
+    BinaryOp.OR: lambda a, b: bool(a) or bool(b),
+}
+"""What each operator does to two Python numbers (integer results are not yet wrapped to a dtype)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _IdentityTest(Binary):
+    """An `==` or `!=` expression, which alone may be truth-tested: are both sides the same node?"""
+
+    def __bool__(self) -> bool:
+        return (self.a is self.b) == (self.op is BinaryOp.EQ)
+
+
+def equality(op: BinaryOp, a: Expr, b: object) -> Expr:
+    if not isinstance(b, (Expr, int, float, bool)):
+        return Const(op is BinaryOp.NE, "bool")  # an expression never equals a foreign object
+    if isinstance(b, Expr) and a.dtype != b.dtype:
+        return MixedIdentityTest(op, a, b, "bool")
+    x, y = _match(str(op), a, b)
+    if isinstance(x, Const) and isinstance(y, Const):
+        return Const(bool(FOLDERS[op](x.value, y.value)), "bool")
+    return _IdentityTest(op, x, y, "bool")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixedIdentityTest(_IdentityTest):
+    """`==` of two dtypes: fine as an identity test (list membership), refused as part of a program."""
+
+
+def refuse_tensor(what: str, value: object) -> None:
+    """Raise a `DefinitionError` unless `value` can be an operand of `what`: an expression or a number."""
+    if isinstance(value, (Expr, int, float, bool)) or hasattr(value, "item"):
+        return
+    name = getattr(value, "name", None)
+    if name is not None and hasattr(value, "shape"):
+        raise DefinitionError(
+            f"`{what}` is given the whole tensor {name!r}; index it, e.g. {name}[i], inside te.compute"
+        )
+    raise DefinitionError(f"`{what}` is given {value!r} of type {type(value).__name__}, not an expression")
+
+
+def negate(value: Expr) -> Expr:
+    """Make `-value`, as `0 - value`; of a float as `-0.0 - value`, which is right for zeros of both signs."""
+    return binary(BinaryOp.SUB, const(-0.0 if is_float(value.dtype) else 0, value.dtype), value)
+
+
+def cast(value: ExprLike, dtype: str) -> Expr:
+    """`value` converted to `dtype` (see `Cast`); a no-op if it has that dtype already."""
+    dtype_info(dtype)
+    refuse_tensor("cast", value)
+    expr = as_expr(value)
+    if expr.dtype == dtype:
+        return expr
+    if isinstance(expr, Const) and not is_float(expr.dtype):
+        if dtype_info(dtype).kind in ("int", "uint"):
+            return Const(wrap_int(int(expr.value), dtype), dtype)
+        return const(expr.value, dtype) if is_float(dtype) else Const(bool(expr.value), "bool")
+    return Cast(expr, dtype)
+
+
+def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = False) -> Expr:
+    """See `Select`; `cond` is bool, both sides share a dtype."""
+    name = "if_then_else" if lazy else "select"
+    for value in (cond, then, other):
+        refuse_tensor(name, value)
+    condition = as_expr(cond)
+    if condition.dtype != "bool":
+        raise DefinitionError(f"`{name}` needs a condition, found {condition.dtype} `{condition}`")
+    x, y = _match(name, then, other)
+    if isinstance(condition, Const):
+        return x if condition.value else y
+    return Select(condition, x, y, lazy, x.dtype)
+
+
+def logical_not(value: ExprLike) -> Expr:
+    """Negation of a condition."""
+    expr = as_expr(value)
+    if expr.dtype != "bool":
+        raise DefinitionError(f"`not` needs a condition, found {expr.dtype} `{expr}`")
+    if isinstance(expr, Const):
+        return Const(not expr.value, "bool")
+    return expr.a if isinstance(expr, Not) else Not(expr)
+
+
+def call(name: str, *args: ExprLike) -> Expr:
+    """The intrinsic `name` applied to `args` (see `INTRINSICS`)."""
+    for arg in args:
+        refuse_tensor(name, arg)
+    arity = INTRINSICS.get(name)
+    if arity is None:
+        raise DefinitionError(f"unknown intrinsic {name!r}; there are {', '.join(sorted(INTRINSICS))}")
+    if len(args) != arity:
+        raise DefinitionError(f"`{name}` takes {arity} argument(s), found {len(args)}")
+    typed = next((arg.dtype for arg in args if isinstance(arg, Expr)), "float32")
+    exprs = tuple(as_expr(arg, typed) for arg in args)
+    for expr in exprs:
+        if expr.dtype != typed:
+            raise DefinitionError(f"`{name}` of mixed dtypes {typed} and {expr.dtype}; cast one side")
+    if not is_float(typed) and not (name == "abs" and dtype_info(typed).kind in ("int", "uint")):
+        raise DefinitionError(f"`{name}` is for floats, found {typed} `{exprs[0]}`; cast it first")
+    return Call(name, exprs, typed)

@@ -1,0 +1,119 @@
+"""Walking and rebuilding expressions, without recursion: an expression may be thousands of nodes deep.
+
+Nodes are shared freely (`y = x * x; z = y * y`), so an expression is a graph: `walk` gives a node once for
+each path to it, which is what counting operations wants, and may be exponential; everything else visits a
+shared node once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ansor.dtypes import is_float
+from ansor.te.construct import fold
+from ansor.te.nodes import Binary, Call, Cast, Expr, Load, Not, Read, Reduce, Select, Var
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct sub-expressions, left to right (a `Reduce`: sources, then condition)."""
+    match expr:
+        case Binary(a=a, b=b):
+            return (a, b)
+        case Not(a=a) | Cast(a=a):
+            return (a,)
+        case Select(cond=cond, then=then, other=other):
+            return (cond, then, other)
+        case Call(args=args):
+            return args
+        case Read(indices=indices) | Load(indices=indices):
+            return indices
+        case Reduce(sources=sources, condition=condition):
+            return sources if condition is None else (*sources, condition)
+        case _:
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """All nodes of `expr`, children before parents, shared nodes once per path."""
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, children_done = stack.pop()
+        inner = () if children_done else children(node)
+        if inner:
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(inner))
+        else:
+            yield node
+
+
+def distinct_nodes(expr: Expr) -> Iterator[Expr]:
+    """The nodes of `expr` as `walk` gives them, but each shared node only the first time."""
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, children_done = stack.pop()
+        if children_done:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(children(node)))
+
+
+def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
+    """`expr` over other children (raw, no folding); the same object if they are the same objects."""
+    if all(a is b for a, b in zip(children(expr), new, strict=True)):
+        return expr
+    match expr:
+        case Binary(op=op, dtype=dtype):
+            return Binary(op, new[0], new[1], dtype)
+        case Not():
+            return Not(new[0])
+        case Cast(dtype=dtype):
+            return Cast(new[0], dtype)
+        case Select(lazy=lazy, dtype=dtype):
+            return Select(new[0], new[1], new[2], lazy, dtype)
+        case Call(name=name, dtype=dtype):
+            return Call(name, new, dtype)
+        case Read(tensor=tensor, dtype=dtype):
+            return Read(tensor, new, dtype)
+        case Load(buffer=buffer, dtype=dtype):
+            return Load(buffer, new, dtype)
+        case Reduce() as r:
+            count = len(r.sources)
+            condition = new[count] if r.condition is not None else None
+            return Reduce(r.combiner, new[:count], r.axes, r.index, r.dtype, condition)
+        case _:
+            return expr
+
+
+def rewrite(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild `expr` bottom-up; `visit(node)` (its children already rewritten) may give a replacement.
+
+    A shared node is visited once and stays shared.
+    """
+    done: dict[int, Expr] = {}
+    for node in distinct_nodes(expr):
+        inner = children(node)
+        rebuilt = with_children(node, tuple(done[id(child)] for child in inner)) if inner else node
+        replacement = visit(rebuilt)
+        done[id(node)] = rebuilt if replacement is None else replacement
+    return done[id(expr)]
+
+
+def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
+    """`expr` with variables replaced (by identity); index arithmetic is folded again where it changes."""
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, Var):
+            return mapping.get(node)
+        if isinstance(node, Binary) and not is_float(node.a.dtype):
+            return fold(node.op, node.a, node.b, node.dtype)
+        return None
+
+    return rewrite(expr, visit)
+
+
+def free_vars(expr: Expr) -> set[Var]:
+    """All variables that occur, reduction axes included."""
+    return {node for node in distinct_nodes(expr) if isinstance(node, Var)}
