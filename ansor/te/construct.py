@@ -29,6 +29,7 @@ from ansor.te.nodes import (
     Not,
     Number,
     Select,
+    Var,
 )
 
 
@@ -64,8 +65,8 @@ def const(value: Number, dtype: str | None = None) -> Const:
 
 def _python_number(value: object) -> Number:
     """`value`, which may be a numpy scalar, as a Python number."""
-    if not isinstance(value, (bool, int, float)) and hasattr(value, "item"):
-        value = value.item()
+    if _is_numpy_scalar(value):
+        value = value.item()  # type: ignore[attr-defined]
     if isinstance(value, (bool, int, float)):
         return value
     raise DefinitionError(f"expected a number, found {value!r} of type {type(value).__name__}")
@@ -213,11 +214,13 @@ class _IdentityTest(Binary):
 
 
 def equality(op: BinaryOp, a: Expr, b: object) -> Expr:
-    if not isinstance(b, (Expr, int, float, bool)):
+    if hasattr(b, "missing_indices"):
+        return MixedIdentityTest(op, a, Var(getattr(b, "name", "?"), "whole tensor"), "bool")
+    if not isinstance(b, (Expr, int, float, bool)) and not _is_numpy_scalar(b):
         return Const(op is BinaryOp.NE, "bool")  # an expression never equals a foreign object
     if isinstance(b, Expr) and a.dtype != b.dtype:
         return MixedIdentityTest(op, a, b, "bool")
-    x, y = _match(str(op), a, b)
+    x, y = _match(str(op), a, b)  # type: ignore[arg-type]
     if isinstance(x, Const) and isinstance(y, Const):
         return Const(bool(FOLDERS[op](x.value, y.value)), "bool")
     return _IdentityTest(op, x, y, "bool")
@@ -225,19 +228,21 @@ def equality(op: BinaryOp, a: Expr, b: object) -> Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixedIdentityTest(_IdentityTest):
-    """`==` of two dtypes: fine as an identity test (list membership), refused as part of a program."""
+    """`==` of two dtypes or with a tensor: an identity test (list membership), refused in a program."""
 
 
 def refuse_tensor(what: str, value: object) -> None:
     """Raise a `DefinitionError` unless `value` can be an operand of `what`: an expression or a number."""
-    if isinstance(value, (Expr, int, float, bool)) or hasattr(value, "item"):
+    if isinstance(value, (Expr, int, float, bool)) or _is_numpy_scalar(value):
         return
-    name = getattr(value, "name", None)
-    if name is not None and hasattr(value, "shape"):
-        raise DefinitionError(
-            f"`{what}` is given the whole tensor {name!r}; index it, e.g. {name}[i], inside te.compute"
-        )
+    missing_indices = getattr(value, "missing_indices", None)
+    if missing_indices is not None:
+        raise DefinitionError(f"`{what}`: {missing_indices()}")
     raise DefinitionError(f"`{what}` is given {value!r} of type {type(value).__name__}, not an expression")
+
+
+def _is_numpy_scalar(value: object) -> bool:
+    return hasattr(value, "item") and getattr(value, "ndim", None) == 0
 
 
 def negate(value: Expr) -> Expr:

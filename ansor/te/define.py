@@ -167,6 +167,8 @@ def _check_body(what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) ->
     """The reduction axes of `body`; a `DefinitionError` that starts with `what` if it is not legal."""
     if not body:
         raise DefinitionError(f"{what} gives an empty tuple; give one expression per output")
+    for root in body:
+        _refuse_inner_reduction(what, root)
     roots = [expr for expr in body if isinstance(expr, Reduce)]
     reduce_axes = roots[0].axes if roots else ()
     if roots:
@@ -175,19 +177,23 @@ def _check_body(what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) ->
     known = {*axes, *reduce_axes}
     for root in body:
         for node in distinct_nodes(root):
-            if isinstance(node, Reduce) and node is not root:
-                raise DefinitionError(
-                    f"{what}: the {node.combiner.name} over [{', '.join(a.name for a in node.axes)}] is "
-                    f"part of the larger expression `{root}`; a reduction stands alone: give it a te.compute "
-                    "of its own and read the result"
-                )
             if isinstance(node, IterVar) and node not in known:
                 raise DefinitionError(f"{what}: {_unknown_axis(node, root)}")
             if isinstance(node, MixedIdentityTest):
                 raise DefinitionError(
-                    f"{what}: `{node}` compares {node.a.dtype} with {node.b.dtype}; cast one side"
+                    f"{what}: `{node}` compares {node.a.dtype} with {node.b.dtype}; cast or index one side"
                 )
     return reduce_axes
+
+
+def _refuse_inner_reduction(what: str, root: Expr) -> None:
+    for node in distinct_nodes(root):
+        if isinstance(node, Reduce) and node is not root:
+            raise DefinitionError(
+                f"{what}: the {node.combiner.name} over [{', '.join(a.name for a in node.axes)}] is "
+                f"part of the larger expression `{root}`; a reduction stands alone: give it a te.compute "
+                "of its own and read the result"
+            )
 
 
 def _unknown_axis(axis: IterVar, body: Expr) -> str:

@@ -257,13 +257,13 @@ def _make_reduce(
     combiner: Combiner, sources: tuple[Expr, ...], axis: Any, where: ExprLike | None
 ) -> tuple[Expr, ...]:
     axes = _checked_axes(combiner.name, axis)
-    for expr in sources:
+    condition = None if where is None else as_expr(where)
+    for expr in sources if condition is None else (*sources, condition):
         if any(isinstance(node, Reduce) for node in distinct_nodes(expr)):
             raise DefinitionError(
-                f"te.{combiner.name} over {_names(axes)}: its source `{expr}` holds another reduction; "
-                "give the inner reduction a te.compute of its own, or reduce over several axes at once"
+                f"te.{combiner.name} over {_names(axes)}: `{expr}` holds another reduction; give the "
+                "inner reduction a te.compute of its own, or reduce over several axes at once"
             )
-    condition = None if where is None else as_expr(where)
     if condition is not None and condition.dtype != "bool":
         raise DefinitionError(
             f"te.{combiner.name} over {_names(axes)}: where= needs a condition, "

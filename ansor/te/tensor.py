@@ -29,15 +29,25 @@ class _NotAScalar:
     __slots__ = ()
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise DefinitionError(self._missing_indices())
+        raise DefinitionError(self.missing_indices())
 
-    def _missing_indices(self) -> str:
+    def missing_indices(self) -> str:
+        """What is wrong with using this as a number, and what to write instead."""
         raise NotImplementedError
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = __or__ = __ror__ = __invert__ = _refuse
     __iter__ = _refuse
+
+    def __eq__(self, other: object) -> bool:
+        """Whether this is the same object; a comparison with a number is refused."""
+        if isinstance(other, (int, float)):
+            self._refuse()
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
 
 class Tensor(_NotAScalar):
@@ -92,7 +102,7 @@ class Tensor(_NotAScalar):
         if isinstance(index, slice) or index is None or index is Ellipsis:
             raise DefinitionError(f"{where} is {index!r}: slices are not expressions; give one index")
         if isinstance(index, (Tensor, TensorSlice)):
-            raise DefinitionError(f"{where}: {index._missing_indices()}")
+            raise DefinitionError(f"{where}: {index.missing_indices()}")
         refuse_tensor(where, index)
         expr = as_expr(index)
         if not is_integer(expr.dtype):
@@ -105,7 +115,7 @@ class Tensor(_NotAScalar):
             )
         return expr
 
-    def _missing_indices(self) -> str:
+    def missing_indices(self) -> str:
         wanted = ", ".join(f"i{d}" for d in range(self.ndim))
         example = f"{self.name}[{wanted}]" if self.ndim else f"{self.name}()"
         return f"the whole tensor {self.name!r} is used as a number; read an element, e.g. {example}"
@@ -127,14 +137,14 @@ class TensorSlice(_NotAScalar):
         self.indices = indices
 
     @property
-    def dtype(self) -> str:
-        return self.tensor.dtype
+    def name(self) -> str:
+        return repr(self)
 
     def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Any:
         more = indices if isinstance(indices, tuple) else (indices,)
         return self.tensor[(*self.indices, *more)]
 
-    def _missing_indices(self) -> str:
+    def missing_indices(self) -> str:
         return (
             f"tensor {self.tensor.name!r} has {self.tensor.ndim} dimension(s) "
             f"{format_shape(self.tensor.shape)} but is read with only {len(self.indices)} "
