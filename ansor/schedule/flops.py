@@ -5,13 +5,14 @@ shows as slower, never as busier. The rules (those of TVM's auto_scheduler, so t
 
 - an operation costs the product of its spatial extents times the cost of its body, or its attribute "FLOP";
 - a reduction costs the product of its reduction extents times (combiner + source, for each output);
-- an arithmetic, min/max, comparison or logical node costs 1 if an operand is of the kind (float, integer)
-  that the operation computes, so index arithmetic is free inside a float operation;
+- an arithmetic, min/max, comparison or logical node costs 1 if an operand is of the kind (float, integer,
+  bool) that the operation computes, so index arithmetic is free inside a float operation (signed and
+  unsigned integers are one kind here, two in TVM);
 - `select` costs its condition and the dearer branch; reads, casts, constants and variables are free, and so
   are intrinsics themselves: only their arguments are counted (`if_then_else` is such a call);
 - a symbolic extent makes the count unknown, which is written -1.
 
-What the outputs of one reduction share is counted once.
+What the outputs of one reduction share is counted once. A count of 0 is possible: transposes only move data.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ def op_flops(op: ComputeOp) -> float | None:
 
 
 def _class(dtype: str) -> str:
-    """The kind of a dtype for counting: a bool counts as an unsigned integer."""
+    """The kind of a dtype for counting."""
     kind = dtype_info(dtype).kind
-    return "uint" if kind == "bool" else kind
+    return "int" if kind == "uint" else kind
 
 
 class _BodyCounter:

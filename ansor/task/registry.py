@@ -169,8 +169,8 @@ def make_workload_key(func: str | WorkloadFunction, args: Sequence[Any] | Any = 
     func
         A registered function, or its name.
     args
-        Its arguments: numbers, strings, booleans, None, tensors, and lists or tuples of these. What is neither
-        list nor tuple is the only argument.
+        Its arguments: numbers, strings, booleans, None, tensors, and lists or tuples of these. Anything but a
+        list or tuple is the only argument.
 
     Raises
     ------
