@@ -1,0 +1,18 @@
+"""Running compiled programs: threads, loading, calling, timing, exporting."""
+
+from ansor.runtime.export import load_module, save_runtime
+from ansor.runtime.module import Module
+from ansor.runtime.pool import get_num_threads, set_num_threads
+from ansor.runtime.signature import Argument, Signature
+from ansor.runtime.timing import TimeResult
+
+__all__ = [
+    "Argument",
+    "Module",
+    "Signature",
+    "TimeResult",
+    "get_num_threads",
+    "load_module",
+    "save_runtime",
+    "set_num_threads",
+]

@@ -1,0 +1,231 @@
+"""Checking what a caller passes, before machine code sees an address.
+
+Compiled code trusts its arguments blindly, so everything is checked here: number, shape, dtype, byte order,
+layout, device, alignment, writability, overlap. Arrays are used where they lie: nothing is copied or
+converted, and what would need it is refused with the call that does it. Symbolic sizes are deduced from the
+shapes and must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.dtypes import to_numpy
+from ansor.errors import ArgumentError
+from ansor.runtime.signature import Argument, Signature, describe, evaluate, format_dim, solve
+
+Array = NDArray[Any]
+
+ALIGNMENT: Final = 64
+"""Bytes that arrays made here are aligned to: a cache line, and the widest vector."""
+
+_CPU_DEVICES: Final = (1, 3, 11)  # DLPack: CPU, and host memory pinned by CUDA or ROCm
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    """Checked arguments: the arrays in calling order and the symbolic sizes after them."""
+
+    arrays: tuple[Array, ...]
+    sizes: tuple[int, ...]
+    outputs: tuple[Array, ...]
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        return tuple(address_of(array) for array in self.arrays)
+
+
+def bind(signature: Signature, values: Sequence[object], sizes: Mapping[str, int] | None = None) -> BoundCall:
+    """Check the arguments of a call and allocate the outputs if only inputs are given.
+
+    Parameters
+    ----------
+    values
+        One array for every argument, or one for every input.
+    sizes
+        Symbolic sizes that the shapes do not tell; usually none.
+
+    Raises
+    ------
+    ArgumentError
+        With the argument's name, what was expected, what was found and what to do.
+    """
+    arguments = signature.arguments
+    complete = len(values) == len(arguments)
+    if not complete and len(values) != len(signature.inputs):
+        raise ArgumentError(
+            f"{signature.name} takes all {len(arguments)} arrays ({_names(arguments)}) or only the "
+            f"{len(signature.inputs)} inputs ({_names(signature.inputs)}); found {len(values)}"
+        )
+    given = arguments if complete else signature.inputs
+    arrays = {
+        argument.name: _checked(signature, argument, value)
+        for argument, value in zip(given, values, strict=True)
+    }
+    known = _deduce(signature, given, arrays, sizes or {})
+    for argument in arguments:
+        if argument.name not in arrays:
+            arrays[argument.name] = aligned_empty(_shape(signature, argument, known), argument.dtype)
+    ordered = tuple(arrays[argument.name] for argument in arguments)
+    if complete:
+        _refuse_overlap(signature, ordered)
+    return BoundCall(
+        ordered,
+        tuple(known[size] for size in signature.sizes),
+        tuple(arrays[argument.name] for argument in signature.outputs),
+    )
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: str) -> Array:
+    """Allocate an uninitialised row-major array whose data is aligned to `ALIGNMENT` bytes."""
+    numpy_dtype = to_numpy(dtype)
+    size = prod(shape) * numpy_dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -address_of(raw) % ALIGNMENT
+    return raw[start : start + size].view(numpy_dtype).reshape(shape)
+
+
+def address_of(array: Array) -> int:
+    """Tell the address of the first element."""
+    return int(array.ctypes.data)
+
+
+def _names(arguments: Sequence[Argument]) -> str:
+    return ", ".join(argument.name for argument in arguments)
+
+
+def _checked(signature: Signature, argument: Argument, value: object) -> Array:
+    array = value if type(value) is np.ndarray else _as_array(signature, argument, value)
+    expected = to_numpy(argument.dtype)
+    if array.dtype != expected:
+        _refuse_dtype(signature, argument, array, expected)
+    if array.ndim != len(argument.shape):
+        _refuse(signature, argument, f"has {array.ndim} dimensions {array.shape}", "reshape it")
+    flags = array.flags
+    if not flags.c_contiguous:
+        _refuse(
+            signature,
+            argument,
+            f"is not contiguous in row-major order (shape {array.shape}, strides {array.strides} bytes)",
+            "pass a new array and copy back" if argument.output else "pass np.ascontiguousarray(...)",
+        )
+    if argument.output and not flags.writeable:
+        _refuse(signature, argument, "is read-only, and it is an output", "pass a writable array")
+    if not flags.aligned:
+        _refuse(
+            signature, argument, f"starts at an address that is no multiple of {expected.itemsize}", "copy it"
+        )
+    return array
+
+
+def _as_array(signature: Signature, argument: Argument, value: object) -> Array:
+    """View a foreign array, without copying, as a numpy array."""
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        return value.view(np.ndarray)
+    kind = type(value).__name__
+    if hasattr(value, "__cuda_array_interface__"):
+        _refuse(signature, argument, f"is a {kind} in GPU memory", "copy it to the CPU first")
+    if isinstance(value, np.generic) and not argument.output:
+        return np.asarray(value)
+    dlpack_device = getattr(value, "__dlpack_device__", None)
+    if dlpack_device is not None and not isinstance(value, np.generic):
+        device = int(dlpack_device()[0])
+        if device not in _CPU_DEVICES:
+            found = f"is a {kind} on a device of DLPack type {device}"
+            _refuse(signature, argument, found, "copy it to the CPU first")
+        try:
+            viewed: Array = np.from_dlpack(value)  # type: ignore[arg-type]
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            found = f"is a {kind} that numpy cannot view ({error})"
+            _refuse(signature, argument, found, "convert it to a numpy array first")
+        return viewed
+    if hasattr(value, "__array_interface__") and not isinstance(value, (np.generic, np.ma.MaskedArray)):
+        return np.asarray(value)
+    found = f"is a {kind}"
+    _refuse(signature, argument, found, f"pass np.asarray(..., dtype={argument.dtype!r})")
+
+
+def _refuse_dtype(signature: Signature, argument: Argument, array: Array, expected: np.dtype[Any]) -> None:
+    if array.dtype == expected.newbyteorder():
+        found = f"has dtype {array.dtype.str!r}, the other byte order"
+        _refuse(signature, argument, found, "pass array.astype(array.dtype.newbyteorder('='))")
+    _refuse(signature, argument, f"has dtype {array.dtype}", f"pass array.astype({str(expected)!r})")
+
+
+def _refuse(signature: Signature, argument: Argument, found: str, remedy: str) -> NoReturn:
+    raise ArgumentError(
+        f"{signature.name}: argument {argument.name!r} must be {describe(argument)}; it {found}; {remedy}"
+    )
+
+
+def _deduce(
+    signature: Signature, given: Sequence[Argument], arrays: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """Find all symbolic sizes and check every given shape against them."""
+    for name in sizes:
+        if name not in signature.sizes:
+            raise ArgumentError(
+                f"{signature.name} has no size {name!r}; its sizes are {list(signature.sizes)}"
+            )
+    known = dict(sizes)
+    if signature.sizes:
+        for _ in signature.sizes:  # a size may become solvable once another is known
+            for argument in given:
+                for dim, extent in zip(argument.shape, arrays[argument.name].shape, strict=True):
+                    solve(dim, extent, known)
+        _require_sizes(signature, known)
+    for argument in given:
+        shape = arrays[argument.name].shape
+        if shape != argument.shape and shape != _shape(signature, argument, known):
+            _refuse_shape(signature, argument, shape, known)
+    return known
+
+
+def _require_sizes(signature: Signature, known: Mapping[str, int]) -> None:
+    missing = [size for size in signature.sizes if size not in known]
+    if missing:
+        raise ArgumentError(
+            f"{signature.name}: the size {missing[0]!r} cannot be deduced from the shapes given; "
+            f"pass the outputs too, or sizes={{{missing[0]!r}: ...}}"
+        )
+    for name, value in known.items():
+        if value < 0:
+            raise ArgumentError(f"{signature.name}: the shapes make the size {name!r} negative ({value})")
+
+
+def _shape(signature: Signature, argument: Argument, known: Mapping[str, int]) -> tuple[int, ...]:
+    shape = tuple(evaluate(dim, known) for dim in argument.shape)
+    assert all(extent is not None for extent in shape), (signature.name, argument.name)
+    return tuple(extent for extent in shape if extent is not None)
+
+
+def _refuse_shape(
+    signature: Signature, argument: Argument, shape: tuple[int, ...], known: Mapping[str, int]
+) -> None:
+    expected = _shape(signature, argument, known)
+    position = next(i for i, pair in enumerate(zip(shape, expected, strict=True)) if pair[0] != pair[1])
+    reason = ""
+    if not isinstance(argument.shape[position], int):
+        values = ", ".join(f"{name} = {known[name]}" for name in signature.sizes)
+        reason = f" ({format_dim(argument.shape[position])} with {values} by the other dimensions)"
+    found = f"has shape {shape}: dimension {position} must be {expected[position]}{reason}"
+    _refuse(signature, argument, found, "check the order of the arguments and their shapes")
+
+
+def _refuse_overlap(signature: Signature, arrays: Sequence[Array]) -> None:
+    """Refuse an output that shares memory with another argument: it would be read half written."""
+    spans = [(address_of(array), address_of(array) + array.nbytes) for array in arrays]
+    for i, argument in enumerate(signature.arguments):
+        if not argument.output:
+            continue
+        for j, other in enumerate(signature.arguments):
+            if i != j and spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1]:
+                _refuse(
+                    signature, argument, f"shares memory with {other.name!r}", "pass a separate output array"
+                )

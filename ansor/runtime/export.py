@@ -1,0 +1,260 @@
+"""Writing modules to files, and loading them again.
+
+`save` writes the object file alone: it calls the five functions of the thread pool and what it needs of
+libc and libm. `save_runtime` writes an object with the pool, for people who link objects themselves.
+`export_library` links both into a shared library and writes a C header; the library needs no Python, and
+takes its number of threads from the variable `ANSOR_NUM_THREADS`, else from the cores that its process may
+run on, until `NAME_set_num_threads` is called.
+
+Every file carries the module's `Signature` as the constant `NAME_ansor_metadata`, so that `load_module`
+gives back a callable with all its checks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from ansor.codegen.compile import compile_ir
+from ansor.codegen.machine import Machine
+from ansor.errors import BuildError
+from ansor.runtime.module import Module
+from ansor.runtime.pool_ir import pool_ir
+from ansor.runtime.signature import Signature, describe, find_metadata
+
+LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
+OBJECT_SUFFIXES: Final = (".o", ".obj")
+
+_C_TYPES: Final = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "bool": "uint8_t",
+}
+# fmt: off
+_C_KEYWORDS: Final = frozenset((
+    "alignas", "alignof", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const",
+    "constexpr", "continue", "default", "delete", "do", "double", "else", "enum", "explicit",
+    "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable",
+    "namespace", "new", "nullptr", "operator", "private", "protected", "public", "register",
+    "restrict", "return", "short", "signed", "sizeof", "static", "static_assert", "struct",
+    "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typename",
+    "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while",
+))
+# fmt: on
+
+
+def load_module(path: str | Path) -> Module:
+    """Load a module that `Module.save` or `Module.export_library` wrote.
+
+    Raises
+    ------
+    BuildError
+        If the file cannot be read, is no ansor module, or its suffix is unknown.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BuildError(f"the module {path} cannot be read: {error}") from None
+    if path.suffix not in (*OBJECT_SUFFIXES, *LIBRARY_SUFFIXES):
+        known = ", ".join((*OBJECT_SUFFIXES, *LIBRARY_SUFFIXES))
+        raise BuildError(f"cannot tell what {path} is by its suffix; use one of {known}")
+    signature = find_metadata(data, str(path))
+    if path.suffix in OBJECT_SUFFIXES:
+        return Module(signature, object_bytes=data)
+    return Module(signature, library=path.resolve())
+
+
+def save(module: Module, path: Path) -> Path:
+    """Write the module's object file.
+
+    Raises
+    ------
+    BuildError
+        If the suffix is not .o (or .obj), or the file cannot be written.
+    """
+    if path.suffix not in OBJECT_SUFFIXES:
+        raise BuildError(
+            f"save writes object files (.o), found {path.name!r}; export_library writes shared libraries"
+        )
+    _write(path, module.object_bytes)
+    return path
+
+
+def save_runtime(path: str | Path, triple: str | None = None) -> Path:
+    """Write an object file with the thread pool, to be linked once beside saved objects.
+
+    Its functions are hidden: they can be called by what is linked together with them and by nobody else.
+    """
+    path = Path(path)
+    _write(path, _runtime_object(triple or Machine.host().triple, ""))
+    return path
+
+
+def export_library(module: Module, path: Path, cc: str | None = None) -> Path:
+    """See `Module.export_library`."""
+    if path.suffix not in LIBRARY_SUFFIXES:
+        raise BuildError(
+            f"export_library writes {', '.join(LIBRARY_SUFFIXES)}, found {path.name!r}; "
+            "save writes object files"
+        )
+    signature = module.signature
+    compiler = find_linker(signature.triple, cc)
+    with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
+        kernel, runtime = Path(folder, "kernel.o"), Path(folder, "runtime.o")
+        _write(kernel, module.object_bytes)
+        _write(runtime, _runtime_object(signature.triple, _setter_ir(signature)))
+        command = [*compiler, "-shared", "-o", str(path), str(kernel), str(runtime)]
+        if "linux" in signature.triple:
+            command += ["-pthread", "-lm", "-Wl,-z,defs"]
+        _link(command, path)
+    _write(path.with_suffix(".h"), header(signature).encode())
+    return path
+
+
+def find_linker(triple: str, cc: str | None = None) -> list[str]:
+    """Find the command that links for a triple.
+
+    The choice, in order: `cc`; for this machine the variable `CC`, cc, gcc, clang; for another the cross
+    compiler named by the triple (`aarch64-linux-gnu-gcc`), then clang with `--target`.
+
+    Raises
+    ------
+    BuildError
+        If none of them is installed.
+    """
+    host = Machine.host().triple
+    arch, *rest = triple.split("-")
+    if arch == host.split("-")[0]:
+        candidates = [[cc] if cc else os.environ.get("CC", "").split(), ["cc"], ["gcc"], ["clang"]]
+    else:
+        short = "-".join([arch, *(part for part in rest if part not in ("unknown", "pc", "none"))])
+        candidates = [
+            [cc] if cc else [],
+            [f"{short}-gcc"],
+            [f"{triple}-gcc"],
+            ["clang", f"--target={triple}"],
+        ]
+    candidates = candidates[:1] if cc else [candidate for candidate in candidates if candidate]
+    for candidate in candidates:
+        if shutil.which(candidate[0]):
+            return candidate
+    tried = ", ".join(candidate[0] for candidate in candidates)
+    raise BuildError(
+        f"no C compiler that links for {triple} is installed (tried {tried}); install one "
+        "(Debian: gcc, or gcc-aarch64-linux-gnu and the like), or use save(), whose .o files need none"
+    )
+
+
+def header(signature: Signature) -> str:
+    """Write the C header of an exported library."""
+    symbol = signature.symbol
+    guard = f"ANSOR_{symbol.upper()}_H"
+    names = [c_name(argument.name) for argument in signature.arguments]
+    parameters = [
+        f"{'' if argument.output else 'const '}{c_type(argument.dtype)} *{name}"
+        for argument, name in zip(signature.arguments, names, strict=True)
+    ]
+    parameters += [f"int64_t {c_name(size)}" for size in signature.sizes]
+    notes = [
+        f" *   {name}: {describe(argument)}, {'written' if argument.output else 'read'}"
+        for argument, name in zip(signature.arguments, names, strict=True)
+    ]
+    if any(argument.dtype in ("float16", "bfloat16") for argument in signature.arguments):
+        notes.append(" * float16 and bfloat16 elements are passed as their 16 bits in a uint16_t.")
+    listing = "\n".join(notes)
+    return f"""\
+/* {symbol}: compiled by ansor for {signature.triple}, CPU {signature.cpu}.
+ *
+{listing}
+ * Arrays are dense, in row-major order, aligned to their element, and written ones overlap no other.
+ */
+#ifndef {guard}
+#define {guard}
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+void {symbol}({", ".join(parameters) or "void"});
+
+/* Threads that parallel loops run on, the caller included. Default: the environment variable
+ * ANSOR_NUM_THREADS, else the cores this process may run on. */
+void {symbol}_set_num_threads(int32_t count);
+
+/* Description of the function in JSON, after the word "ansor-module-1 ". */
+extern const char {symbol}_ansor_metadata[];
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def c_type(dtype: str) -> str:
+    return _C_TYPES.get(dtype, f"{dtype}_t")
+
+
+def c_name(name: str) -> str:
+    """Make a C identifier of any name."""
+    made = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"{made}_" if made in _C_KEYWORDS else f"_{made}" if made[:1].isdigit() or not made else made
+
+
+def _setter_ir(signature: Signature) -> str:
+    """Write the library's one public function of its pool; a target's limit of threads is applied here."""
+    limit = signature.threads or 0
+    default = ""
+    if limit:
+        default = f"""
+@llvm.global_ctors = appending global [1 x {{ i32, ptr, ptr }}] [
+  {{ i32, ptr, ptr }} {{ i32 65535, ptr @limit, ptr null }}
+]
+define internal void @limit() {{
+  %n = call i32 @ansor_get_num_threads()
+  call void @{signature.symbol}_set_num_threads(i32 %n)
+  ret void
+}}"""
+    return f"""
+define void @{signature.symbol}_set_num_threads(i32 %n) {{
+  %limited = icmp sgt i32 {limit}, 0
+  %above = icmp sgt i32 %n, {limit}
+  %cut = and i1 %limited, %above
+  %count = select i1 %cut, i32 {limit}, i32 %n
+  call void @ansor_set_num_threads(i32 %count)
+  ret void
+}}{default}
+"""
+
+
+def _runtime_object(triple: str, extra: str) -> bytes:
+    return compile_ir(pool_ir(triple, shared_library=True) + extra, Machine.of(triple, "generic"))
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise BuildError(f"{path} cannot be written: {error}") from None
+
+
+def _link(command: list[str], path: Path) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"linking {path} failed: {error}") from None
+    if done.returncode != 0:
+        raise BuildError(
+            f"linking {path} failed, exit status {done.returncode}: {' '.join(command)}\n"
+            f"{done.stderr.strip()}"
+        )

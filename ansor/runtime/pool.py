@@ -1,0 +1,128 @@
+"""The process's thread pool, and the number of threads that kernels run on.
+
+The pool is the IR of `ansor.runtime.pool_ir`, compiled and loaded once, at the first kernel that needs it.
+All kernels loaded from object code share it. A shared library that was exported carries a pool of its own;
+`set_num_threads` reaches those that were loaded by `ansor.load_module` too.
+
+The number of threads is, in this order: what `ansor.set_num_threads(n)` said last; the environment variable
+`ANSOR_NUM_THREADS`; the cores that this process may use (its affinity, limited by its control group's CPU
+quota). A target's `-num-cores` is an upper limit for the kernels built for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from ansor.codegen.compile import compile_ir
+from ansor.codegen.machine import Machine
+from ansor.errors import DefinitionError
+from ansor.runtime.jit import LoadedCode, load_object
+from ansor.runtime.pool_ir import MAX_THREADS, WORKER_SPIN, AtFork, Waiting, pool_ir
+from ansor.task.hardware import default_num_threads
+
+POOL_FUNCTIONS: Final = (
+    "ansor_parallel_launch",
+    "ansor_parallel_launch_limited",
+    "ansor_set_num_threads",
+    "ansor_get_num_threads",
+    "ansor_alloc",
+    "ansor_free",
+)
+_lock: Final = threading.Lock()
+_foreign_setters: Final[list[Callable[[int], object]]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A loaded pool: the addresses of its functions, by name."""
+
+    code: LoadedCode
+    set_num_threads: Callable[[int], object]
+    get_num_threads: Callable[[], int]
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        return {name: self.code[name] for name in POOL_FUNCTIONS}
+
+
+def load_pool(*, waiting: Waiting | None = None, worker_spin: int = WORKER_SPIN) -> Pool:
+    """Compile and load another pool; the process's own, with the defaults, is `process_pool()`."""
+    machine = Machine.host()
+    at_fork = AtFork.GLIBC if hasattr(ctypes.CDLL(None), AtFork.GLIBC.value) else AtFork.POSIX
+    text = pool_ir(machine.triple, waiting=waiting, at_fork=at_fork, worker_spin=worker_spin)
+    code = load_object(compile_ir(text, machine), POOL_FUNCTIONS)
+    code.keep_forever()
+    return Pool(
+        code,
+        ctypes.CFUNCTYPE(None, ctypes.c_int32)(code["ansor_set_num_threads"]),
+        ctypes.CFUNCTYPE(ctypes.c_int32)(code["ansor_get_num_threads"]),
+    )
+
+
+@cache
+def _process_pool() -> Pool:
+    pool = load_pool()
+    pool.set_num_threads(default_num_threads())
+    return pool
+
+
+def process_pool() -> Pool:
+    """Give the pool that kernels in this process share; it is loaded on first use."""
+    with _lock:
+        return _process_pool()
+
+
+@cache
+def limited_launch(limit: int) -> LoadedCode:
+    """Load an `ansor_parallel_launch` that uses at most `limit` threads of the process's pool."""
+    text = f"""
+declare void @ansor_parallel_launch_limited(ptr, ptr, i32)
+define void @ansor_parallel_launch(ptr %body, ptr %data) {{
+  call void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 {limit})
+  ret void
+}}
+"""
+    name = "ansor_parallel_launch_limited"
+    imports = {name: process_pool().code[name]}
+    return load_object(compile_ir(text, Machine.host()), ("ansor_parallel_launch",), imports)
+
+
+def kernel_imports(limit: int | None = None) -> dict[str, int]:
+    """Addresses of what generated code calls, with launches limited to `limit` threads if given."""
+    symbols = process_pool().symbols
+    if limit is not None:
+        symbols["ansor_parallel_launch"] = limited_launch(limit)["ansor_parallel_launch"]
+    return symbols
+
+
+def set_num_threads(count: int) -> None:
+    """Set the number of threads that parallel loops run on from now on, the calling thread included.
+
+    Raises
+    ------
+    DefinitionError
+        If the number is not in ``1..1024``.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
+        raise DefinitionError(
+            f"the number of threads must be an integer in 1..{MAX_THREADS}, found {count!r}"
+        )
+    process_pool().set_num_threads(count)
+    for setter in _foreign_setters:
+        setter(count)
+
+
+def get_num_threads() -> int:
+    """Tell the number of threads that parallel loops run on."""
+    return process_pool().get_num_threads()
+
+
+def adopt_library(setter: Callable[[int], object]) -> None:
+    """Make `set_num_threads` reach the pool of a loaded shared library, by its own setter."""
+    setter(get_num_threads())
+    _foreign_setters.append(setter)

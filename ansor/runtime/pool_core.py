@@ -1,0 +1,267 @@
+"""The system-independent half of the thread pool in LLVM IR: shares, workers, launching.
+
+Templates for `ansor.runtime.pool_ir`, which explains how the pool works; `$name` is filled in there.
+"""
+
+from typing import Final
+
+COMMON: Final = """\
+; Each on its own cache line: written by one thread, read by others.
+@pool.word = internal global i64 0, align 128
+@pool.body = internal global ptr null, align 128
+@pool.data = internal global ptr null, align 8
+@pool.done = internal global i32 0, align 128
+@pool.waiting = internal global i32 0, align 4
+@pool.sleepers = internal global i32 0, align 128
+@pool.lock = internal global i32 0, align 128
+@pool.threads = internal global i32 0, align 128
+@pool.started = internal global i32 0, align 4
+@pool.stop = internal global i32 0, align 4
+@pool.hooked = internal global i32 0, align 4
+@pool.spin = internal global i32 $worker_spin, align 4
+@pool.claims = internal global [$max_threads x [16 x i32]] zeroinitializer, align 128
+@pool.handles = internal global [$max_threads x i64] zeroinitializer, align 128
+@pool.variable = private constant [18 x i8] c"ANSOR_NUM_THREADS\\00"
+
+$pause_declaration
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(i64, ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @$hook($hook_types)
+declare ptr @getenv(ptr)
+declare i32 @atoi(ptr)
+declare i64 @sysconf(i32)
+
+define internal void @pool.after_fork() {
+  store atomic i32 0, ptr @pool.started monotonic, align 4
+  store atomic i32 0, ptr @pool.sleepers monotonic, align 4
+  store atomic i32 0, ptr @pool.waiting monotonic, align 4
+  store atomic i32 0, ptr @pool.lock release, align 4
+  ret void
+}
+
+; Take share %share for region %region; false if it is taken, or the region is over.
+define internal i1 @pool.claim(i32 %share, i32 %region) {
+entry:
+  %wide = zext i32 %share to i64
+  %claim = getelementptr [$max_threads x [16 x i32]], ptr @pool.claims, i64 0, i64 %wide, i64 0
+  %seen = load atomic i32, ptr %claim acquire, align 4
+  %age = sub i32 %region, %seen
+  %open = icmp sgt i32 %age, 0
+  br i1 %open, label %try, label %taken
+try:
+  %swap = cmpxchg ptr %claim, i32 %seen, i32 %region acq_rel acquire
+  %mine = extractvalue { i32, i1 } %swap, 1
+  ret i1 %mine
+taken:
+  ret i1 false
+}
+
+define $vis void @ansor_set_num_threads(i32 %n) {
+  %small = icmp slt i32 %n, 1
+  %low = select i1 %small, i32 1, i32 %n
+  %large = icmp sgt i32 %low, $max_threads
+  %count = select i1 %large, i32 $max_threads, i32 %low
+  store atomic i32 %count, ptr @pool.threads monotonic, align 4
+  ret void
+}
+
+define $vis i32 @ansor_get_num_threads() {
+entry:
+  %set = load atomic i32, ptr @pool.threads monotonic, align 4
+  %known = icmp ne i32 %set, 0
+  br i1 %known, label %done, label %ask
+ask:
+  %text = call ptr @getenv(ptr @pool.variable)
+  %unset = icmp eq ptr %text, null
+  br i1 %unset, label %count, label %parse
+parse:
+  %number = call i32 @atoi(ptr %text)
+  %valid = icmp sgt i32 %number, 0
+  br i1 %valid, label %found, label %count
+count:
+  %cores = call i32 @pool.cores()
+  br label %found
+found:
+  %chosen = phi i32 [ %number, %parse ], [ %cores, %count ]
+  call void @ansor_set_num_threads(i32 %chosen)
+  %stored = load atomic i32, ptr @pool.threads monotonic, align 4
+  br label %done
+done:
+  %result = phi i32 [ %set, %entry ], [ %stored, %found ]
+  ret i32 %result
+}
+"""
+
+WORKER: Final = """
+define internal ptr @pool.worker(ptr %argument) {
+entry:
+  %share.wide = ptrtoint ptr %argument to i64
+  %share = trunc i64 %share.wide to i32
+  br label %idle
+idle:
+  %last = phi i64 [ 0, %entry ], [ %word, %ran ], [ %last, %sleep ]
+  %limit = load atomic i32, ptr @pool.spin monotonic, align 4
+  br label %spin
+spin:
+  %turn = phi i32 [ 0, %idle ], [ %turn.next, %pause ]
+  %word = load atomic i64, ptr @pool.word acquire, align 8
+  %new = icmp ne i64 %word, %last
+  br i1 %new, label %look, label %tired
+tired:
+  %tired.now = icmp sge i32 %turn, %limit
+  br i1 %tired.now, label %sleep, label %pause
+pause:
+  $pause
+  %turn.next = add i32 %turn, 1
+  br label %spin
+sleep:
+  %before = atomicrmw add ptr @pool.sleepers, i32 1 seq_cst
+  %last.low = trunc i64 %last to i32
+  call void @pool.sleep(ptr @pool.word, i32 %last.low)
+  %after = atomicrmw sub ptr @pool.sleepers, i32 1 seq_cst
+  br label %idle
+look:
+  %stop = load atomic i32, ptr @pool.stop acquire, align 4
+  %stopping = icmp ne i32 %stop, 0
+  br i1 %stopping, label %leave, label %asked
+asked:
+  %count.wide = lshr i64 %word, 32
+  %count = trunc i64 %count.wide to i32
+  %region = trunc i64 %word to i32
+  %concerned = icmp slt i32 %share, %count
+  br i1 %concerned, label %claim, label %ran
+claim:
+  %mine = call i1 @pool.claim(i32 %share, i32 %region)
+  br i1 %mine, label %run, label %ran
+run:
+  %body = load ptr, ptr @pool.body, align 8
+  %data = load ptr, ptr @pool.data, align 8
+  call void %body(ptr %data, i32 %share, i32 %count)
+  %finished = atomicrmw add ptr @pool.done, i32 1 seq_cst
+  %waiting = load atomic i32, ptr @pool.waiting seq_cst, align 4
+  %wake = icmp ne i32 %waiting, 0
+  br i1 %wake, label %rouse, label %ran
+rouse:
+  call void @pool.wake(ptr @pool.done)
+  br label %ran
+ran:
+  br label %idle
+leave:
+  ret ptr null
+}
+"""
+
+LAUNCH: Final = """
+define $vis void @ansor_parallel_launch(ptr %body, ptr %data) {
+  call void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 0)
+  ret void
+}
+
+define $vis void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 %limit) {
+entry:
+  %threads = call i32 @ansor_get_num_threads()
+  %limits = icmp sgt i32 %limit, 0
+  %below = icmp slt i32 %limit, %threads
+  %limited = and i1 %limits, %below
+  %wanted = select i1 %limited, i32 %limit, i32 %threads
+  %single = icmp sle i32 %wanted, 1
+  br i1 %single, label %serial, label %lock
+lock:
+  %swap = cmpxchg ptr @pool.lock, i32 0, i32 1 acquire monotonic
+  %got = extractvalue { i32, i1 } %swap, 1
+  br i1 %got, label %locked, label %serial
+serial:
+  call void %body(ptr %data, i32 0, i32 1)
+  ret void
+locked:
+  %stop = load atomic i32, ptr @pool.stop monotonic, align 4
+  %stopped = icmp ne i32 %stop, 0
+  br i1 %stopped, label %give_up, label %enough
+enough:
+  %started = load atomic i32, ptr @pool.started monotonic, align 4
+  %others = sub i32 %wanted, 1
+  %missing = icmp slt i32 %started, %others
+  br i1 %missing, label %start, label %ready
+start:
+  %now = call i32 @pool.start(i32 %wanted)
+  br label %ready
+ready:
+  %workers = phi i32 [ %started, %enough ], [ %now, %start ]
+  %most = add i32 %workers, 1
+  %fewer = icmp slt i32 %most, %wanted
+  %count = select i1 %fewer, i32 %most, i32 %wanted
+  %alone = icmp sle i32 %count, 1
+  br i1 %alone, label %give_up, label %publish
+give_up:
+  store atomic i32 0, ptr @pool.lock release, align 4
+  br label %serial
+publish:
+  store ptr %body, ptr @pool.body, align 8
+  store ptr %data, ptr @pool.data, align 8
+  store atomic i32 0, ptr @pool.done monotonic, align 4
+  store atomic i32 0, ptr @pool.waiting monotonic, align 4
+  %old = load atomic i64, ptr @pool.word monotonic, align 8
+  %old.region = trunc i64 %old to i32
+  %region = add i32 %old.region, 1
+  %region.wide = zext i32 %region to i64
+  %count.wide = zext i32 %count to i64
+  %count.high = shl i64 %count.wide, 32
+  %word = or i64 %count.high, %region.wide
+  store atomic i64 %word, ptr @pool.word seq_cst, align 8
+  %sleepers = load atomic i32, ptr @pool.sleepers seq_cst, align 4
+  %asleep = icmp ne i32 %sleepers, 0
+  br i1 %asleep, label %rouse, label %own
+rouse:
+  call void @pool.wake(ptr @pool.word)
+  br label %own
+own:
+  call void %body(ptr %data, i32 0, i32 %count)
+  %target = sub i32 %count, 1
+  %early = load atomic i32, ptr @pool.done acquire, align 4
+  %all = icmp eq i32 %early, %target
+  br i1 %all, label %finish, label %sweep
+sweep:
+  %share = phi i32 [ 1, %own ], [ %share.next, %swept ]
+  %need = phi i32 [ %target, %own ], [ %need.next, %swept ]
+  %mine = call i1 @pool.claim(i32 %share, i32 %region)
+  br i1 %mine, label %steal, label %swept
+steal:
+  call void %body(ptr %data, i32 %share, i32 %count)
+  %need.less = sub i32 %need, 1
+  br label %swept
+swept:
+  %need.next = phi i32 [ %need, %sweep ], [ %need.less, %steal ]
+  %share.next = add i32 %share, 1
+  %more = icmp slt i32 %share.next, %count
+  br i1 %more, label %sweep, label %wait
+wait:
+  %spin.worker = load atomic i32, ptr @pool.spin monotonic, align 4
+  %crowded = icmp slt i32 %spin.worker, $launcher_spin
+  %patience = select i1 %crowded, i32 %spin.worker, i32 $launcher_spin
+  br label %spin
+spin:
+  %turn = phi i32 [ 0, %wait ], [ %turn.next, %pause ]
+  %done = load atomic i32, ptr @pool.done acquire, align 4
+  %complete = icmp eq i32 %done, %need.next
+  br i1 %complete, label %finish, label %tired
+tired:
+  %tired.now = icmp sge i32 %turn, %patience
+  br i1 %tired.now, label %sleep, label %pause
+pause:
+  $pause
+  %turn.next = add i32 %turn, 1
+  br label %spin
+sleep:
+  store atomic i32 1, ptr @pool.waiting seq_cst, align 4
+  %done.now = load atomic i32, ptr @pool.done seq_cst, align 4
+  %complete.now = icmp eq i32 %done.now, %need.next
+  br i1 %complete.now, label %finish, label %doze
+doze:
+  call void @pool.sleep(ptr @pool.done, i32 %done.now)
+  br label %sleep
+finish:
+  store atomic i32 0, ptr @pool.lock release, align 4
+  ret void
+}
+"""

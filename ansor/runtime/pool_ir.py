@@ -1,0 +1,148 @@
+"""The thread pool that parallel loops run on, as LLVM IR text for any triple.
+
+It is IR and not Python or C so that one text serves three places without any other tool: it is compiled and
+loaded into the running process, linked into exported libraries, and cross-compiled. The functions it defines:
+
+- `void ansor_parallel_launch(ptr body, ptr data)` runs `body(data, i, n)` for all shares `i` of `0..n-1`,
+  on the calling thread and the workers, and returns when all are done; n is the number of threads in force.
+- `void ansor_parallel_launch_limited(ptr body, ptr data, i32 limit)`: the same on at most `limit` threads
+  (0: no limit).
+- `void ansor_set_num_threads(i32)`, `i32 ansor_get_num_threads()`: the caller counts as one of the threads.
+- `ptr ansor_alloc(i64)` (64-byte aligned; the process is aborted when there is no memory), `void
+  ansor_free(ptr)`.
+
+How a region runs ----------------- The launcher writes body and data, then publishes one 64-bit word:
+region number (low half) and n (high half). Workers spin on that word for a bounded while, then sleep on it.
+Each share has a claim, the number of the last region it was taken for; whoever advances it, by
+compare-and-swap, runs the share. Worker i only ever tries share i, so data stays in the same core's cache
+from one region to the next. The launcher runs share 0 and then *every share that nobody has claimed yet*: a
+worker that the system has not scheduled delays nothing, and a tiny region is over before a worker wakes.
+Last, it waits for the claimed shares, spinning for a while and then asleep, so that its own core is free
+for a worker that lost its core to another process.
+
+Who else may call ----------------- A lock is taken by compare-and-swap, never waited for. Who finds it
+taken runs its region serially, on its own thread, as share 0 of 1: that is the rule for a region inside a
+region and for two callers at a time alike.
+
+- **fork**: an at-fork handler resets the pool in the child, whose next region starts its own workers.
+- **exit**: parked workers are no obstacle. In a shared library a destructor stops and joins them, so that
+  it can be unloaded. The pool of a running Python process is never unloaded.
+- **signals**: workers block the asynchronous ones, so handlers run on the application's threads.
+
+Systems: Linux (x86-64, aarch64, riscv64; glibc or musl) sleeps on futexes. Other POSIX systems have no
+portable equivalent; there an idle worker naps for a millisecond at a time, which costs latency only, as
+unclaimed shares are run by the launcher. Elsewhere (Windows) regions run serially.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from string import Template
+from typing import Final
+
+from ansor.runtime import pool_core, pool_system
+
+MAX_THREADS: Final = 1024
+
+WORKER_SPIN: Final = 50_000
+"""Pauses a worker spins before it sleeps: 0.5 to 2 ms, depending on the CPU's pause."""
+
+LAUNCHER_SPIN: Final = 20_000
+"""Pauses the launcher spins for claimed shares before it sleeps."""
+
+CROWDED_SPIN: Final = 64
+"""Both, when there are more threads than cores: whoever spins there keeps others from working."""
+
+
+class Waiting(StrEnum):
+    """How threads sleep: on a futex, in short naps, or not at all because regions run serially."""
+
+    FUTEX = "futex"
+    NAP = "nap"
+    SERIAL = "serial"
+
+
+class AtFork(StrEnum):
+    """The C function that registers the at-fork handler; glibc exports only its internal one to dlsym."""
+
+    POSIX = "pthread_atfork"
+    GLIBC = "__register_atfork"
+
+
+def default_waiting(triple: str) -> Waiting:
+    """Choose the best way to wait that the system of an LLVM triple has."""
+    if "windows" in triple or "wasm" in triple or "none" in triple.split("-")[1:]:
+        return Waiting.SERIAL
+    known = triple.startswith(("x86_64", "aarch64", "riscv64"))
+    return Waiting.FUTEX if "linux" in triple and known else Waiting.NAP
+
+
+def pool_ir(
+    triple: str,
+    *,
+    waiting: Waiting | None = None,
+    at_fork: AtFork = AtFork.POSIX,
+    shared_library: bool = False,
+    worker_spin: int = WORKER_SPIN,
+) -> str:
+    """Write the pool for an LLVM triple.
+
+    Parameters
+    ----------
+    triple
+        Decides system calls, the pause instruction and, unless given, `waiting`.
+    at_fork
+        Which registration function to call.
+    shared_library
+        For linking into a library: the functions are hidden, so that two libraries in one process have a
+        pool each, and a destructor stops the workers.
+    worker_spin
+        Pauses before an idle worker sleeps.
+    """
+    chosen = waiting or default_waiting(triple)
+    linkage = "hidden" if shared_library else ""
+    memory = pool_system.WINDOWS_MEMORY if "windows" in triple else pool_system.POSIX_MEMORY
+    if chosen is Waiting.SERIAL:
+        return Template(pool_system.SERIAL + memory).substitute(vis=linkage, max_threads=MAX_THREADS)
+    pause_declaration, pause = _pause(triple)
+    linux = "linux" in triple
+    sleep = pool_system.FUTEX if chosen is Waiting.FUTEX else pool_system.NAP
+    cores = pool_system.AFFINITY if linux else pool_system.ONLINE
+    hook_arguments = "ptr null, ptr null, ptr @pool.after_fork"
+    if at_fork is AtFork.GLIBC:
+        hook_arguments += ", ptr null"
+    text = pool_core.COMMON + pool_core.WORKER + pool_core.LAUNCH + pool_system.START + cores + sleep + memory
+    if shared_library:
+        text += pool_system.SHUTDOWN
+    return Template(text).substitute(
+        vis=linkage,
+        max_threads=MAX_THREADS,
+        worker_spin=worker_spin,
+        launcher_spin=LAUNCHER_SPIN,
+        crowded_spin=min(CROWDED_SPIN, worker_spin),
+        pause=pause,
+        pause_declaration=pause_declaration,
+        futex=202 if triple.startswith("x86_64") else 98,
+        hook=at_fork.value,
+        hook_types=", ".join(["ptr"] * (4 if at_fork is AtFork.GLIBC else 3)),
+        hook_arguments=hook_arguments,
+        online=84 if linux else 58,
+        set_mask=2 if linux else 3,
+        synchronous_only=_async_signals(linux),
+    )
+
+
+def _pause(triple: str) -> tuple[str, str]:
+    """Declare and call what a spinning thread executes to leave its core's other thread some room."""
+    if triple.startswith(("x86_64", "i686")):
+        return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
+    if triple.startswith(("aarch64", "arm64")):
+        # `yield` does nothing on most cores; an instruction barrier takes about as long as x86's pause.
+        return "declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"
+    return "", ""
+
+
+def _async_signals(linux: bool) -> int:
+    """Mask of the first 64 signals without those that a thread raises by its own fault."""
+    faults = (4, 5, 6, 7, 8, 11) if linux else (4, 5, 6, 8, 10, 11)
+    return -1 - sum(1 << (number - 1) for number in faults)

@@ -1,0 +1,229 @@
+"""What the thread pool in LLVM IR asks of the operating system: threads, cores, sleeping, memory.
+
+Templates for `ansor.runtime.pool_ir`, which explains how the pool works and chooses among them.
+"""
+
+from typing import Final
+
+START: Final = """
+; Start workers up to %wanted threads, the caller included; gives the number of workers. Needs the lock.
+define internal i32 @pool.start(i32 %wanted) {
+entry:
+  %mask = alloca [16 x i64], align 8
+  %old.mask = alloca [16 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %mask, i8 -1, i64 128, i1 false)
+  store i64 $synchronous_only, ptr %mask, align 8
+  %cores = call i32 @pool.cores()
+  %crowded = icmp sgt i32 %wanted, %cores
+  %spin = select i1 %crowded, i32 $crowded_spin, i32 $worker_spin
+  store atomic i32 %spin, ptr @pool.spin monotonic, align 4
+  %hooked = load i32, ptr @pool.hooked, align 4
+  %has.hook = icmp ne i32 %hooked, 0
+  br i1 %has.hook, label %block, label %hook
+hook:
+  %hook.error = call i32 @$hook($hook_arguments)
+  store i32 1, ptr @pool.hooked, align 4
+  br label %block
+block:
+  %mask.error = call i32 @pthread_sigmask(i32 $set_mask, ptr %mask, ptr %old.mask)
+  %started = load atomic i32, ptr @pool.started monotonic, align 4
+  %first = add i32 %started, 1
+  br label %loop
+loop:
+  %next = phi i32 [ %first, %block ], [ %following, %created ]
+  %more = icmp slt i32 %next, %wanted
+  br i1 %more, label %create, label %done
+create:
+  %wide = zext i32 %next to i64
+  %argument = inttoptr i64 %wide to ptr
+  %handle = getelementptr [$max_threads x i64], ptr @pool.handles, i64 0, i64 %wide
+  %error = call i32 @pthread_create(ptr %handle, ptr null, ptr @pool.worker, ptr %argument)
+  %failed = icmp ne i32 %error, 0
+  br i1 %failed, label %done, label %created
+created:
+  %following = add i32 %next, 1
+  br label %loop
+done:
+  %workers = sub i32 %next, 1
+  store atomic i32 %workers, ptr @pool.started monotonic, align 4
+  %unmask.error = call i32 @pthread_sigmask(i32 $set_mask, ptr %old.mask, ptr null)
+  ret i32 %workers
+}
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""
+
+AFFINITY: Final = """
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i64 @llvm.ctpop.i64(i64)
+
+; Cores that this process may run on.
+define internal i32 @pool.cores() {
+entry:
+  %set = alloca [128 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
+  %error = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %set)
+  %failed = icmp ne i32 %error, 0
+  br i1 %failed, label %online, label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+  %sum = phi i64 [ 0, %entry ], [ %sum.next, %loop ]
+  %place = getelementptr [128 x i64], ptr %set, i64 0, i64 %i
+  %bits = load i64, ptr %place, align 8
+  %ones = call i64 @llvm.ctpop.i64(i64 %bits)
+  %sum.next = add i64 %sum, %ones
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, 128
+  br i1 %more, label %loop, label %done
+online:
+  %configured = call i64 @sysconf(i32 $online)
+  br label %done
+done:
+  %count = phi i64 [ %sum.next, %loop ], [ %configured, %online ]
+  %result = trunc i64 %count to i32
+  ret i32 %result
+}
+"""
+
+ONLINE: Final = """
+; Cores of the machine.
+define internal i32 @pool.cores() {
+  %count = call i64 @sysconf(i32 $online)
+  %result = trunc i64 %count to i32
+  ret i32 %result
+}
+"""
+
+FUTEX: Final = """
+declare i64 @syscall(i64, ...)
+
+; Sleep until woken, unless the 32 bits at %word (the low half, little endian) already differ from %seen.
+define internal void @pool.sleep(ptr %word, i32 %seen) {
+  %r = call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 128, i32 %seen, ptr null, ptr null, i64 0)
+  ret void
+}
+
+define internal void @pool.wake(ptr %word) {
+  %r = call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
+  ret void
+}
+"""
+
+NAP: Final = """
+declare i32 @usleep(i32)
+
+define internal void @pool.sleep(ptr %word, i32 %seen) {
+entry:
+  %now = load atomic i32, ptr %word acquire, align 4
+  %same = icmp eq i32 %now, %seen
+  br i1 %same, label %nap, label %done
+nap:
+  %r = call i32 @usleep(i32 1000)
+  br label %done
+done:
+  ret void
+}
+
+define internal void @pool.wake(ptr %word) {
+  ret void
+}
+"""
+
+SHUTDOWN: Final = """
+@llvm.global_dtors = appending global [1 x { i32, ptr, ptr }] [
+  { i32, ptr, ptr } { i32 65535, ptr @pool.shutdown, ptr null }
+]
+
+; Stop and join the workers: the code that they run is about to be unloaded.
+define internal void @pool.shutdown() {
+entry:
+  store atomic i32 1, ptr @pool.stop seq_cst, align 4
+  %old = load atomic i64, ptr @pool.word monotonic, align 8
+  %region = trunc i64 %old to i32
+  %next = add i32 %region, 1
+  %word = zext i32 %next to i64
+  %started = load atomic i32, ptr @pool.started monotonic, align 4
+  %any = icmp sgt i32 %started, 0
+  br i1 %any, label %tell, label %done
+tell:
+  store atomic i64 %word, ptr @pool.word seq_cst, align 8
+  call void @pool.wake(ptr @pool.word)
+  br label %loop
+loop:
+  %i = phi i32 [ 1, %tell ], [ %i.next, %loop ]
+  %wide = zext i32 %i to i64
+  %place = getelementptr [$max_threads x i64], ptr @pool.handles, i64 0, i64 %wide
+  %handle = load i64, ptr %place, align 8
+  %error = call i32 @pthread_join(i64 %handle, ptr null)
+  %i.next = add i32 %i, 1
+  %more = icmp sle i32 %i.next, %started
+  br i1 %more, label %loop, label %joined
+joined:
+  store atomic i32 0, ptr @pool.started monotonic, align 4
+  br label %done
+done:
+  ret void
+}
+"""
+
+SERIAL: Final = """\
+define $vis void @ansor_parallel_launch(ptr %body, ptr %data) {
+  call void %body(ptr %data, i32 0, i32 1)
+  ret void
+}
+
+define $vis void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 %limit) {
+  call void %body(ptr %data, i32 0, i32 1)
+  ret void
+}
+
+define $vis void @ansor_set_num_threads(i32 %n) {
+  ret void
+}
+
+define $vis i32 @ansor_get_num_threads() {
+  ret i32 1
+}
+"""
+
+POSIX_MEMORY: Final = """
+declare i32 @posix_memalign(ptr, i64, i64)
+declare void @free(ptr)
+declare void @perror(ptr)
+declare void @abort()
+@pool.message = private constant [37 x i8] c"ansor: no memory for scratch buffers\\00"
+
+define $vis ptr @ansor_alloc(i64 %bytes) {
+entry:
+  %place = alloca ptr, align 8
+  %error = call i32 @posix_memalign(ptr %place, i64 64, i64 %bytes)
+  %failed = icmp ne i32 %error, 0
+  br i1 %failed, label %none, label %some
+none:
+  call void @perror(ptr @pool.message)
+  call void @abort()
+  unreachable
+some:
+  %memory = load ptr, ptr %place, align 8
+  ret ptr %memory
+}
+
+define $vis void @ansor_free(ptr %memory) {
+  call void @free(ptr %memory)
+  ret void
+}
+"""
+
+WINDOWS_MEMORY: Final = """
+declare ptr @_aligned_malloc(i64, i64)
+declare void @_aligned_free(ptr)
+
+define $vis ptr @ansor_alloc(i64 %bytes) {
+  %memory = call ptr @_aligned_malloc(i64 %bytes, i64 64)
+  ret ptr %memory
+}
+
+define $vis void @ansor_free(ptr %memory) {
+  call void @_aligned_free(ptr %memory)
+  ret void
+}
+"""
