@@ -1,17 +1,27 @@
-"""Program sketches and complete programs: what the search chooses from.
+"""Program sketches and complete programs: what a search chooses from.
 
-Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading order:
-`rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`), `derive`; then `factors`, `locations`,
-`annotate`, `family`, `sample`.
+Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes.
+Reading order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`), `derive`; then
+`factors`, `columns`, `locations`, `annotate`, `family`, `population`, `sample`.
 """
 
+from sketches.columns import Column, ColumnKind
 from sketches.derive import CPU_RULES, Sketch, SkipStage, generate_sketches
+from sketches.family import Family
 from sketches.params import SketchParams
+from sketches.population import Population
 from sketches.rule import Derivation, SketchContext, SketchRule, Verdict
+from sketches.sample import ProgramSpace, Sample, sample_programs
 
 __all__ = [
     "CPU_RULES",
+    "Column",
+    "ColumnKind",
     "Derivation",
+    "Family",
+    "Population",
+    "ProgramSpace",
+    "Sample",
     "Sketch",
     "SketchContext",
     "SketchParams",
@@ -19,4 +29,5 @@ __all__ = [
     "SkipStage",
     "Verdict",
     "generate_sketches",
+    "sample_programs",
 ]

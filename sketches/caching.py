@@ -12,8 +12,8 @@ from sketches.rule import SketchContext, Successor, Verdict
 class AddCacheWrite:
     """A stage to tile without an elementwise consumer -> a cache stage that gives it one. Source: rule 5.
 
-    The walk revisits the same position, which is now the cache stage; its consumer is the original stage, so the
-    fusion rule fires on it.
+    The walk revisits the same position, which is now the cache stage; its consumer is the original stage,
+    so the fusion rule fires on it.
     """
 
     name = "AddCacheWrite"

@@ -14,8 +14,8 @@ from sketches.rule import SketchContext, Successor, Verdict
 class SimplifyComputeWithConstTensor:
     """A stage with `auto_scheduler_simplify_const_tensor_indices` -> the named loops innermost and unrolled.
 
-    Once they are, every index into the constant tensor is a number and the multiplications by 0 and 1 vanish. The
-    other loops, all spatial, are tiled once.
+    Once they are, every index into the constant tensor is a number and the multiplications by 0 and 1
+    vanish. The other loops, all spatial, are tiled once.
     """
 
     name = "SimplifyComputeWithConstTensor"

@@ -1,15 +1,16 @@
 """Sketches: every loop structure that the rules derive, in a fixed order.
 
-The walk starts with the naive state at its last stage and goes breadth first, one stage a round: each rule that
-applies to the stage contributes its states; `SkipStage`, always last, keeps the stage as it is. A state that
-has passed its first stage is a finished sketch. Output order is that of the reference, which numbers sketches in
-tests and in people's heads.
+The walk starts with the naive state at its last stage and goes breadth first, one stage a round: each rule
+that applies to the stage contributes its states; `SkipStage`, always last, keeps the stage as it is. A
+state that has passed its first stage is a finished sketch. Output order is that of the reference, which
+numbers sketches in tests and in people's heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from ansor.errors import ScheduleError
@@ -18,6 +19,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep, Step
 from ansor.task.task import Task
 from sketches.caching import AddCacheWrite
+from sketches.columns import Hole, find_holes
 from sketches.const_tensor import SimplifyComputeWithConstTensor
 from sketches.inline import AlwaysInline
 from sketches.params import SketchParams
@@ -50,15 +52,15 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
 """Rules for CPUs, in order."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Sketch:
     """A loop structure with holes.
 
     Parameters
     ----------
     state
-        The structure for looking at: unset extents are unknown, and a factored reduction has length 1 (a factored
-        stage cannot be built without one).
+        The structure for looking at: unset extents are unknown, and a factored reduction has length 1 (a
+        factored stage cannot be built without one).
     steps
         The same history with every hole open: the lengths to sample are None.
     derivation
@@ -69,6 +71,11 @@ class Sketch:
     steps: tuple[Step, ...]
     derivation: tuple[Derivation, ...]
 
+    @cached_property
+    def holes(self) -> tuple[Hole, ...]:
+        """The open splits, in order; a `ScheduleError` if one cannot be sampled."""
+        return find_holes(self.state, self.steps)
+
     @property
     def rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order of application."""
@@ -78,13 +85,13 @@ class Sketch:
         return str(self.state)
 
     def explain(self) -> str:
-        """The derivation as one line: `AddCacheWrite(C), MultiLevelTilingWithFusion(C.local)`."""
+        """Return the derivation as one line: `AddCacheWrite(C), MultiLevelTilingWithFusion(C.local)`."""
         named = [f"{link.rule}({link.stage})" for link in self.derivation if link.n_steps]
         return ", ".join(named) or "(no rule applied)"
 
 
 def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
-    """The rules for the context's target."""
+    """Return the rules for the context's target."""
     return CPU_RULES
 
 
@@ -140,7 +147,7 @@ def _visit(
     stage_id: int,
     history: tuple[Derivation, ...],
 ) -> list[tuple[State, int, tuple[Derivation, ...]]]:
-    """What the rules make of one stage."""
+    """Collect what the rules make of one stage."""
     results: list[tuple[State, int, tuple[Derivation, ...]]] = []
     name = state.stages[stage_id].name
     for rule in rules:
@@ -156,8 +163,8 @@ def _visit(
             added = len(made.steps) - len(state.steps)
             if following >= stage_id and added == 0:
                 raise ScheduleError(
-                    f"sketch rule {rule.name} leaves stage {name!r} unchanged and asks to visit stage {following} "
-                    f"next; return a stage before {stage_id}, or a changed state"
+                    f"sketch rule {rule.name} leaves stage {name!r} unchanged and asks to visit stage "
+                    f"{following} next; return a stage before {stage_id}, or a changed state"
                 )
             results.append((made, following, (*history, Derivation(rule.name, name, added))))
         if verdict is Verdict.APPLY_AND_SKIP_REST:
@@ -166,7 +173,7 @@ def _visit(
 
 
 def open_rfactor_splits(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The history with the length of each split right before an rfactor unset."""
+    """Unset the length of each split right before an rfactor."""
     opened = list(steps)
     for position, step in enumerate(steps):
         before = steps[position - 1] if position else None

@@ -1,13 +1,13 @@
 """Exact factorisations of a loop extent: counted, listed, and drawn uniformly, many at once.
 
-A split of an extent `N` into `n + 1` parts is chosen by its `n` inner lengths `(l1, ..., ln)`: their product
-divides `N`, part 0 is the quotient, and the innermost length has an upper limit. Uniform means uniform over all
-such tuples.
+A split of an extent `N` into `n + 1` parts is chosen by its `n` inner lengths `(l1, ..., ln)`: their
+product divides `N`, part 0 is the quotient, and the innermost length has an upper limit. Uniform means
+uniform over all such tuples.
 
-Nothing here lists them in order to draw one. The innermost length is drawn first, each divisor `d` with weight
-"number of ways to factor `N / d` into `n` ordered parts"; given that, the exponents of every prime spread over
-the `n` remaining parts independently and uniformly. So drawing costs a few array operations whatever the number
-of tuples, which for smooth extents runs into millions.
+Nothing here lists them in order to draw one. The innermost length is drawn first, each divisor `d` with
+weight "number of ways to factor `N / d` into `n` ordered parts"; given that, the exponents of every prime
+spread over the `n` remaining parts independently and uniformly. So drawing costs a few array operations
+whatever the number of tuples, which for smooth extents runs into millions.
 
 Source: section 4.2 of the Ansor sampling rules (FillTileSize); counts as in its tests.
 """

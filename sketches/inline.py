@@ -12,8 +12,8 @@ from sketches.rule import SketchContext, Successor, Verdict
 def is_always_inlineable(context: SketchContext, state: State, stage_id: int) -> bool:
     """Whether a computed stage can only gain by being inlined.
 
-    On a CPU a stage with a branch, an expensive call or a transposed read keeps its loops, because it may be worth
-    storing; on a GPU recomputing is always cheaper than memory.
+    On a CPU a stage with a branch, an expensive call or a transposed read keeps its loops, because it may
+    be worth storing; on a GPU recomputing is always cheaper than memory.
     """
     stage = state.stages[stage_id]
     if stage.is_placeholder or is_output(state, stage_id) or has_reduce_iterator(state, stage_id):
@@ -22,7 +22,7 @@ def is_always_inlineable(context: SketchContext, state: State, stage_id: int) ->
 
 
 class AlwaysInline:
-    """A stage that is cheap, reads in order and is no output -> it is inlined. Source: rule 2 of the paper."""
+    """A cheap stage that reads in order and is no output -> it is inlined. Source: rule 2 of the paper."""
 
     name = "AlwaysInline"
 

@@ -1,8 +1,8 @@
 """Parameters of sketch generation and sampling, under the reference's names.
 
-A search policy keeps all its parameters in one mapping (`SketchPolicy.DEFAULT_PARAMS`); `SketchParams.of` takes
-out the ones that concern this package, checks their types and leaves the others alone. Nothing is ever
-written back into the caller's mapping.
+A search policy keeps all its parameters in one mapping (`SketchPolicy.DEFAULT_PARAMS`); `SketchParams.of`
+takes out the ones that concern this package, checks their types and leaves the others alone. Nothing is
+ever written back into the caller's mapping.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class SketchParams:
     Parameters
     ----------
     cpu_multi_level_tiling_structure, gpu_multi_level_tiling_structure
-        Tile levels from the outermost to the innermost: S one level of all spatial loops, R one of all reduction
-        loops.
+        Tile levels from the outermost to the innermost: S one level of all spatial loops, R one of all
+        reduction loops.
     max_innermost_split_factor
         Largest innermost length that a sampled split may have [elements].
     max_vectorize_size
@@ -51,8 +51,8 @@ class SketchParams:
             structure = getattr(self, name)
             if not structure or set(structure.upper()) - {"S", "R"}:
                 raise DefinitionError(
-                    f"{name} is {structure!r}; it must be a string of the letters S (spatial) and R (reduction), "
-                    "as 'SSRSRS'"
+                    f"{name} is {structure!r}; it must be a string of the letters S (spatial) and "
+                    "R (reduction), as 'SSRSRS'"
                 )
         for name in ("max_innermost_split_factor", "max_vectorize_size", "max_families"):
             if getattr(self, name) < 1:

@@ -1,7 +1,7 @@
 """Questions about a stage among the other stages of a state, as the sketch rules ask them.
 
-Consumers and producers look through inlined stages (`State.consumers`); what an operation reads and whether it
-should be tiled comes from the state's access analysis.
+Consumers and producers look through inlined stages (`State.consumers`); what an operation reads and whether
+it should be tiled comes from the state's access analysis.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_tiled(state: State, stage_id: int) -> bool:
 
 
 def extents_product(state: State, stage_id: int) -> tuple[int, int] | None:
-    """Products of the spatial and of the reduction extents [iterations]; None if one is symbolic or unknown."""
+    """Products of the spatial and of the reduction extents [iterations]; None if one is unknown."""
     products = {IteratorKind.SPATIAL: 1, IteratorKind.REDUCE: 1}
     for loop in state.stages[stage_id].iterators:
         if loop.kind not in products or not isinstance(loop.extent, int):
@@ -63,10 +63,10 @@ def iteration_count(state: State, stage_id: int) -> int | None:
 
 
 def single_consumer(state: State, stage_id: int) -> int | None:
-    """The stage that all uses of this one go to.
+    """Find the stage that all uses of this one go to.
 
-    With several consumers it is the root stage that all of them are, or are computed inside of; None if there is
-    no such stage.
+    With several consumers it is the root stage that all of them are, or are computed inside of; None if
+    there is no such stage.
     """
     consumers = state.consumers(stage_id)
     if len(consumers) == 1:
@@ -76,17 +76,17 @@ def single_consumer(state: State, stage_id: int) -> int | None:
 
 
 def root_of(state: State, stage_id: int) -> int:
-    """The root stage inside whose loops the stage is computed, itself if it is at root."""
+    """Find the root stage inside whose loops the stage is computed, itself if it is at root."""
     while stage_id in state.attach:
         stage_id = state.attach[stage_id][0]
     return stage_id
 
 
 def elementwise_consumer(state: State, stage_id: int) -> int | None:
-    """The untransformed only consumer that uses each element at the same place, so that both can share tiles.
+    """Find the untransformed only consumer that uses each element at the same place, to share tiles with.
 
-    None as well if both have a reduction, if the consumer is a copy into shared memory, or if it has been tiled
-    for another of its inputs already.
+    None as well if both have a reduction, if the consumer is a copy into shared memory, or if it has been
+    tiled for another of its inputs already.
     """
     consumers = state.consumers(stage_id)
     if len(consumers) != 1:
@@ -113,7 +113,7 @@ def is_cache_write(state: State, stage_id: int) -> bool:
 
 
 def attribute_names(state: State, stage_id: int, attribute: str) -> frozenset[str]:
-    """Iterator names listed in an attribute of the stage's operation, none without the attribute."""
+    """Return the iterator names listed in an attribute of the stage's operation."""
     op = state.stages[stage_id].op
     value = op.attrs.get(attribute) if isinstance(op, ComputeOp) else None
     if value is None:

@@ -26,7 +26,7 @@ def needs_rfactor(context: SketchContext, state: State, stage_id: int) -> bool:
 
 
 def fuse_reduction(state: State, stage_id: int) -> tuple[State, int]:
-    """Fuse all reduction loops of an untransformed stage into one; returns the state and that loop's position."""
+    """Fuse all reduction loops of an untransformed stage into one; give the state and its position."""
     loops = state.stages[stage_id].iterators
     positions = [at for at, loop in enumerate(loops) if loop.kind is IteratorKind.REDUCE]
     if len(positions) > 1:
@@ -35,10 +35,10 @@ def fuse_reduction(state: State, stage_id: int) -> tuple[State, int]:
 
 
 class AddRfactor:
-    """A short stage with a long reduction -> partial results along a part of it, merged later. Source: rule 6.
+    """A short stage, a long reduction -> partial results along a part of it, merged later. Source: rule 6.
 
-    Two results: the outer part of the split reduction factored out, or the inner one, which then is the innermost
-    (vectorisable) loop. The split has length 1 until sampling sets it.
+    Two results: the outer part of the split reduction factored out, or the inner one, which then is the
+    innermost (vectorisable) loop. The split has length 1 until sampling sets it.
     """
 
     name = "AddRfactor"

@@ -1,8 +1,8 @@
 """What a sketch rule is: when it fires on a stage, and which states it makes of it.
 
-Rules are small stateless objects in a tuple; the driver (`sketches.derive`) walks the stages from the last to the
-first and asks each rule in turn. A user's rule is any object with the same two methods, put before ours:
-`generate_sketches(task, rules=(MyRule(), *CPU_RULES))`.
+Rules are small stateless objects in a tuple; the driver (`sketches.derive`) walks the stages from the last
+to the first and asks each rule in turn. A user's rule is any object with the same two methods, put before
+ours: `generate_sketches(task, rules=(MyRule(), *CPU_RULES))`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SketchRule(Protocol):
         """Whether the rule applies to the stage; must not depend on anything but its arguments."""
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        """The states the rule makes, in order, each with the next stage to visit."""
+        """Make the rule's states, in order, each with the next stage to visit."""
 
 
 class Derivation(NamedTuple):

@@ -1,7 +1,7 @@
 """Multi-level tiling, alone or fused with the stage that consumes the tile.
 
-The tile structure is a string, outermost level first: S is one level of all spatial loops, R one of all reduction
-loops. "SSRSRS" makes of a matrix product `i j k`
+The tile structure is a string, outermost level first: S is one level of all spatial loops, R one of all
+reduction loops. "SSRSRS" makes of a matrix product `i j k`
 
     i.0 j.0  i.1 j.1  k.0  i.2 j.2  k.1  i.3 j.3
 
@@ -41,7 +41,8 @@ def tile(state: State, stage_id: int, structure: str) -> tuple[State, tuple[int,
     -------
     tuple[State, tuple[int, ...]]
         The new state, and the positions in its history of the splits of spatial loops, in loop order. Loops
-        named by `auto_scheduler_no_split_at_inner` stay whole, in front of the innermost level of their kind.
+        named by `auto_scheduler_no_split_at_inner` stay whole, in front of the innermost level of their
+        kind.
     """
     letters = {IteratorKind.SPATIAL: "S", IteratorKind.REDUCE: "R"}
     counts = {kind: structure.count(letter) for kind, letter in letters.items()}
@@ -71,7 +72,7 @@ def tile(state: State, stage_id: int, structure: str) -> tuple[State, tuple[int,
 
 
 def follow_tiling(state: State, consumer: int, splits: Sequence[int], level: int) -> State:
-    """Split the untransformed loops of `consumer` as `splits` did, `level` lengths each, and order them by level."""
+    """Split the loops of an untransformed consumer as `splits` did, `level` lengths each; order by level."""
     parts = level + 1
     for axis, step in enumerate(splits):
         state = state.follow_split(consumer, axis * parts, step, level)
@@ -93,10 +94,10 @@ class MultiLevelTiling:
 
 
 class MultiLevelTilingWithFusion:
-    """A stage to tile whose result is consumed elementwise -> tiled inside the consumer's tiles. Source: rule 4.
+    """A stage to tile, consumed elementwise -> tiled inside the consumer's tiles. Source: rule 4.
 
-    One result per follow level. A stage made by cache_write, and any on a GPU, has no other use for a tile, so the
-    unfused variant is left out.
+    One result per follow level. A stage made by cache_write, and any on a GPU, has no other use for a tile,
+    so the unfused variant is left out.
     """
 
     name = "MultiLevelTilingWithFusion"

@@ -1,0 +1,122 @@
+"""Names of the integers that tell the programs of one family apart.
+
+The same decision has the same name in every family of a task, whatever the step numbers: that is how values
+move from one family to another when a search mutates structure or crosses two programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from ansor.errors import ScheduleError
+from ansor.schedule.state import State
+from ansor.schedule.steps import SplitStep, Step
+
+
+class ColumnKind(StrEnum):
+    """What an integer decides."""
+
+    TILE = "tile"
+    """Length of one level of a split [iterations]; level 1 is the first inner one."""
+    PARALLEL = "parallel"
+    """How many loops of a run are fused and made parallel; level is the run's number in its stage."""
+    UNROLL = "unroll"
+    """The stage's `auto_unroll_max_step`."""
+    VECTORIZE = "vectorize"
+    """How many innermost loops are fused and vectorised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The name of one integer."""
+
+    kind: ColumnKind
+    stage: str
+    axis: str = ""
+    level: int = 0
+
+    def __str__(self) -> str:
+        axis = f".{self.axis}" if self.axis else ""
+        level = f"[{self.level}]" if self.kind in (ColumnKind.TILE, ColumnKind.PARALLEL) else ""
+        return f"{self.kind} {self.stage}{axis}{level}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A split to be filled: the step at position `step` of a history, over `extent` iterations.
+
+    Its lengths are the columns `start .. start + len(columns) - 1`, named `columns`, outermost level first.
+    """
+
+    step: int
+    extent: int
+    start: int
+    columns: tuple[Column, ...]
+
+    @property
+    def stop(self) -> int:
+        """Position behind the last column."""
+        return self.start + len(self.columns)
+
+
+def find_holes(preview: State, steps: tuple[Step, ...]) -> tuple[Hole, ...]:
+    """
+    List the open splits of a history.
+
+    Parameters
+    ----------
+    preview
+        A state with the same history, in which lengths that replay needs are set.
+    steps
+        The history with open lengths None.
+
+    Raises
+    ------
+    ScheduleError
+        If an open split is over a loop whose extent is not known as a number.
+    """
+    holes: list[Hole] = []
+    taken: dict[tuple[str, str], int] = {}
+    state, start = State.initial(preview.dag), 0
+    for position, (step, replayable) in enumerate(zip(steps, preview.steps, strict=True)):
+        if isinstance(step, SplitStep) and any(length is None for length in step.lengths):
+            stage = state.stages[step.stage]
+            loop = stage.iterators[step.iterator]
+            if step.extent is None:
+                raise ScheduleError(
+                    f"split of loop {loop.name!r} of stage {stage.name!r}: its extent is not a number, so "
+                    "its lengths cannot be sampled; tile a stage before it is attached, with constant sizes"
+                )
+            name = numbered(loop.name, taken, stage.name)
+            columns = tuple(
+                Column(ColumnKind.TILE, stage.name, name, level) for level in range(1, len(step.lengths) + 1)
+            )
+            holes.append(Hole(position, step.extent, start, columns))
+            start += len(columns)
+        state = state.apply(replayable)
+    return tuple(holes)
+
+
+def numbered(name: str, taken: dict[tuple[str, str], int], scope: str = "") -> str:
+    """Return `name` the first time it occurs in `scope`, then `name#2`, `name#3`, and so on."""
+    count = taken[scope, name] = taken.get((scope, name), 0) + 1
+    return name if count == 1 else f"{name}#{count}"
+
+
+def stage_names(state: State) -> tuple[str, ...]:
+    """Return a distinct name for every stage: its own, numbered where several share one."""
+    taken: dict[tuple[str, str], int] = {}
+    return tuple(numbered(stage.name, taken) for stage in state.stages)
+
+
+def fill_holes(steps: tuple[Step, ...], holes: tuple[Hole, ...], lengths: Sequence[Any]) -> list[Step]:
+    """Return the history with its open splits closed; `lengths` are ints or columns, one per tile column."""
+    filled = list(steps)
+    for hole in holes:
+        split = filled[hole.step]
+        assert isinstance(split, SplitStep)
+        filled[hole.step] = replace(split, lengths=tuple(lengths[hole.start : hole.stop]))
+    return filled

@@ -1,0 +1,202 @@
+"""Families: what a set of programs has in common; everything else about them is integers.
+
+A family is a sketch with its compute locations: the structure that decides which buffers exist and how
+index maps look. Its *columns* are the integers that tell its programs apart (see `columns`), and a row of
+integers is a program.
+
+`program` turns a row into transform steps, in the reference's order: the sketch with its lengths, compute
+locations, parallel, unroll, vectorise. Fusing renumbers the loops behind, which is plain arithmetic here;
+no state is built until somebody replays the steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.errors import DefinitionError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.schedule.steps import UNROLL_PRAGMA, AnnotationStep, FuseStep, PragmaStep, Step
+from sketches.annotate import (
+    ParallelSite,
+    UnrollSite,
+    VectorSite,
+    parallel_sites,
+    unroll_sites,
+    vector_sites,
+)
+from sketches.columns import Column, ColumnKind, Hole, fill_holes, stage_names
+from sketches.derive import Sketch
+
+Matrix = NDArray[np.int64]
+"""Integer columns side by side, shape `(rows, columns)`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """
+    One structure and the names of its integers.
+
+    Parameters
+    ----------
+    sketch
+        Where the structure comes from.
+    steps
+        The sketch's steps and those of the compute locations, holes open.
+    columns
+        Names of the integers, in the order of a population's columns: tile lengths, then one per parallel
+        site, per unroll site with a pragma, per vector site.
+    parallel, unrolls, vectors
+        Where annotations may go.
+    loop_counts
+        Loops of each stage, by position, before annotation.
+    """
+
+    sketch: Sketch
+    steps: tuple[Step, ...]
+    columns: tuple[Column, ...]
+    parallel: tuple[ParallelSite, ...]
+    unrolls: tuple[UnrollSite, ...]
+    vectors: tuple[VectorSite, ...]
+    loop_counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, sketch: Sketch, state: State) -> Family:
+        """
+        Describe the family of a sketch with compute locations.
+
+        Parameters
+        ----------
+        sketch
+            The sketch.
+        state
+            The sketch's history with its lengths filled in, by whatever values, and locations chosen after
+            it.
+        """
+        parallel, unrolls, vectors = parallel_sites(state), unroll_sites(state), vector_sites(state)
+        names = stage_names(state)
+        columns = [
+            *(column for hole in sketch.holes for column in hole.columns),
+            *(Column(ColumnKind.PARALLEL, names[site.stage], level=site.ordinal) for site in parallel),
+            *(Column(ColumnKind.UNROLL, names[site.stage]) for site in unrolls if site.has_pragma),
+            *(Column(ColumnKind.VECTORIZE, names[site.stage]) for site in vectors),
+        ]
+        return cls(
+            sketch=sketch,
+            steps=(*sketch.steps, *state.steps[len(sketch.steps) :]),
+            columns=tuple(columns),
+            parallel=parallel,
+            unrolls=unrolls,
+            vectors=vectors,
+            loop_counts=tuple(len(stage.iterators) for stage in state.stages),
+        )
+
+    @property
+    def dag(self) -> ComputeDAG:
+        """The computation."""
+        return self.sketch.state.dag
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        """The splits that tile columns fill."""
+        return self.sketch.holes
+
+    @cached_property
+    def key(self) -> str:
+        """The structure as text: equal for equal families of one computation."""
+        return json.dumps([step.to_json() for step in self.steps])
+
+    @cached_property
+    def index(self) -> dict[Column, int]:
+        """Position of each column, by name."""
+        return {column: position for position, column in enumerate(self.columns)}
+
+    def positions(self, kind: ColumnKind) -> range:
+        """Positions of the columns of one kind; they are neighbours."""
+        at = [position for position, column in enumerate(self.columns) if column.kind is kind]
+        return range(at[0], at[-1] + 1) if at else range(0)
+
+    def fill(self, values: Matrix) -> list[Step]:
+        """Put the tile columns of `values`, shape `(rows, columns)`, into the steps, as columns."""
+        return fill_holes(self.steps, self.holes, list(np.ascontiguousarray(values.T)))
+
+    def program(self, row: Sequence[int]) -> tuple[Step, ...]:
+        """
+        Spell one row out as transform steps.
+
+        Parameters
+        ----------
+        row
+            One integer per column.
+
+        Returns
+        -------
+        tuple[Step, ...]
+            A complete history without holes; `State.replay(dag, steps)` gives the program.
+
+        Raises
+        ------
+        DefinitionError
+            If the row has another length than the family has columns.
+        """
+        values = [int(value) for value in row]
+        if len(values) != len(self.columns):
+            raise DefinitionError(
+                f"a row of this family has {len(self.columns)} integers, found {len(values)}; "
+                "its columns are " + ", ".join(str(column) for column in self.columns)
+            )
+        steps = fill_holes(self.steps, self.holes, values)
+        tail = _Annotator(self.loop_counts)
+        for parallel, at in zip(self.parallel, self.positions(ColumnKind.PARALLEL), strict=True):
+            tail.parallelise(parallel, values[at])
+        pragmas = iter(self.positions(ColumnKind.UNROLL))
+        for unroll in self.unrolls:
+            tail.unroll(unroll, values[next(pragmas)] if unroll.has_pragma else None)
+        for vector, at in zip(self.vectors, self.positions(ColumnKind.VECTORIZE), strict=True):
+            tail.vectorise(vector, values[at])
+        return (*steps, *tail.steps)
+
+
+class _Annotator:
+    """Collects annotation steps, keeping track of how the parallel fuses renumber the loops of each stage."""
+
+    def __init__(self, loop_counts: tuple[int, ...]) -> None:
+        self.steps: list[Step] = []
+        self._loop_counts = loop_counts
+        self._fused: dict[int, range] = {}
+
+    def parallelise(self, site: ParallelSite, width: int) -> None:
+        if width > 0:
+            self._fused[site.stage] = range(site.start, site.start + width)
+            self._annotate(site.stage, self._fused[site.stage], Annotation.PARALLEL, shift=0)
+
+    def unroll(self, site: UnrollSite, max_step: int | None) -> None:
+        fused = self._fused.get(site.stage, range(0))
+        for loop in site.loops:
+            if loop not in fused:
+                self._annotate(site.stage, range(loop, loop + 1), Annotation.UNROLL, self._shift(site.stage))
+        if max_step is not None:
+            self.steps.append(PragmaStep(site.stage, 0, f"{UNROLL_PRAGMA}${max_step}"))
+
+    def vectorise(self, site: VectorSite, count: int) -> None:
+        if count > 0:
+            stop = self._loop_counts[site.stage]
+            loops = range(stop - count, stop)
+            self._annotate(site.stage, loops, Annotation.VECTORIZE, self._shift(site.stage))
+
+    def _shift(self, stage: int) -> int:
+        """How many positions the loops behind the parallel ones have moved up."""
+        return max(len(self._fused.get(stage, range(0))) - 1, 0)
+
+    def _annotate(self, stage: int, loops: range, annotation: Annotation, shift: int) -> None:
+        moved = range(loops.start - shift, loops.stop - shift)
+        if len(moved) > 1:
+            self.steps.append(FuseStep(stage, tuple(moved)))
+        self.steps.append(AnnotationStep(stage, moved.start, int(annotation)))

@@ -1,0 +1,175 @@
+"""Where a stage that is not tiled may be computed, and the choice among those places.
+
+A stage goes to the root or inside a loop of the stage that consumes it. Places are part of a family,
+because they change which buffers exist and what their regions are; tile lengths are columns. Some places
+make no sense in some rows (a loop of extent 1 is no place of its own), so the choice is made row by row and
+rows that chose alike stay together.
+
+Source: ChangeComputeLocation of the reference, section 4.2. Two of its answers mean the same for a stage at
+root ("inline if attached", "root"), so root keeps twice the weight of any other place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.errors import ScheduleError
+from ansor.schedule.extents import Extent
+from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.state import State
+from sketches.relations import (
+    has_reduce_iterator,
+    is_computed,
+    is_output,
+    is_tiled,
+    needs_tiling,
+    single_consumer,
+)
+
+Rows = NDArray[np.int64]
+"""Positions of rows in a column."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """The loop at position `iterator` of stage `target`; `extent` tells in which rows it really loops."""
+
+    target: int
+    iterator: int
+    extent: Extent | None
+
+    def is_loop(self, rows: Rows) -> NDArray[np.bool_]:
+        """For each of `rows`, whether the loop has more than one iteration (unknown counts as yes)."""
+        if isinstance(self.extent, np.ndarray):
+            return np.asarray(self.extent[rows] != 1)
+        return np.full(len(rows), not (isinstance(self.extent, int) and self.extent == 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocationGroup:
+    """Rows that made the same choices, and the state those lead to."""
+
+    state: State
+    rows: Rows
+
+
+def is_movable(state: State, stage_id: int) -> bool:
+    """Whether the stage's place is free: it has loops, is no output, and tiling is not its business."""
+    if not is_computed(state, stage_id) or is_output(state, stage_id):
+        return False
+    return not is_tiled(state, stage_id) and not needs_tiling(state, stage_id)
+
+
+def places(state: State, stage_id: int) -> list[Place]:
+    """
+    List the loops inside which a stage may be computed, outermost first.
+
+    First those of its consumer, down to the first loop that other stages are attached to: through the
+    reduction tile of a tiled consumer, but not below a reduction of an untiled one, nor below an unrolled
+    loop. Then, if the consumer is itself attached somewhere, the loops around it by the same rules.
+    """
+    target = single_consumer(state, stage_id)
+    if target is None:
+        return []
+    found = _consumer_places(state, target)
+    if target in state.attach:
+        around = state.attach[target][0]
+        for position, loop in enumerate(state.stages[around].iterators):
+            if loop.kind is not IteratorKind.SPATIAL or loop.annotation is Annotation.UNROLL:
+                break
+            found.append(Place(around, position, loop.extent))
+            if state.attached_to(around, position):
+                break
+    return found
+
+
+def _consumer_places(state: State, target: int) -> list[Place]:
+    found: list[Place] = []
+    tiled, attached = is_tiled(state, target), target in state.attach
+    seen_reduction = False
+    for position, loop in enumerate(state.stages[target].iterators):
+        if loop.kind is not IteratorKind.SPATIAL:
+            if not tiled:
+                break
+            seen_reduction = True
+        elif seen_reduction:
+            break
+        if loop.annotation is Annotation.UNROLL:
+            break
+        # The outermost tiles of an attached stage have one iteration by construction.
+        outermost = attached and loop.kind is IteratorKind.SPATIAL and loop.name.endswith(".0")
+        if not outermost:
+            found.append(Place(target, position, loop.extent))
+        if state.attached_to(target, position):
+            break
+    return found
+
+
+def choose_locations(
+    state: State, rows: Rows, rng: np.random.Generator
+) -> tuple[list[LocationGroup], dict[str, int]]:
+    """
+    Draw a place for every movable stage in every row, from the last stage to the first.
+
+    Parameters
+    ----------
+    state
+        A filled state whose extents may be columns.
+    rows
+        The rows to decide for.
+    rng
+        Source of randomness.
+
+    Returns
+    -------
+    tuple[list[LocationGroup], dict[str, int]]
+        Rows by equal choices, in a deterministic order; and how many rows were lost to illegal steps, by
+        message.
+    """
+    groups = [LocationGroup(state, rows)]
+    lost: dict[str, int] = {}
+    for stage_id in range(len(state.stages) - 1, -1, -1):
+        split: list[LocationGroup] = []
+        for group in groups:
+            if not is_movable(group.state, stage_id):
+                split.append(group)
+                continue
+            split.extend(_choose(group, stage_id, rng, lost))
+        groups = split
+    return groups, lost
+
+
+def _choose(
+    group: LocationGroup, stage_id: int, rng: np.random.Generator, lost: dict[str, int]
+) -> list[LocationGroup]:
+    """Divide a group by the place drawn for one stage: 0 keep or inline, 1 root, then the places in order."""
+    options = places(group.state, stage_id)
+    weights = rng.random((len(group.rows), len(options) + 2))
+    for position, place in enumerate(options):
+        weights[~place.is_loop(group.rows), position + 2] = -1.0
+    drawn = weights.argmax(axis=1)
+    if stage_id not in group.state.attach:
+        drawn[drawn == 0] = 1
+    made: list[LocationGroup] = []
+    for choice in np.unique(drawn):
+        members = group.rows[drawn == choice]
+        try:
+            made.append(LocationGroup(_move(group.state, stage_id, int(choice), options), members))
+        except ScheduleError as error:
+            reason = str(error).splitlines()[0]
+            lost[reason] = lost.get(reason, 0) + len(members)
+    return made
+
+
+def _move(state: State, stage_id: int, choice: int, options: list[Place]) -> State:
+    attached = stage_id in state.attach
+    if choice == 0:
+        hosts = any(place[0] == stage_id for place in state.attach.values())
+        return state if has_reduce_iterator(state, stage_id) or hosts else state.compute_inline(stage_id)
+    if choice == 1:
+        return state.compute_root(stage_id) if attached else state
+    place = options[choice - 2]
+    return state.compute_at(stage_id, place.target, place.iterator)

@@ -1,0 +1,77 @@
+"""Populations: many programs of one family as rows of integers.
+
+Everything that happens to many programs at once happens here, on whole columns. A single program exists as
+an object only once `materialize` is asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.errors import DefinitionError
+from ansor.schedule.state import State
+from ansor.schedule.steps import Step
+from sketches.columns import Column
+from sketches.family import Family, Matrix
+from sketches.locations import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """`values[r, c]` is the integer of program `r` for the family's column `c`."""
+
+    family: Family
+    values: Matrix
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.family.columns):
+            raise DefinitionError(
+                f"a population of a family with {len(self.family.columns)} columns needs a matrix with as "
+                f"many, found shape {self.values.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def column(self, name: Column) -> NDArray[np.int64]:
+        """All programs' integers of one name; KeyError if the family has no such column."""
+        return self.values[:, self.family.index[name]]
+
+    def take(self, rows: Rows | Sequence[int]) -> Population:
+        """Return the population of some rows, in the order given."""
+        return Population(self.family, self.values[np.asarray(rows, dtype=np.int64)])
+
+    def unique_rows(self) -> Rows:
+        """Positions of the first of each set of equal rows, ascending."""
+        _, first = np.unique(self.values, axis=0, return_index=True)
+        return np.sort(first)
+
+    @cached_property
+    def bounds(self) -> State:
+        """The family's structure with every extent as a column, before annotation.
+
+        Raises
+        ------
+        ScheduleError
+            If the structure is illegal.
+        """
+        return State.replay(self.family.dag, self.family.fill(self.values)).with_bounds()
+
+    def steps(self, row: int) -> tuple[Step, ...]:
+        """One program's transform steps (`Family.program`)."""
+        return self.family.program(self.values[row].tolist())
+
+    def materialize(self, row: int) -> State:
+        """Build one program: the state that its steps lead to, bounds not yet inferred.
+
+        Raises
+        ------
+        ScheduleError
+            If a step is illegal; rows that sampling made never raise.
+        """
+        return State.replay(self.family.dag, self.steps(row))

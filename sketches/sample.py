@@ -1,0 +1,238 @@
+"""Random complete programs: sketches with every hole filled and every loop annotated.
+
+All rows of a batch are drawn at once. A row draws its sketch; rows of one sketch draw their tile lengths
+column by column and run through bound inference together; then each draws its compute locations, which
+divides the rows into families; annotations follow from each family's inferred extents. The number of
+families in a batch is bounded: only so many rows (leaders) draw locations, the others adopt those of a
+random leader.
+
+The order of draws is fixed, so the same generator state gives the same programs.
+
+Source: init rules of the reference, section 4.2, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ansor.errors import ScheduleError
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from sketches.annotate import parallel_widths, vector_counts
+from sketches.columns import ColumnKind, fill_holes
+from sketches.derive import Sketch, generate_sketches
+from sketches.factors import sample_factorizations
+from sketches.family import Family, Matrix
+from sketches.locations import LocationGroup, Rows, choose_locations
+from sketches.params import CPU_UNROLL_CANDIDATES, GPU_UNROLL_CANDIDATES, SketchParams
+from sketches.population import Population
+from sketches.rule import SketchContext, SketchRule
+
+ATTEMPTS = 4
+"""How often `sample_programs` draws again to replace invalid rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """
+    A batch of random programs.
+
+    Parameters
+    ----------
+    populations
+        The programs by family.
+    draws
+        For each population, the number of the draw that made each row: sorting all rows by it gives the
+        order of drawing, in which sketches are mixed.
+    dropped
+        Rows lost because their structure turned out illegal, by reason.
+    """
+
+    populations: tuple[Population, ...]
+    draws: tuple[Rows, ...]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(len(population) for population in self.populations)
+
+    def in_order(self) -> list[tuple[Population, int]]:
+        """All programs as (population, row), in order of drawing."""
+        places = [
+            (int(draw), which, row)
+            for which, draws in enumerate(self.draws)
+            for row, draw in enumerate(draws)
+        ]
+        return [(self.populations[which], row) for _, which, row in sorted(places)]
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramSpace:
+    """
+    All programs of a task that sketches and sampling can reach.
+
+    Parameters
+    ----------
+    context
+        Task, target, hardware and parameters.
+    sketches
+        The structures to draw from, equally likely.
+    """
+
+    context: SketchContext
+    sketches: tuple[Sketch, ...]
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        params: SketchParams | Mapping[str, object] | None = None,
+        rules: Sequence[SketchRule] | None = None,
+    ) -> ProgramSpace:
+        """Derive the sketches of a task (see `generate_sketches`); keep the result for many samples."""
+        chosen = SketchParams.of(params)
+        return cls(SketchContext.of(task, chosen), tuple(generate_sketches(task, chosen, rules)))
+
+    def sample(self, count: int, rng: np.random.Generator) -> Sample:
+        """
+        Draw random programs, as columns.
+
+        Parameters
+        ----------
+        count
+            How many rows to draw; fewer come back if some are invalid.
+        rng
+            Source of randomness.
+        """
+        chosen = rng.integers(len(self.sketches), size=count)
+        populations: list[Population] = []
+        draws: list[Rows] = []
+        dropped: dict[str, int] = {}
+        for which, sketch in enumerate(self.sketches):
+            members = np.flatnonzero(chosen == which)
+            if not len(members):
+                continue
+            leaders = max(1, -(-self.context.params.max_families * len(members) // count))
+            try:
+                groups = self._sketch_rows(sketch, len(members), leaders, rng, dropped)
+            except ScheduleError as error:
+                _count(dropped, error, len(members))
+                continue
+            for population, rows in groups:
+                populations.append(population)
+                draws.append(members[rows])
+        return Sample(tuple(populations), tuple(draws), dropped)
+
+    def _sketch_rows(
+        self, sketch: Sketch, count: int, leaders: int, rng: np.random.Generator, dropped: dict[str, int]
+    ) -> list[tuple[Population, Rows]]:
+        """Draw `count` rows of one sketch, divided into families."""
+        tiles = self.sample_tiles(sketch, count, rng)
+        filled = fill_holes(sketch.steps, sketch.holes, list(np.ascontiguousarray(tiles.T)))
+        state = State.replay(self.context.dag, filled).with_bounds()
+        made: list[tuple[Population, Rows]] = []
+        for group in self._locate(state, count, leaders, rng, dropped):
+            try:
+                population = self._annotate(sketch, group, tiles[group.rows], rng)
+            except ScheduleError as error:
+                _count(dropped, error, len(group.rows))
+                continue
+            made.append((population, group.rows))
+        return made
+
+    def _locate(
+        self, state: State, count: int, leaders: int, rng: np.random.Generator, dropped: dict[str, int]
+    ) -> list[LocationGroup]:
+        """Divide rows by compute locations; the first `leaders` rows draw, the others follow one of them."""
+        rows = np.arange(count)
+        if self.context.params.disable_change_compute_location:
+            return [LocationGroup(state, rows)]
+        leaders = min(leaders, count)
+        groups, lost = choose_locations(state, rows[:leaders], rng)
+        for reason, number in lost.items():
+            dropped[reason] = dropped.get(reason, 0) + number
+        followed = np.concatenate([rows[:leaders], rng.integers(leaders, size=count - leaders)])
+        return [LocationGroup(group.state, np.flatnonzero(np.isin(followed, group.rows))) for group in groups]
+
+    def sample_tiles(self, sketch: Sketch, count: int, rng: np.random.Generator) -> Matrix:
+        """Draw tile lengths for every hole of a sketch, shape `(count, tile columns)`."""
+        limit = self.context.params.max_innermost_split_factor
+        blocks = [
+            sample_factorizations(hole.extent, len(hole.columns), limit, rng, count) for hole in sketch.holes
+        ]
+        return np.concatenate(blocks, axis=1) if blocks else np.empty((count, 0), dtype=np.int64)
+
+    def _annotate(
+        self, sketch: Sketch, group: LocationGroup, tiles: Matrix, rng: np.random.Generator
+    ) -> Population:
+        """Decide parallel, unroll and vector columns of the rows of one family."""
+        bounded = group.state.with_bounds()
+        family = Family.of(sketch, group.state)
+        rows, context = group.rows, self.context
+        values = np.zeros((len(rows), len(family.columns)), dtype=np.int64)
+        values[:, : tiles.shape[1]] = tiles
+        fused_end: dict[int, Matrix] = {}
+        widths = parallel_widths(bounded, family.parallel, rows, context.hardware.num_cores)
+        for site, width, at in zip(
+            family.parallel, widths, family.positions(ColumnKind.PARALLEL), strict=True
+        ):
+            values[:, at] = width
+            end = np.where(width > 0, site.start + width, 0)
+            fused_end[site.stage] = np.maximum(fused_end.get(site.stage, np.zeros_like(end)), end)
+        candidates = np.array(GPU_UNROLL_CANDIDATES if context.is_gpu else CPU_UNROLL_CANDIDATES)
+        for at in family.positions(ColumnKind.UNROLL):
+            values[:, at] = candidates[rng.integers(len(candidates), size=len(rows))]
+        none = np.zeros(len(rows), dtype=np.int64)
+        for vector, at in zip(family.vectors, family.positions(ColumnKind.VECTORIZE), strict=True):
+            most = vector_counts(
+                bounded, vector, rows, context.params.max_vectorize_size, fused_end.get(vector.stage, none)
+            )
+            values[:, at] = np.where(most > 0, rng.integers(1, np.maximum(most, 1), endpoint=True), 0)
+        return Population(family, values)
+
+
+def _count(dropped: dict[str, int], error: ScheduleError, rows: int) -> None:
+    reason = str(error).splitlines()[0]
+    dropped[reason] = dropped.get(reason, 0) + rows
+
+
+def sample_programs(
+    task: Task,
+    n: int,
+    rng: np.random.Generator,
+    params: SketchParams | Mapping[str, object] | None = None,
+    *,
+    space: ProgramSpace | None = None,
+) -> list[State]:
+    """
+    Draw complete random programs of a task.
+
+    Parameters
+    ----------
+    task
+        The computation, its target and hardware parameters.
+    n
+        How many programs; equal ones may occur among them.
+    rng
+        Source of randomness: equal generator states give equal programs.
+    params
+        Search parameters by name; those of `SketchParams` are used.
+    space
+        The task's program space if it is known already (then `params` is not looked at).
+
+    Returns
+    -------
+    list[State]
+        `n` programs, each free of holes and replayable from its steps; fewer only if invalid rows kept
+        turning up.
+    """
+    known = space or ProgramSpace.of(task, params)
+    programs: list[State] = []
+    for _ in range(ATTEMPTS):
+        if len(programs) >= n:
+            break
+        sample = known.sample(n - len(programs), rng)
+        programs.extend(population.materialize(row) for population, row in sample.in_order())
+    return programs
