@@ -35,8 +35,8 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.extents import Extent, extent_of, is_one, multiply
 from ansor.schedule.inlining import effective_body
+from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Stage
-from ansor.schedule.steps import part_extents
 from ansor.te.expr import Expr, Read, Var, walk
 
 if TYPE_CHECKING:
@@ -112,9 +112,8 @@ def pass_down(stage: Stage, axes: Mapping[str, Extent]) -> dict[str, Extent]:
                 assert extent is not None
                 extents[part] = extent
             if relation.inner_to_outer:
-                for part, length in zip(relation.parts[1:], relation.lengths, strict=True):
-                    if part in threads and length is not None:
-                        extents[part] = length
+                lengths = zip(relation.parts[1:], relation.lengths, strict=True)
+                extents.update({p: e for p, e in lengths if p in threads and e is not None})
     return extents
 
 
@@ -215,9 +214,9 @@ class _Inference:
             return
         name, at = self.state.stages[stage_id].name, self.state.stages[target]
         raise ScheduleError(
-            f"stage {name!r} is computed inside loop {at.iterators[position].name!r} of {at.name!r}, but its consumer "
-            f"{self.state.stages[consumer].name!r} is outside of that loop; compute {name!r} further out\n"
-            + at.describe(position)
+            f"stage {name!r} is computed inside loop {at.iterators[position].name!r} of {at.name!r}, but "
+            f"its consumer {self.state.stages[consumer].name!r} is outside of that loop; "
+            f"compute {name!r} further out\n" + at.describe(position)
         )
 
     def _consumer_axes(self, consumer: int, fixed: set[Atom]) -> dict[Var, Interval]:

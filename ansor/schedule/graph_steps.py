@@ -18,9 +18,10 @@ import numpy as np
 
 from ansor.errors import ScheduleError
 from ansor.schedule.extents import Extent, extent_of, is_one
+from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.naming import code_names
 from ansor.schedule.stages import ComputeAt, FuseRelation, IteratorKind, Relation, Stage
-from ansor.schedule.steps import Step, iterator_at, refuse, stage_at
+from ansor.schedule.step_base import Step, iterator_at, refuse, stage_at
 from ansor.te.expr import (
     INDEX_DTYPE,
     AxisKind,
@@ -60,7 +61,7 @@ def redirect(op: Operation, tensors: Mapping[Tensor, Tensor]) -> Operation:
             return Read(tensors[node.tensor], node.indices, node.dtype)
         return None
 
-    body = []
+    body: list[Expr] = []
     for root in op.body:
         if isinstance(root, Reduce):
             # The outputs of one reduction share their sources; keep it so.
@@ -77,8 +78,10 @@ def replace_body(op: ComputeOp, body: tuple[Expr, ...]) -> ComputeOp:
     return ComputeOp(op.name, op.axis, op.reduce_axis, body, op.tag, op.attrs)
 
 
-def rebuild(stages: tuple[Stage, ...], tensors: dict[Tensor, Tensor], readers: set[int] | None = None) -> tuple[Stage, ...]:
-    """Stages with `tensors` redirected in `readers` (all by default), and all that depends on them rebuilt."""
+def rebuild(
+    stages: tuple[Stage, ...], tensors: dict[Tensor, Tensor], readers: set[int] | None = None
+) -> tuple[Stage, ...]:
+    """Stages with `tensors` redirected in `readers` (default: all), and all that depends on them rebuilt."""
     moved = dict(tensors) if readers is None else {}
     result = []
     for position, stage in enumerate(stages):
@@ -117,7 +120,9 @@ class CacheReadStep(Step):
             raise ScheduleError(f"cache_read: there is no stage {self.stage}")
         source = state.stages[self.stage]
         if source.op.num_outputs != 1:
-            raise ScheduleError(f"cache_read: stage {source.name!r} has several outputs; cache one of its readers")
+            raise ScheduleError(
+                f"cache_read: stage {source.name!r} has several outputs; cache one of its readers"
+            )
         tensor = source.op.output(0)
         for reader in self.readers:
             found = stage_at(state, reader, "cache_read")
@@ -164,7 +169,7 @@ class CacheWriteStep(Step):
         _refuse_transformed(stage, "cache_write")
         op = stage.compute
         axes = tuple(IterVar(f"{a.name}_c", a.dtype, a.extent) for a in op.axis)
-        body = _rename_axes(op, dict(zip(op.axis, axes, strict=True)))
+        body = _rename_axes(op, dict[Var, Expr](zip(op.axis, axes, strict=True)))
         name = _unique_name(state, op.name, self.scope)
         cached = ComputeOp(name, axes, op.reduce_axis, body, op.tag, op.attrs)
         copy = ComputeOp(
@@ -181,11 +186,11 @@ class CacheWriteStep(Step):
         return state.with_stages(rebuild(stages, moved), self.stage)
 
 
-def _rename_axes(op: ComputeOp, mapping: Mapping[IterVar, Expr]) -> tuple[Expr, ...]:
+def _rename_axes(op: ComputeOp, mapping: Mapping[Var, Expr]) -> tuple[Expr, ...]:
     """The body over other spatial axes; the outputs of one reduction keep sharing their sources."""
-    variables: dict[Var, Expr] = {var: expr for var, expr in mapping.items()}
+    variables = dict(mapping)
     shared: dict[int, tuple[Expr, ...]] = {}
-    body = []
+    body: list[Expr] = []
     for root in op.body:
         if isinstance(root, Reduce):
             sources = shared.setdefault(
@@ -217,16 +222,20 @@ class RfactorStep(Step):
         op = stage.compute
         if loop.kind is not IteratorKind.REDUCE:
             raise refuse(
-                stage, f"rfactor: {loop.name!r} of stage {stage.name!r} is not a reduction loop", self.iterator
+                stage,
+                f"rfactor: {loop.name!r} of stage {stage.name!r} is not a reduction loop",
+                self.iterator,
             )
         if not 0 <= self.factor_iterator <= len(op.axis):
             raise refuse(
                 stage,
-                f"rfactor of stage {stage.name!r}: the factored axis cannot be at position {self.factor_iterator}; "
-                f"there are {len(op.axis)} spatial axes",
+                f"rfactor of stage {stage.name!r}: there is no position {self.factor_iterator}; "
+                f"for a new axis among {len(op.axis)} spatial axes",
             )
         if [i.name for i in stage.iterators[: len(op.axis)]] != [a.name for a in op.axis]:
-            raise refuse(stage, f"rfactor of stage {stage.name!r}: split or reorder spatial loops after rfactor")
+            raise refuse(
+                stage, f"rfactor of stage {stage.name!r}: split or reorder spatial loops after rfactor"
+            )
         if stage.compute_at is not ComputeAt.ROOT or any(
             state.attached_to(self.stage, i) for i in range(len(stage.iterators))
         ):
@@ -254,7 +263,9 @@ def _times(expr: Expr, stride: Extent) -> Expr:
     return Binary(BinaryOp.MUL, expr, _index_const(stride), INDEX_DTYPE)
 
 
-def axis_values(relations: tuple[Relation, ...], leaves: dict[str, Expr], extents: Mapping[str, Extent]) -> dict[str, Expr]:
+def axis_values(
+    relations: tuple[Relation, ...], leaves: dict[str, Expr], extents: Mapping[str, Extent]
+) -> dict[str, Expr]:
     """Every loop of a derivation, axes included, as an expression of the leaf loops.
 
     `extents` are those of all loops by name. Values of split loops may exceed the loop's extent where
@@ -267,11 +278,15 @@ def axis_values(relations: tuple[Relation, ...], leaves: dict[str, Expr], extent
             for position in range(len(relation.parents) - 1, -1, -1):
                 parent = relation.parents[position]
                 extent = extents[parent]
-                value = fused if is_one(inner) else Binary(BinaryOp.FLOORDIV, fused, _index_const(inner), INDEX_DTYPE)
+                value = (
+                    fused
+                    if is_one(inner)
+                    else Binary(BinaryOp.FLOORDIV, fused, _index_const(inner), INDEX_DTYPE)
+                )
                 if position > 0:
                     value = Binary(BinaryOp.FLOORMOD, value, _index_const(extent), INDEX_DTYPE)
                 values[parent] = value
-                inner = inner * extent  # type: ignore[operator,assignment]
+                inner = inner * extent  # type: ignore[assignment]
         else:
             total: Expr | None = None
             stride: Any = 1
@@ -294,11 +309,15 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
     for loop in reduce_loops:
         if loop.extent is None or loop.kind is not IteratorKind.REDUCE:
             raise refuse(
-                stage, f"rfactor of stage {stage.name!r}: set the length of the split of {loop.name!r} first", position
+                stage,
+                f"rfactor of stage {stage.name!r}: set the length of the split of {loop.name!r} first",
+                position,
             )
 
     def axis(name: str, extent: Extent | None, kind: AxisKind) -> IterVar:
-        return IterVar(name, INDEX_DTYPE, _index_const(extent) if not isinstance(extent, Expr) else extent, kind)
+        return IterVar(
+            name, INDEX_DTYPE, _index_const(extent) if not isinstance(extent, Expr) else extent, kind
+        )
 
     spatial = tuple(IterVar(a.name, a.dtype, a.extent) for a in op.axis)
     factor = axis(names[chosen.name], chosen.extent, AxisKind.SPATIAL)
@@ -318,8 +337,7 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
     for reduced in op.reduce_axis:
         value = values[reduced.name]
         mapping[reduced] = value
-    for bound in _padding_conditions(stage.relations, values, extents):
-        conditions.append(bound)
+    conditions.extend(_padding_conditions(stage.relations, values, extents))
     first = roots[0]
     sources = tuple(substitute(source, mapping) for source in first.sources)
     condition: Expr | None = None
@@ -354,8 +372,6 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
 
 def loop_extents(stage: Stage) -> dict[str, Extent]:
     """Extents of all loops that the stage has or has had, by name, from its axes' full extents."""
-    from ansor.schedule.steps import part_extents
-
     op = stage.compute
     extents: dict[str, Any] = {a.name: extent_of(a.extent) for a in (*op.axis, *op.reduce_axis)}
     for relation in stage.relations:
@@ -374,7 +390,7 @@ def _padding_conditions(
     relations: tuple[Relation, ...], values: Mapping[str, Expr], extents: Mapping[str, Extent]
 ) -> list[Expr]:
     """`loop < extent` for every split loop whose parts cover more than its extent."""
-    conditions = []
+    conditions: list[Expr] = []
     for relation in relations:
         if isinstance(relation, FuseRelation):
             continue
@@ -384,7 +400,5 @@ def _padding_conditions(
         extent: Any = extents[relation.parent]
         over = covered > extent
         if bool(np.any(over)) if not isinstance(over, Expr) else True:
-            conditions.append(
-                Binary(BinaryOp.LT, values[relation.parent], _index_const(extent), "bool")
-            )
+            conditions.append(Binary(BinaryOp.LT, values[relation.parent], _index_const(extent), "bool"))
     return conditions

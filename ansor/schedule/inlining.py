@@ -37,7 +37,7 @@ def _effective(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Expr, ...]
         return substitute(_effective(producer, inlined)[node.tensor.value_index], mapping)
 
     shared: dict[int, tuple[Expr, ...]] = {}
-    body = []
+    body: list[Expr] = []
     for root in op.body:
         if isinstance(root, Reduce):
             sources = shared.setdefault(id(root.sources), tuple(rewrite(s, visit) for s in root.sources))

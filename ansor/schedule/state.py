@@ -21,6 +21,8 @@ from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.stages import ComputeAt, Stage, format_iterator
 from ansor.schedule.steps import (
     AnnotationStep,
+    CacheReadStep,
+    CacheWriteStep,
     ComputeAtStep,
     ComputeInlineStep,
     ComputeRootStep,
@@ -29,6 +31,7 @@ from ansor.schedule.steps import (
     FuseStep,
     PragmaStep,
     ReorderStep,
+    RfactorStep,
     SplitStep,
     Step,
     StorageAlignStep,
@@ -102,7 +105,7 @@ class State:
         return ids
 
     def stage_id(self, key: Operation | Tensor | str | int) -> int:
-        """The position of the stage that an operation, tensor or name denotes (also one of earlier graphs)."""
+        """The position of the stage that an operation (also a former one), tensor or name denotes."""
         if isinstance(key, int):
             return key
         if isinstance(key, str):
@@ -224,9 +227,7 @@ class State:
     def follow_fused_split(
         self, stage: int, iterator: int, sources: Sequence[int], level: int, factor_or_nparts: bool
     ) -> State:
-        return self.apply(
-            FollowFusedSplitStep(stage, iterator, tuple(sources), level, int(factor_or_nparts))
-        )
+        return self.apply(FollowFusedSplitStep(stage, iterator, tuple(sources), level, int(factor_or_nparts)))
 
     def storage_align(self, stage: int, iterator: int, factor: int, offset: int) -> State:
         return self.apply(StorageAlignStep(stage, iterator, factor, offset))
@@ -241,18 +242,12 @@ class State:
         return self.apply(ComputeRootStep(stage))
 
     def cache_read(self, stage: int, scope: str, readers: Sequence[int]) -> State:
-        from ansor.schedule.graph_steps import CacheReadStep
-
         return self.apply(CacheReadStep(stage, scope, tuple(readers)))
 
     def cache_write(self, stage: int, scope: str) -> State:
-        from ansor.schedule.graph_steps import CacheWriteStep
-
         return self.apply(CacheWriteStep(stage, scope))
 
     def rfactor(self, stage: int, iterator: int, factor_iterator: int) -> State:
-        from ansor.schedule.graph_steps import RfactorStep
-
         return self.apply(RfactorStep(stage, iterator, factor_iterator))
 
     # -- views ----------------------------------------------------------------------------------------

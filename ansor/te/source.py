@@ -214,7 +214,8 @@ class _Writer:
             case Read(tensor=tensor, indices=indices):
                 inside = ", ".join(self.expr(index) for index in indices)
                 return f"{self.tensors[tensor]}[{inside}]" if indices else f"{self.tensors[tensor]}()"
-        raise TypeError(f"no source form for {type(expr).__name__}")
+            case _:
+                raise TypeError(f"no source form for {type(expr).__name__}")
 
 
 def _literal(expr: Const) -> str:

@@ -1,0 +1,487 @@
+"""Lowering: from a schedule to a loop nest.
+
+Each stage becomes its loops around a store, stages computed inside another one's loop are placed there, and
+every axis is written as the start of the stage's region plus an affine expression of its loops. Guards stand
+only where `ansor.ir.simplify` cannot prove them: one per axis whose loops cover more than the axis has.
+A reduction initialises its elements in a copy of the spatial loops inside its outermost reduction loop.
+
+The passes in `ansor.ir.passes` then polish the nest (register tiles, unrolling, guards).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ansor.errors import DefinitionError, LoweringError, ScheduleError
+from ansor.ir.bounds import Bounds as Ranges
+from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.ir.simplify import prove, simplify
+from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
+from ansor.schedule.bounds import Bounds, StageBounds, enclosing_loops, infer_bounds
+from ansor.schedule.extents import Extent, extent_of, is_one
+from ansor.schedule.graph_steps import axis_values
+from ansor.schedule.inlining import effective_body
+from ansor.schedule.stages import (
+    Annotation,
+    ComputeAt,
+    FuseRelation,
+    Iterator,
+    IteratorKind,
+    SplitRelation,
+    Stage,
+)
+from ansor.te.expr import (
+    INDEX_DTYPE,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Read,
+    Reduce,
+    Var,
+    binary,
+    free_vars,
+    rewrite,
+    substitute,
+)
+from ansor.te.tensor import PlaceholderOp, Tensor
+
+if TYPE_CHECKING:
+    from ansor.schedule.manual import Schedule
+    from ansor.schedule.state import State
+
+_ZERO = Const(0, INDEX_DTYPE)
+_KINDS = {annotation: LoopKind(annotation.word) for annotation in Annotation}
+_THREADED = {
+    LoopKind.PARALLEL,
+    LoopKind.BLOCK_X,
+    LoopKind.BLOCK_Y,
+    LoopKind.BLOCK_Z,
+    LoopKind.THREAD_X,
+    LoopKind.THREAD_Y,
+    LoopKind.THREAD_Z,
+    LoopKind.VTHREAD,
+}
+_THREADS_OF_BLOCK = {LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z, LoopKind.VTHREAD}
+
+
+def lower(
+    schedule: Schedule | State,
+    args: Sequence[Tensor] | None = None,
+    name: str = "main",
+    simple_mode: bool = False,
+) -> LoopNest:
+    """The loop nest of a schedule.
+
+    Parameters
+    ----------
+    schedule
+        A `Schedule` or a concrete `State`.
+    args
+        The function's parameters, inputs and outputs in any order; default: the graph's tensors. Tensors
+        computed on the way may be among them if they are computed at root.
+    name
+        Name of the function.
+    simple_mode
+        Leave out the polishing passes: the nest as the schedule says it.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule has holes or attaches a stage where a consumer cannot see it.
+    DefinitionError
+        If an input or output of the graph is missing from `args`.
+    """
+    state: State = getattr(schedule, "state", schedule)  # type: ignore[arg-type]  # a Schedule has a state
+    bounds = infer_bounds(state)
+    lowering = _Lowering(bounds, tuple(state.dag.tensors if args is None else args))
+    return lowering.run(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _StageLoops:
+    """The loop variables of one stage: by loop name, Const 0 for a loop of extent 1."""
+
+    main: Mapping[str, Expr]
+    init: Mapping[str, Expr]
+
+
+@dataclass
+class _Lowering:
+    bounds: Bounds
+    args: tuple[Tensor, ...]
+
+    def __post_init__(self) -> None:
+        self.state = self.bounds.state
+        self.ranges: dict[Var, tuple[int | None, int | None]] = {}
+        self.loops: dict[int, _StageLoops] = {}
+        for stage_id in self.bounds.stages:
+            self.loops[stage_id] = self._make_loops(stage_id)
+        self.sizes = self._find_sizes()
+        self.ranges.update(dict.fromkeys(self.sizes, (1, None)))
+        self.known = Ranges(self.ranges)
+        self.params = self._make_params()
+        self.buffers: dict[tuple[int, int], Buffer] = dict(self.params)
+        self.scratch: dict[int, list[Buffer]] = {}
+        for stage_id in self.bounds.stages:
+            self._make_scratch(stage_id)
+
+    # -- set-up ---------------------------------------------------------------------------------------
+
+    def _make_loops(self, stage_id: int) -> _StageLoops:
+        main: dict[str, Expr] = {}
+        init: dict[str, Expr] = {}
+        for loop in self.state.stages[stage_id].iterators:
+            for values in (main, init):
+                if is_one(loop.extent):
+                    values[loop.name] = _ZERO
+                else:
+                    var = Var(loop.name)
+                    values[loop.name] = var
+                    extent = loop.extent
+                    self.ranges[var] = (0, extent - 1 if isinstance(extent, int) else None)
+        return _StageLoops(main, init)
+
+    def _find_sizes(self) -> tuple[Var, ...]:
+        found: dict[Var, None] = {}
+        for tensor in self.args:
+            for extent in tensor.shape:
+                if isinstance(extent, Expr):
+                    found.update(dict.fromkeys(sorted(free_vars(extent), key=lambda v: v.name)))
+        return tuple(found)
+
+    def _make_params(self) -> dict[tuple[int, int], Buffer]:
+        params: dict[tuple[int, int], Buffer] = {}
+        names: set[str] = set()
+        for tensor in self.args:
+            if not isinstance(tensor, Tensor):
+                raise DefinitionError(f"lower: the arguments are tensors, found {tensor!r}")
+            stage_id = self.state.stage_id(tensor)
+            stage = self.state.stages[stage_id]
+            key = (stage_id, tensor.value_index)
+            if key in params:
+                raise DefinitionError(f"lower: the tensor {tensor.name!r} is given twice")
+            if not stage.is_placeholder and stage.compute_at is not ComputeAt.ROOT:
+                raise ScheduleError(
+                    f"lower: {tensor.name!r} is an argument, but its stage is {stage.compute_at}; "
+                    "leave it at root or take it out of the arguments"
+                )
+            name = tensor.name
+            while name in names:
+                name += "_"
+            names.add(name)
+            params[key] = Buffer(name, tensor.dtype, tensor.shape)
+        for stage_id, stage in enumerate(self.state.stages):
+            needed = stage.is_placeholder or self.state.is_output(stage_id)
+            for index in range(stage.op.num_outputs):
+                if needed and (stage_id, index) not in params:
+                    kind = "input" if stage.is_placeholder else "output"
+                    raise DefinitionError(
+                        f"lower: the {kind} {stage.op.output(index).name!r} is missing from the arguments "
+                        f"({', '.join(t.name for t in self.args)})"
+                    )
+        return params
+
+    def _make_scratch(self, stage_id: int) -> None:
+        stage = self.state.stages[stage_id]
+        shape = tuple(region.width for region in self.bounds.stages[stage_id].region)
+        for index, tensor in enumerate(stage.op.outputs):
+            if (stage_id, index) in self.params:
+                continue
+            buffer = Buffer(tensor.name, tensor.dtype, shape, stage.scope, self._strides(stage, shape))  # type: ignore[arg-type]
+            self.buffers[stage_id, index] = buffer
+            self.scratch.setdefault(stage_id, []).append(buffer)
+
+    def _strides(self, stage: Stage, shape: tuple[Extent, ...]) -> tuple[int, ...] | None:
+        """Row-major strides padded as storage_align asks, None where nothing is asked."""
+        if stage.storage_align is None:
+            return None
+        name, factor, offset = stage.storage_align
+        axes = [axis.name for axis in stage.compute.axis]
+        if name not in axes or not all(isinstance(extent, int) for extent in shape):
+            raise ScheduleError(
+                f"storage_align of stage {stage.name!r}: {name!r} is not one of its untransformed axes {axes}"
+            )
+        strides: list[int] = []
+        stride = 1
+        for axis, extent in zip(reversed(axes), reversed(shape), strict=True):
+            if axis == name:
+                stride += (offset - stride) % factor
+            strides.append(stride)
+            stride *= extent  # type: ignore[assignment]
+        return tuple(reversed(strides))
+
+    # -- the nest --------------------------------------------------------------------------------------
+
+    def run(self, name: str) -> LoopNest:
+        parts = []
+        for stage_id, stage in enumerate(self.state.stages):
+            if not stage.is_placeholder and stage.compute_at is ComputeAt.ROOT:
+                parts.append(self.emit(stage_id))
+        if not parts:
+            raise LoweringError(f"{name}: there is nothing to compute")
+        body = self._allocate(seq(*parts), [s for s in self.bounds.stages if self._home(s) is None])
+        outputs = tuple(
+            position for position, tensor in enumerate(self.args) if not isinstance(tensor.op, PlaceholderOp)
+        )
+        params = tuple(self.params[self.state.stage_id(t), t.value_index] for t in self.args)
+        return LoopNest(name, params, self.sizes, body, outputs)
+
+    def _home(self, stage_id: int) -> tuple[int, int] | None:
+        """The loop in whose body a stage's scratch is allocated: the innermost that runs in parallel."""
+        shared = self.state.stages[stage_id].scope == "shared"
+        by_depth = [p for s in self._chain(stage_id) for p in s]
+        for target, position in reversed(by_depth):
+            loop = self.state.stages[target].iterators[position]
+            kind = _KINDS[loop.annotation]
+            if kind in _THREADED and not is_one(loop.extent) and not (shared and kind in _THREADS_OF_BLOCK):
+                return target, position
+        return None
+
+    def _chain(self, stage_id: int) -> list[list[tuple[int, int]]]:
+        """Loops around a stage, outermost stage first."""
+        loops = enclosing_loops(self.state, stage_id)
+        chain: dict[int, list[tuple[int, int]]] = {}
+        for target, position in loops:
+            chain.setdefault(target, []).append((target, position))
+        return list(reversed(chain.values()))
+
+    def _allocate(self, body: Stmt, stages: Iterable[int]) -> Stmt:
+        for stage_id in reversed(list(stages)):
+            for buffer in reversed(self.scratch.get(stage_id, [])):
+                body = Alloc(buffer, body)
+        return body
+
+    def emit(self, stage_id: int) -> Stmt:
+        """The loops of a stage with everything that is computed inside them."""
+        stage = self.state.stages[stage_id]
+        body = effective_body(self.state, stage_id)
+        if isinstance(body[0], Reduce):
+            made = self._emit_reduction(stage_id, stage, [b for b in body if isinstance(b, Reduce)])
+        else:
+            point = self._point(stage_id, self.loops[stage_id].main)
+            value = tuple(self._value(expr, point) for expr in body)
+            store = self._store(stage_id, point, value)
+            made = self._nest(stage_id, stage.iterators, self.loops[stage_id].main, store)
+        return made
+
+    def _nest(
+        self,
+        stage_id: int,
+        loops: Sequence[Iterator],
+        variables: Mapping[str, Expr],
+        inner: Stmt,
+        first: int = 0,
+    ) -> Stmt:
+        """`loops`, the first at position `first` of the stage, around `inner` and attached stages."""
+        for position in range(len(loops) - 1, -1, -1):
+            inner = self._loop(stage_id, first + position, loops[position], variables, inner, attached=True)
+        return inner
+
+    def _loop(
+        self,
+        stage_id: int,
+        position: int,
+        loop: Iterator,
+        variables: Mapping[str, Expr],
+        inner: Stmt,
+        attached: bool,
+    ) -> Stmt:
+        if attached:
+            before = [self.emit(s) for s in sorted(self.state.attached_to(stage_id, position))]
+            inner = seq(*before, inner)
+            here = [s for s in self.bounds.stages if self._home(s) == (stage_id, position)]
+            inner = self._allocate(inner, here)
+        var = variables[loop.name]
+        if not isinstance(var, Var):
+            return inner
+        assert loop.extent is not None
+        return For(var, loop.extent, _KINDS[loop.annotation], inner)  # type: ignore[arg-type]
+
+    def _emit_reduction(self, stage_id: int, stage: Stage, roots: list[Reduce]) -> Stmt:
+        loops, variables = stage.iterators, self.loops[stage_id]
+        reducing = [
+            p for p, x in enumerate(loops) if x.kind is not IteratorKind.SPATIAL and not is_one(x.extent)
+        ]
+        first = reducing[0] if reducing else len(loops)
+        # With nothing to loop over, the one source is combined with the identity and stored.
+        main = self._point(stage_id, variables.main)
+        update = self._update(stage_id, roots, main)
+        inner = self._nest(stage_id, loops[first:], variables.main, update, first)
+        spatial = [(p, x) for p, x in enumerate(loops) if p >= first and x.kind is IteratorKind.SPATIAL]
+        start_vars = {
+            loop.name: variables.init[loop.name] if p >= first else variables.main[loop.name]
+            for p, loop in enumerate(loops)
+        }
+        start = self._point(stage_id, start_vars, spatial_only=True)
+        init: Stmt = self._store(stage_id, start, [root.combiner.identity[root.index] for root in roots])
+        for position, loop in reversed(spatial):
+            init = self._loop(stage_id, position, loop, variables.init, init, attached=False)
+        return self._nest(stage_id, loops[:first], variables.main, seq(init, inner))
+
+    # -- values -----------------------------------------------------------------------------------------
+
+    def _point(self, stage_id: int, variables: Mapping[str, Expr], spatial_only: bool = False) -> _Point:
+        """Every axis of a stage as an expression of loop variables, and the guards they need."""
+        stage, known = self.state.stages[stage_id], self.bounds.stages[stage_id]
+        leaves = {loop.name: variables[loop.name] for loop in stage.iterators}
+        values = axis_values(stage.relations, leaves, known.extents)
+        op = stage.compute
+        axes: dict[Var, Expr] = {}
+        local: list[Expr] = []
+        guards: list[Expr] = []
+        reduced = {axis.name for axis in op.reduce_axis} if spatial_only else set()
+        guards.extend(
+            self._below(values[relation.parent], known.extents[relation.parent])
+            for relation in stage.relations
+            if isinstance(relation, SplitRelation) and not _derived_from(stage, relation.parent, reduced)
+        )
+        for axis, region in zip(op.axis, known.region, strict=True):
+            offset = simplify(values[axis.name], self.known)
+            local.append(offset)
+            axes[axis] = simplify(self._sum(self._form(region.base), offset), self.known)
+            guards.append(self._below(axes[axis], extent_of(axis.extent)))
+            guards.append(Binary(BinaryOp.GE, axes[axis], _ZERO, "bool"))
+        if not spatial_only:
+            for axis in op.reduce_axis:
+                axes[axis] = simplify(values[axis.name], self.known)
+        return _Point(axes, tuple(local), self._needed(guards))
+
+    @staticmethod
+    def _below(value: Expr, extent: Extent) -> Expr:
+        bound = extent if isinstance(extent, Expr) else Const(int(extent), INDEX_DTYPE)
+        return Binary(BinaryOp.LT, value, bound, "bool")
+
+    @staticmethod
+    def _sum(a: Expr, b: Expr) -> Expr:
+        return Binary(BinaryOp.ADD, a, b, INDEX_DTYPE)
+
+    def _needed(self, guards: Iterable[Expr]) -> tuple[Expr, ...]:
+        """The guards that are not proved, simplified, each once."""
+        kept: dict[str, Expr] = {}
+        for guard in guards:
+            if prove(guard, self.known) is not True:
+                short = simplify(guard, self.known)
+                kept.setdefault(str(short), short)
+        return tuple(kept.values())
+
+    def _form(self, form: Affine) -> Expr:
+        """An affine form over atoms as an index expression over loop variables."""
+        total: Expr = Const(int(form.const), INDEX_DTYPE)
+        for atom, coefficient in form.terms.items():
+            if isinstance(atom, LoopAtom):
+                value = self.loops[atom.stage].main[atom.name]
+            elif isinstance(atom, SizeAtom):
+                value = atom.var
+            else:
+                assert isinstance(atom, OpaqueAtom)
+                divisor = Const(int(atom.divisor), INDEX_DTYPE)
+                value = Binary(atom.op, self._form(atom.inner), divisor, INDEX_DTYPE)
+            term = Binary(BinaryOp.MUL, value, Const(int(coefficient), INDEX_DTYPE), INDEX_DTYPE)
+            total = self._sum(total, term)
+        return simplify(total, self.known)
+
+    def _value(self, expr: Expr, point: _Point) -> Expr:
+        """A body expression over loop variables, reading buffers."""
+
+        def visit(node: Expr) -> Expr | None:
+            return self._load(node) if isinstance(node, Read) else None
+
+        return simplify(rewrite(substitute(expr, dict(point.axes)), visit), self.known)
+
+    def _load(self, read: Read) -> Expr:
+        stage_id = self.state.stage_id(read.tensor)
+        buffer = self.buffers[stage_id, read.tensor.value_index]
+        bounds = self.bounds.stages.get(stage_id)
+        indices = tuple(self._local(i, d, buffer, bounds) for d, i in enumerate(read.indices))
+        return Load(buffer, indices, read.dtype)
+
+    def _local(self, index: Expr, dim: int, buffer: Buffer, bounds: StageBounds | None) -> Expr:
+        """An index counted from the start of the buffer's region (parameters hold the whole tensor)."""
+        if bounds is None or buffer in self.params.values():
+            return index
+        base = self._form(bounds.region[dim].base)
+        return Binary(BinaryOp.SUB, index, base, INDEX_DTYPE)
+
+    def _targets(self, stage_id: int, point: _Point) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+        op = self.state.stages[stage_id].compute
+        result = []
+        for index in range(op.num_outputs):
+            buffer = self.buffers[stage_id, index]
+            whole = (stage_id, index) in self.params
+            indices = tuple(point.axes[axis] for axis in op.axis) if whole else point.local
+            result.append((buffer, indices))
+        return result
+
+    def _store(self, stage_id: int, point: _Point, values: Sequence[Expr]) -> Stmt:
+        """Store to all outputs of a stage under the point's guards."""
+        stores = [
+            Store(buffer, indices, value)
+            for (buffer, indices), value in zip(self._targets(stage_id, point), values, strict=True)
+        ]
+        return _guarded(point.guards, seq(*stores))
+
+    def _update(self, stage_id: int, roots: list[Reduce], point: _Point) -> Stmt:
+        """Combine one source element into the stored result."""
+        combiner, targets = roots[0].combiner, self._targets(stage_id, point)
+        condition = roots[0].condition
+        guards = point.guards
+        if condition is not None:
+            guards = (*guards, *self._needed([self._value(condition, point)]))
+        mapping: dict[Var, Expr] = {}
+        by_index = {root.index: target for root, target in zip(roots, targets, strict=True)}
+        for index, var in enumerate(combiner.lhs):
+            if index not in by_index:
+                raise LoweringError(f"output {index} of a multi-output reduction is not stored")
+            buffer, indices = by_index[index]
+            mapping[var] = Load(buffer, indices, buffer.dtype)
+        for var, source in zip(combiner.rhs, roots[0].sources, strict=True):
+            mapping[var] = self._value(source, point)
+        results = [simplify(_replace(combiner.result[root.index], mapping), self.known) for root in roots]
+        if len(results) == 1:
+            return _guarded(guards, Store(targets[0][0], targets[0][1], results[0]))
+        temporaries = [Var(f"{t[0].name}.next", r.dtype) for t, r in zip(targets, results, strict=True)]
+        update: Stmt = seq(*(Store(b, i, v) for (b, i), v in zip(targets, temporaries, strict=True)))
+        for var, result in zip(reversed(temporaries), reversed(results), strict=True):
+            update = Let(var, result, update)
+        return _guarded(guards, update)
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """One element of a stage: its axes (absolute), its position in the region, the guards it needs."""
+
+    axes: Mapping[Var, Expr]
+    local: tuple[Expr, ...]
+    guards: tuple[Expr, ...]
+
+
+def _guarded(guards: Iterable[Expr], stmt: Stmt) -> Stmt:
+    condition: Expr | None = None
+    for guard in guards:
+        condition = guard if condition is None else binary(BinaryOp.AND, condition, guard)
+    return stmt if condition is None else If(condition, stmt)
+
+
+def _replace(expr: Expr, mapping: Mapping[Var, Expr]) -> Expr:
+    """Variables replaced without any folding (float arithmetic stays as written)."""
+
+    def visit(node: Expr) -> Expr | None:
+        return mapping.get(node) if isinstance(node, Var) else None
+
+    return rewrite(expr, visit)
+
+
+def _derived_from(stage: Stage, name: str, axes: set[str]) -> bool:
+    """Whether the loop `name` comes from one of `axes`."""
+    origin = {name}
+    for relation in reversed(stage.relations):
+        if isinstance(relation, FuseRelation):
+            if relation.fused in origin:
+                origin.update(relation.parents)
+        elif origin.intersection(relation.parts):
+            origin.add(relation.parent)
+    return bool(origin & axes)

@@ -1,0 +1,352 @@
+"""Schedules by hand: `s = te.create_schedule(C.op)`, then `s[C].split(...)`, `s[C].vectorize(...)`.
+
+A `Schedule` is a mutable shell around a `State`: each call appends the very step that a search would, so a
+schedule written by hand prints, records, replays and lowers like any other. Loops are handles that name a
+loop of a stage; they stay valid until the loop is split or fused away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from ansor.errors import ScheduleError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Annotation, FuseRelation, Stage
+from ansor.schedule.state import State
+from ansor.schedule.step_base import refuse
+from ansor.schedule.steps import (
+    UNROLL_PRAGMA,
+    AnnotationStep,
+    CacheReadStep,
+    CacheWriteStep,
+    ComputeAtStep,
+    ComputeInlineStep,
+    ComputeRootStep,
+    FuseStep,
+    PragmaStep,
+    ReorderStep,
+    RfactorStep,
+    SetScopeStep,
+    SplitStep,
+    Step,
+    StorageAlignStep,
+)
+from ansor.te.define import ThreadAxis
+from ansor.te.expr import IterVar
+from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+
+_THREAD_ANNOTATIONS = {
+    annotation.word: annotation
+    for annotation in Annotation
+    if annotation.is_thread or annotation.is_block or annotation is Annotation.VTHREAD
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A handle of one loop: its name, and an operation of the stage that it belongs to."""
+
+    name: str
+    op: Operation
+
+    def __str__(self) -> str:
+        return f"{self.op.name}.{self.name}"
+
+
+LoopLike = Union[Loop, IterVar]
+TensorLike = Union[Tensor, Operation]
+
+
+class Schedule:
+    """The schedule of a graph, changed in place by the methods of its stages (`s[T]`)."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    @property
+    def dag(self) -> ComputeDAG:
+        """The graph as it was defined."""
+        return self.state.dag
+
+    def __getitem__(self, key: TensorLike) -> StageHandle:
+        """The stage that computes a tensor or operation."""
+        self.state.stage_id(key)
+        return StageHandle(self, key.op if isinstance(key, Tensor) else key)
+
+    def apply(self, step: Step) -> None:
+        """Append a step.
+
+        Raises
+        ------
+        ScheduleError
+            If the step is illegal; the schedule is unchanged then.
+        """
+        self.state = self.state.apply(step)
+
+    def cache_read(
+        self, tensor: TensorLike, scope: str, readers: TensorLike | Sequence[TensorLike]
+    ) -> Tensor:
+        """Copy `tensor` into `scope` ("local", "shared" or "global") for `readers`; gives the copy."""
+        stage = self.state.stage_id(tensor)
+        wanted: list[TensorLike] = [*readers] if isinstance(readers, (list, tuple)) else [readers]  # type: ignore[list-item]
+        ids = tuple(sorted({self.state.stage_id(reader) for reader in wanted}))
+        self.apply(CacheReadStep(stage, scope, ids))
+        return self.state.stages[stage + 1].op.output(0)
+
+    def cache_write(self, tensor: Tensor | Sequence[Tensor], scope: str) -> Any:
+        """Compute `tensor` into `scope` and copy it out; gives the new tensor (a list for a list)."""
+        several = not isinstance(tensor, Tensor)
+        tensors: list[Tensor] = [tensor] if isinstance(tensor, Tensor) else list(tensor)
+        stages = {self.state.stage_id(t) for t in tensors}
+        if len(stages) != 1:
+            raise ScheduleError(
+                "cache_write: all tensors must be outputs of one operation; cache them one by one"
+            )
+        stage = stages.pop()
+        self.apply(CacheWriteStep(stage, scope))
+        made = self.state.stages[stage].op
+        outputs = [made.output(t.value_index) for t in tensors]
+        return outputs if several else outputs[0]
+
+    def rfactor(self, tensor: TensorLike, axis: LoopLike, factor_axis: int = 0) -> Any:
+        """Make a stage of the partial results along the reduction loop `axis`.
+
+        `factor_axis` is the position of the new axis in the partial results (negative counts from the
+        end). Gives the new tensor, or a list for an operation with several outputs.
+        """
+        stage = self.state.stage_id(tensor)
+        position = self._position(stage, axis, "rfactor")
+        op = self.state.stages[stage].compute
+        at = factor_axis if factor_axis >= 0 else len(op.axis) + 1 + factor_axis
+        self.apply(RfactorStep(stage, position, at))
+        made = self.state.stages[stage].op
+        return made.output(0) if made.num_outputs == 1 else list(made.outputs)
+
+    def _position(self, stage_id: int, loop: LoopLike, what: str) -> int:
+        """The position of a loop handle in its stage's loops, refusing one that is gone or foreign."""
+        stage = self.state.stages[stage_id]
+        if not isinstance(loop, (Loop, IterVar)):
+            raise ScheduleError(f"{what}: expected a loop of stage {stage.name!r}, found {loop!r}")
+        self._check_owner(stage_id, stage, loop, what)
+        position = stage.index_of(loop.name)
+        if position is None:
+            raise refuse(
+                stage, f"{what}: loop {loop.name!r} of stage {stage.name!r} {_fate(stage, loop.name)}"
+            )
+        return position
+
+    def _check_owner(self, stage_id: int, stage: Stage, loop: LoopLike, what: str) -> None:
+        if isinstance(loop, Loop):
+            owner = self.state.stage_id(loop.op)
+            if owner != stage_id:
+                raise refuse(
+                    stage,
+                    f"{what}: {loop.name!r} is a loop of stage {self.state.stages[owner].name!r}, "
+                    f"not of {stage.name!r}",
+                )
+            return
+        ops = [op for op in stage.handles if isinstance(op, ComputeOp)]
+        if not any(axis is loop for op in ops for axis in (*op.axis, *op.reduce_axis)):
+            raise refuse(stage, f"{what}: {loop.name!r} is not an axis of stage {stage.name!r}")
+
+    def __str__(self) -> str:
+        return str(self.state)
+
+
+def _fate(stage: Stage, name: str) -> str:
+    """What became of a loop that a stage no longer has."""
+    for relation in stage.relations:
+        if isinstance(relation, FuseRelation):
+            if name in relation.parents:
+                return f"is gone: it was fused into {relation.fused!r}"
+        elif relation.parent == name:
+            return "is gone: it was split into " + ", ".join(map(repr, relation.parts))
+    return f"does not exist (any more); the stage was rebuilt, take its loops from s[{stage.name}].op.axis"
+
+
+@dataclass(frozen=True, slots=True)
+class StageHandle:
+    """One stage of a schedule; its methods transform its loops."""
+
+    schedule: Schedule
+    key: Operation
+
+    @property
+    def stage_id(self) -> int:
+        return self.schedule.state.stage_id(self.key)
+
+    @property
+    def _stage(self) -> Stage:
+        return self.schedule.state.stages[self.stage_id]
+
+    @property
+    def op(self) -> Operation:
+        """The operation computed now; `op.axis` and `op.reduce_axis` are its untransformed loops."""
+        return self._stage.op
+
+    @property
+    def leaf_iter_vars(self) -> tuple[Loop, ...]:
+        """The current loops, outermost first."""
+        return tuple(self._loop(loop.name) for loop in self._stage.iterators)
+
+    def _loop(self, name: str) -> Loop:
+        return Loop(name, self._stage.op)
+
+    def _at(self, loop: LoopLike, what: str) -> int:
+        if isinstance(self._stage.op, PlaceholderOp):
+            raise ScheduleError(f"{what}: {self._stage.name!r} is a placeholder, which has no loops")
+        return self.schedule._position(self.stage_id, loop, what)
+
+    def split(
+        self,
+        loop: LoopLike,
+        factor: int | None = None,
+        nparts: int | Sequence[int] | None = None,
+        factors: Sequence[int] | None = None,
+    ) -> tuple[Loop, ...]:
+        """Split a loop in two by the inner `factor` or the number of outer parts `nparts`.
+
+        `factors=[a, b]` gives three loops with inner lengths a and b, `nparts=[a, b]` three with outer
+        extents a and b. Nothing needs to divide. Returns the new loops, outermost first.
+        """
+        if sum(x is not None for x in (factor, nparts, factors)) != 1:
+            raise ScheduleError(
+                f"split of {loop.name!r}: give exactly one of factor=, nparts= and factors=, "
+                f"found factor={factor!r}, nparts={nparts!r}, factors={factors!r}"
+            )
+        position = self._at(loop, "split")
+        chosen = next(x for x in (factor, nparts, factors) if x is not None)
+        lengths = (chosen,) if isinstance(chosen, int) else tuple(chosen)
+        extent = self._stage.iterators[position].extent
+        known = extent if isinstance(extent, int) else None
+        self.schedule.apply(SplitStep(self.stage_id, position, known, lengths, int(nparts is None)))
+        made = self._stage.iterators[position : position + len(lengths) + 1]
+        return tuple(self._loop(part.name) for part in made)
+
+    def fuse(self, *loops: LoopLike) -> Loop:
+        """Make one loop of directly nested ones, given outermost first."""
+        positions = tuple(self._at(loop, "fuse") for loop in loops)
+        self.schedule.apply(FuseStep(self.stage_id, positions))
+        return self._loop(self._stage.iterators[positions[0]].name)
+
+    def reorder(self, *loops: LoopLike) -> None:
+        """Put the given loops in this order, in the places that they occupy together."""
+        positions = [self._at(loop, "reorder") for loop in loops]
+        if len(set(positions)) != len(positions):
+            raise refuse(
+                self._stage,
+                f"reorder of stage {self._stage.name!r}: a loop is named twice in "
+                + ", ".join(loop.name for loop in loops),
+            )
+        order = list(range(len(self._stage.iterators)))
+        for place, position in zip(sorted(positions), positions, strict=True):
+            order[place] = position
+        self.schedule.apply(ReorderStep(self.stage_id, tuple(order)))
+
+    def tile(self, x: LoopLike, y: LoopLike, x_factor: int, y_factor: int) -> tuple[Loop, Loop, Loop, Loop]:
+        """Split two loops and nest them as x.outer, y.outer, x.inner, y.inner."""
+        x_outer, x_inner = self.split(x, factor=x_factor)
+        y_outer, y_inner = self.split(y, factor=y_factor)
+        self.reorder(x_outer, y_outer, x_inner, y_inner)
+        return x_outer, y_outer, x_inner, y_inner
+
+    def _annotate(self, loop: LoopLike, annotation: Annotation) -> None:
+        position = self._at(loop, annotation.word)
+        self.schedule.apply(AnnotationStep(self.stage_id, position, int(annotation)))
+
+    def vectorize(self, loop: LoopLike) -> None:
+        """Execute a loop's iterations as vector lanes."""
+        self._annotate(loop, Annotation.VECTORIZE)
+
+    def parallel(self, loop: LoopLike) -> None:
+        """Distribute a loop's iterations over threads."""
+        self._annotate(loop, Annotation.PARALLEL)
+
+    def unroll(self, loop: LoopLike) -> None:
+        """Replicate a loop's body instead of looping."""
+        self._annotate(loop, Annotation.UNROLL)
+
+    def bind(self, loop: LoopLike, thread: ThreadAxis | str) -> None:
+        """Bind a loop to a GPU thread or block index, e.g. `te.thread_axis("threadIdx.x")`."""
+        name = thread if isinstance(thread, str) else thread.name
+        if name not in _THREAD_ANNOTATIONS:
+            raise ScheduleError(
+                f"bind: unknown thread axis {name!r}; use one of {', '.join(_THREAD_ANNOTATIONS)}"
+            )
+        position = self._at(loop, "bind")
+        extent = self._stage.iterators[position].extent
+        wanted = None if isinstance(thread, str) else thread.extent
+        if wanted is not None and isinstance(extent, int) and extent != wanted:
+            raise refuse(
+                self._stage,
+                f"bind: loop {loop.name!r} has extent {extent}, but {name} was given extent {wanted}",
+                position,
+            )
+        self._annotate(loop, _THREAD_ANNOTATIONS[name])
+
+    def pragma(self, loop: LoopLike, pragma_type: str, pragma_value: Any = None) -> None:
+        """Attach a pragma: `("auto_unroll_max_step", N)`; `unroll_explicit` is accepted, and implied."""
+        position = self._at(loop, "pragma")
+        value = int(pragma_value) if pragma_value is not None else None
+        text = pragma_type if value is None or pragma_type != UNROLL_PRAGMA else f"{pragma_type}${value}"
+        self.schedule.apply(PragmaStep(self.stage_id, position, text))
+
+    def compute_at(self, target: StageHandle | TensorLike, loop: LoopLike) -> None:
+        """Compute this stage inside `loop` of a stage that uses it."""
+        key = target.key if isinstance(target, StageHandle) else target
+        target_id = self.schedule.state.stage_id(key)
+        position = self.schedule._position(target_id, loop, "compute_at")
+        self.schedule.apply(ComputeAtStep(self.stage_id, target_id, position))
+
+    def compute_inline(self) -> None:
+        """Substitute this stage's expression into its consumers."""
+        self.schedule.apply(ComputeInlineStep(self.stage_id))
+
+    def compute_root(self) -> None:
+        """Compute this stage in a loop nest of its own."""
+        self.schedule.apply(ComputeRootStep(self.stage_id))
+
+    def set_scope(self, scope: str) -> None:
+        """Store this stage's result in `scope`: "global", "local" or "shared"."""
+        self.schedule.apply(SetScopeStep(self.stage_id, scope))
+
+    def storage_align(self, axis: LoopLike, factor: int, offset: int) -> None:
+        """Pad the storage so that the stride of `axis` is `offset` modulo `factor` elements."""
+        self.schedule.apply(StorageAlignStep(self.stage_id, self._at(axis, "storage_align"), factor, offset))
+
+
+def create_schedule(ops: TensorLike | Sequence[TensorLike]) -> Schedule:
+    """The untransformed schedule of the graph that ends in `ops` (operations or tensors).
+
+    The order of its tensors, hence of the default arguments, is: inputs as they are first used, then
+    `ops`.
+    """
+    wanted = list(ops) if isinstance(ops, (list, tuple)) else [ops]
+    outputs: list[Tensor] = []
+    for item in wanted:
+        if isinstance(item, Tensor):
+            outputs.append(item)
+        elif isinstance(item, (ComputeOp, PlaceholderOp)):
+            outputs.extend(item.outputs)
+        else:
+            raise ScheduleError(f"create_schedule: expected operations or tensors, found {item!r}")
+    inputs: dict[Tensor, None] = {}
+    seen: set[Operation] = set()
+
+    def visit(tensor: Tensor) -> None:
+        if tensor.op in seen:
+            return
+        seen.add(tensor.op)
+        for read in tensor.op.input_tensors:
+            visit(read)
+        if isinstance(tensor.op, PlaceholderOp):
+            inputs[tensor] = None
+
+    for tensor in outputs:
+        visit(tensor)
+    return Schedule(State.initial(ComputeDAG([*inputs, *(t for t in outputs if t not in inputs)])))
+
+
+__all__ = ["Loop", "Schedule", "StageHandle", "create_schedule"]

@@ -1,0 +1,119 @@
+"""The steps that say where a stage is computed and where its result is kept.
+
+Source: the step table of TVM's auto_scheduler (v0.16); `SetScopeStep` is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ansor.errors import ScheduleError
+from ansor.schedule.stages import ComputeAt, Iterator, Stage
+from ansor.schedule.step_base import Step, iterator_at, refuse, stage_at
+
+if TYPE_CHECKING:
+    from ansor.schedule.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAtStep(Step):
+    """Compute a stage inside a loop of a stage that uses it.
+
+    Its loops then cover only what the iteration of the target loop needs; their extents are unknown
+    until bound inference.
+    """
+
+    code: ClassVar[str] = "CA"
+    stage: int
+    target_stage: int
+    target_iterator: int
+
+    def apply(self, state: State) -> State:
+        stage = stage_at(state, self.stage, "compute_at")
+        target, loop = iterator_at(state, self.target_stage, self.target_iterator, "compute_at")
+        _refuse_output(state, self.stage, "compute_at")
+        if self.target_stage not in state.transitive_consumers(self.stage):
+            raise refuse(
+                target,
+                f"compute_at: stage {target.name!r} does not consume stage {stage.name!r}; its consumers are "
+                + (
+                    ", ".join(repr(state.stages[c].name) for c in sorted(state.consumers(self.stage)))
+                    or "none"
+                ),
+                self.target_iterator,
+            )
+        moved = replace(stage, compute_at=ComputeAt.ITER, iterators=_forget_extents(stage))
+        del loop
+        return state.with_stage(self.stage, moved).with_attach(
+            self.stage, (self.target_stage, self.target_iterator)
+        )
+
+
+def _forget_extents(stage: Stage) -> tuple[Iterator, ...]:
+    return tuple(replace(loop, extent=None) for loop in stage.iterators)
+
+
+def _refuse_output(state: State, stage: int, what: str) -> None:
+    if state.is_output(stage):
+        raise refuse(
+            state.stages[stage],
+            f"{what}: stage {state.stages[stage].name!r} is an output and has to stay at root",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRootStep(Step):
+    """Compute a stage in a loop nest of its own."""
+
+    code: ClassVar[str] = "CR"
+    stage: int
+
+    def apply(self, state: State) -> State:
+        stage = stage_at(state, self.stage, "compute_root")
+        moved = replace(stage, compute_at=ComputeAt.ROOT, iterators=_forget_extents(stage))
+        return state.with_stage(self.stage, moved).with_attach(self.stage, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeInlineStep(Step):
+    """Substitute a stage's expression into its consumers; not for reductions, outputs or attach targets."""
+
+    code: ClassVar[str] = "CI"
+    stage: int
+
+    def apply(self, state: State) -> State:
+        stage = stage_at(state, self.stage, "compute_inline")
+        _refuse_output(state, self.stage, "compute_inline")
+        if stage.combiner is not None:
+            raise refuse(stage, f"compute_inline: stage {stage.name!r} is a reduction and cannot be inlined")
+        for position in range(len(stage.iterators)):
+            inner = state.attached_to(self.stage, position)
+            if inner:
+                raise refuse(
+                    stage,
+                    f"compute_inline: {state.stages[inner[0]].name!r} is computed inside {stage.name!r}",
+                    position,
+                )
+        moved = replace(stage, compute_at=ComputeAt.INLINED)
+        return state.with_stage(self.stage, moved).with_attach(self.stage, None)
+
+
+@dataclass(frozen=True, slots=True)
+class SetScopeStep(Step):
+    """Store a stage's result in `scope`: "global", "local" or "shared"."""
+
+    code: ClassVar[str] = "SCOPE"
+    in_reference: ClassVar[bool] = False
+    stage: int
+    scope: str
+
+    def apply(self, state: State) -> State:
+        stage = stage_at(state, self.stage, "set_scope")
+        if self.scope not in ("global", "local", "shared"):
+            raise ScheduleError(
+                f"set_scope of stage {stage.name!r}: unknown scope {self.scope!r}; "
+                "use 'global', 'local' or 'shared'"
+            )
+        _refuse_output(state, self.stage, "set_scope")
+        return state.with_stage(self.stage, replace(stage, scope=self.scope))

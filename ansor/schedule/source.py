@@ -1,0 +1,193 @@
+"""A state as schedule code: the calls that, executed, build the same schedule by hand.
+
+The text stands alone: it defines the tensors, then schedules them. Run it, lower `s` with `tensors`, and the
+loop nest is the same text. Splits that follow others are printed with their numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansor.schedule.naming import code_names
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.schedule.steps import (
+    UNROLL_PRAGMA,
+    AnnotationStep,
+    CacheReadStep,
+    CacheWriteStep,
+    ComputeAtStep,
+    ComputeInlineStep,
+    ComputeRootStep,
+    FollowFusedSplitStep,
+    FollowSplitStep,
+    FuseStep,
+    PragmaStep,
+    ReorderStep,
+    RfactorStep,
+    SetScopeStep,
+    SplitStep,
+    Step,
+    StorageAlignStep,
+)
+from ansor.te.source import graph_source, identifier
+from ansor.te.tensor import ComputeOp, Operation
+
+if TYPE_CHECKING:
+    from ansor.schedule.dag import ComputeDAG
+
+
+def schedule_code(state: State) -> str:
+    """A Python program that ends with a schedule `s` and the list `tensors` of the graph's tensors."""
+    return _Writer(state.dag).write(state)
+
+
+class _Writer:
+    """Writes the code of one history, replaying it along the way to know the loops' names."""
+
+    def __init__(self, dag: ComputeDAG) -> None:
+        self.taken = {"te", "s", "tensors", "float"}
+        self.state = State.initial(dag)
+        self.tensors: dict[Operation, str] = {}
+        self.loops: dict[tuple[int, str], str] = {}
+        self.lines: list[str] = []
+
+    def stage(self, stage_id: int) -> str:
+        """The variable of a stage's tensor."""
+        for op in reversed(self.state.stages[stage_id].handles):
+            if op in self.tensors:
+                return self.tensors[op]
+        raise KeyError(stage_id)
+
+    def loop(self, stage_id: int, position: int) -> str:
+        """The variable of a loop; axes are looked up in the operation."""
+        stage = self.state.stages[stage_id]
+        name = stage.iterators[position].name
+        key = (id(self._anchor(stage_id)), name)
+        if key in self.loops:
+            return self.loops[key]
+        op = stage.compute
+        for kind, axes in (("axis", op.axis), ("reduce_axis", op.reduce_axis)):
+            for index, axis in enumerate(axes):
+                if axis.name == name:
+                    return f"s[{self.stage(stage_id)}].op.{kind}[{index}]"
+        raise KeyError(name)
+
+    def _anchor(self, stage_id: int) -> Operation:
+        return self.state.stages[stage_id].handles[0]
+
+    def define(self, stage_id: int, names: list[str]) -> list[str]:
+        """New variables for loops that a step has just made."""
+        code = code_names(self.state.stages[stage_id])
+        made = []
+        for name in names:
+            variable = identifier(f"{self.stage(stage_id)}_{code[name]}", self.taken)
+            self.loops[id(self._anchor(stage_id)), name] = variable
+            made.append(variable)
+        return made
+
+    def write(self, state: State) -> str:
+        dag = state.dag
+        definitions, variables = graph_source(dag.ops, self.taken)
+        for op in dag.ops:
+            self.tensors[op] = variables[op.outputs[0]]
+        outputs = [variables[t] for t in dag.tensors if isinstance(t.op, ComputeOp)]
+        for step in state.steps:
+            self.lines.extend(self.step(step))
+        return "\n".join(
+            [
+                "from ansor import te",
+                "",
+                *definitions,
+                "",
+                f"s = te.create_schedule([{', '.join(outputs)}])",
+                *self.lines,
+                f"tensors = [{', '.join(variables[t] for t in dag.tensors)}]",
+                "",
+            ]
+        )
+
+    def step(self, step: Step) -> list[str]:
+        """The lines of one step; the replayed state moves on."""
+        before = self.state
+        match step:
+            case SplitStep() | FollowSplitStep() | FollowFusedSplitStep():
+                return self._split(step)
+            case FuseStep(stage=stage, iterators=positions):
+                names = ", ".join(self.loop(stage, p) for p in positions)
+                self.state = before.apply(step)
+                made = self.define(stage, [self.state.stages[stage].iterators[positions[0]].name])
+                return [f"{made[0]} = s[{self.stage(stage)}].fuse({names})"]
+            case ReorderStep(stage=stage, order=order):
+                text = f"s[{self.stage(stage)}].reorder({', '.join(self.loop(stage, p) for p in order)})"
+            case AnnotationStep(stage=stage, iterator=position, annotation=code):
+                text = self._annotation(stage, position, Annotation(code))
+            case PragmaStep(stage=stage, iterator=position):
+                loop = self.loop(stage, position)
+                value = step.max_step
+                text = (
+                    f"s[{self.stage(stage)}].pragma({loop}, {UNROLL_PRAGMA!r}, {value})"
+                    if value is not None
+                    else ""
+                )
+            case StorageAlignStep(stage=stage, iterator=position, factor=factor, offset=offset):
+                text = (
+                    f"s[{self.stage(stage)}].storage_align({self.loop(stage, position)}, {factor}, {offset})"
+                )
+            case ComputeAtStep(stage=stage, target_stage=target, target_iterator=position):
+                loop = self.loop(target, position)
+                text = f"s[{self.stage(stage)}].compute_at(s[{self.stage(target)}], {loop})"
+            case ComputeInlineStep(stage=stage):
+                text = f"s[{self.stage(stage)}].compute_inline()"
+            case ComputeRootStep(stage=stage):
+                text = f"s[{self.stage(stage)}].compute_root()"
+            case SetScopeStep(stage=stage, scope=scope):
+                text = f"s[{self.stage(stage)}].set_scope({scope!r})"
+            case CacheReadStep() | CacheWriteStep() | RfactorStep():
+                return self._new_stage(step)
+            case _:
+                raise TypeError(f"no schedule code for {step!r}")
+        self.state = before.apply(step)
+        return [text] if text else []
+
+    def _split(self, step: SplitStep | FollowSplitStep | FollowFusedSplitStep) -> list[str]:
+        stage, position = step.stage, step.iterator
+        inner = True
+        if isinstance(step, SplitStep):
+            lengths, inner = step.lengths, bool(step.inner_to_outer)
+        elif isinstance(step, FollowSplitStep):
+            lengths = step.lengths(self.state.steps)
+        else:
+            lengths, inner = (step.length(self.state.steps),), bool(step.factor_or_nparts)
+        loop, name = self.loop(stage, position), self.stage(stage)
+        self.state = self.state.apply(step)
+        parts = self.state.stages[stage].iterators[position : position + len(lengths) + 1]
+        made = ", ".join(self.define(stage, [part.name for part in parts]))
+        if len(lengths) == 1:
+            keyword_name = "factor" if inner else "nparts"
+            return [f"{made} = s[{name}].split({loop}, {keyword_name}={lengths[0]})"]
+        values = ", ".join(str(length) for length in lengths)
+        keyword_name = "factors" if inner else "nparts"
+        return [f"{made} = s[{name}].split({loop}, {keyword_name}=[{values}])"]
+
+    def _annotation(self, stage: int, position: int, annotation: Annotation) -> str:
+        loop, name = self.loop(stage, position), self.stage(stage)
+        if annotation in (Annotation.UNROLL, Annotation.VECTORIZE, Annotation.PARALLEL):
+            return f"s[{name}].{annotation.word}({loop})"
+        return f's[{name}].bind({loop}, te.thread_axis("{annotation.word}"))'
+
+    def _new_stage(self, step: CacheReadStep | CacheWriteStep | RfactorStep) -> list[str]:
+        old = self.stage(step.stage)
+        if isinstance(step, CacheReadStep):
+            readers = ", ".join(self.stage(reader) for reader in step.readers)
+            call, at = f"s.cache_read({old}, {step.scope!r}, [{readers}])", step.stage + 1
+        elif isinstance(step, CacheWriteStep):
+            call, at = f"s.cache_write({old}, {step.scope!r})", step.stage
+        else:
+            loop = self.loop(step.stage, step.iterator)
+            call, at = f"s.rfactor({old}, {loop}, {step.factor_iterator})", step.stage
+        self.state = self.state.apply(step)
+        op = self.state.stages[at].op
+        variable = identifier(op.name, self.taken)
+        self.tensors[op] = variable
+        return [f"{variable} = {call}"]

@@ -1,0 +1,108 @@
+"""What all transform steps share: the base class with its record form, and the guards.
+
+Each step is a frozen dataclass with `apply(state) -> state`, guards first, and the JSON form of TVM's
+v0.6 logs, `[code, fields...]`. Stage and iterator ids are positions *at that moment of the history*.
+Steps that no TVM log knows (`in_reference` is False) are written on lines of their own (see measure).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ansor.errors import LogFormatError, ScheduleError
+from ansor.schedule.stages import ComputeAt, Iterator, Stage
+
+if TYPE_CHECKING:
+    from ansor.schedule.state import State
+
+STEP_CODES: dict[str, type[Step]] = {}
+"""Every step class by its record code."""
+
+
+class Step:
+    """Base of all steps."""
+
+    code: ClassVar[str]
+    in_reference: ClassVar[bool] = True
+    stage: int
+
+    def __init_subclass__(cls) -> None:
+        STEP_CODES[cls.code] = cls
+
+    def apply(self, state: State) -> State:
+        """The state after this step; `ScheduleError` if the step is illegal there."""
+        raise NotImplementedError
+
+    def to_json(self) -> list[Any]:
+        """The record form: the code, then the fields in order."""
+        return [self.code, *(to_plain(getattr(self, f.name)) for f in fields(self))]  # type: ignore[arg-type]
+
+    @classmethod
+    def from_fields(cls, values: Sequence[Any]) -> Step:
+        """The step of a record's fields (without the code)."""
+        names = fields(cls)  # type: ignore[arg-type]
+        if len(values) != len(names):
+            raise LogFormatError(f"step {cls.code}: expected {len(names)} fields, found {list(values)!r}")
+        return cls(*(tuple(v) if isinstance(v, list) else v for v in values))
+
+
+def to_plain(value: Any) -> Any:
+    """A field's value as JSON; a TypeError for a column."""
+    if isinstance(value, tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        raise TypeError("a step with columns has no record; materialise a row of the population first")
+    if isinstance(value, (np.integer, bool)):
+        return int(value)
+    return value
+
+
+def step_from_json(item: Sequence[Any]) -> Step:
+    """The step of a record's JSON array.
+
+    Raises
+    ------
+    LogFormatError
+        If the code is unknown or the fields do not fit it.
+    """
+    if not item or item[0] not in STEP_CODES:
+        known = ", ".join(sorted(STEP_CODES))
+        raise LogFormatError(f"unknown transform step {list(item)!r}; known codes are {known}")
+    return STEP_CODES[item[0]].from_fields(item[1:])
+
+
+# -- guards shared by the steps ----------------------------------------------------------------------
+
+
+def refuse(stage: Stage, message: str, offender: int | None = None) -> ScheduleError:
+    """The error for an illegal step: the message, then the stage's loops with the offender marked."""
+    return ScheduleError(f"{message}\n{stage.describe(offender)}")
+
+
+def stage_at(state: State, stage: int, what: str) -> Stage:
+    """The stage with this id, refusing unknown ids and placeholders."""
+    if not 0 <= stage < len(state.stages):
+        raise ScheduleError(
+            f"{what}: there is no stage {stage}; the stages are "
+            + ", ".join(f"{i}: {s.name}" for i, s in enumerate(state.stages))
+        )
+    found = state.stages[stage]
+    if found.is_placeholder:
+        raise ScheduleError(f"{what}: stage {stage} is the placeholder {found.name!r}, which has no loops")
+    return found
+
+
+def iterator_at(state: State, stage: int, position: int, what: str) -> tuple[Stage, Iterator]:
+    """The stage and its loop at `position`, refusing a loop that is gone."""
+    found = stage_at(state, stage, what)
+    if found.compute_at is ComputeAt.INLINED:
+        raise refuse(found, f"{what}: stage {found.name!r} is inlined and has no loops of its own")
+    if not 0 <= position < len(found.iterators):
+        raise refuse(
+            found, f"{what}: stage {found.name!r} has no loop {position}; it has {len(found.iterators)} loops"
+        )
+    return found, found.iterators[position]
