@@ -1,4 +1,4 @@
-"""The import directions, checked with nothing but the standard library; import-linter checks them again in `make lint`."""
+"""The import directions, checked with the standard library only; `make lint` checks them with import-linter."""
 
 import ast
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def test_no_module_is_named_like_one_of_the_standard_library() -> None:
 
 
 def test_files_hold_one_idea() -> None:
-    """No module grows past 700 lines without someone deciding so; 500 is where to start looking for a second idea."""
+    """Past 500 lines look for a second idea; past 700 there is one."""
     long = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in sources()}
     assert {name: lines for name, lines in long.items() if lines > 700} == {}
 

@@ -1,0 +1,17 @@
+"""The command line: `ansor ...` and `python -m ansor ...`. All of it lives in `search.cli`."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit with its code."""
+    from ansor.siblings import check_siblings
+
+    check_siblings()
+    from search.cli import run
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

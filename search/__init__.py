@@ -1,0 +1,36 @@
+"""The search: tasks that can be tuned, policies that propose programs, sessions that measure them.
+
+Reading order: `search_task` (what a user holds), `session` (a tuning run), `policy` and `sketch_policy`
+(what is proposed), `measurer` (how it is measured), `history`, `identity` and `preload` (what is known),
+`progress` and `result` (what is told); the `cli_*` modules are the command line.
+"""
+
+from search.history import History, Trial
+from search.measurer import Measurer
+from search.options import TuningOptions
+from search.policy import EmptyPolicy, Proposal, SearchPolicy
+from search.preload import PreloadMeasuredStates
+from search.progress import Progress, Report
+from search.result import StopReason, TuningResult
+from search.search_task import SearchTask
+from search.session import TuningSession
+from search.sketch_policy import DEFAULT_PARAMS, SketchPolicy
+
+__all__ = [
+    "DEFAULT_PARAMS",
+    "EmptyPolicy",
+    "History",
+    "Measurer",
+    "PreloadMeasuredStates",
+    "Progress",
+    "Proposal",
+    "Report",
+    "SearchPolicy",
+    "SearchTask",
+    "SketchPolicy",
+    "StopReason",
+    "Trial",
+    "TuningOptions",
+    "TuningResult",
+    "TuningSession",
+]

@@ -1,0 +1,66 @@
+"""The command line `ansor`: one group, its commands in the `cli_*` modules, and what becomes of errors.
+
+Exit codes: 0 all went well; 1 an error, explained on the standard error stream; 2 a command line that is not
+understood; 3 tuning ended without a valid program; 130 interrupted by Ctrl-C, with the log kept.
+
+`ANSOR_TRACEBACK=1` shows the traceback of an error as well.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from ansor.errors import AnsorError
+from search.cli_bench import bench
+from search.cli_inspect import best, show, workloads
+from search.cli_tune import tune
+
+INTERRUPTED: Final = 130
+
+_EXAMPLES: Final = """
+Examples:
+
+\b
+  ansor workloads                                      what the catalogue holds
+  ansor show matmul_add 512 512 512                    its computation and sketches
+  ansor tune matmul_add 512 512 512 --trials 64        find a fast program
+  ansor tune net.py:layer 64 relu=true --log net.json  the same for your own function
+  ansor best net.json                                  the best of each task in a log
+  ansor best net.json net.py:layer 64 relu=true --code  its schedule as Python code
+  ansor bench --quick                                  speed beside numpy, time per trial
+"""
+
+
+@click.group(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name=None, version="0.1.0", prog_name="ansor")
+def cli() -> None:
+    """Find fast programs for tensor computations."""
+
+
+for command in (tune, best, show, workloads, bench):
+    cli.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; errors of ansor are explained, not traced."""
+    try:
+        code = cli.main(args=list(arguments), prog_name="ansor", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except (AnsorError, OSError) as error:
+        if os.environ.get("ANSOR_TRACEBACK", "0") not in ("", "0"):
+            traceback.print_exc()
+        click.echo(f"error: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            click.echo(note, err=True)
+        return 1
+    return code if isinstance(code, int) else 0

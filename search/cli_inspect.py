@@ -1,0 +1,182 @@
+"""`ansor best`, `ansor show`, `ansor workloads`: looking at logs, tasks and the catalogue."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from ansor.errors import AnsorError, DefinitionError
+from ansor.schedule.lowering import lower
+from ansor.task.task import Task
+from ansor.workloads import CATALOGUE
+from measure import MeasureInput, MeasureResult, RecordReader, recover_measure_input
+from search.cli_workload import task_of
+from search.progress import title_of_key
+from search.search_task import SearchTask
+from search.text import digits, rate_text
+from sketches import generate_sketches
+
+_BEST_EXAMPLES = """
+Examples:
+
+\b
+  ansor best net.json                               one line per task
+  ansor best net.json matmul 512 512 512            its loops
+  ansor best net.json matmul 512 512 512 --code     its schedule as Python code
+  ansor best net.json --json                        for scripts
+"""
+
+
+@dataclass
+class _Summary:
+    """What a log holds of one task."""
+
+    key: str
+    target: str
+    trials: int = 0
+    failed: int = 0
+    best: tuple[MeasureInput, MeasureResult] | None = field(default=None)
+
+    def add(self, inp: MeasureInput, res: MeasureResult) -> None:
+        self.trials += 1
+        self.failed += not res.ok
+        if res.ok and (self.best is None or res.mean_cost < self.best[1].mean_cost):
+            self.best = inp, res
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.best is None else self.best[1].mean_cost
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of the task [flop]; 0 if its workload is not known here."""
+        if self.best is None:
+            return 0.0
+        try:
+            task = recover_measure_input(self.best[0]).task
+        except AnsorError:
+            return 0.0
+        return task.dag.flop_count if isinstance(task, Task) and task.dag is not None else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        seconds, flops = self.seconds, self.flops
+        return {
+            "workload": json.loads(self.key),
+            "target": self.target,
+            "best_seconds": seconds,
+            "best_gflops": flops / seconds / 1e9 if seconds and flops > 0 else None,
+            "trials": self.trials,
+            "failed": self.failed,
+        }
+
+
+@click.command(epilog=_BEST_EXAMPLES)
+@click.argument("log", type=click.Path(exists=True, dir_okay=False))
+@click.argument("workload", required=False)
+@click.argument("args", nargs=-1)
+@click.option("--target", default="llvm", help="Target of the task. [default: this machine]")
+@click.option("--code", is_flag=True, help="Print the schedule as Python code.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def best(
+    log: str, workload: str | None, args: tuple[str, ...], target: str, code: bool, as_json: bool
+) -> None:
+    """Show the best of each task in LOG, or the best program of WORKLOAD called with ARGS."""
+    if workload is not None:
+        _best_of_task(log, task_of((workload, *args), target), code, as_json)
+        return
+    if code:
+        raise click.UsageError("--code needs to know which task: ansor best LOG WORKLOAD ARGS... --code")
+    summaries = summarize(log)
+    if as_json:
+        click.echo(json.dumps([summary.to_json() for summary in summaries], indent=1))
+        return
+    if not summaries:
+        raise DefinitionError(f"the log {log!r} holds no records")
+    for summary in summaries:
+        speed = "no valid program" if summary.seconds is None else rate_text(summary.flops, summary.seconds)
+        failed = f", {summary.failed} failed" if summary.failed else ""
+        click.echo(
+            f"{title_of_key(summary.key)}  {speed}  {summary.trials} trials{failed}  [{summary.target}]"
+        )
+
+
+def summarize(log: str) -> list[_Summary]:
+    """Sum up a log by task, in order of appearance."""
+    found: dict[tuple[str, str], _Summary] = {}
+    for inp, res in RecordReader(log):
+        key = inp.task.workload_key, str(inp.task.target)
+        found.setdefault(key, _Summary(*key)).add(inp, res)
+    return list(found.values())
+
+
+def _best_of_task(log: str, task: SearchTask, code: bool, as_json: bool) -> None:
+    state, seconds = task.best_state(log)
+    flops = task.compute_dag.flop_count
+    python = task.print_best(log) if code or as_json else ""
+    if as_json:
+        summary = {
+            "workload": json.loads(task.workload_key),
+            "target": str(task.target),
+            "best_seconds": seconds,
+            "best_gflops": flops / seconds / 1e9 if flops > 0 else None,
+            "loops": str(state.with_bounds()),
+            "code": python,
+        }
+        click.echo(json.dumps(summary, indent=1))
+    elif code:
+        click.echo(python)
+    else:
+        click.echo(f"{title_of_key(task.workload_key)}: {rate_text(flops, seconds)}\n")
+        click.echo(str(state.with_bounds()))
+        click.echo(str(lower(state, list(task.compute_dag.tensors))))
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  ansor show matmul_add 512 512 512\n  ansor show net.py:layer 64 --json"
+)
+@click.argument("workload")
+@click.argument("args", nargs=-1)
+@click.option("--target", default="llvm", help="What the sketches are for. [default: this machine]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(workload: str, args: tuple[str, ...], target: str, as_json: bool) -> None:
+    """Show the computation of WORKLOAD called with ARGS, and the sketches that rules derive from it."""
+    task = task_of((workload, *args), target)
+    sketches = generate_sketches(task)
+    dag = task.compute_dag
+    if as_json:
+        data = {
+            "workload": json.loads(task.workload_key),
+            "target": str(task.target),
+            "dag": str(dag),
+            "flops": dag.flop_count,
+            "sketches": [{"rules": sketch.explain(), "loops": str(sketch)} for sketch in sketches],
+        }
+        click.echo(json.dumps(data, indent=1))
+        return
+    click.echo(f"{title_of_key(task.workload_key)} on {task.target}, {digits(dag.flop_count / 1e9)} GFLOP\n")
+    click.echo(str(dag))
+    for number, sketch in enumerate(sketches):
+        click.echo(f"sketch {number}: {sketch.explain()}\n{sketch}")
+
+
+@click.command(epilog="Example: ansor workloads --json")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def workloads(as_json: bool) -> None:
+    """List the catalogue: names, arguments, and what they compute."""
+    if as_json:
+        rows = [
+            {
+                "name": entry.name,
+                "usage": entry.usage(),
+                "summary": entry.summary,
+                "benchmark": entry.benchmark,
+            }
+            for entry in CATALOGUE.values()
+        ]
+        click.echo(json.dumps(rows, indent=1))
+        return
+    for entry in CATALOGUE.values():
+        click.echo(f"{entry.usage()}\n    {entry.summary} Default: {' '.join(map(str, entry.default_args))}")

@@ -1,0 +1,144 @@
+"""`ansor tune`: search for a fast program from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from measure import RecordToFile
+from search.cli_workload import task_of
+from search.options import TuningOptions
+from search.policy import EmptyPolicy, SearchPolicy
+from search.progress import title_of_key
+from search.result import StopReason, TuningResult
+from search.search_task import SearchTask
+from search.text import digits
+
+NO_PROGRAM: Final = 3
+
+_EXAMPLES: Final = """
+Examples:
+
+\b
+  ansor tune matmul 512 512 512
+  ansor tune matmul 512 512 512 --trials 32         once more: resumes, 32 new trials
+  ansor tune conv2d 1 56 56 64 64 3 --log conv.json --target "llvm -num-cores=2"
+  ansor tune net.py:layer 64 relu=true --trials 200 --early-stopping 100 --json
+
+A WORKLOAD is a name of `ansor workloads`, or file.py:function. ARGS are numbers, words, JSON lists, or
+name=value.
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("workload")
+@click.argument("args", nargs=-1)
+@click.option(
+    "--trials", default=64, show_default=True, type=click.IntRange(0), help="New programs to measure."
+)
+@click.option(
+    "--log",
+    type=click.Path(dir_okay=False),
+    help="Log to append to and resume from. [default: WORKLOAD-ARGS.log.json]",
+)
+@click.option("--target", default="llvm", show_default="llvm, this machine", help="What to tune for.")
+@click.option(
+    "--early-stopping", type=click.IntRange(1), help="Stop after so many trials without improvement."
+)
+@click.option(
+    "--round", "round_size", default=64, show_default=True, type=click.IntRange(1), help="Programs per round."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the search.")
+@click.option(
+    "--policy",
+    type=click.Choice(["sketch", "empty"]),
+    default="sketch",
+    show_default=True,
+    help="How to search.",
+)
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
+def tune(
+    context: click.Context,
+    workload: str,
+    args: tuple[str, ...],
+    trials: int,
+    log: str | None,
+    target: str,
+    early_stopping: int | None,
+    round_size: int,
+    seed: int,
+    policy: str,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Search for a fast program of WORKLOAD called with ARGS.
+
+    Every measurement goes to the log. Ctrl-C stops and keeps it; the same command then goes on.
+    """
+    task = task_of((workload, *args), target)
+    path = log or default_log(task)
+    options = TuningOptions(
+        num_measure_trials=trials,
+        early_stopping=early_stopping,
+        num_measures_per_round=round_size,
+        verbose=0 if quiet else 1,
+        measure_callbacks=[RecordToFile(path)],
+        seed=seed,
+    )
+    chosen: SearchPolicy | None = EmptyPolicy(task) if policy == "empty" else None
+    result = task.tune(options, chosen)
+    if as_json:
+        click.echo(json.dumps(result_json(result, path)))
+    else:
+        _tell(result, path, (workload, *args), quiet)
+    return exit_code(result)
+
+
+def default_log(task: SearchTask) -> str:
+    """Log name of a task: ``matmul-512-512-512.log.json``."""
+    words = re.sub(r"[^\w.]+", "-", title_of_key(task.workload_key)).strip("-")
+    return f"{words.removeprefix('ansor.')[:80]}.log.json"
+
+
+def exit_code(result: TuningResult) -> int:
+    """Exit code that tells a script how a run ended."""
+    if result.stop_reason is StopReason.INTERRUPTED:
+        return 130
+    if result.stop_reason is StopReason.LOG_FAILED:
+        return 1
+    return NO_PROGRAM if result.best_state is None else 0
+
+
+def result_json(result: TuningResult, log: str) -> dict[str, Any]:
+    """Turn a result into plain data."""
+    return {
+        "workload": json.loads(result.task.workload_key),
+        "target": str(result.task.target),
+        "best_seconds": result.best_cost,
+        "best_gflops": result.best_gflops,
+        "trials": result.trials,
+        "known_trials": result.known_trials,
+        "errors": {kind.name: count for kind, count in result.errors.items()},
+        "stop": result.stop_reason.value,
+        "message": result.message,
+        "seconds": round(result.elapsed_seconds, 3),
+        "log": str(Path(log)),
+    }
+
+
+def _tell(result: TuningResult, log: str, words: tuple[str, ...], quiet: bool) -> None:
+    if result.best_state is None:
+        click.echo(f"no program found: {result.message}")
+        return
+    if quiet:
+        click.echo(str(result))
+    if result.best_cost is not None:
+        speed = f", {digits(result.best_gflops)} GFLOP/s" if result.best_gflops else ""
+        click.echo(f"best: {digits(result.best_cost * 1e3)} ms{speed}; log: {log}")
+    click.echo(f"its code: ansor best {log} {' '.join(words)} --code")

@@ -1,0 +1,156 @@
+"""From the words of a command line to a task: `matmul 512 512 512`, `net.py:layer 64 relu=true`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansor.errors import DefinitionError
+from ansor.task.registry import BUILTIN_PREFIX, register_workload, registered_workloads, workload_function
+from ansor.task.target import Target
+from ansor.workloads import get_workload
+from search.search_task import SearchTask
+
+Workload = Callable[..., Any]
+
+
+def task_of(words: Sequence[str], target: str) -> SearchTask:
+    """
+    Make the task that a workload and its arguments describe.
+
+    Parameters
+    ----------
+    words
+        First a name of the catalogue or `file.py:function`, then the arguments: numbers, strings, JSON
+        lists, or `name=value`. A catalogue name alone stands for its benchmark size.
+    target
+        Target text.
+
+    Raises
+    ------
+    DefinitionError
+        If there is no such workload or the arguments do not fit it.
+    """
+    name, function = find_workload(words[0])
+    if len(words) == 1 and name.startswith(BUILTIN_PREFIX):
+        args: list[Any] = list(get_workload(name).default_args)
+    else:
+        args = bind_arguments(words[0], function, words[1:])
+    try:
+        return SearchTask(func=name, args=args, target=Target(target))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        if isinstance(error, DefinitionError):
+            raise
+        call = f"{words[0]}({', '.join(map(repr, args))})"
+        raise DefinitionError(f"{call} fails: {type(error).__name__}: {error}{_origin(error)}") from error
+
+
+def find_workload(word: str) -> tuple[str, Workload]:
+    """Find the registered name and the function that `word` means."""
+    path, colon, attribute = word.rpartition(":")
+    if colon and path:
+        function = _function_of_file(Path(path), attribute)
+        return _registered_name(function), function
+    if word.endswith(".py"):
+        raise DefinitionError(f"{word!r} is a file; say which function of it: {word}:FUNCTION")
+    entry = get_workload(word)
+    return entry.registered_name, entry.function
+
+
+def bind_arguments(word: str, function: Workload, words: Sequence[str]) -> list[Any]:
+    """Order values as the function's parameters are; defaults fill the gaps before named ones."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    parameters = inspect.signature(function).parameters
+    for text in words:
+        name, equals, value = text.partition("=")
+        if equals and name.isidentifier():
+            named[name] = parse_value(value)
+        else:
+            positional.append(parse_value(text))
+    try:
+        bound = inspect.signature(function).bind(*positional, **named)
+    except TypeError as error:
+        raise DefinitionError(f"{word}: {error}; it is called as {usage(word, function)}") from None
+    if not named:
+        return positional
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise DefinitionError(
+            f"{word}: {', '.join(bound.kwargs)} cannot be given by position, so no record can"
+        )
+    last = max(list(parameters).index(name) for name in named)
+    return list(bound.args[: max(last + 1, len(positional))])
+
+
+def parse_value(text: str) -> Any:
+    """Read a word as a JSON value if it is one (lists become tuples), else take it as text."""
+    try:
+        return _tuples(json.loads(text))
+    except ValueError:
+        return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+def usage(word: str, function: Workload) -> str:
+    """How a workload is written on a command line: ``matmul n m k [dtype=float32]``."""
+    parts = [word]
+    for parameter in inspect.signature(function).parameters.values():
+        has_default = parameter.default is not inspect.Parameter.empty
+        parts.append(f"[{parameter.name}={parameter.default}]" if has_default else parameter.name)
+    return " ".join(parts)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _function_of_file(path: Path, attribute: str) -> Workload:
+    if not path.is_file():
+        raise DefinitionError(f"there is no file {str(path)!r} to take the function {attribute!r} from")
+    spec = importlib.util.spec_from_file_location(f"ansor_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise DefinitionError(f"{str(path)!r} is not a Python file; write file.py:function")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # The user's program: whatever it raises is the answer.
+        raise DefinitionError(
+            f"{path} cannot be loaded: {type(error).__name__}: {error}{_origin(error)}"
+        ) from error
+    finally:
+        sys.path.pop(0)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        found = [
+            name
+            for name, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__
+        ]
+        raise DefinitionError(
+            f"{path} has no function {attribute!r}; it defines {', '.join(found) or 'no function'}"
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def _registered_name(function: Workload) -> str:
+    """Find the name of a registered function; one that its file did not register gets its own name."""
+    for name in registered_workloads():
+        if workload_function(name) is function:
+            return name
+    name = function.__qualname__
+    register_workload(name, function, override=True)
+    return name
+
+
+def _origin(error: BaseException) -> str:
+    """Where an exception came from: " (net.py, line 12)"."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -1,0 +1,87 @@
+"""What a tuning run knows about one task: its measurements, in order.
+
+Everything that decides how a run goes on (what was seen, what is best, when to stop) is a function of this
+list, and the list is what the log holds. So a run that was interrupted and reads its own log back stands
+where it stood.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ansor.schedule.state import State
+from measure import MeasureErrorNo, MeasureResult
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One measured program; `from_log` says that the result was read, not measured by this run."""
+
+    key: str
+    state: State
+    result: MeasureResult
+    from_log: bool = False
+
+    @property
+    def error(self) -> MeasureErrorNo:
+        return self.result.error_no
+
+    @property
+    def seconds(self) -> float | None:
+        """Mean run time [s], None for a failed trial."""
+        return self.result.mean_cost if self.result.ok else None
+
+
+class History:
+    """The trials of one task in the order in which they were measured; grows at the end only."""
+
+    def __init__(self) -> None:
+        self._trials: dict[str, Trial] = {}
+        self._best: Trial | None = None
+        self._since_best = 0
+        self._failures_in_a_row = 0
+
+    def add(self, trial: Trial) -> bool:
+        """Append a trial; a program that is already there is ignored. Returns whether it was new."""
+        if trial.key in self._trials:
+            return False
+        self._trials[trial.key] = trial
+        self._since_best += 1
+        if trial.seconds is None:
+            self._failures_in_a_row += 1
+            return True
+        self._failures_in_a_row = 0
+        if self.best_seconds is None or trial.seconds < self.best_seconds:
+            self._best, self._since_best = trial, 0
+        return True
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._trials
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self._trials.values())
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest successful trial, the earlier one of two equals."""
+        return self._best
+
+    @property
+    def best_seconds(self) -> float | None:
+        return None if self._best is None else self._best.seconds
+
+    @property
+    def since_best(self) -> int:
+        """Trials since the best was found; all of them while there is none."""
+        return self._since_best
+
+    @property
+    def failures_in_a_row(self) -> int:
+        """Failed trials at the end of the list."""
+        return self._failures_in_a_row
+
+    def last_failure(self) -> Trial | None:
+        """Return the last failed trial, if any."""
+        return next((trial for trial in reversed(self._trials.values()) if trial.seconds is None), None)

@@ -1,0 +1,70 @@
+"""`TuningOptions`: how much to measure, with what, and what to tell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ansor.errors import DefinitionError
+from search.measurer import Builder, MeasureCallback, Runner
+
+
+@dataclass(frozen=True, slots=True)
+class TuningOptions:
+    """
+    Options of one tuning run.
+
+    Parameters
+    ----------
+    num_measure_trials
+        New measurements to make; what a log already holds does not count. 0 measures nothing and answers with
+        the best of the log, or the model's first choice.
+    early_stopping
+        Stop when so many trials in a row brought no improvement, those of the log included; None: never.
+    num_measures_per_round
+        Programs proposed per round; the cost model learns between rounds.
+    verbose
+        0 silent, 1 progress.
+    builder, runner
+        Objects that build and run candidates; "local" makes a `LocalBuilder` or `LocalRunner` with defaults.
+    measure_callbacks
+        Called after every measured batch. A `RecordToFile` among them also makes the run resume from its
+        file.
+    seed
+        Seed of the default search policy.
+    max_failures_in_a_row
+        Stop, and say what failed, after so many failed trials with no success between them.
+
+    Raises
+    ------
+    DefinitionError
+        If a number is out of range or a text is not "local".
+    """
+
+    num_measure_trials: int = 0
+    early_stopping: int | None = None
+    num_measures_per_round: int = 64
+    verbose: int = 1
+    builder: Builder | Literal["local"] = "local"
+    runner: Runner | Literal["local"] = "local"
+    measure_callbacks: Sequence[MeasureCallback] | None = None
+    seed: int = 0
+    max_failures_in_a_row: int = 150
+
+    def __post_init__(self) -> None:
+        _at_least("num_measure_trials", self.num_measure_trials, 0)
+        _at_least("num_measures_per_round", self.num_measures_per_round, 1)
+        _at_least("max_failures_in_a_row", self.max_failures_in_a_row, 1)
+        _at_least("seed", self.seed, 0)
+        if self.early_stopping is not None:
+            _at_least("early_stopping", self.early_stopping, 1)
+        for name, value in (("builder", self.builder), ("runner", self.runner)):
+            if isinstance(value, str) and value != "local":
+                raise DefinitionError(
+                    f"TuningOptions({name}={value!r}): the only text it takes is 'local'; "
+                    f"for anything else pass an object such as ansor.Local{name.capitalize()}(...)"
+                )
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise DefinitionError(f"TuningOptions({name}={value!r}): it must be an integer >= {least}")

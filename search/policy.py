@@ -1,0 +1,97 @@
+"""The one protocol of search policies, and the policy that does not search.
+
+A policy proposes programs and learns from results; it neither measures nor logs nor decides when to stop:
+that is the session's work, the same for all policies. Write the two methods and any search plugs in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from measure import MeasureResult
+from search.history import History, Trial
+from search.identity import program_key
+
+Known = tuple[State, MeasureResult]
+
+
+class InitSearchCallback(Protocol):
+    """Something that supplies earlier measurements before the search begins."""
+
+    def known(self, task: Task) -> Sequence[Known]:
+        """Programs of `task` and their results, in log order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Distinct programs to measure next, the most wanted first; `note` says why they are fewer."""
+
+    states: tuple[State, ...]
+    note: str = ""
+
+
+class SearchPolicy(Protocol):
+    """What a tuning session needs of a policy."""
+
+    @property
+    def task(self) -> Task:
+        """The task that is searched."""
+        ...
+
+    @property
+    def init_search_callbacks(self) -> Sequence[InitSearchCallback]:
+        """Suppliers of earlier measurements."""
+        return ()
+
+    def propose(self, round_index: int, count: int, history: History) -> Proposal:
+        """
+        Choose the programs of a round.
+
+        The answer must be a function of the arguments, the policy's seed and what it was told by `learn`,
+        so that a run that reads its own log back proposes the same again.
+
+        Parameters
+        ----------
+        round_index
+            0 for the first round of the run.
+        count
+            Programs wanted.
+        history
+            What is known; programs in it must not be proposed.
+
+        Returns
+        -------
+        Proposal
+            At most `count` programs; none ends the search, and `Proposal.note` becomes part of the reason.
+        """
+        ...
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Take in the results of a finished round, or of a log, in log order."""
+        return
+
+
+class EmptyPolicy(SearchPolicy):
+    """Measures the unscheduled program, once; the baseline of every search."""
+
+    def __init__(self, task: Task, init_search_callbacks: Sequence[InitSearchCallback] | None = None) -> None:
+        self._task = task
+        self._callbacks = tuple(init_search_callbacks or ())
+
+    @property
+    def task(self) -> Task:
+        return self._task
+
+    @property
+    def init_search_callbacks(self) -> Sequence[InitSearchCallback]:
+        return self._callbacks
+
+    def propose(self, round_index: int, count: int, history: History) -> Proposal:
+        """Propose the initial state in the first round and nothing later."""
+        state = State.initial(self._task.compute_dag)
+        if count < 1 or program_key(state) in history:
+            return Proposal((), "the empty policy knows one program, the unscheduled one")
+        return Proposal((state,))

@@ -1,0 +1,155 @@
+"""What a tuning run says while it runs: a live line on a terminal, one plain line per round elsewhere.
+
+Everything goes to the standard error stream, so that a program's own output stays clean. A `Progress` is
+told of events and never asked; to watch a run in another way subclass it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as RichProgress
+
+from ansor.task.task import Task
+from search.result import TuningResult
+from search.text import rate_text, time_text
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where a run stands: new trials, failures among them, best run time [s] of all known trials."""
+
+    trials: int
+    errors: int
+    best_seconds: float | None
+    round_index: int
+    known_trials: int
+
+
+class Progress:
+    """Hears of everything and says nothing."""
+
+    def start(self, task: Task, num_trials: int, num_logged: int) -> None:
+        """Begin a run of `num_trials` new trials; `num_logged` results were read from logs."""
+
+    def batch_done(self, report: Report) -> None:
+        """Hear of a measured batch."""
+
+    def round_done(self, report: Report) -> None:
+        """Hear of a finished round."""
+
+    def finish(self, result: TuningResult) -> None:
+        """End the run."""
+
+
+class _Spoken(Progress):
+    """What the two visible kinds share: the console, the clock and the words."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._task: Task | None = None
+        self._num_trials = 0
+
+    def start(self, task: Task, num_trials: int, num_logged: int) -> None:
+        self._task, self._num_trials, self._started = task, num_trials, time.monotonic()
+        resumed = f", {num_logged} results from the log" if num_logged else ""
+        self._say(f"tuning {task_title(task)}: {num_trials} trials{resumed}")
+
+    def finish(self, result: TuningResult) -> None:
+        self._say(str(result))
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _best(self, report: Report) -> str:
+        if report.best_seconds is None or self._task is None:
+            return "best -"
+        return f"best {rate_text(self._task.compute_dag.flop_count, report.best_seconds)}"
+
+    def _left(self, report: Report) -> str:
+        """Time left at the pace so far."""
+        if not report.trials:
+            return "-"
+        pace = (time.monotonic() - self._started) / report.trials
+        return time_text(pace * max(0, self._num_trials - report.trials))
+
+
+class LineProgress(_Spoken):
+    """One line per round, for pipes and files."""
+
+    def round_done(self, report: Report) -> None:
+        self._say(
+            f"  round {report.round_index}: {report.trials}/{self._num_trials} trials, {self._best(report)}, "
+            f"errors {report.errors}, {time_text(time.monotonic() - self._started)} so far, "
+            f"{self._left(report)} left"
+        )
+
+
+class LiveProgress(_Spoken):
+    """One line that is redrawn, for terminals."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._bar = RichProgress(
+            TextColumn("{task.completed}/{task.total} trials"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[best]}  errors {task.fields[errors]}  left {task.fields[left]}"),
+            console=console,
+            transient=True,
+        )
+        self._id: TaskID | None = None
+
+    def start(self, task: Task, num_trials: int, num_logged: int) -> None:
+        super().start(task, num_trials, num_logged)
+        self._id = self._bar.add_task("", total=num_trials, best="best -", errors=0, left="-")
+        self._bar.start()
+
+    def batch_done(self, report: Report) -> None:
+        if self._id is not None:
+            self._bar.update(
+                self._id,
+                completed=report.trials,
+                best=self._best(report),
+                errors=report.errors,
+                left=self._left(report),
+            )
+
+    def finish(self, result: TuningResult) -> None:
+        self._bar.stop()
+        super().finish(result)
+
+
+def make_progress(verbose: int, console: Console | None = None) -> Progress:
+    """Choose what fits: nothing for `verbose` 0, a live line on a terminal, else a line per round."""
+    if verbose < 1:
+        return Progress()
+    console = console or Console(stderr=True)
+    return (
+        LiveProgress(console)
+        if console.is_terminal and not console.is_dumb_terminal
+        else LineProgress(console)
+    )
+
+
+def task_title(task: Task) -> str:
+    """Short name of a task: its description, else function and arguments of its key."""
+    if task.desc:
+        return task.desc
+    return title_of_key(task.workload_key)
+
+
+def title_of_key(workload_key: str) -> str:
+    """Write a workload key as a call, ``matmul(512, 512, 512)``; a key of another form stays as it is."""
+    import json
+
+    try:
+        items = json.loads(workload_key)
+    except ValueError:
+        return workload_key
+    if not isinstance(items, list) or not items or not isinstance(items[0], str):
+        return workload_key
+    return f"{items[0].removeprefix('ansor.')}({', '.join(map(str, items[1:]))})"

@@ -1,0 +1,77 @@
+"""What a tuning run gives back."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from measure import MeasureErrorNo
+from search.text import rate_text, time_text
+
+
+class StopReason(StrEnum):
+    """Why a run ended."""
+
+    TRIALS_DONE = "all trials done"
+    EARLY_STOPPING = "no improvement"
+    EXHAUSTED = "no new programs"
+    NO_PROGRAM = "no valid program"
+    ONLY_FAILURES = "only failures"
+    INTERRUPTED = "interrupted"
+    LOG_FAILED = "log cannot be written"
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """
+    The outcome of `SearchTask.tune`.
+
+    Parameters
+    ----------
+    task
+        What was tuned.
+    best_state
+        The fastest program known, from this run or the log; the model's choice if nothing was measured; None
+        if there is none.
+    best_cost
+        Its mean run time [s]; None if it was not measured.
+    trials
+        New measurements of this run.
+    known_trials
+        All measurements of the task that the run knows, the log's included.
+    rounds
+        Rounds that measured something.
+    errors
+        Failed measurements of this run by kind.
+    stop_reason, message
+        Why it ended, as a constant and as a sentence.
+    elapsed_seconds
+        Wall time of the run [s].
+    """
+
+    task: Task
+    best_state: State | None
+    best_cost: float | None
+    trials: int
+    known_trials: int
+    rounds: int
+    stop_reason: StopReason
+    message: str
+    elapsed_seconds: float
+    errors: dict[MeasureErrorNo, int] = field(default_factory=dict)
+
+    @property
+    def best_gflops(self) -> float | None:
+        """Speed of the best program [GFLOP/s]; None if it was not measured or the task has no FLOPs."""
+        flops = self.task.compute_dag.flop_count
+        return None if self.best_cost is None or flops <= 0 else flops / self.best_cost / 1e9
+
+    def __str__(self) -> str:
+        best = "nothing measured"
+        if self.best_cost is not None:
+            best = f"best {rate_text(self.task.compute_dag.flop_count, self.best_cost)}"
+        errors = ", ".join(f"{count} {kind.name}" for kind, count in self.errors.items()) or "none"
+        return (
+            f"{self.trials} trials in {time_text(self.elapsed_seconds)}, {best}, errors: {errors}; "
+            f"stopped: {self.message}"
+        )

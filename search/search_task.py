@@ -1,0 +1,305 @@
+"""`SearchTask`: a task that can be tuned, and whose best program can be fetched from a log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ansor.errors import DefinitionError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.manual import Schedule
+from ansor.schedule.source import schedule_code
+from ansor.schedule.state import State
+from ansor.task.hardware import HardwareParams
+from ansor.task.registry import make_workload_key, register_workload_tensors, workload_key_to_tensors
+from ansor.task.target import Target
+from ansor.task.task import LayoutRewriteOption, Task
+from costmodel import XGBModel
+from measure import MeasureResult, RecordReader, RecordToFile, load_best_record, recover_measure_input
+from search.measurer import make_measurer
+from search.options import TuningOptions
+from search.policy import SearchPolicy
+from search.preload import measured_states
+from search.progress import make_progress, title_of_key
+from search.result import TuningResult
+from search.session import TuningSession
+from search.sketch_policy import SketchPolicy
+from search.task_inputs import resolve_inputs
+
+if TYPE_CHECKING:
+    from ansor.te.tensor import Tensor
+
+
+class SearchTask(Task):
+    """
+    One computation to be tuned for one target.
+
+    Parameters
+    ----------
+    func
+        A workload: a registered function or its name. Give this with `args`, or `workload_key`, or
+        `compute_dag`.
+    args
+        The function's arguments.
+    compute_dag
+        The computation itself; a `ComputeDAG`, or a list of input and output tensors.
+    workload_key
+        Key of the records; with `compute_dag`, the key they shall carry (default: one made of its structure).
+    target, target_host
+        What to tune for; default this machine's CPU.
+    hardware_params
+        Default: what is known of the target.
+    layout_rewrite_option
+        0, no rewriting of constant inputs' layouts, is the only option there is for now, and the default.
+    task_inputs
+        Real data for inputs that random numbers do not suit (index tensors): arrays by the name of the input
+        tensor. Other inputs are filled at random.
+    task_inputs_overwrite
+        Replace data supplied earlier for the same workload and input.
+    desc
+        Shown instead of the workload key.
+
+    Raises
+    ------
+    DefinitionError
+        If the workload is not given in exactly one way, is not registered or wrongly defined, or if an
+        input's data does not fit.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any] | str | None = None,
+        args: Sequence[Any] | None = None,
+        compute_dag: ComputeDAG | Sequence[Tensor] | None = None,
+        workload_key: str | None = None,
+        target: Target | str | None = None,
+        target_host: Target | str | None = None,
+        hardware_params: HardwareParams | None = None,
+        layout_rewrite_option: LayoutRewriteOption | int | None = None,
+        task_inputs: Mapping[str, np.ndarray[Any, Any]] | Sequence[str] | None = None,
+        task_inputs_overwrite: bool = False,
+        desc: str = "",
+    ) -> None:
+        key, dag = _resolve_workload(func, args, compute_dag, workload_key)
+        resolved = Target("llvm" if target is None else target)
+        super().__init__(
+            dag=dag,
+            workload_key=key,
+            target=resolved,
+            target_host=None if target_host is None else Target(target_host),
+            hardware_params=hardware_params or HardwareParams.for_target(resolved),
+            layout_rewrite_option=_resolve_layout(layout_rewrite_option),
+            input_names=resolve_inputs(dag, key, task_inputs, task_inputs_overwrite),
+            desc=desc,
+        )
+
+    def tune(
+        self,
+        tuning_options: TuningOptions,
+        search_policy: SearchPolicy | None = None,
+        adaptive_training: bool = False,
+    ) -> TuningResult:
+        """
+        Search for a fast program.
+
+        Results that a `RecordToFile` log of the options already holds, and those that the policy preloads,
+        are known from the start: they are not measured again and do not count as trials.
+
+        Parameters
+        ----------
+        tuning_options
+            How much to measure, and with what.
+        search_policy
+            Default: a `SketchPolicy` with an `XGBModel`.
+        adaptive_training
+            Passed on to the default policy's model.
+
+        Returns
+        -------
+        TuningResult
+            Best program, counts, and why the run ended; also after Ctrl-C.
+
+        Raises
+        ------
+        LogFormatError
+            If a log to resume from has a line that cannot be understood.
+        """
+        policy = search_policy or SketchPolicy(
+            self,
+            XGBModel(adaptive_training=adaptive_training, seed=tuning_options.seed),
+            seed=tuning_options.seed,
+        )
+        if policy.task is not self and policy.task.key != self.key:
+            raise DefinitionError(
+                f"the search policy is for {policy.task.workload_key}, not for {self.workload_key}; "
+                "make one with this task"
+            )
+        with make_measurer(
+            tuning_options.builder, tuning_options.runner, tuning_options.measure_callbacks or ()
+        ) as measurer:
+            session = TuningSession(
+                policy,
+                measurer,
+                known=self._known(tuning_options, policy),
+                round_size=tuning_options.num_measures_per_round,
+                early_stopping=tuning_options.early_stopping,
+                max_failures_in_a_row=tuning_options.max_failures_in_a_row,
+                progress=make_progress(tuning_options.verbose),
+            )
+            return session.run(tuning_options.num_measure_trials)
+
+    def _known(self, options: TuningOptions, policy: SearchPolicy) -> list[tuple[State, MeasureResult]]:
+        """Results of the preloading callbacks, then those of the logs that this run will append to."""
+        known = [pair for callback in policy.init_search_callbacks for pair in callback.known(self)]
+        for callback in options.measure_callbacks or ():
+            if isinstance(callback, RecordToFile) and Path(callback.filename).is_file():
+                known += measured_states(self, callback.filename)
+        return known
+
+    def best_state(
+        self, log_file: str | os.PathLike[str], include_compatible: bool = False
+    ) -> tuple[State, float]:
+        """
+        Fastest program of this task in a log, and its mean run time [s].
+
+        Raises
+        ------
+        DefinitionError
+            If no successful record of the log fits; the message says what the log holds instead.
+        FileNotFoundError
+            If there is no such log.
+        """
+        inp, res = load_best_record(
+            log_file,
+            self.workload_key,
+            self.target,
+            include_compatible=include_compatible,
+            dag=self.compute_dag,
+        )
+        if inp is None or res is None:
+            raise DefinitionError(self._no_record(log_file))
+        state = recover_measure_input(inp, rebuild_state=True, dag=self.compute_dag).state
+        assert isinstance(state, State)
+        return state, res.mean_cost
+
+    def _no_record(self, log_file: str | os.PathLike[str]) -> str:
+        """Say why `log_file` has nothing for this task."""
+        title, path = title_of_key(self.workload_key), os.fspath(log_file)
+        wanted = f"no usable record for {title} on {self.target} in {path!r}"
+        inputs, results = RecordReader(log_file).read_lines()
+        if not inputs:
+            return f"{wanted}: the log is empty; tune with RecordToFile of this name first"
+        mine = [
+            res
+            for inp, res in zip(inputs, results, strict=True)
+            if inp.task.workload_key == self.workload_key
+        ]
+        if mine and not any(res.ok for res in mine):
+            last = mine[-1].error_no.name
+            return f"{wanted}: all {len(mine)} measurements of it failed; the last one with {last}"
+        if mine:
+            targets = sorted(
+                {str(inp.task.target) for inp in inputs if inp.task.workload_key == self.workload_key}
+            )
+            return f"{wanted}: it was tuned for {', '.join(targets)}; make the task for one of these, or tune"
+        keys = sorted({title_of_key(inp.task.workload_key) for inp in inputs})
+        listed = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+        return f"{wanted}: its {len(inputs)} records are for {listed}; tune this task with RecordToFile first"
+
+    def apply_best(
+        self,
+        log_file: str | os.PathLike[str],
+        include_compatible: bool = False,
+        layout_rewrite_option: LayoutRewriteOption | int | None = None,
+    ) -> tuple[Schedule, list[Tensor]]:
+        """
+        Fetch the fastest program of this task from a log.
+
+        Returns
+        -------
+        tuple
+            A schedule and the arguments, as `ansor.lower` and `ansor.build` take them.
+
+        Raises
+        ------
+        DefinitionError
+            If no successful record of the log fits.
+        """
+        _resolve_layout(layout_rewrite_option)
+        state, _ = self.best_state(log_file, include_compatible)
+        return Schedule(state), list(self.compute_dag.tensors)
+
+    def print_best(
+        self, log_file: str | os.PathLike[str], print_mode: Literal["schedule", "cuda"] = "schedule"
+    ) -> str:
+        """
+        Python code of the fastest program of this task in a log; executed, it rebuilds that very program.
+
+        Parameters
+        ----------
+        print_mode
+            "schedule"; "cuda" (device source) needs a GPU target.
+
+        Raises
+        ------
+        DefinitionError
+            If no successful record fits, or the mode does not suit the target.
+        """
+        if print_mode == "cuda":
+            raise DefinitionError(f"print_mode='cuda' needs a cuda target, and this task's is {self.target}")
+        if print_mode != "schedule":
+            raise DefinitionError(f"print_mode is {print_mode!r}; it must be 'schedule' or 'cuda'")
+        state, _ = self.best_state(log_file)
+        return schedule_code(state)
+
+    def with_dag(self, dag: ComputeDAG) -> Task:
+        """Make a plain task that differs in its computation."""
+        return Task(
+            dag,
+            self.workload_key,
+            self.target,
+            self.target_host,
+            self.hardware_params,
+            self.layout_rewrite_option,
+            self.input_names,
+            self.desc,
+        )
+
+
+def _resolve_workload(
+    func: Callable[..., Any] | str | None,
+    args: Sequence[Any] | None,
+    compute_dag: ComputeDAG | Sequence[Tensor] | None,
+    workload_key: str | None,
+) -> tuple[str, ComputeDAG]:
+    """Key and computation of a task, from whichever way its author chose."""
+    if func is not None:
+        if compute_dag is not None or workload_key is not None:
+            raise DefinitionError(
+                "a SearchTask takes func and args, or workload_key, or compute_dag, not several"
+            )
+        key = make_workload_key(func, () if args is None else args)
+        return key, ComputeDAG(workload_key_to_tensors(key))
+    if args is not None:
+        raise DefinitionError("SearchTask(args=...) needs func=..., the workload function that takes them")
+    if compute_dag is not None:
+        dag = compute_dag if isinstance(compute_dag, ComputeDAG) else ComputeDAG(compute_dag)
+        key = dag.workload_key() if workload_key is None else workload_key
+        register_workload_tensors(key, dag.tensors)
+        return key, dag
+    if workload_key is not None:
+        return workload_key, ComputeDAG(workload_key_to_tensors(workload_key))
+    raise DefinitionError("a SearchTask needs func and args, or workload_key, or compute_dag")
+
+
+def _resolve_layout(option: LayoutRewriteOption | int | None) -> LayoutRewriteOption:
+    if option is None or option == LayoutRewriteOption.NO_REWRITE:
+        return LayoutRewriteOption.NO_REWRITE
+    raise DefinitionError(
+        f"layout_rewrite_option={int(option)}: rewriting the layout of constant inputs is not supported yet; "
+        "leave it out or pass 0"
+    )

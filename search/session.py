@@ -1,0 +1,222 @@
+"""A tuning run: rounds of proposing, measuring and learning until there is a reason to stop.
+
+A round always proposes `num_measures_per_round` programs. Those whose results are already in the log are
+answered from it and cost nothing; the rest is measured as far as the trial budget goes. This one rule is
+how a run resumes: with the same seed it proposes what it proposed before, takes the answers from its own
+log, completes the round that was cut short, and goes on. A log that the first round does not recognise came
+from another search; all of it then counts as known from the start.
+
+A session advances one round at a time, so that several can share one budget.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ansor.errors import LogWriteError
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from measure import MeasureResult
+from measure.record import count_errors
+from search.history import History, Trial
+from search.identity import program_key
+from search.measurer import Measurer
+from search.policy import Proposal, SearchPolicy
+from search.progress import Progress, Report
+from search.result import StopReason, TuningResult
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a session ended."""
+
+    reason: StopReason
+    message: str
+
+
+class TuningSession:
+    """
+    The state of one run over one task.
+
+    Parameters
+    ----------
+    policy
+        Proposes the programs; its task is tuned.
+    measurer
+        Measures them and calls back.
+    known
+        Results from logs, replayed, in log order.
+    round_size
+        Programs per round.
+    early_stopping, max_failures_in_a_row
+        As in `TuningOptions`.
+    progress
+        Told of everything that happens.
+    """
+
+    def __init__(
+        self,
+        policy: SearchPolicy,
+        measurer: Measurer,
+        *,
+        known: Sequence[tuple[State, MeasureResult]] = (),
+        round_size: int = 64,
+        early_stopping: int | None = None,
+        max_failures_in_a_row: int = 150,
+        progress: Progress | None = None,
+    ) -> None:
+        self.policy = policy
+        self.measurer = measurer
+        self.history = History()
+        self.new_trials: list[Trial] = []
+        self.rounds_measured = 0
+        self.stop: Stop | None = None
+        self._log: dict[str, Trial] = {}
+        for state, result in known:
+            key = program_key(state)
+            self._log.setdefault(key, Trial(key, state, result, from_log=True))
+        self._round = 0
+        self._round_size = round_size
+        self._early_stopping = early_stopping
+        self._max_failures = max_failures_in_a_row
+        self._progress = progress or Progress()
+        self._started = time.monotonic()
+
+    @property
+    def task(self) -> Task:
+        return self.policy.task
+
+    def run(self, num_trials: int) -> TuningResult:
+        """Advance until `num_trials` new programs are measured or there is another reason to stop.
+
+        Ctrl-C and a log that cannot be written end the run; both give the result so far.
+        """
+        self._progress.start(self.task, num_trials, len(self._log))
+        try:
+            if num_trials == 0:
+                self.know_log()
+            while self.stop is None:
+                if len(self.new_trials) >= num_trials:
+                    self.stop = Stop(StopReason.TRIALS_DONE, f"all {num_trials} trials are done")
+                else:
+                    self.advance(num_trials - len(self.new_trials))
+        except KeyboardInterrupt:
+            self.stop = Stop(StopReason.INTERRUPTED, "interrupted; what was measured is kept")
+        except LogWriteError as error:
+            self.stop = Stop(StopReason.LOG_FAILED, str(error))
+        for trial in self._log.values():
+            self.history.add(trial)
+        result = self.result(self.stop)
+        self._progress.finish(result)
+        return result
+
+    def advance(self, budget: int) -> int:
+        """Run one round that measures at most `budget` programs; returns how many it measured."""
+        proposal = self._propose()
+        if not proposal.states:
+            self.stop = self._nothing_proposed(proposal.note)
+            return 0
+        before = len(self.new_trials)
+        trials = self._answer(proposal.states, budget)
+        self.policy.learn(trials)
+        self._round += 1
+        measured = len(self.new_trials) - before
+        if measured:
+            self.rounds_measured += 1
+            self._progress.round_done(self._report())
+            self.know_log()
+        self.stop = self._reason_to_stop()
+        return measured
+
+    def know_log(self) -> None:
+        """Take everything that is left of the log into the history."""
+        rest = [trial for trial in self._log.values() if self.history.add(trial)]
+        self._log.clear()
+        if rest:
+            self.policy.learn(rest)
+
+    def result(self, stop: Stop) -> TuningResult:
+        """Sum up the run so far."""
+        best = self.history.best
+        state = best.state if best is not None else None
+        if state is None and not self.history and stop.reason is StopReason.TRIALS_DONE:
+            state = next(iter(self.policy.propose(0, self._round_size, self.history).states), None)
+        return TuningResult(
+            task=self.task,
+            best_state=state,
+            best_cost=self.history.best_seconds,
+            trials=len(self.new_trials),
+            known_trials=len(self.history),
+            rounds=self.rounds_measured,
+            stop_reason=stop.reason,
+            message=stop.message,
+            elapsed_seconds=time.monotonic() - self._started,
+            errors=count_errors([trial.result for trial in self.new_trials]),
+        )
+
+    def _propose(self) -> Proposal:
+        proposal = self.policy.propose(self._round, self._round_size, self.history)
+        if self._round > 0 or not self._log:
+            return proposal
+        if any(program_key(state) in self._log for state in proposal.states):
+            return proposal
+        self.know_log()
+        return self.policy.propose(self._round, self._round_size, self.history)
+
+    def _answer(self, states: Sequence[State], budget: int) -> list[Trial]:
+        """Results of a round in proposal order: from the log where it has them, measured where it has not."""
+        fresh: list[State] = []
+        answered: list[Trial] = []
+        for state in states:
+            known = self._log.pop(program_key(state), None)
+            if known is not None:
+                answered.append(known)
+            elif len(fresh) < budget:
+                fresh.append(state)
+        for trial in answered:
+            self.history.add(trial)
+        measured: list[Trial] = []
+        for batch in self.measurer.measure(self.task, fresh, self.policy):
+            for state, result in batch:
+                trial = Trial(program_key(state), state, result)
+                self.history.add(trial)
+                self.new_trials.append(trial)
+                measured.append(trial)
+            self._progress.batch_done(self._report())
+        return [*answered, *measured]
+
+    def _report(self) -> Report:
+        return Report(
+            trials=len(self.new_trials),
+            errors=sum(trial.seconds is None for trial in self.new_trials),
+            best_seconds=self.history.best_seconds,
+            round_index=self._round,
+            known_trials=len(self.history),
+        )
+
+    def _nothing_proposed(self, note: str) -> Stop:
+        if not self.history and not self._log:
+            why = note or "the policy proposed nothing"
+            return Stop(StopReason.NO_PROGRAM, f"there is no valid program for this task: {why}")
+        known = f"{len(self.history)} programs are known and nothing new was found"
+        return Stop(StopReason.EXHAUSTED, f"{known}: {note}" if note else known)
+
+    def _reason_to_stop(self) -> Stop | None:
+        if self._log:  # Still replaying: what the log says further on is not weighed yet.
+            return None
+        history = self.history
+        if history.failures_in_a_row >= self._max_failures:
+            last = history.last_failure()
+            what = f"{last.error.name}: {last.result.error_msg}" if last is not None else "unknown"
+            return Stop(
+                StopReason.ONLY_FAILURES,
+                f"{history.failures_in_a_row} trials in a row failed; the last one with {what}".rstrip(": "),
+            )
+        patience = self._early_stopping
+        if patience is not None and history.best is not None and history.since_best >= patience:
+            return Stop(
+                StopReason.EARLY_STOPPING, f"the last {history.since_best} trials brought no improvement"
+            )
+        return None
