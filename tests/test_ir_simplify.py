@@ -193,6 +193,9 @@ def check_case(expr, ranges):
 
 
 @settings(max_examples=1500, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from(["int32", "int32", "int64", "int8", "uint8", "uint32"]))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from(["int32", "int32", "int64", "int8", "uint8", "uint32"]),
+)
 def test_simplified_expressions_have_the_same_values(seed, dtype):
     check_case(*random_case(seed, dtype))

@@ -1,0 +1,168 @@
+"""Whether the iterations of a loop may be executed in any order, or all at once.
+
+Two iterations are independent if no element that one of them writes is touched by the other. It is enough
+to see, for every buffer that the loop writes and that outlives an iteration, one position (a dimension, or
+the flattened index) which all accesses compute as `c*v + outer + inner`: the same `c` and the same `outer`
+in all of them, and the values of `inner`, taken over everything that varies within one iteration, spread
+less than `|c|`. Then different `v` mean different elements. What cannot be seen this way counts as
+dependent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ansor.ir.affine import Affine, add, scaled
+from ansor.ir.bounds import Bounds, OptionalInterval
+from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Stmt, Store, walk_statements
+from ansor.te.expr import Expr, Load, Var, int_value, walk
+
+
+@dataclass
+class Accesses:
+    """What a statement reads, writes, allocates and binds."""
+
+    reads: dict[Buffer, list[tuple[Expr, ...]]] = field(default_factory=dict)
+    writes: dict[Buffer, list[tuple[Expr, ...]]] = field(default_factory=dict)
+    allocated: set[Buffer] = field(default_factory=set)
+    bound: set[Var] = field(default_factory=set)
+
+
+def statement_expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions that `stmt` itself, not its sub-statements, evaluates."""
+    match stmt:
+        case For(extent=extent):
+            return () if isinstance(extent, int) else (extent,)
+        case Store(indices=indices, value=value):
+            return (*indices, value)
+        case Let(value=value):
+            return (value,)
+        case If(cond=cond):
+            return (cond,)
+        case _:
+            return ()
+
+
+def accesses_of(stmt: Stmt) -> Accesses:
+    """Collect the accesses of `stmt` and everything in it."""
+    found = Accesses()
+    for inner in walk_statements(stmt):
+        for expr in statement_expressions(inner):
+            for node in walk(expr):
+                if isinstance(node, Load):
+                    found.reads.setdefault(node.buffer, []).append(node.indices)
+        match inner:
+            case Store(buffer=buffer, indices=indices):
+                found.writes.setdefault(buffer, []).append(indices)
+            case Alloc(buffer=buffer):
+                found.allocated.add(buffer)
+            case For(var=var) | Let(var=var):
+                found.bound.add(var)
+            case _:
+                pass
+    return found
+
+
+def loop_ranges(stmt: Stmt) -> dict[Var, OptionalInterval]:
+    """The ranges of all loop variables of `stmt` (an empty loop counts as one iteration)."""
+    ranges: dict[Var, OptionalInterval] = {}
+    for inner in walk_statements(stmt):
+        if isinstance(inner, For):
+            extent = int_value(inner.extent)
+            ranges[inner.var] = (0, None if extent is None else max(extent - 1, 0))
+    return ranges
+
+
+def nest_bounds(nest: LoopNest, sizes: Mapping[Var, int] | None = None) -> Bounds:
+    """Bounds of all variables of a nest; symbolic sizes are positive, or as given."""
+    known = sizes or {}
+    ranges = loop_ranges(nest.body)
+    for size in nest.sizes:
+        ranges[size] = (known[size], known[size]) if size in known else (1, None)
+    return Bounds(ranges)
+
+
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides, in elements, of a dense array."""
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides))[len(strides) - len(shape) :]
+
+
+class IndependenceTest:
+    """Decides independence of loops; `bounds` hold every loop variable around and inside them.
+
+    A loop that passes may be run in any order, provided that the loops around it that are not run in order pass too.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._simplifier = bounds.simplifier
+        self._atom_facts: dict[int, tuple[frozenset[Var], bool]] = {}
+
+    def independent(self, loop: For) -> bool:
+        if int_value(loop.extent) == 1:
+            return True
+        found = accesses_of(loop.body)
+        for buffer, writes in found.writes.items():
+            if buffer in found.allocated:
+                continue
+            touched = [*writes, *found.reads.get(buffer, ())]
+            if not any(
+                self._separates(position, loop.var, found.bound)
+                for position in self._positions(buffer, touched)
+            ):
+                return False
+        return True
+
+    def _positions(self, buffer: Buffer, touched: list[tuple[Expr, ...]]) -> Iterable[list[Affine]]:
+        """Per way to look at an index: that position in all accesses."""
+        forms = [[self._simplifier.affine(index) for index in indices] for indices in touched]
+        yield from (list(column) for column in zip(*forms, strict=True))
+        extents = [int_value(extent) for extent in buffer.shape]
+        constant = [extent for extent in extents if extent is not None]
+        if len(constant) == len(extents) and len(extents) > 1:
+            strides = row_major_strides(constant)
+            yield [self._flat(form, strides) for form in forms]
+
+    def _flat(self, form: list[Affine], strides: tuple[int, ...]) -> Affine:
+        total = Affine({}, 0)
+        for index, stride in zip(form, strides, strict=True):
+            total = add(total, scaled(index, stride))
+        return self._simplifier.table.recombined(total, "int64")
+
+    def _separates(self, forms: list[Affine], var: Var, inner: set[Var]) -> bool:
+        table = self._simplifier.table
+        own = next(iter(self._simplifier.affine(var).terms), None)
+        if own is None:
+            return False
+        step = forms[0].terms.get(own, 0)
+        outer: dict[int, int] | None = None
+        low, high = table.interval(Affine({}, forms[0].const))
+        for form in forms:
+            varying: dict[int, int] = {}
+            fixed: dict[int, int] = {}
+            for number, coefficient in form.terms.items():
+                if number == own:
+                    continue
+                variables, loads = self._facts(number)
+                if var in variables:
+                    return False
+                (varying if loads or variables & inner else fixed)[number] = coefficient
+            if form.terms.get(own, 0) != step or (outer is not None and fixed != outer):
+                return False
+            outer = fixed
+            ends = table.interval(Affine(varying, form.const))
+            low, high = min(low, ends[0]), max(high, ends[1])
+        return high - low < abs(step)
+
+    def _facts(self, number: int) -> tuple[frozenset[Var], bool]:
+        """The variables of an atom, and whether it reads memory."""
+        facts = self._atom_facts.get(number)
+        if facts is None:
+            nodes = list(walk(self._simplifier.table.atoms[number].node))
+            variables = frozenset(node for node in nodes if isinstance(node, Var))
+            facts = variables, any(isinstance(node, Load) for node in nodes)
+            self._atom_facts[number] = facts
+        return facts

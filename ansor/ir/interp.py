@@ -1,0 +1,508 @@
+"""What a loop nest means: an interpreter that trusts nothing.
+
+It is the oracle of lowering, of the passes and of the code generators. Every index of every access is
+checked against its buffer, an element of scratch memory or of an output may not be read before it was
+written, every element of an output must be written, and arithmetic follows `ansor.te.numeric`, rounded or
+wrapped after each operation.
+
+Loops that are declared parallel, vectorized or bound to threads run side by side, on the lanes of
+`ansor.ir.lanes`, statement by statement; so do serial loops whose iterations are proven independent, which
+is what makes the interpreter fast enough for real programs (numpy works on thousands of iterations at
+once). All other loops run in order. A loop that is wrongly declared parallel therefore loses updates; two
+further ways to catch it: with `rng`, the iterations of parallel loops run one after another in a random
+order; with `check_races`, an element that two iterations touch and one of them writes is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ansor.dtypes import to_numpy
+from ansor.errors import ArgumentError, RunError
+from ansor.ir.bounds import Bounds
+from ansor.ir.independence import IndependenceTest, nest_bounds, row_major_strides
+from ansor.ir.lanes import LANES, Array, Env, Storage, keep, per_lane, spread, varies
+from ansor.ir.nest import (
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    If,
+    Let,
+    LoopKind,
+    LoopNest,
+    Seq,
+    Stmt,
+    Store,
+    walk_statements,
+)
+from ansor.ir.printer import format_expr, format_stmt
+from ansor.ir.races import LoopWatch, RaceDetector
+from ansor.ir.simplify import simplify
+from ansor.te.expr import (
+    INTEGER_ONLY,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Var,
+    int_value,
+)
+from ansor.te.numeric import BINARY, apply_call, apply_cast, constant, quiet
+
+Value = Callable[[Env], Any]
+"""A compiled expression: its value in all lanes, a scalar where they agree."""
+Action = Callable[[Env], None]
+"""A compiled statement."""
+
+MAX_LANES = 1 << 15
+MAX_SCRATCH = 1 << 22
+"""Elements of scratch memory that the lanes of one loop may have together."""
+
+THREAD_KINDS = frozenset({LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z, LoopKind.VTHREAD})
+SIDE_BY_SIDE = THREAD_KINDS | {
+    LoopKind.PARALLEL,
+    LoopKind.VECTORIZED,
+    LoopKind.BLOCK_X,
+    LoopKind.BLOCK_Y,
+    LoopKind.BLOCK_Z,
+}
+
+
+def run_nest(
+    nest: LoopNest,
+    arrays: Sequence[Array],
+    sizes: Sequence[int] = (),
+    *,
+    rng: np.random.Generator | None = None,
+    check_races: bool = False,
+) -> None:
+    """Execute `nest` on `arrays`, one per parameter in order; the outputs are written in place.
+
+    Parameters
+    ----------
+    sizes
+        The values of `nest.sizes`, in order.
+    rng
+        If given, parallel loops run in a random order, one iteration after another.
+    check_races
+        Watch every access inside parallel, vectorized and thread loops.
+
+    Raises
+    ------
+    ArgumentError
+        If an array does not have its parameter's shape and dtype.
+    RunError
+        At an index out of bounds, a read of an undefined element, a division by zero, an output element
+        that was never written, a race.
+    """
+    if len(sizes) != len(nest.sizes):
+        raise ArgumentError(f"{nest.name} takes {len(nest.sizes)} sizes, found {len(sizes)}")
+    values = dict(zip(nest.sizes, map(int, sizes), strict=True))
+    compiler = _Compiler(nest_bounds(nest, values), rng, check_races)
+    shapes = [compiler.shape(param) for param in nest.params]
+    _check_arguments(nest, arrays, shapes)
+    storages = []
+    for position, (param, array, shape) in enumerate(zip(nest.params, arrays, shapes, strict=True)):
+        written = np.zeros(array.size, bool) if position in nest.outputs else None
+        storage = Storage(np.ascontiguousarray(array).reshape(-1), written)
+        compiler.declare(param, shape, None, storage)
+        storages.append(storage)
+    for var, size in values.items():
+        compiler.initial[compiler.slot(var)] = to_numpy(var.dtype).type(size)
+    run = compiler.statement(nest.body)
+    with quiet():
+        run(compiler.initial)
+    for position in nest.outputs:
+        storage, array, name = storages[position], arrays[position], nest.params[position].name
+        if not np.shares_memory(storage.data, array):
+            array[...] = storage.data.reshape(array.shape)
+        assert storage.written is not None
+        if not storage.written.all():
+            missing = np.unravel_index(int(np.argmin(storage.written)), array.shape)
+            raise RunError(f"{nest.name} never writes {name}[{', '.join(str(int(i)) for i in missing)}]")
+
+
+def _check_arguments(nest: LoopNest, arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> None:
+    if len(arrays) != len(nest.params):
+        raise ArgumentError(f"{nest.name} takes {len(nest.params)} arrays, found {len(arrays)}")
+    for param, array, shape in zip(nest.params, arrays, shapes, strict=True):
+        if array.shape != shape or array.dtype != to_numpy(param.dtype):
+            raise ArgumentError(
+                f"parameter {param.name!r} of {nest.name} is {param.dtype}{list(shape)}, "
+                f"found {array.dtype}{list(array.shape)}"
+            )
+
+
+class _Compiler:
+    """Turns statements and expressions into closures over an `Env`."""
+
+    def __init__(self, bounds: Bounds, rng: np.random.Generator | None, check_races: bool) -> None:
+        self.initial: Env = [1]
+        self._bounds = bounds
+        self._rng = rng
+        self._test = IndependenceTest(bounds)
+        self._races = RaceDetector() if check_races else None
+        self._slots: dict[Var | Buffer, int] = {}
+        self._layout: dict[Buffer, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._path: list[Var] = []
+
+    # -- slots -------------------------------------------------------------------------------------------
+
+    def slot(self, item: Var | Buffer) -> int:
+        number = self._slots.get(item)
+        if number is None:
+            number = self._slots[item] = len(self.initial)
+            self.initial.extend([None, 0] if isinstance(item, Buffer) else [None])
+        return number
+
+    def new_slot(self) -> int:
+        self.initial.append(None)
+        return len(self.initial) - 1
+
+    def shape(self, buffer: Buffer) -> tuple[int, ...]:
+        """The extents of `buffer`, symbolic sizes replaced by their values."""
+        return tuple(self._known(extent, buffer.name) for extent in buffer.shape)
+
+    def _known(self, extent: int | Expr, name: str) -> int:
+        value = extent if isinstance(extent, int) else int_value(simplify(extent, self._bounds))
+        if value is None:
+            raise RunError(f"the extent `{extent}` of {name!r} is not determined by the sizes")
+        return value
+
+    def declare(
+        self, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...] | None, storage: Storage | None
+    ) -> int:
+        slot = self.slot(buffer)
+        self._layout[buffer] = (shape, strides or row_major_strides(shape))
+        self.initial[slot] = storage
+        return slot
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    def statement(self, stmt: Stmt) -> Action:
+        match stmt:
+            case For():
+                return self._loop(stmt)
+            case Store():
+                return self._store(stmt)
+            case Let(var=var, value=value, body=inner):
+                return self._let(var, value, inner)
+            case If():
+                return self._if(stmt)
+            case Seq(stmts=stmts):
+                actions = [self.statement(one) for one in stmts]
+
+                def run_all(env: Env) -> None:
+                    for action in actions:
+                        action(env)
+
+                return run_all
+            case Alloc():
+                return self._alloc(stmt)
+            case Barrier():
+                return lambda env: None
+
+    def _let(self, var: Var, value: Expr, inner: Stmt) -> Action:
+        compute = self.value(value)
+        slot = self.slot(var)
+        self._path.append(var)
+        body = self.statement(inner)
+        self._path.pop()
+
+        def run(env: Env) -> None:
+            env[slot] = compute(env)
+            body(env)
+
+        return run
+
+    def _if(self, stmt: If) -> Action:
+        cond, then = self.value(stmt.cond), self.statement(stmt.then)
+        other = None if stmt.other is None else self.statement(stmt.other)
+
+        def run(env: Env) -> None:
+            holds = cond(env)
+            if varies(holds):
+                chosen = np.flatnonzero(holds)
+                if len(chosen) == len(holds):
+                    then(env)
+                elif len(chosen):
+                    then(keep(env, chosen))
+                if other is not None and len(chosen) < len(holds):
+                    other(keep(env, np.flatnonzero(~holds)))
+            elif holds:
+                then(env)
+            elif other is not None:
+                other(env)
+
+        return run
+
+    def _alloc(self, stmt: Alloc) -> Action:
+        buffer = stmt.buffer
+        shape = self.shape(buffer)
+        slot = self.declare(buffer, shape, buffer.strides, None)
+        _, strides = self._layout[buffer]
+        size = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+        dtype = to_numpy(buffer.dtype)
+        body = self.statement(stmt.body)
+
+        def run(env: Env) -> None:
+            lanes = env[LANES]
+            env[slot] = Storage(np.zeros(size * lanes, dtype), np.zeros(size * lanes, bool))
+            env[slot + 1] = np.arange(lanes, dtype=np.int64) * size if lanes > 1 else 0
+            body(env)
+            env[slot] = None
+
+        return run
+
+    def _loop(self, stmt: For) -> Action:
+        slot = self.slot(stmt.var)
+        fixed = stmt.extent
+        extent = (lambda env: fixed) if isinstance(fixed, int) else self.value(fixed)
+        declared = stmt.kind in SIDE_BY_SIDE
+        watch = self._races.enter(stmt, self.new_slot()) if self._races is not None and declared else None
+        self._path.append(stmt.var)
+        body = self.statement(stmt.body)
+        self._path.pop()
+        if self._races is not None and watch is not None:
+            self._races.leave()
+        shuffled = self._rng if stmt.kind is LoopKind.PARALLEL else None
+        if shuffled is None and (declared or self._test.independent(stmt)):
+            return _side_by_side(stmt.var, slot, extent, body, self._lane_limit(stmt), watch)
+        return _in_order(stmt.var, slot, extent, body, shuffled, watch)
+
+    def _lane_limit(self, stmt: For) -> int:
+        """How many lanes there may be in a loop: threads of a block must meet, memory is finite."""
+        if stmt.kind in THREAD_KINDS:
+            return 1 << 62
+        scratch = sum(prod(self.shape(s.buffer)) for s in walk_statements(stmt.body) if isinstance(s, Alloc))
+        return max(1, min(MAX_LANES, MAX_SCRATCH // max(scratch, 1)))
+
+    def _store(self, stmt: Store) -> Action:
+        buffer = stmt.buffer
+        if stmt.value.dtype != buffer.dtype:
+            raise RunError(
+                f"`{format_stmt(stmt)}` stores {stmt.value.dtype} into {buffer.dtype} {buffer.name!r}"
+            )
+        value = self.value(stmt.value)
+        offset = self._offset(buffer, stmt.indices, stmt)
+        slot = self.slot(buffer)
+        watch = None if self._races is None else self._races.access(buffer, stmt, write=True)
+
+        def run(env: Env) -> None:
+            new = value(env)
+            where = offset(env)
+            if varies(new) and not varies(where):
+                where = per_lane(where, env)
+            storage: Storage = env[slot]
+            if watch is not None:
+                watch(env, storage, per_lane(where, env))
+            storage.data[where] = new
+            if storage.written is not None:
+                storage.written[where] = True
+
+        return run
+
+    # -- accesses --------------------------------------------------------------------------------------------
+
+    def _offset(self, buffer: Buffer, indices: tuple[Expr, ...], at: Stmt | Expr) -> Value:
+        """The checked flat position of an element in its storage."""
+        if buffer not in self._layout:
+            raise RunError(f"buffer {buffer.name!r} is used outside its allocation")
+        shape, strides = self._layout[buffer]
+        if len(indices) != len(shape):
+            raise RunError(
+                f"`{_text(at)}` has {len(indices)} indices, {buffer.name!r} has {len(shape)} dimensions"
+            )
+        base = self.slot(buffer) + 1
+        parts = [
+            (self.value(index), extent, stride, dimension)
+            for dimension, (index, extent, stride) in enumerate(zip(indices, shape, strides, strict=True))
+        ]
+        path = tuple(self._path)
+
+        def compute(env: Env) -> Any:
+            total = env[base]
+            for index, extent, stride, dimension in parts:
+                value = index(env)
+                if varies(value):
+                    if value.min() < 0 or value.max() >= extent:
+                        bad = (value < 0) | (value >= extent)
+                        what = f"{int(value[bad][0])} is not in 0..{extent - 1}"
+                        self._fail(env, bad, path, at, f"is out of bounds in dimension {dimension}: {what}")
+                    value = value.astype(np.int64)
+                else:
+                    value = int(value)
+                    if not 0 <= value < extent:
+                        what = f"{value} is not in 0..{extent - 1}"
+                        self._fail(env, None, path, at, f"is out of bounds in dimension {dimension}: {what}")
+                total = total + value * stride
+            return total
+
+        return compute
+
+    def _fail(self, env: Env, bad: Any, path: tuple[Var, ...], at: Stmt | Expr, what: str) -> None:
+        lane = int(np.argmax(bad)) if bad is not None and varies(bad) else 0
+        known = []
+        for var in path:
+            value = env[self._slots[var]]
+            known.append(f"{var.name}={value[lane] if varies(value) else value}")
+        where = f" at {', '.join(known)}" if known else ""
+        raise RunError(f"`{_text(at)}` {what}{where}")
+
+    # -- expressions -----------------------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> Value:
+        match expr:
+            case Const(value=value, dtype=dtype):
+                literal = constant(value, dtype)[()]
+                return lambda env: literal
+            case Var():
+                return self._variable(expr)
+            case Binary(a=a, b=b):
+                return self._binary(expr, self.value(a), self.value(b))
+            case Not(a=a):
+                negated = self.value(a)
+                return lambda env: np.logical_not(negated(env))
+            case Cast(a=a, dtype=dtype):
+                source, source_dtype = self.value(a), a.dtype
+                return lambda env: apply_cast(source(env), source_dtype, dtype)
+            case Select():
+                return self._select(expr)
+            case Call(name=name, args=args, dtype=dtype):
+                sources = [self.value(arg) for arg in args]
+                return lambda env: apply_call(name, [source(env) for source in sources], dtype)
+            case Load():
+                return self._load(expr)
+            case _:
+                raise RunError(f"{type(expr).__name__} `{expr}` does not belong into a loop nest")
+
+    def _variable(self, var: Var) -> Value:
+        if var not in self._slots:
+            raise RunError(f"variable {var.name!r} is used outside the loop or let that defines it")
+        slot = self._slots[var]
+        return lambda env: env[slot]
+
+    def _binary(self, expr: Binary, a: Value, b: Value) -> Value:
+        compute = BINARY[expr.op]
+        if expr.op not in INTEGER_ONLY:
+            return lambda env: compute(a(env), b(env))
+        path = tuple(self._path)
+
+        def divide(env: Env) -> Any:
+            divisor = b(env)
+            zero = np.equal(divisor, 0)
+            if zero.any():
+                self._fail(env, zero, path, expr, "divides by zero")
+            return compute(a(env), divisor)
+
+        return divide
+
+    def _select(self, expr: Select) -> Value:
+        cond, then, other = self.value(expr.cond), self.value(expr.then), self.value(expr.other)
+        if not expr.lazy:
+            return lambda env: np.where(cond(env), then(env), other(env))
+        dtype = to_numpy(expr.dtype)
+
+        def choose(env: Env) -> Any:
+            holds = cond(env)
+            if not varies(holds):
+                return then(env) if holds else other(env)
+            chosen = np.flatnonzero(holds)
+            if len(chosen) == len(holds):
+                return then(env)
+            if not len(chosen):
+                return other(env)
+            result = np.empty(len(holds), dtype)
+            result[chosen] = then(keep(env, chosen))
+            rest = np.flatnonzero(~holds)
+            result[rest] = other(keep(env, rest))
+            return result
+
+        return choose
+
+    def _load(self, expr: Load) -> Value:
+        slot = self.slot(expr.buffer)
+        offset = self._offset(expr.buffer, expr.indices, expr)
+        watch = None if self._races is None else self._races.access(expr.buffer, expr, write=False)
+        path = tuple(self._path)
+
+        def read(env: Env) -> Any:
+            where = offset(env)
+            storage: Storage = env[slot]
+            if storage.written is not None:
+                written = storage.written[where]
+                if not written.all():
+                    self._fail(env, np.logical_not(written), path, expr, "is read before it is written")
+            if watch is not None:
+                watch(env, storage, per_lane(where, env))
+            return storage.data[where]
+
+        return read
+
+
+def _in_order(
+    var: Var,
+    slot: int,
+    extent: Value,
+    body: Action,
+    shuffled: np.random.Generator | None,
+    watch: LoopWatch | None,
+) -> Action:
+    """Execute a loop one iteration after another, in all lanes at once."""
+    dtype = to_numpy(var.dtype)
+
+    def run(env: Env) -> None:
+        count = extent(env)
+        several = varies(count)
+        longest = int(count.max()) if several else int(count)
+        start = None if watch is None else watch.start(env, longest)
+        order = np.arange(longest, dtype=dtype)
+        if shuffled is not None:
+            shuffled.shuffle(order)
+        for iteration in order:
+            active, first = env, start
+            if several:
+                chosen = np.flatnonzero(count > iteration)
+                active, first = keep(env, chosen), None if start is None else start[chosen]
+            active[slot] = iteration
+            if watch is not None:
+                watch.iteration(active, first, iteration)
+            body(active)
+
+    return run
+
+
+def _side_by_side(
+    var: Var, slot: int, extent: Value, body: Action, limit: int, watch: LoopWatch | None
+) -> Action:
+    """Execute a loop on lanes, as many iterations at a time as `limit` lanes allow."""
+    dtype = to_numpy(var.dtype)
+
+    def run(env: Env) -> None:
+        count = per_lane(extent(env), env)
+        longest = int(count.max())
+        start = None if watch is None else watch.start(env, longest)
+        step = max(1, limit // env[LANES])
+        for first in range(0, longest, step):
+            here = np.clip(count - first, 0, step)
+            inner = spread(env, here)
+            begins = np.repeat(np.cumsum(here) - here, here)
+            inner[slot] = (np.arange(inner[LANES]) - begins + first).astype(dtype)
+            if watch is not None and start is not None:
+                watch.iteration(inner, np.repeat(start, here), inner[slot])
+            body(inner)
+
+    return run
+
+
+def _text(item: Stmt | Expr) -> str:
+    return format_expr(item) if isinstance(item, Expr) else format_stmt(item)

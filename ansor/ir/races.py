@@ -1,0 +1,101 @@
+"""A race detector for loops whose iterations are declared to be independent.
+
+Two iterations race if they touch one element, at least one of them writing, of a buffer that was there
+before the loop. For each declared loop and each buffer the detector remembers, per element, the last
+iteration that wrote it and the one that read it (or that there were several), as tickets: numbers that are
+never used twice, so that nothing needs clearing when a loop is entered again. Iterations of the same loop
+entered from different lanes have different tickets, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ansor.errors import RunError
+from ansor.ir.lanes import LANES, Array, Env, Storage
+from ansor.ir.nest import Alloc, Buffer, For, Stmt, walk_statements
+from ansor.ir.printer import format_expr, format_stmt
+from ansor.te.expr import Expr
+
+Watch = Callable[[Env, Storage, Array], None]
+"""Called with the positions, one per lane, that an access touches."""
+
+
+class LoopWatch:
+    """One declared loop: gives tickets to its iterations.
+
+    Slot `slot` of an environment holds the lanes' tickets; those of the present run come after `begin`.
+    """
+
+    def __init__(self, detector: RaceDetector, loop: For, slot: int) -> None:
+        self.loop = loop
+        self.slot = slot
+        self.begin = 0
+        self.private = {s.buffer for s in walk_statements(loop.body) if isinstance(s, Alloc)}
+        self._detector = detector
+
+    def start(self, env: Env, extent: int) -> Array:
+        """Begin a run of the loop in all lanes; the tickets that precede each lane's iterations."""
+        self.begin = self._detector.tickets
+        self._detector.tickets += env[LANES] * extent + 1
+        return np.arange(env[LANES], dtype=np.int64) * extent + self.begin + 1
+
+    def iteration(self, env: Env, first: Any, iteration: Any) -> None:
+        """Give the lanes of `env` the tickets of their iteration; `first` is that of iteration 0."""
+        env[self.slot] = first + iteration
+
+
+class RaceDetector:
+    """Watches all declared loops of a nest; `enter` and `leave` follow the nesting while it is compiled."""
+
+    def __init__(self) -> None:
+        self.tickets = 1
+        self._loops: list[LoopWatch] = []
+
+    def enter(self, loop: For, slot: int) -> LoopWatch:
+        watch = LoopWatch(self, loop, slot)
+        self._loops.append(watch)
+        return watch
+
+    def leave(self) -> None:
+        self._loops.pop()
+
+    def access(self, buffer: Buffer, at: Stmt | Expr, *, write: bool) -> Watch | None:
+        """How to watch an access at this place of the nest; None where no loop around it minds."""
+        loops = [watch for watch in self._loops if buffer not in watch.private]
+        if not loops:
+            return None
+
+        def check(env: Env, storage: Storage, where: Array) -> None:
+            for watch in loops:
+                if _touch(watch, storage, where, env[watch.slot], write=write):
+                    text = format_expr(at) if isinstance(at, Expr) else format_stmt(at)
+                    raise RunError(
+                        f"two iterations of the {watch.loop.kind} loop over {watch.loop.var.name!r} touch "
+                        f"one element of {buffer.name!r}, and one of them writes it, at `{text}`"
+                    )
+
+        return check
+
+
+def _touch(watch: LoopWatch, storage: Storage, where: Array, tickets: Array, *, write: bool) -> bool:
+    """Record an access; whether it races with an earlier one (or within itself)."""
+    key = id(watch)
+    if key not in storage.touched:
+        size = storage.data.size
+        storage.touched[key] = (np.zeros(size, np.int64), np.zeros(size, np.int64))
+    writers, readers = storage.touched[key]
+    begin = watch.begin
+    last_writer, last_reader = writers[where], readers[where]
+    clash = (last_writer >= begin) & (last_writer != tickets)
+    others_read = (last_reader >= begin) & (last_reader != tickets)
+    if write:
+        writers[where] = tickets
+        return bool((clash | others_read | (writers[where] != tickets)).any())
+    readers[where] = tickets
+    several = others_read | (readers[where] != tickets)
+    readers[where[several]] = begin  # a ticket of no iteration: it differs from all
+    return bool(clash.any())
