@@ -1,0 +1,73 @@
+"""From textual LLVM IR to object code or assembly.
+
+The emitter already unrolls, vectorises and hoists, so the optimising mid-end of LLVM is left out: the only pass is
+`sroa`, which turns register tiles (stack slots at constant offsets) into values, and runs only where there are stack
+slots. Code generation is at level 3. Each module has its own LLVM context, nothing is shared between calls.
+
+Some malformed IR makes LLVM abort the process instead of reporting: compile what is not trusted in a worker process.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from ansor.codegen.machine import Machine, initialize_llvm, target_machine
+from ansor.errors import BuildError
+
+
+def compile_ir(text: str, machine: Machine, sroa: bool = True) -> bytes:
+    """Compile the module `text` for `machine` into a relocatable object file.
+
+    Parameters
+    ----------
+    text
+        Textual LLVM IR with opaque pointers.
+    sroa
+        Whether stack slots may be turned into values; false only to look at what that does.
+
+    Raises
+    ------
+    BuildError
+        If LLVM refuses the text; the message shows the lines around the fault, numbered.
+    """
+    module, tm = _prepare(text, machine, sroa)
+    return bytes(tm.emit_object(module))
+
+
+def assembly(text: str, machine: Machine, sroa: bool = True) -> str:
+    """Give the assembly text of the module, as `compile_ir` would assemble it."""
+    module, tm = _prepare(text, machine, sroa)
+    return str(tm.emit_assembly(module))
+
+
+def _prepare(text: str, machine: Machine, sroa: bool) -> tuple[Any, Any]:
+    initialize_llvm()
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise BuildError(f"LLVM refuses the generated code: {error}\n{_excerpt(text, str(error))}") from None
+    tm = target_machine(machine.triple, machine.cpu, machine.features)
+    module.triple = machine.triple
+    module.data_layout = str(tm.target_data)
+    if sroa and " = alloca " in text:
+        builder = llvm.create_pass_builder(tm, llvm.create_pipeline_tuning_options(speed_level=0))
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.run(module, builder)
+    return module, tm
+
+
+def _excerpt(text: str, message: str, around: int = 3) -> str:
+    """The lines around the one that the message names (`<string>:12:7: ...`), or the first ones."""
+    lines = text.splitlines()
+    found = re.search(r":(\d+):\d+:", message)
+    center = int(found.group(1)) if found else 1
+    first, last = max(1, center - around), min(len(lines), center + around)
+    return "\n".join(
+        f"{'>' if number == center else ' '} {number:5d} | {lines[number - 1]}"
+        for number in range(first, last + 1)
+    )

@@ -1,0 +1,175 @@
+"""What the emitter must know of a statement before it writes it: buffers, variables, widths. Results are cached per nest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ansor.codegen.llvm.types import is_narrow_float
+from ansor.codegen.machine import Machine
+from ansor.dtypes import dtype_info
+from ansor.ir.nest import (
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+    sub_statements,
+    walk_statements,
+)
+from ansor.te.expr import Call, Cast, Expr, Load, Var, children
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of one statement: buffers stored to, buffers accessed, variables used, and what decides how to expand it.
+
+    `stores` counts store statements with unrolled loops expanded; `value_bytes` is the size of the widest value
+    computed (index arithmetic aside).
+    """
+
+    written: frozenset[Buffer]
+    buffers: frozenset[Buffer]
+    variables: frozenset[Var]
+    has_registers: bool
+    has_allocs: bool
+    has_parallel: bool
+    has_vectors: bool
+    stores: int
+    value_bytes: int
+
+
+class Analysis:
+    """Facts about the statements of one nest, computed once per statement."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._facts: dict[int, Facts] = {}
+        self._variables: dict[int, frozenset[Var]] = {}
+
+    def facts(self, stmt: Stmt) -> Facts:
+        """The facts of `stmt`, its sub-statements included."""
+        known = self._facts.get(id(stmt))
+        if known is None:
+            known = self._collect(stmt)
+            self._facts[id(stmt)] = known
+        return known
+
+    def _collect(self, stmt: Stmt) -> Facts:
+        inner = [self.facts(sub) for sub in sub_statements(stmt)]
+        exprs = own_expressions(stmt)
+        buffers = {node.buffer for expr in exprs for node in _nodes(expr) if isinstance(node, Load)}
+        written: set[Buffer] = set()
+        if isinstance(stmt, Store):
+            written.add(stmt.buffer)
+            buffers.add(stmt.buffer)
+        stores = sum(f.stores for f in inner) + isinstance(stmt, Store)
+        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED and isinstance(stmt.extent, int):
+            stores *= stmt.extent
+        loop = isinstance(stmt, For)
+        return Facts(
+            written=frozenset(written).union(*(f.written for f in inner)),
+            buffers=frozenset(buffers).union(*(f.buffers for f in inner)),
+            variables=frozenset().union(
+                *(self.variables(expr) for expr in exprs), *(f.variables for f in inner)
+            ),
+            has_registers=any(b.scope == "register" for b in buffers) or any(f.has_registers for f in inner),
+            has_allocs=isinstance(stmt, Alloc) or any(f.has_allocs for f in inner),
+            has_parallel=(loop and stmt.kind is LoopKind.PARALLEL) or any(f.has_parallel for f in inner),
+            has_vectors=(loop and stmt.kind is LoopKind.VECTORIZED) or any(f.has_vectors for f in inner),
+            stores=stores,
+            value_bytes=max([self._width(stmt), *(f.value_bytes for f in inner)]),
+        )
+
+    def variables(self, expr: Expr) -> frozenset[Var]:
+        """The variables that occur in an expression."""
+        known = self._variables.get(id(expr))
+        if known is None:
+            known = frozenset(node for node in _nodes(expr) if isinstance(node, Var))
+            self._variables[id(expr)] = known
+        return known
+
+    def _width(self, stmt: Stmt) -> int:
+        """Bytes of the widest value that a statement computes by itself."""
+        if isinstance(stmt, Store):
+            return max(self._bytes(stmt.buffer.dtype), self._value_width(stmt.value))
+        if isinstance(stmt, Let) and stmt.value.dtype not in ("int32", "int64"):
+            return self._value_width(stmt.value)
+        return 1
+
+    def _value_width(self, expr: Expr) -> int:
+        widest = 1
+        for node in _value_nodes(expr):
+            if isinstance(node, (Load, Cast, Call)):
+                widest = max(widest, self._bytes(node.dtype))
+        return max(widest, self._bytes(expr.dtype))
+
+    def _bytes(self, dtype: str) -> int:
+        return 4 if is_narrow_float(dtype, self.machine) else dtype_info(dtype).bytes
+
+
+def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions of a statement itself, those of its sub-statements aside."""
+    match stmt:
+        case Store(indices=indices, value=value):
+            return (*indices, value)
+        case For(extent=extent):
+            return () if isinstance(extent, int) else (extent,)
+        case Let(value=value):
+            return (value,)
+        case If(cond=cond):
+            return (cond,)
+        case Alloc() | Seq() | Barrier():
+            return ()
+
+
+def may_vectorize(loop: For, analysis: Analysis) -> bool:
+    """Whether the iterations of a vectorized loop can be lanes.
+
+    Not if the body has its own buffers, threads or vector loops, an inner loop whose extent depends on the lane, or a
+    store that does not depend on it (all lanes would write one element).
+    """
+    facts = analysis.facts(loop.body)
+    if facts.has_allocs or facts.has_parallel or facts.has_vectors:
+        return False
+    lane = {loop.var}
+    for stmt in walk_statements(loop.body):
+        if isinstance(stmt, Let) and not lane.isdisjoint(analysis.variables(stmt.value)):
+            lane.add(stmt.var)
+    for stmt in walk_statements(loop.body):
+        if isinstance(stmt, For) and not isinstance(stmt.extent, int):
+            if not lane.isdisjoint(analysis.variables(stmt.extent)):
+                return False
+        if isinstance(stmt, Store) and all(lane.isdisjoint(analysis.variables(i)) for i in stmt.indices):
+            return False
+    return True
+
+
+def _nodes(expr: Expr) -> Iterator[Expr]:
+    """The distinct nodes of an expression."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(children(node))
+            yield node
+
+
+def _value_nodes(expr: Expr) -> Iterator[Expr]:
+    """The distinct nodes of an expression that are not part of an index."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            if not isinstance(node, Load):
+                stack.extend(children(node))

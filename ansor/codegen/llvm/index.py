@@ -1,0 +1,438 @@
+"""Index arithmetic while code is written: affine forms over SSA names, with intervals.
+
+An index is a Python-side `Affine`: an integer constant plus integer multiples of atoms. An atom is an i64 SSA value
+(a loop counter, a quotient, a loaded index) or the lane number of the vector loop being written, with the interval
+of its values. Nothing is emitted until an address, a comparison or a value needs it; then the terms are added in the
+order of the scopes that define them, so that every partial sum lands outside the loops it does not depend on
+(`FunctionText.pure`), and unrolled copies differ in the constant only.
+
+Index arithmetic is exact: it does not overflow 64 bits. Divisions use the intervals: what divides exactly is taken
+out, what cannot change the quotient is dropped, and what is provably non-negative is divided unsigned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd, prod
+
+from ansor.codegen.llvm.text import FunctionText, Value, vector_type
+
+Bound = int | None
+Interval = tuple[Bound, Bound]
+_I31 = 1 << 31
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Affine:
+    """`const + sum(terms[name] * atom(name))`; no coefficient is 0."""
+
+    const: int
+    terms: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """An indivisible index value and the interval it stays in (None: unknown)."""
+
+    value: Value
+    low: Bound
+    high: Bound
+
+
+def constant(value: int) -> Affine:
+    return Affine(value, {})
+
+
+ZERO = constant(0)
+
+
+def add(a: Affine, b: Affine, factor: int = 1) -> Affine:
+    """`a + b * factor`."""
+    const = a.const + b.const * factor
+    if not b.terms:
+        return Affine(const, a.terms)
+    terms = dict(a.terms)
+    for name, coefficient in b.terms.items():
+        total = terms.get(name, 0) + coefficient * factor
+        if total:
+            terms[name] = total
+        else:
+            terms.pop(name, None)
+    return Affine(const, terms)
+
+
+def scale(a: Affine, factor: int) -> Affine:
+    if factor == 0:
+        return ZERO
+    return a if factor == 1 else Affine(a.const * factor, {n: c * factor for n, c in a.terms.items()})
+
+
+class IndexMath:
+    """Affine forms of one function, and their way into its text."""
+
+    def __init__(self, fn: FunctionText) -> None:
+        self.fn = fn
+        self.atoms: dict[str, Atom] = {}
+
+    # -- atoms ---------------------------------------------------------------------------------------
+
+    def atom(self, value: Value, low: Bound = None, high: Bound = None) -> Affine:
+        """Make an i64 value (scalar or vector) an index."""
+        self.atoms.setdefault(value.text, Atom(value, low, high))
+        return Affine(0, {value.text: 1})
+
+    def lane(self, lanes: int) -> Affine:
+        """The lane number of vectors of so many lanes."""
+        return self.atom(Value(f"lane{lanes}", "i64", lanes, 0), 0, lanes - 1)
+
+    def is_uniform(self, a: Affine) -> bool:
+        """Whether all lanes have the same value."""
+        return all(self.atoms[name].value.lanes == 1 for name in a.terms)
+
+    def split_lanes(self, a: Affine) -> tuple[Affine, int | None]:
+        """The index of lane 0 and the step from lane to lane; None for the step if it is not constant."""
+        step: int | None = 0
+        uniform: dict[str, int] = {}
+        for name, coefficient in a.terms.items():
+            if name.startswith("lane"):
+                step = coefficient if step is not None else None
+            elif self.atoms[name].value.lanes > 1:
+                step = None
+            else:
+                uniform[name] = coefficient
+        return Affine(a.const, uniform), step
+
+    def interval(self, a: Affine) -> Interval:
+        """Bounds of the values of `a`; None where there is none known."""
+        low: Bound = a.const
+        high: Bound = a.const
+        for name, coefficient in a.terms.items():
+            atom = self.atoms[name]
+            first, last = (atom.low, atom.high) if coefficient > 0 else (atom.high, atom.low)
+            low = None if low is None or first is None else low + first * coefficient
+            high = None if high is None or last is None else high + last * coefficient
+        return low, high
+
+    def depth(self, a: Affine) -> int:
+        """The depth of the scope from which on all of `a` is known."""
+        return max((self.atoms[name].value.depth for name in a.terms), default=0)
+
+    # -- into text -----------------------------------------------------------------------------------
+
+    def scalar(self, a: Affine) -> Value:
+        """The i64 value of a uniform form."""
+        total: Value | None = None
+        for atom, coefficient in self.ordered(a):
+            term = self.scaled(atom.value, coefficient)
+            if total is None:
+                total = term
+            else:
+                depth = max(total.depth, term.depth)
+                total = self.fn.pure(f"add nsw i64 {total.text}, {term.text}", "i64", 1, depth)
+        if total is None:
+            return Value(str(a.const), "i64")
+        if a.const == 0:
+            return total
+        return self.fn.pure(f"add nsw i64 {total.text}, {a.const}", "i64", 1, total.depth)
+
+    def ordered(self, a: Affine) -> list[tuple[Atom, int]]:
+        """The terms, outer scopes first."""
+        terms = [(self.atoms[name], coefficient) for name, coefficient in a.terms.items()]
+        if len(terms) > 1:
+            terms.sort(key=lambda term: term[0].value.depth)
+        return terms
+
+    def scaled(self, value: Value, factor: int) -> Value:
+        """`value * factor` for an i64 scalar."""
+        if factor == 1:
+            return value
+        if factor > 0 and factor & (factor - 1) == 0:
+            text = f"shl nsw i64 {value.text}, {factor.bit_length() - 1}"
+        else:
+            text = f"mul nsw i64 {value.text}, {factor}"
+        return self.fn.pure(text, "i64", 1, value.depth)
+
+    def vector(self, a: Affine, lanes: int, type_: str = "i64") -> Value:
+        """The values of all lanes, as i64 or wrapped to a narrower integer type."""
+        uniform: dict[str, int] = {}
+        step = 0
+        varying: list[tuple[Value, int]] = []
+        for name, coefficient in a.terms.items():
+            value = self.atoms[name].value
+            if name.startswith("lane"):
+                step = coefficient
+            elif value.lanes > 1:
+                varying.append((value, coefficient))
+            else:
+                uniform[name] = coefficient
+        full = vector_type(type_, lanes)
+        base = self.narrow(self.scalar(Affine(a.const, uniform)), type_)
+        if base.text.lstrip("-").isdigit():
+            first = int(base.text)
+            values = ", ".join(f"{type_} {wrap(first + step * i, type_)}" for i in range(lanes))
+            total = Value(f"<{values}>", type_, lanes)
+            if first == 0 and step == 0:
+                total = Value("zeroinitializer", type_, lanes)
+        else:
+            total = self.splat(base, lanes)
+            if step:
+                values = ", ".join(f"{type_} {wrap(step * i, type_)}" for i in range(lanes))
+                total = self.fn.pure(f"add {full} {total.text}, <{values}>", type_, lanes, total.depth)
+        for value, coefficient in varying:
+            term = self.narrow(value, type_)
+            if coefficient != 1:
+                term = self.fn.pure(
+                    f"mul {full} {term.text}, splat ({type_} {wrap(coefficient, type_)})",
+                    type_,
+                    lanes,
+                    term.depth,
+                )
+            if total.text == "zeroinitializer":
+                total = term
+            else:
+                depth = max(total.depth, term.depth)
+                total = self.fn.pure(f"add {full} {total.text}, {term.text}", type_, lanes, depth)
+        return total
+
+    def narrow(self, value: Value, type_: str) -> Value:
+        """An i64 value wrapped to another integer type."""
+        if type_ == value.type:
+            return value
+        if not value.text.startswith("%"):
+            return Value(str(wrap(int(value.text), type_)), type_)
+        text = f"trunc {value.full_type} {value.text} to {vector_type(type_, value.lanes)}"
+        return self.fn.pure(text, type_, value.lanes, value.depth)
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """A scalar in all lanes; a vector stays as it is."""
+        if value.lanes == lanes:
+            return value
+        if not value.text.startswith("%"):
+            return Value(f"splat ({value.type} {value.text})", value.type, lanes, value.depth)
+        full = vector_type(value.type, lanes)
+        first = self.fn.pure(
+            f"insertelement {full} poison, {value.type} {value.text}, i64 0", value.type, lanes, value.depth
+        )
+        return self.fn.pure(
+            f"shufflevector {full} {first.text}, {full} poison, <{lanes} x i32> zeroinitializer",
+            value.type,
+            lanes,
+            value.depth,
+        )
+
+    # -- products, quotients, choices ----------------------------------------------------------------
+
+    def multiply(self, a: Affine, b: Affine) -> Affine:
+        if not b.terms:
+            return scale(a, b.const)
+        if not a.terms:
+            return scale(b, a.const)
+        ends = (*self.interval(a), *self.interval(b))
+        low: Bound = None
+        high: Bound = None
+        if all(end is not None for end in ends):
+            products = [prod((x, y)) for x in ends[:2] for y in ends[2:] if x is not None and y is not None]
+            low, high = min(products), max(products)
+        elif ends[0] is not None and ends[0] >= 0 and ends[2] is not None and ends[2] >= 0:
+            low = ends[0] * ends[2]
+        return self._operate("mul nsw", a, b, low, high)
+
+    def floordiv(self, a: Affine, b: Affine) -> Affine:
+        """`a // b`, rounding towards minus infinity."""
+        if b.terms or b.const == 0:
+            low, _ = self.interval(a)
+            unsigned = self._non_negative(a) and self._non_negative(b)
+            if unsigned:
+                return self._operate("udiv", a, b, 0, self.interval(a)[1], trap=True)
+            quotient = self._operate("sdiv", a, b, None, None, trap=True)
+            rest = add(a, self.multiply(quotient, b), -1)
+            off = self.choose_int(self._wrong_sign(rest, b), constant(1), ZERO, (0, 1))
+            return add(quotient, off, -1)
+        if b.const < 0:
+            return self.floordiv(scale(a, -1), constant(-b.const))
+        whole, rest = self._split(a, b.const)
+        return rest if whole is None else add(whole, rest)
+
+    def _split(self, a: Affine, c: int) -> tuple[Affine | None, Affine]:
+        """`a // c` for c > 0, as an exactly divided part (or None) and the quotient of what is left."""
+        whole = Affine(a.const // c, {n: k // c for n, k in a.terms.items() if k % c == 0})
+        left = Affine(a.const % c, {n: k for n, k in a.terms.items() if k % c})
+        low, high = self.interval(left)
+        if low is not None and high is not None and low // c == high // c:
+            return whole, constant(low // c)
+        common = gcd(c, *left.terms.values())
+        if common > 1:
+            return whole, self._quotient(
+                Affine(left.const // common, {n: k // common for n, k in left.terms.items()}), c // common
+            )
+        return whole, self._quotient(left, c)
+
+    def _quotient(self, a: Affine, c: int) -> Affine:
+        low, high = self.interval(a)
+        bounds = (None if low is None else low // c, None if high is None else high // c)
+        non_negative = low is not None and low >= 0
+        shift = c.bit_length() - 1
+        if c & (c - 1) == 0:
+            return self._operate("lshr" if non_negative else "ashr", a, constant(shift), *bounds)
+        if non_negative:
+            return self._operate("udiv", a, constant(c), *bounds)
+        quotient = self._operate("sdiv", a, constant(c), None, None)
+        rest = add(a, quotient, -c)
+        negative = self.compare("lt", rest, ZERO)
+        off = self.choose_int(negative, constant(1), ZERO, (0, 1))
+        result = add(quotient, off, -1)
+        return self._renamed(result, *bounds)
+
+    def floormod(self, a: Affine, b: Affine) -> Affine:
+        """`a % b` with the sign of the divisor."""
+        if b.terms or b.const <= 0:
+            return add(a, self.multiply(self.floordiv(a, b), b), -1)
+        c = b.const
+        left = Affine(a.const % c, {n: k for n, k in a.terms.items() if k % c})
+        low, high = self.interval(left)
+        if low is not None and high is not None and low // c == high // c:
+            return add(left, constant(low // c * c), -1)
+        if c & (c - 1) == 0:
+            return self._operate("and", left, constant(c - 1), 0, c - 1)
+        _, quotient = self._split(left, c)
+        return self._renamed(add(left, quotient, -c), 0, c - 1)
+
+    def truncdiv(self, a: Affine, b: Affine) -> Affine:
+        """`a / b` rounding towards zero, as in C."""
+        if self._non_negative(a) and self._non_negative(b):
+            return self.floordiv(a, b)
+        return self._operate("sdiv", a, b, None, None, trap=bool(b.terms))
+
+    def truncmod(self, a: Affine, b: Affine) -> Affine:
+        """The remainder of `truncdiv`, with the sign of the dividend."""
+        if self._non_negative(a) and self._non_negative(b):
+            return self.floormod(a, b)
+        return self._operate("srem", a, b, None, None, trap=bool(b.terms))
+
+    def extreme(self, a: Affine, b: Affine, least: bool) -> Affine:
+        """The lesser or the greater of two."""
+        first = self.compare("le" if least else "ge", a, b)
+        (a_low, a_high), (b_low, b_high) = self.interval(a), self.interval(b)
+        pick = min if least else max
+        known_low = [x for x in (a_low, b_low) if x is not None]
+        known_high = [x for x in (a_high, b_high) if x is not None]
+        # min: its upper bound is any known upper bound, its lower bound needs both; max the other way round.
+        low = pick(known_low) if len(known_low) == 2 or (not least and known_low) else None
+        high = pick(known_high) if len(known_high) == 2 or (least and known_high) else None
+        return self.choose_int(first, a, b, (low, high))
+
+    def choose_int(self, cond: Value | bool, a: Affine, b: Affine, bounds: Interval | None = None) -> Affine:
+        """`a` where `cond` holds, else `b`."""
+        if isinstance(cond, bool):
+            return a if cond else b
+        if bounds is None:
+            (a_low, a_high), (b_low, b_high) = self.interval(a), self.interval(b)
+            bounds = (
+                None if a_low is None or b_low is None else min(a_low, b_low),
+                None if a_high is None or b_high is None else max(a_high, b_high),
+            )
+        lanes = max(cond.lanes, self._lanes(a), self._lanes(b))
+        x, y = self._both(a, b, lanes)
+        full = vector_type("i64", lanes)
+        text = f"select {cond.full_type} {cond.text}, {full} {x.text}, {full} {y.text}"
+        return self.atom(self.fn.pure(text, "i64", lanes, max(cond.depth, x.depth, y.depth)), *bounds)
+
+    def compare(self, op: str, a: Affine, b: Affine) -> Value | bool:
+        """Compare (eq ne lt le gt ge): a Python bool where the intervals decide, else an i1 value."""
+        difference = add(a, b, -1)
+        low, high = self.interval(difference)
+        decided = _decide(op, low, high)
+        if decided is not None:
+            return decided
+        positive = Affine(0, {n: c for n, c in difference.terms.items() if c > 0})
+        negative = Affine(-difference.const, {n: -c for n, c in difference.terms.items() if c < 0})
+        lanes = self._lanes(difference)
+        predicate = op if op in ("eq", "ne") else f"s{op}"
+        type_ = "i64"
+        if lanes == 1:
+            x, y = self.scalar(positive), self.scalar(negative)
+        else:
+            ends = (*self.interval(positive), *self.interval(negative))
+            if all(end is not None and -_I31 <= end < _I31 for end in ends):
+                type_ = "i32"
+            x, y = self.vector(positive, lanes, type_), self.vector(negative, lanes, type_)
+        text = f"icmp {predicate} {vector_type(type_, lanes)} {x.text}, {y.text}"
+        return self.fn.pure(text, "i1", lanes, max(x.depth, y.depth))
+
+    # -- helpers -------------------------------------------------------------------------------------
+
+    def _non_negative(self, a: Affine) -> bool:
+        low, _ = self.interval(a)
+        return low is not None and low >= 0
+
+    def _lanes(self, a: Affine) -> int:
+        return max((self.atoms[name].value.lanes for name in a.terms), default=1)
+
+    def _both(self, a: Affine, b: Affine, lanes: int, type_: str = "i64") -> tuple[Value, Value]:
+        if lanes == 1:
+            return self.scalar(a), self.scalar(b)
+        return self.vector(a, lanes, type_), self.vector(b, lanes, type_)
+
+    def _operate(
+        self, opcode: str, a: Affine, b: Affine, low: Bound, high: Bound, trap: bool = False
+    ) -> Affine:
+        """An instruction on two forms as a new atom; vectors of small non-negative numbers are computed in i32."""
+        lanes = max(self._lanes(a), self._lanes(b))
+        ends = (*self.interval(a), *self.interval(b), low, high)
+        small = lanes > 1 and all(end is not None and 0 <= end < _I31 for end in ends)
+        type_ = "i32" if small else "i64"
+        x, y = self._both(a, b, lanes, type_)
+        emit = self.fn.inside if trap else self.fn.pure
+        full = vector_type(type_, lanes)
+        value = emit(f"{opcode} {full} {x.text}, {y.text}", type_, lanes, max(x.depth, y.depth))
+        if small:
+            wide = vector_type("i64", lanes)
+            value = self.fn.pure(f"zext {full} {value.text} to {wide}", "i64", lanes, value.depth)
+        return self.atom(value, low, high)
+
+    def _renamed(self, a: Affine, low: Bound, high: Bound) -> Affine:
+        """`a` as one atom, of which more is known than its terms tell."""
+        lanes = self._lanes(a)
+        value = self.scalar(a) if lanes == 1 else self.vector(a, lanes)
+        if not value.text.startswith("%"):
+            return constant(int(value.text))
+        known = self.atoms.get(value.text)
+        if known is not None:  # the value is an atom already: keep the better bounds
+            low = known.low if low is None else low
+            high = known.high if high is None else high
+            self.atoms[value.text] = Atom(value, low, high)
+            return Affine(0, {value.text: 1})
+        return self.atom(value, low, high)
+
+    def _wrong_sign(self, rest: Affine, divisor: Affine) -> Value | bool:
+        """Whether the remainder is not zero and of the other sign than the divisor."""
+        lanes = max(self._lanes(rest), self._lanes(divisor))
+        x, y = self._both(rest, divisor, lanes)
+        depth, full = max(x.depth, y.depth), vector_type("i64", lanes)
+        signs = self.fn.pure(f"xor {full} {x.text}, {y.text}", "i64", lanes, depth)
+        zero = "0" if lanes == 1 else "zeroinitializer"
+        differ = self.fn.pure(f"icmp slt {full} {signs.text}, {zero}", "i1", lanes, depth)
+        some = self.fn.pure(f"icmp ne {full} {x.text}, {zero}", "i1", lanes, depth)
+        return self.fn.pure(f"and {differ.full_type} {differ.text}, {some.text}", "i1", lanes, depth)
+
+
+def _decide(op: str, low: Bound, high: Bound) -> bool | None:
+    """What `difference op 0` is for all differences in the interval, if it is the same."""
+    below, above = high is not None and high < 0, low is not None and low > 0
+    not_above, not_below = high is not None and high <= 0, low is not None and low >= 0
+    zero = low == 0 and high == 0
+    true, false = {
+        "lt": (below, not_below),
+        "le": (not_above, above),
+        "gt": (above, not_above),
+        "ge": (not_below, below),
+        "eq": (zero, below or above),
+        "ne": (below or above, zero),
+    }[op]
+    return True if true else False if false else None
+
+
+def wrap(value: int, type_: str) -> int:
+    """`value` as a signed number of an LLVM integer type, two's complement."""
+    bits = int(type_[1:])
+    return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))

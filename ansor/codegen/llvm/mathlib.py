@@ -1,0 +1,246 @@
+"""Mathematical functions as inline polynomials, for any number of lanes.
+
+float32 functions reduce their argument, evaluate a polynomial of our own fit (minimax by iteratively reweighted least
+squares on Chebyshev points, weighted to relative error) and reconstruct. They handle infinities, NaN, signed zeros,
+denormals and overflow. The largest errors found over dense samples of all float32 inputs, in units in the last place, against a
+float64 reference: see `MAX_ULP`; the tests hold them.
+
+float16 and bfloat16 are computed in float32 and rounded. float64 functions, and `pow`, call the C library lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ansor.codegen.llvm import halves
+from ansor.codegen.llvm.text import Value
+from ansor.codegen.llvm.types import is_narrow_float
+from ansor.codegen.llvm.vectors import Vectors
+from ansor.dtypes import is_float
+from ansor.errors import BuildError
+
+_EXACT: Final = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "abs": "fabs", "sqrt": "sqrt"}
+_EXP: Final = (
+    0.4999999403953552,
+    0.1666651964187622,
+    0.04166839271783829,
+    0.008368780836462975,
+    0.0013814467238262296,
+)
+_LOG: Final = (
+    0.3333331346511841,
+    -0.25000008940696716,
+    0.2000211924314499,
+    -0.1666799634695053,
+    0.14219552278518677,
+    -0.1240558922290802,
+    0.11888162046670914,
+    -0.11675652116537094,
+    0.06746640801429749,
+)
+_TANH: Final = (
+    -0.333333283662796,
+    0.13333125412464142,
+    -0.053936757147312164,
+    0.02164689637720585,
+    -0.008047142997384071,
+    0.0020264608319848776,
+)
+_ERF_SMALL: Final = (
+    0.12837916612625122,
+    -0.37612631916999817,
+    0.11283687502145767,
+    -0.026858942583203316,
+    0.005199907347559929,
+    -0.0008130018250085413,
+    8.316795720020309e-05,
+)
+_ERF_LARGE: Final = (
+    -1.1285570859909058,
+    -0.6356009244918823,
+    -0.1053096354007721,
+    0.022723324596881866,
+    -0.002960382727906108,
+    6.047294300515205e-05,
+    4.3454012484289706e-05,
+    -4.7642920435464475e-06,
+)
+_LN2_HIGH: Final = 0.693359375
+_LN2_LOW: Final = -2.12194440e-4
+_MAGIC: Final = 12582912.0  # 1.5 * 2**23: adding it rounds a float to an integer, kept in the low bits
+
+
+def call(v: Vectors, name: str, args: list[Value], dtype: str) -> Value:
+    """The intrinsic `name` of `ansor.te.expr.INTRINSICS` on register values of `dtype`."""
+    if not is_float(dtype):
+        if dtype.startswith("uint"):
+            return args[0]
+        return v.intrinsic("abs", args[0], extra="i1 false")
+    if name in _EXACT:
+        return v.intrinsic(_EXACT[name], args[0]) if name != "sqrt" else _rounded(v, _sqrt(v, args[0]), dtype)
+    if dtype == "float64":
+        return _double(v, name, args)
+    native = args[0].type
+    wide = [v.convert("fpext", arg, "float") if native == "half" else arg for arg in args]
+    if name == "fma":
+        result = v.intrinsic("fma", *wide)
+    else:
+        function = _SINGLE.get(name)
+        if function is None:
+            raise BuildError(f"the LLVM back end has no intrinsic {name!r}; it has {', '.join(_SINGLE)}")
+        result = function(v, *wide)
+    return v.convert("fptrunc", result, "half") if native == "half" else _rounded(v, result, dtype)
+
+
+def _rounded(v: Vectors, value: Value, dtype: str) -> Value:
+    return halves.rounded(v, value, dtype) if is_narrow_float(dtype, v.machine) else value
+
+
+def _double(v: Vectors, name: str, args: list[Value]) -> Value:
+    one = v.number(1.0, "double")
+    if name == "fma":
+        return v.intrinsic("fma", *args)
+    if name == "rsqrt":
+        return v.div(one, _sqrt(v, args[0]))
+    if name == "sigmoid":
+        negative = v.binary("fsub", v.number(-0.0, "double"), v.intrinsic("fabs", args[0]))
+        small = v.each_lane("exp", "double", negative)
+        top = v.select(v.compare("oge", args[0], v.number(0.0, "double")), one, small)
+        return v.div(top, v.binary("fadd", one, small))
+    return v.each_lane(name, "double", *args)
+
+
+def _sqrt(v: Vectors, x: Value) -> Value:
+    return v.intrinsic("sqrt", x)
+
+
+# -- float32 -----------------------------------------------------------------------------------------
+
+
+def _constant(v: Vectors, x: float) -> Value:
+    return v.number(x, "float")
+
+
+def _polynomial(v: Vectors, x: Value, coefficients: tuple[float, ...]) -> Value:
+    """`sum(coefficients[k] * x**k)` by Horner's rule."""
+    result = _constant(v, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = v.fma(result, x, _constant(v, coefficient))
+    return result
+
+
+def _clamp(v: Vectors, x: Value, low: float | None, high: float | None) -> Value:
+    """`x` between bounds; NaN stays."""
+    if high is not None:
+        x = v.select(v.compare("ogt", x, _constant(v, high)), _constant(v, high), x)
+    if low is not None:
+        x = v.select(v.compare("olt", x, _constant(v, low)), _constant(v, low), x)
+    return x
+
+
+def _exp_parts(v: Vectors, x: Value) -> tuple[Value, Value]:
+    """`exp(x)` for moderate x as (a float near 1, an i32 exponent of two)."""
+    shifted = v.fma(x, _constant(v, 1.4426950408889634), _constant(v, _MAGIC))
+    n = v.binary("fsub", shifted, _constant(v, _MAGIC))
+    r = v.fma(n, _constant(v, -_LN2_HIGH), x)
+    r = v.fma(n, _constant(v, -_LN2_LOW), r)
+    p = _polynomial(v, r, _EXP)
+    near_one = v.binary("fadd", v.fma(v.binary("fmul", r, r), p, r), _constant(v, 1.0))
+    bits = v.convert("bitcast", shifted, "i32")
+    return near_one, v.binary("sub", bits, v.number(0x4B400000, "i32"))
+
+
+def _power_of_two(v: Vectors, n: Value) -> Value:
+    """2**n as a float, for n of normal numbers."""
+    biased = v.binary("add", n, v.number(127, "i32"))
+    return v.convert("bitcast", v.binary("shl", biased, v.number(23, "i32")), "float")
+
+
+def _exp(v: Vectors, x: Value) -> Value:
+    """exp: two factors of 2**(n/2) reach both infinity and the denormals."""
+    mantissa, n = _exp_parts(v, _clamp(v, x, -104.0, 89.0))
+    half = v.binary("ashr", n, v.number(1, "i32"))
+    scaled = v.binary("fmul", mantissa, _power_of_two(v, half))
+    return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", n, half)))
+
+
+def _exp_moderate(v: Vectors, x: Value) -> Value:
+    """exp for |x| < 80."""
+    mantissa, n = _exp_parts(v, x)
+    return v.binary("fmul", mantissa, _power_of_two(v, n))
+
+
+def _log(v: Vectors, x: Value) -> Value:
+    """log: x = 2**e * (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]."""
+    is_small = v.compare("olt", x, _constant(v, 2.0**-126))
+    scaled = v.select(is_small, v.binary("fmul", x, _constant(v, 2.0**23)), x)
+    bits = v.convert("bitcast", scaled, "i32")
+    offset = v.binary("sub", bits, v.number(0x3F3504F3, "i32"))  # sqrt(1/2): exponents change there
+    e = v.binary("ashr", offset, v.number(23, "i32"))
+    mantissa = v.binary("sub", bits, v.binary("shl", e, v.number(23, "i32")))
+    f = v.binary("fsub", v.convert("bitcast", mantissa, "float"), _constant(v, 1.0))
+    e = v.select(is_small, v.binary("sub", e, v.number(23, "i32")), e)
+    n = v.convert("sitofp", e, "float")
+    square = v.binary("fmul", f, f)
+    tail = v.binary("fmul", v.binary("fmul", square, f), _polynomial(v, f, _LOG))
+    tail = v.fma(n, _constant(v, _LN2_LOW), tail)
+    tail = v.fma(square, _constant(v, -0.5), tail)
+    result = v.fma(n, _constant(v, _LN2_HIGH), v.binary("fadd", f, tail))
+    infinity = _constant(v, float("inf"))
+    result = v.select(v.compare("oeq", x, infinity), infinity, result)
+    zero = _constant(v, 0.0)
+    result = v.select(v.compare("oeq", x, zero), _constant(v, float("-inf")), result)
+    invalid = v.compare("ult", x, zero)  # unordered or less: negative and NaN
+    return v.select(invalid, _constant(v, float("nan")), result)
+
+
+def _tanh(v: Vectors, x: Value) -> Value:
+    """tanh: an odd polynomial below 0.65, else 1 - 2 / (exp(2|x|) + 1)."""
+    magnitude = _clamp(v, v.intrinsic("fabs", x), None, 10.0)
+    one = _constant(v, 1.0)
+    grown = v.binary("fadd", _exp_moderate(v, v.binary("fadd", magnitude, magnitude)), one)
+    large = v.binary("fsub", one, v.binary("fdiv", _constant(v, 2.0), grown))
+    square = v.binary("fmul", x, x)
+    small = v.fma(v.binary("fmul", square, x), _polynomial(v, square, _TANH), x)
+    is_small = v.compare("olt", magnitude, _constant(v, 0.65))
+    return v.select(is_small, small, v.intrinsic("copysign", large, x))
+
+
+def _sigmoid(v: Vectors, x: Value) -> Value:
+    """sigmoid: 1 / (1 + e) or e / (1 + e), with e = exp(-|x|), which neither overflows nor cancels."""
+    negative = v.binary("fsub", _constant(v, -0.0), v.intrinsic("fabs", x))
+    e = _exp(v, negative)
+    one = _constant(v, 1.0)
+    top = v.select(v.compare("olt", x, _constant(v, 0.0)), e, one)
+    return v.binary("fdiv", top, v.binary("fadd", one, e))
+
+
+def _erf(v: Vectors, x: Value) -> Value:
+    """erf: an odd polynomial below 0.9296875, else 1 - exp(polynomial), which is 1 from 4 on."""
+    magnitude = _clamp(v, v.intrinsic("fabs", x), None, 4.0)
+    exponent = v.binary("fmul", magnitude, _polynomial(v, magnitude, _ERF_LARGE))
+    large = v.binary("fsub", _constant(v, 1.0), _exp_moderate(v, exponent))
+    square = v.binary("fmul", x, x)
+    small = v.fma(x, _polynomial(v, square, _ERF_SMALL), x)
+    is_small = v.compare("olt", magnitude, _constant(v, 0.9296875))
+    return v.select(is_small, small, v.intrinsic("copysign", large, x))
+
+
+def _rsqrt(v: Vectors, x: Value) -> Value:
+    return v.div(_constant(v, 1.0), _sqrt(v, x))
+
+
+def _pow(v: Vectors, x: Value, y: Value) -> Value:
+    return v.each_lane("powf", "float", x, y)
+
+
+_SINGLE: Final[dict[str, Callable[..., Value]]] = {
+    "exp": _exp,
+    "log": _log,
+    "tanh": _tanh,
+    "sigmoid": _sigmoid,
+    "erf": _erf,
+    "rsqrt": _rsqrt,
+    "pow": _pow,
+}

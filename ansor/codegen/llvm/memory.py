@@ -1,0 +1,326 @@
+"""Addresses, loads and stores.
+
+An address is the buffer's pointer, plus the terms of its index grouped by the scope that defines them (one pointer per
+scope, shared by all accesses that agree up to there), plus a constant: within the innermost loop, accesses that differ
+by unrolled loops only are constant offsets from one pointer.
+
+A load is remembered under the buffer's *generation*, which every store to the buffer and every loop that holds one
+advances: within a generation the same address is loaded once. A load whose address is invariant in a loop that does
+not write its buffer is placed before that loop (a few per loop, so that registers last).
+
+Lanes: equal addresses load one scalar, consecutive ones a vector, others element by element or as a gather. Under a
+lane mask nothing outside the mask is touched. Under a scalar *guard* (an `if_then_else` that is computed without a
+branch) a load that must not happen reads a block of zeros instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ansor.codegen.llvm import halves
+from ansor.codegen.llvm.index import Affine, IndexMath, add, constant
+from ansor.codegen.llvm.text import ScopeKind, Value, vector_type
+from ansor.codegen.llvm.types import memory_type, register_type
+from ansor.codegen.llvm.vectors import Vectors
+from ansor.codegen.machine import Machine
+from ansor.dtypes import dtype_info
+from ansor.ir.nest import Buffer
+
+ZEROS = "@ansor.zeros"
+ZERO_BYTES = 256
+_HOISTED_PER_LOOP = 8
+
+
+@dataclass(slots=True)
+class Pointer:
+    """Where a buffer is: its address, the alignment proven for it [bytes], and how often it was written so far."""
+
+    value: Value
+    align: int
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Under:
+    """What an access depends on: `lanes` of the vector loop, a lane mask, a scalar guard (None: true)."""
+
+    lanes: int = 1
+    mask: Value | None = None
+    guard: Value | None = None
+
+
+class Memory:
+    """The buffers of one function."""
+
+    def __init__(self, vectors: Vectors, machine: Machine) -> None:
+        self.vectors = vectors
+        self.fn = vectors.fn
+        self.index: IndexMath = vectors.index
+        self.machine = machine
+        self.pointers: dict[Buffer, Pointer] = {}
+
+    def written(self, buffers: frozenset[Buffer]) -> None:
+        """Forget what is known of the contents of buffers."""
+        for buffer in buffers:
+            pointer = self.pointers.get(buffer)
+            if pointer is not None:
+                pointer.generation += 1
+
+    # -- loads ---------------------------------------------------------------------------------------
+
+    def load(self, buffer: Buffer, offset: Affine, under: Under) -> Value:
+        """The register value at an element offset: one scalar if all lanes read the same element."""
+        base, step = (offset, 0) if under.lanes == 1 else self.index.split_lanes(offset)
+        if step == 0:
+            guard = under.guard
+            if under.mask is not None:
+                guard = self.vectors.both(guard, self.vectors.any_lane(under.mask))
+            return self.from_memory(self._load(buffer, base, 1, None, guard), buffer.dtype)
+        if step == 1:
+            raw = self._load(buffer, base, under.lanes, under.mask, under.guard)
+        elif step is None or under.mask is not None:
+            raw = self._gather(buffer, offset, under)
+        else:
+            elements = [
+                self._load(buffer, add(base, constant(step * lane)), 1, None, under.guard)
+                for lane in range(under.lanes)
+            ]
+            raw = self.vectors.gathered(elements)
+        return self.from_memory(raw, buffer.dtype)
+
+    def _load(
+        self, buffer: Buffer, base: Affine, lanes: int, mask: Value | None, guard: Value | None
+    ) -> Value:
+        pointer = self.pointers[buffer]
+        address = self.address(buffer, base)
+        type_ = memory_type(buffer.dtype)
+        full = vector_type(type_, lanes)
+        align = self._align(buffer, pointer, base)
+        depth = address.depth
+        if guard is not None:
+            depth = max(depth, guard.depth)
+            self._need_zeros()
+            address = self.fn.pure(
+                f"select i1 {guard.text}, ptr {address.text}, ptr {ZEROS}", "ptr", 1, depth
+            )
+            align = min(align, dtype_info(buffer.dtype).bytes)
+        if mask is None:
+            text = f"load {full}, ptr {address.text}, align {align}"
+        else:
+            depth = max(depth, mask.depth)
+            symbol = f"@llvm.masked.load.v{lanes}{_mangled(type_)}.p0"
+            masks = vector_type("i1", lanes)
+            self.fn.declare(symbol, f"declare {full} {symbol}(ptr, i32, {masks}, {full})")
+            text = f"call {full} {symbol}(ptr {address.text}, i32 {align}, {masks} {mask.text}, {full} zeroinitializer)"
+        if buffer.scope == "register":
+            return self.fn.here(text, type_, lanes)
+        return self._remembered(buffer, f"{text} ;{pointer.generation}", type_, lanes, depth)
+
+    def _remembered(self, buffer: Buffer, text: str, type_: str, lanes: int, depth: int) -> Value:
+        """The load `text`, found again if it was done, else done as far out as it is the same."""
+        scopes = self.fn.scopes
+        current = len(scopes) - 1
+        for scope in scopes[depth:]:
+            found = scope.cse.get(text)
+            if found is not None:
+                return found
+        target = current
+        while target > depth:
+            scope = scopes[target]
+            if (
+                scope.kind is not ScopeKind.LOOP
+                or buffer in scope.written
+                or scope.hoisted >= _HOISTED_PER_LOOP
+            ):
+                break
+            target -= 1
+        for scope in scopes[target + 1 :]:
+            scope.hoisted += 1
+        return self.fn.pure(text, type_, lanes, target)
+
+    def _gather(self, buffer: Buffer, offset: Affine, under: Under) -> Value:
+        """Lanes from anywhere."""
+        lanes, type_ = under.lanes, memory_type(buffer.dtype)
+        if under.mask is None and (
+            not self.machine.has_gather or type_ not in ("float", "i32", "double", "i64")
+        ):
+            addresses = self._addresses(buffer, offset, lanes)
+            elements = []
+            for lane in range(lanes):
+                address = self.vectors.element(addresses, lane)
+                elements.append(self._element(buffer, address, under.guard))
+            return self.vectors.gathered(elements)
+        addresses = self._addresses(buffer, offset, lanes)
+        full, masks = vector_type(type_, lanes), vector_type("i1", lanes)
+        mask = under.mask if under.mask is not None else self._all_lanes(lanes)
+        if under.guard is not None:
+            both = self.vectors.both(mask, under.guard)
+            assert both is not None
+            mask = both
+        symbol = f"@llvm.masked.gather.v{lanes}{_mangled(type_)}.v{lanes}p0"
+        self.fn.declare(symbol, f"declare {full} {symbol}(<{lanes} x ptr>, i32, {masks}, {full})")
+        align = dtype_info(buffer.dtype).bytes
+        text = (
+            f"call {full} {symbol}(<{lanes} x ptr> {addresses.text}, i32 {align}, {masks} {mask.text}, "
+            f"{full} zeroinitializer) ;{self.pointers[buffer].generation}"
+        )
+        return self._remembered(buffer, text, type_, lanes, max(addresses.depth, mask.depth))
+
+    def _element(self, buffer: Buffer, address: Value, guard: Value | None) -> Value:
+        type_, depth = memory_type(buffer.dtype), address.depth
+        if guard is not None:
+            depth = max(depth, guard.depth)
+            self._need_zeros()
+            address = self.fn.pure(
+                f"select i1 {guard.text}, ptr {address.text}, ptr {ZEROS}", "ptr", 1, depth
+            )
+        text = (
+            f"load {type_}, ptr {address.text}, align {dtype_info(buffer.dtype).bytes}"
+            f" ;{self.pointers[buffer].generation}"
+        )
+        return self._remembered(buffer, text, type_, 1, depth)
+
+    # -- stores --------------------------------------------------------------------------------------
+
+    def store(self, buffer: Buffer, offset: Affine, value: Value, under: Under) -> None:
+        """Write a register value, a scalar one to all lanes; of lanes that share an element the last one counts."""
+        pointer = self.pointers[buffer]
+        pointer.generation += 1
+        value = self.to_memory(value, buffer.dtype)
+        if under.lanes == 1:
+            self._store(buffer, offset, value)
+            return
+        value = self.vectors.splat(value, under.lanes)
+        base, step = self.index.split_lanes(offset)
+        if step == 1 and under.mask is None:
+            self._store(buffer, base, value)
+        elif step == 1:
+            self._masked_store(buffer, base, value, under)
+        elif under.mask is not None:
+            self._scatter(buffer, offset, value, under)
+        elif step is not None:
+            for lane in range(under.lanes):
+                element = self.vectors.element(value, lane)
+                self._store(buffer, add(base, constant(step * lane)), element)
+        else:
+            addresses = self._addresses(buffer, offset, under.lanes)
+            for lane in range(under.lanes):
+                element, address = self.vectors.element(value, lane), self.vectors.element(addresses, lane)
+                align = dtype_info(buffer.dtype).bytes
+                self.fn.effect(f"store {element.full_type} {element.text}, ptr {address.text}, align {align}")
+
+    def _store(self, buffer: Buffer, base: Affine, value: Value) -> None:
+        pointer = self.pointers[buffer]
+        address = self.address(buffer, base)
+        align = self._align(buffer, pointer, base)
+        self.fn.effect(f"store {value.full_type} {value.text}, ptr {address.text}, align {align}")
+        if buffer.scope != "register":  # what was just stored need not be loaded again
+            loaded = f"load {value.full_type}, ptr {address.text}, align {align} ;{pointer.generation}"
+            self.fn.scopes[-1].cse[loaded] = value
+
+    def _masked_store(self, buffer: Buffer, base: Affine, value: Value, under: Under) -> None:
+        assert under.mask is not None
+        address, full = self.address(buffer, base), value.full_type
+        masks = under.mask.full_type
+        symbol = f"@llvm.masked.store.v{value.lanes}{_mangled(value.type)}.p0"
+        self.fn.declare(symbol, f"declare void {symbol}({full}, ptr, i32, {masks})")
+        align = self._align(buffer, self.pointers[buffer], base)
+        self.fn.effect(
+            f"call void {symbol}({full} {value.text}, ptr {address.text}, i32 {align}, {masks} {under.mask.text})"
+        )
+
+    def _scatter(self, buffer: Buffer, offset: Affine, value: Value, under: Under) -> None:
+        assert under.mask is not None
+        addresses, full, lanes = self._addresses(buffer, offset, under.lanes), value.full_type, under.lanes
+        masks = under.mask.full_type
+        symbol = f"@llvm.masked.scatter.v{lanes}{_mangled(value.type)}.v{lanes}p0"
+        self.fn.declare(symbol, f"declare void {symbol}({full}, <{lanes} x ptr>, i32, {masks})")
+        self.fn.effect(
+            f"call void {symbol}({full} {value.text}, <{lanes} x ptr> {addresses.text}, "
+            f"i32 {dtype_info(buffer.dtype).bytes}, {masks} {under.mask.text})"
+        )
+
+    # -- addresses -----------------------------------------------------------------------------------
+
+    def address(self, buffer: Buffer, offset: Affine) -> Value:
+        """The pointer to the element at a uniform offset."""
+        size = dtype_info(buffer.dtype).bytes
+        pointer = self.pointers[buffer].value
+        pending: Value | None = None
+        for atom, coefficient in self.index.ordered(offset):
+            term = self.index.scaled(atom.value, coefficient * size)
+            if pending is not None and pending.depth < term.depth:
+                pointer = self._moved(pointer, pending)
+                pending = None
+            if pending is None:
+                pending = term
+            else:
+                pending = self.fn.pure(f"add nsw i64 {pending.text}, {term.text}", "i64", 1, term.depth)
+        if pending is not None:
+            pointer = self._moved(pointer, pending)
+        if offset.const:
+            pointer = self._moved(pointer, Value(str(offset.const * size), "i64"))
+        return pointer
+
+    def _moved(self, pointer: Value, by: Value) -> Value:
+        return self.fn.pure(
+            f"getelementptr i8, ptr {pointer.text}, i64 {by.text}", "ptr", 1, max(pointer.depth, by.depth)
+        )
+
+    def _addresses(self, buffer: Buffer, offset: Affine, lanes: int) -> Value:
+        """The pointers of all lanes."""
+        uniform: dict[str, int] = {}
+        varying: dict[str, int] = {}
+        for name, coefficient in offset.terms.items():
+            wide = self.index.atoms[name].value.lanes > 1
+            (varying if wide else uniform)[name] = coefficient
+        base = self.address(buffer, Affine(offset.const, uniform))
+        offsets = self.index.vector(Affine(0, varying), lanes)
+        element = memory_type(buffer.dtype)
+        return self.fn.pure(
+            f"getelementptr {element}, ptr {base.text}, {offsets.full_type} {offsets.text}",
+            "ptr",
+            lanes,
+            max(base.depth, offsets.depth),
+        )
+
+    def _align(self, buffer: Buffer, pointer: Pointer, offset: Affine) -> int:
+        """The alignment that follows from the buffer's and the offset's divisors."""
+        size = dtype_info(buffer.dtype).bytes
+        align = pointer.align
+        for factor in (offset.const, *offset.terms.values()):
+            if factor:
+                align = min(align, (factor * size) & -(factor * size))
+        return max(align, size)
+
+    def _all_lanes(self, lanes: int) -> Value:
+        return Value("splat (i1 true)", "i1", lanes)
+
+    def _need_zeros(self) -> None:
+        self.fn.declare(
+            ZEROS, f"{ZEROS} = private unnamed_addr constant [{ZERO_BYTES} x i8] zeroinitializer, align 64"
+        )
+
+    # -- representations -----------------------------------------------------------------------------
+
+    def from_memory(self, raw: Value, dtype: str) -> Value:
+        """The register value of an element's memory type."""
+        if dtype == "bool":
+            return self.vectors.compare("ne", raw, Value("0", "i8"))
+        if dtype in ("float16", "bfloat16"):
+            return halves.widen(self.vectors, raw, dtype)
+        return raw
+
+    def to_memory(self, value: Value, dtype: str) -> Value:
+        """The value of the element's memory type."""
+        assert value.type == register_type(dtype, self.machine), (value, dtype)
+        if dtype == "bool":
+            return self.vectors.convert("zext", value, "i8")
+        if dtype in ("float16", "bfloat16"):
+            return halves.narrow(self.vectors, value, dtype)
+        return value
+
+
+def _mangled(type_: str) -> str:
+    """The name of an element type in an intrinsic's suffix."""
+    return {"float": "f32", "double": "f64", "half": "f16"}.get(type_, type_)

@@ -1,0 +1,200 @@
+"""A loop nest as a module: the exported function, the bodies of its parallel loops, declarations.
+
+The exported function is `void NAME(ptr, ..., i64, ...)`: one pointer per parameter, then the symbolic sizes. The pointers do not alias.
+
+A parallel loop becomes two internal functions. `NAME.parallel.K.chunk` runs a range of iterations; its parameters are
+the buffers (again not aliasing), the loop variables and sizes it uses, and the range. `NAME.parallel.K(data, tid, nthreads)`,
+which the runtime calls on every thread of the pool, takes these out of a block of 8-byte slots that the launching function
+filled, computes the thread's share of the iterations (contiguous, equal up to one) and calls the chunk.
+"""
+
+from __future__ import annotations
+
+from ansor.codegen.llvm.analysis import Analysis
+from ansor.codegen.llvm.index import Affine
+from ansor.codegen.llvm.memory import Pointer
+from ansor.codegen.llvm.statements import Function
+from ansor.codegen.llvm.text import Value
+from ansor.codegen.llvm.values import Env
+from ansor.codegen.machine import Machine
+from ansor.dtypes import dtype_info
+from ansor.ir.nest import For, LoopNest
+from ansor.te.expr import Expr, Var, free_vars
+
+_SIZE_LIMIT = 1 << 31
+_LAUNCH = "declare void @ansor_parallel_launch(ptr, ptr)"
+
+
+def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None) -> str:
+    """Write `nest` as textual LLVM IR for `machine`.
+
+    Parameters
+    ----------
+    nest
+        The program. Its parameters must be distinct memory when it is called.
+    machine
+        The CPU to write for: its vector width, and which instructions are worth using.
+    name
+        Name of the exported function; default: the nest's.
+
+    Returns
+    -------
+    str
+        A module that defines the function and declares what it calls: `ansor_parallel_launch`, `ansor_alloc`,
+        `ansor_free` of the runtime, and functions of the C library.
+
+    Raises
+    ------
+    BuildError
+        If the nest is a GPU program, or breaks the invariants of `ansor.ir.nest`.
+    """
+    return _Module(nest, machine, name or nest.name).text()
+
+
+class _Module:
+    """The module being written."""
+
+    def __init__(self, nest: LoopNest, machine: Machine, name: str) -> None:
+        self.nest = nest
+        self.machine = machine
+        self.name = name
+        self.analysis = Analysis(machine)
+        self.declarations: dict[str, str] = {}
+        self.functions: list[str] = []
+        self.regions = 0
+
+    def text(self) -> str:
+        function = Function(self.declarations, self.machine, self.analysis, self.outline)
+        parameters = []
+        for position, buffer in enumerate(self.nest.params):
+            parameters.append(f"ptr noalias %arg{position}")
+            function.memory.pointers[buffer] = Pointer(
+                Value(f"%arg{position}", "ptr"), dtype_info(buffer.dtype).bytes
+            )
+        variables: dict[Var, Affine | Value] = {}
+        for position, size in enumerate(self.nest.sizes):
+            parameters.append(f"i64 %size{position}")
+            variables[size] = function.index.atom(Value(f"%size{position}", "i64"), 0, _SIZE_LIMIT)
+        function.statement(self.nest.body, Env(variables))
+        self._define(f"define void @{quoted(self.name)}({', '.join(parameters)})", function.finish())
+        header = [
+            f'target triple = "{self.machine.triple}"',
+            f'target datalayout = "{self.machine.data_layout}"',
+        ]
+        return "\n".join(
+            [
+                *header,
+                "",
+                *self.declarations.values(),
+                "",
+                *self.functions,
+                'attributes #0 = { nounwind "stackrealign" }',
+                "",
+            ]
+        )
+
+    def _define(self, head: str, body: list[str]) -> None:
+        self.functions.append("\n".join([f"{head} #0 {{", *body, "}", ""]))
+
+    # -- parallel loops ------------------------------------------------------------------------------
+
+    def outline(self, caller: Function, loop: For, extent: Affine, env: Env) -> None:
+        """Write a parallel loop's functions, and the launch in `caller`."""
+        region = f"{self.name}.parallel.{self.regions}"
+        self.regions += 1
+        facts = self.analysis.facts(loop.body)
+        buffers = [buffer for buffer in caller.memory.pointers if buffer in facts.buffers]
+        used = set(facts.variables)
+        for buffer in buffers:
+            for size in buffer.shape:
+                used |= free_vars(size) if isinstance(size, Expr) else set()
+        chunk = Function(self.declarations, self.machine, self.analysis, None)
+        passed: list[Value] = []
+        variables: dict[Var, Affine | Value] = {}
+        for position, buffer in enumerate(buffers):
+            outer = caller.memory.pointers[buffer]
+            inner = Value(f"%b{position}", "ptr")
+            chunk.memory.pointers[buffer] = Pointer(inner, outer.align)
+            passed.append(outer.value)
+        for var, bound in env.vars.items():
+            if var in used:
+                variables[var] = self._captured(caller, chunk, bound, passed)
+        last = len(passed)
+        passed.append(caller.index.scalar(extent))
+        parameters = [
+            f"{'ptr noalias' if value.type == 'ptr' else value.type} %b{position}"
+            for position, value in enumerate(passed[:last])
+        ]
+        self._chunk(chunk, loop, caller.index.interval(extent)[1], Env(variables), parameters, region)
+        self._body(region, passed)
+        self._launch(caller, region, passed)
+
+    def _captured(
+        self, caller: Function, chunk: Function, bound: Affine | Value, passed: list[Value]
+    ) -> Affine | Value:
+        """What a variable of the caller is in the chunk: a constant, or one more parameter."""
+        if isinstance(bound, Affine) and not bound.terms:
+            return bound
+        value = caller.index.scalar(bound) if isinstance(bound, Affine) else bound
+        if not value.text.startswith("%"):
+            return value
+        inner = Value(f"%b{len(passed)}", value.type)
+        passed.append(value)
+        if isinstance(bound, Affine):
+            return chunk.index.atom(inner, *caller.index.interval(bound))
+        return inner
+
+    def _chunk(
+        self, chunk: Function, loop: For, high: int | None, env: Env, parameters: list[str], region: str
+    ) -> None:
+        facts = self.analysis.facts(loop.body)
+        some = chunk.fn.pure("icmp slt i64 %begin, %end", "i1", 1, 0)
+        chunk.fn.open_branch()
+        counter = chunk.begin_loop("%begin", facts)
+        atom = chunk.index.atom(counter, 0, None if high is None else high - 1)
+        chunk.statement(loop.body, env.bind(loop.var, atom))
+        chunk.end_loop(counter, chunk.index.atom(Value("%end", "i64"), 0), facts)
+        chunk.fn.join(some, chunk.fn.close(), None)
+        parameters = [*parameters, "i64 %begin", "i64 %end"]
+        self._define(
+            f"define internal void @{quoted(region + '.chunk')}({', '.join(parameters)})", chunk.finish()
+        )
+
+    def _body(self, region: str, passed: list[Value]) -> None:
+        """The function that the pool runs: share out the iterations, call the chunk."""
+        lines, arguments = ["entry:"], []
+        for position, value in enumerate(passed):
+            lines += [
+                f"  %p{position} = getelementptr i8, ptr %data, i64 {8 * position}",
+                f"  %b{position} = load {value.type}, ptr %p{position}, align 8",
+            ]
+            arguments.append(f"{value.type} %b{position}")
+        extent = f"%b{len(passed) - 1}"
+        arguments = [*arguments[:-1], "i64 %begin", "i64 %end"]
+        lines += [
+            "  %t = zext i32 %tid to i64",
+            "  %n = zext i32 %nthreads to i64",
+            "  %t1 = add i64 %t, 1",
+            f"  %x = mul i64 %t, {extent}",
+            f"  %y = mul i64 %t1, {extent}",
+            "  %begin = udiv i64 %x, %n",
+            "  %end = udiv i64 %y, %n",
+            f"  call void @{quoted(region + '.chunk')}({', '.join(arguments)})",
+            "  ret void",
+        ]
+        self._define(f"define internal void @{quoted(region)}(ptr %data, i32 %tid, i32 %nthreads)", lines)
+
+    def _launch(self, caller: Function, region: str, passed: list[Value]) -> None:
+        fn = caller.fn
+        self.declarations["@ansor_parallel_launch"] = _LAUNCH
+        data = fn.slot(8 * len(passed), 8)
+        for position, value in enumerate(passed):
+            place = fn.here(f"getelementptr i8, ptr {data.text}, i64 {8 * position}", "ptr")
+            fn.effect(f"store {value.type} {value.text}, ptr {place.text}, align 8")
+        fn.effect(f"call void @ansor_parallel_launch(ptr @{quoted(region)}, ptr {data.text})")
+
+
+def quoted(name: str) -> str:
+    """A symbol as LLVM writes it after `@`: in quotes unless it is plain."""
+    plain = all(c.isalnum() and c.isascii() or c in "._$" for c in name) and not name[:1].isdigit()
+    return name if plain and name else '"' + name.replace("\\", "\\5C").replace('"', "\\22") + '"'

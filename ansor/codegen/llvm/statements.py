@@ -1,0 +1,259 @@
+"""Statements to code: loops, branches, stores, scratch memory, parallel regions.
+
+- Serial loops count in i64, bottom-tested; a loop of one iteration is its body.
+- Unrolled loops are expanded with constants for the variable. Expansions beyond `MAX_EXPANSION` stores are loops instead, unless
+  register tiles depend on the constants.
+- Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then smaller
+  powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
+- Parallel loops are outlined (`ansor.codegen.llvm.module`); within a parallel loop they are serial.
+- Scratch memory: register tiles and small buffers are stack slots of the function, made once however often the `Alloc` runs;
+  the others come from `ansor_alloc`, outside all loops.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ansor.codegen.llvm.analysis import Analysis, Facts, may_vectorize
+from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
+from ansor.codegen.llvm.memory import Memory, Pointer, Under
+from ansor.codegen.llvm.text import FunctionText, Scope, Value
+from ansor.codegen.llvm.values import Env, Expressions
+from ansor.codegen.llvm.vectors import Vectors
+from ansor.codegen.machine import Machine
+from ansor.errors import BuildError
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store
+
+MAX_EXPANSION = 4096
+_MAX_PIECES = 16
+_SMALL_BYTES = 16 * 1024
+_STACK_BYTES = 128 * 1024
+_SERIAL = frozenset({LoopKind.SERIAL, LoopKind.VTHREAD, LoopKind.TENSORIZE})
+
+
+class Outliner(Protocol):
+    """What writes the body of a parallel loop as a function of its own and the launch of it here."""
+
+    def __call__(self, caller: Function, loop: For, extent: Affine, env: Env) -> None: ...
+
+
+class Function:
+    """One function being emitted: its text, its buffers, its expressions."""
+
+    def __init__(
+        self, declarations: dict[str, str], machine: Machine, analysis: Analysis, outline: Outliner | None
+    ) -> None:
+        self.fn = FunctionText(declarations)
+        self.index = IndexMath(self.fn)
+        self.vectors = Vectors(self.fn, self.index, machine)
+        self.memory = Memory(self.vectors, machine)
+        self.expressions = Expressions(self.memory, self.vectors, machine)
+        self.machine = machine
+        self.analysis = analysis
+        self.outline = outline
+        self._stack_bytes = 0
+        self._heap: list[Value] = []
+
+    def finish(self) -> list[str]:
+        """Free what lives as long as the function, and return."""
+        for pointer in self._heap:
+            self._free(pointer)
+        self.fn.effect("ret void")
+        return self.fn.body()
+
+    # -- statements ----------------------------------------------------------------------------------
+
+    def statement(self, stmt: Stmt, env: Env) -> None:
+        """Write a statement at the current place."""
+        match stmt:
+            case Store():
+                self._store(stmt, env)
+            case For():
+                self._loop(stmt, env)
+            case Seq(stmts=stmts):
+                for inner in stmts:
+                    self.statement(inner, env)
+            case If():
+                self._if(stmt, env)
+            case Let(var=var, value=value, body=body):
+                e = self.expressions
+                e.forget()
+                bound = e.index(value, env) if e.index_like(value) else e.value(value, env)
+                self.statement(body, env.bind(var, bound))
+            case Alloc():
+                self._alloc(stmt, env)
+            case Barrier():
+                raise BuildError("the program has a barrier between GPU threads; build it for a GPU target")
+
+    def _store(self, stmt: Store, env: Env) -> None:
+        e = self.expressions
+        e.forget()
+        value = e.value(stmt.value, env)
+        self.memory.store(stmt.buffer, e.offset(stmt.buffer, stmt.indices, env), value, env.under)
+
+    def _if(self, stmt: If, env: Env) -> None:
+        self.expressions.forget()
+        cond = self.expressions.cond(stmt.cond, env)
+        if isinstance(cond, bool):
+            chosen = stmt.then if cond else stmt.other
+            if chosen is not None:
+                self.statement(chosen, env)
+            return
+        if cond.lanes > 1:
+            self.statement(stmt.then, self.expressions.narrowed(env, cond))
+            if stmt.other is not None:
+                self.statement(stmt.other, self.expressions.narrowed(env, self.vectors.negation(cond)))
+            return
+        then = self._side(stmt.then, env)
+        other = None if stmt.other is None else self._side(stmt.other, env)
+        self.fn.join(cond, then, other)
+
+    def _side(self, stmt: Stmt, env: Env) -> Scope:
+        self.fn.open_branch()
+        self.statement(stmt, env)
+        return self.fn.close()
+
+    # -- loops ---------------------------------------------------------------------------------------
+
+    def _loop(self, loop: For, env: Env) -> None:
+        extent = self._extent(loop, env)
+        if not extent.terms and extent.const <= 1:
+            if extent.const == 1:
+                self.statement(loop.body, env.bind(loop.var, constant(0)))
+            return
+        if loop.kind is LoopKind.PARALLEL and self.outline is not None and env.under.lanes == 1:
+            self.outline(self, loop, extent, env)
+            self.memory.written(self.analysis.facts(loop.body).written)
+        elif loop.kind in _SERIAL or loop.kind is LoopKind.PARALLEL:
+            self.serial(loop, extent, env)
+        elif loop.kind is LoopKind.UNROLLED:
+            self._expand(loop, extent, env)
+        elif loop.kind is LoopKind.VECTORIZED:
+            self._vectorize(loop, extent, env)
+        else:
+            raise BuildError(
+                f"the loop {loop.var.name!r} runs on {loop.kind} of a GPU; build the program for a GPU target"
+            )
+
+    def _extent(self, loop: For, env: Env) -> Affine:
+        if isinstance(loop.extent, int):
+            return constant(loop.extent)
+        self.expressions.forget()
+        return self.expressions.index(loop.extent, env)
+
+    def serial(self, loop: For, extent: Affine, env: Env) -> None:
+        """A counted loop; one of unknown extent is entered if that is positive."""
+        positive = self.index.compare("gt", extent, constant(0))
+        if isinstance(positive, bool):
+            if positive:
+                self._counted(loop, extent, env, constant(1), constant(0))
+            return
+        self.fn.open_branch()
+        self._counted(loop, extent, env, constant(1), constant(0))
+        self.fn.join(positive, self.fn.close(), None)
+
+    def _counted(self, loop: For, extent: Affine, env: Env, step: Affine, first: Affine) -> None:
+        """A loop over 0 <= counter < extent; the variable is `first + counter * step`."""
+        counter = self.begin_loop("0", self.analysis.facts(loop.body))
+        _, high = self.index.interval(extent)
+        atom = self.index.atom(counter, 0, None if high is None else high - 1)
+        self.statement(loop.body, env.bind(loop.var, add(first, self.index.multiply(atom, step))))
+        self.end_loop(counter, extent, self.analysis.facts(loop.body))
+
+    def begin_loop(self, begin: str, facts: Facts) -> Value:
+        """Open a loop whose body has these facts; gives its counter."""
+        self.memory.written(facts.written)
+        return self.fn.open_loop(begin, facts.written)
+
+    def end_loop(self, counter: Value, end: Affine, facts: Facts) -> None:
+        """Close it: the counter stays below `end`."""
+        limit = self.index.scalar(end)
+        self.fn.close_loop(counter, limit.text)
+        self.memory.written(facts.written)
+
+    def _expand(self, loop: For, extent: Affine, env: Env) -> None:
+        facts = self.analysis.facts(loop.body)
+        if extent.terms or (facts.stores * extent.const > MAX_EXPANSION and not facts.has_registers):
+            self.serial(loop, extent, env)
+            return
+        for iteration in range(extent.const):
+            self.statement(loop.body, env.bind(loop.var, constant(iteration)))
+
+    def _vectorize(self, loop: For, extent: Affine, env: Env) -> None:
+        facts = self.analysis.facts(loop.body)
+        if extent.terms or env.under.lanes > 1 or not may_vectorize(loop, self.analysis):
+            if extent.terms or (extent.const > _MAX_PIECES and not facts.has_registers):
+                self.serial(loop, extent, env)
+            else:
+                self._expand(loop, extent, env)
+            return
+        lanes = max(1, self.machine.vector_bits // 8 // facts.value_bytes)
+        lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
+        first = 0
+        if extent.const // lanes > _MAX_PIECES and not facts.has_registers and lanes > 1:
+            pieces = constant(extent.const // lanes)
+            self._counted_pieces(loop, pieces, env, lanes)
+            first = pieces.const * lanes
+        while first < extent.const:
+            while lanes > extent.const - first:
+                lanes //= 2
+            self._piece(loop, constant(first), env, lanes)
+            first += lanes
+
+    def _counted_pieces(self, loop: For, pieces: Affine, env: Env, lanes: int) -> None:
+        facts = self.analysis.facts(loop.body)
+        counter = self.begin_loop("0", facts)
+        atom = self.index.atom(counter, 0, pieces.const - 1)
+        self._piece(loop, scale(atom, lanes), env, lanes)
+        self.end_loop(counter, pieces, facts)
+
+    def _piece(self, loop: For, first: Affine, env: Env, lanes: int) -> None:
+        if lanes == 1:
+            self.statement(loop.body, env.bind(loop.var, first))
+            return
+        under = Under(lanes, None, env.under.guard)
+        inner = Env({**env.vars, loop.var: add(first, self.index.lane(lanes))}, under)
+        self.statement(loop.body, inner)
+
+    # -- scratch memory ------------------------------------------------------------------------------
+
+    def _alloc(self, stmt: Alloc, env: Env) -> None:
+        buffer, pointers = stmt.buffer, self.memory.pointers
+        if buffer in pointers:  # another run of the same Alloc, in an unrolled loop: the same memory
+            pointers[buffer].generation += 1
+            self.statement(stmt.body, env)
+            return
+        try:
+            size = max(1, buffer.size_bytes)
+        except ValueError:
+            raise BuildError(
+                f"the scratch buffer {buffer.name!r} has a symbolic shape; scratch needs constant sizes"
+            ) from None
+        if self._on_stack(buffer, size):
+            self._stack_bytes += size
+            pointers[buffer] = Pointer(self.fn.slot(size), 64)
+            self.statement(stmt.body, env)
+            return
+        pointers[buffer] = Pointer(self._allocate(size), 64)
+        self.statement(stmt.body, env)
+        if self.fn.depth == 0:
+            self._free(pointers.pop(buffer).value)
+        else:
+            self._heap.append(pointers[buffer].value)
+
+    def _on_stack(self, buffer: Buffer, size: int) -> bool:
+        if buffer.scope == "register":
+            return True
+        return size <= _SMALL_BYTES and self._stack_bytes + size <= _STACK_BYTES
+
+    def _allocate(self, size: int) -> Value:
+        """Heap memory, asked for outside all loops and branches that are open."""
+        fn = self.fn
+        fn.declare("@ansor_alloc", "declare noalias ptr @ansor_alloc(i64)")
+        value = Value(fn.name(), "ptr", 1, 0)
+        fn.scopes[0].lines.append(f"  {value.text} = call ptr @ansor_alloc(i64 {size})")
+        return value
+
+    def _free(self, pointer: Value) -> None:
+        self.fn.declare("@ansor_free", "declare void @ansor_free(ptr)")
+        self.fn.effect(f"call void @ansor_free(ptr {pointer.text})")

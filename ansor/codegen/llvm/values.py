@@ -1,0 +1,443 @@
+"""Expressions to values.
+
+An integer expression of variables alone is an *index*: it stays an `Affine` form until a value is needed. Everything
+else becomes instructions. In a vector loop each sub-expression is a scalar as long as it is the same in all lanes.
+
+A choice (`Select`) on a condition known while the code is written takes one side. A lazy one (te.if_then_else) on lanes
+evaluates each side under a mask; on a scalar condition it evaluates both sides, loads guarded, if they are cheap,
+and branches otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ansor.codegen.llvm import halves, mathlib
+from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
+from ansor.codegen.llvm.memory import Memory, Under
+from ansor.codegen.llvm.text import Value
+from ansor.codegen.llvm.types import is_narrow_float, literal, register_type
+from ansor.codegen.llvm.vectors import Vectors
+from ansor.codegen.machine import Machine
+from ansor.dtypes import dtype_info, is_float
+from ansor.errors import BuildError
+from ansor.ir.nest import Buffer
+from ansor.te.expr import (
+    COMPARISONS,
+    INTEGER_ONLY,
+    LOGICAL,
+    Binary,
+    BinaryOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Var,
+    children,
+)
+
+_CHEAP_CALLS = frozenset({"abs", "floor", "ceil", "round", "sqrt", "fma"})
+_CHEAP_NODES = 48
+_FLOAT_OPS = {
+    BinaryOp.ADD: "fadd contract",
+    BinaryOp.SUB: "fsub contract",
+    BinaryOp.MUL: "fmul contract",
+    BinaryOp.DIV: "fdiv",
+}
+_INT_OPS = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
+_FLOAT_PREDICATES = {
+    BinaryOp.EQ: "oeq",
+    BinaryOp.NE: "une",
+    BinaryOp.LT: "olt",
+    BinaryOp.LE: "ole",
+    BinaryOp.GT: "ogt",
+    BinaryOp.GE: "oge",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Env:
+    """Where an expression is evaluated: what its variables are, and under what condition (see `Under`)."""
+
+    vars: Mapping[Var, Affine | Value]
+    under: Under = Under()
+
+    def bind(self, var: Var, value: Affine | Value) -> Env:
+        """The same place with one more variable."""
+        return Env({**self.vars, var: value}, self.under)
+
+
+class Expressions:
+    """Expression emission for one function."""
+
+    def __init__(self, memory: Memory, vectors: Vectors, machine: Machine) -> None:
+        self.memory = memory
+        self.vectors = vectors
+        self.fn = vectors.fn
+        self.math: IndexMath = vectors.index
+        self.machine = machine
+        self._index_like: dict[int, bool] = {}
+        self._cheap: dict[int, bool] = {}
+        self._strides: dict[Buffer, tuple[int, ...] | tuple[Affine, ...]] = {}
+        self._memo: dict[tuple[int, int], tuple[Env, Value]] = {}  # the Env keeps its id from being reused
+
+    def forget(self) -> None:
+        """Start a new statement: shared sub-expressions are evaluated once per statement and place."""
+        self._memo.clear()
+
+    # -- indices -------------------------------------------------------------------------------------
+
+    def index_like(self, expr: Expr) -> bool:
+        """Whether `expr` is integer arithmetic on variables and constants only."""
+        known = self._index_like.get(id(expr))
+        if known is None:
+            known = self._is_index_like(expr)
+            self._index_like[id(expr)] = known
+        return known
+
+    def _is_index_like(self, expr: Expr) -> bool:
+        if expr.dtype not in ("int32", "int64"):
+            return False
+        match expr:
+            case Const() | Var():
+                return True
+            case Binary(a=a, b=b):
+                return self.index_like(a) and self.index_like(b)
+            case Cast(a=a):
+                return self.index_like(a) and not (a.dtype == "int64" and expr.dtype == "int32")
+            case Select(then=then, other=other):
+                return self.index_like(then) and self.index_like(other)
+            case _:
+                return False
+
+    def index(self, expr: Expr, env: Env) -> Affine:
+        """The integer expression as an exact 64-bit index."""
+        if isinstance(expr, Const):
+            return constant(int(expr.value))
+        if isinstance(expr, Var):
+            bound = self._bound(expr, env)
+            return bound if isinstance(bound, Affine) else self._loaded_index(bound, expr.dtype)
+        if isinstance(expr, Binary) and expr.dtype in ("int32", "int64"):
+            return self._binary_index(expr, env)
+        if isinstance(expr, Cast) and self.index_like(expr):
+            return self.index(expr.a, env)
+        if isinstance(expr, Select) and self.index_like(expr):
+            cond = self.cond(expr.cond, env)
+            return self.math.choose_int(cond, self.index(expr.then, env), self.index(expr.other, env))
+        return self._loaded_index(self.value(expr, env), expr.dtype)
+
+    def _binary_index(self, expr: Binary, env: Env) -> Affine:
+        op, math = expr.op, self.math
+        a, b = self.index(expr.a, env), self.index(expr.b, env)
+        if op is BinaryOp.ADD:
+            return add(a, b)
+        if op is BinaryOp.SUB:
+            return add(a, b, -1)
+        if op is BinaryOp.MUL:
+            return scale(a, b.const) if not b.terms else math.multiply(a, b)
+        if op in INTEGER_ONLY and b.terms and (env.under.mask is not None or env.under.guard is not None):
+            b = self._safe_index_divisor(b, env)
+        match op:
+            case BinaryOp.FLOORDIV:
+                return math.floordiv(a, b)
+            case BinaryOp.FLOORMOD:
+                return math.floormod(a, b)
+            case BinaryOp.TRUNCDIV:
+                return math.truncdiv(a, b)
+            case BinaryOp.TRUNCMOD:
+                return math.truncmod(a, b)
+            case BinaryOp.MIN:
+                return math.extreme(a, b, least=True)
+            case BinaryOp.MAX:
+                return math.extreme(a, b, least=False)
+            case _:
+                raise BuildError(f"the operator `{op}` is not for indices: `{expr}`")
+
+    def _safe_index_divisor(self, b: Affine, env: Env) -> Affine:
+        low, _ = self.math.interval(b)
+        if low is not None and low > 0:
+            return b
+        for cond in (env.under.mask, env.under.guard):
+            if cond is not None:
+                b = self.math.choose_int(cond, b, constant(1))
+        return b
+
+    def _loaded_index(self, value: Value, dtype: str) -> Affine:
+        """A value of an integer dtype as an index."""
+        info = dtype_info(dtype)
+        if not value.text.startswith("%") and value.lanes == 1:
+            return constant(int(value.text) if info.kind == "int" else int(value.text) % (1 << info.bits))
+        low, high = (0, (1 << info.bits) - 1) if info.kind == "uint" else (None, None)
+        if info.kind == "int" and info.bits < 64:
+            low, high = -(1 << (info.bits - 1)), (1 << (info.bits - 1)) - 1
+        if info.bits < 64:
+            value = self.vectors.convert("sext" if info.kind == "int" else "zext", value, "i64")
+        return self.math.atom(value, low, high)
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: Env) -> Affine:
+        """The row-major (or strided) element offset of an access."""
+        strides = self._strides_of(buffer, env)
+        total = constant(0)
+        for index, stride in zip(indices, strides, strict=True):
+            form = self.index(index, env)
+            if isinstance(stride, int):
+                total = add(total, form, stride)
+            else:
+                total = add(total, self.math.multiply(form, stride))
+        return total
+
+    def _strides_of(self, buffer: Buffer, env: Env) -> tuple[int, ...] | tuple[Affine, ...]:
+        known = self._strides.get(buffer)
+        if known is not None:
+            return known
+        if buffer.strides is not None:
+            self._strides[buffer] = buffer.strides
+            return buffer.strides
+        extents = [constant(e) if isinstance(e, int) else self.index(e, env) for e in buffer.shape]
+        strides = [constant(1)]
+        for extent in reversed(extents[1:]):
+            strides.insert(0, self.math.multiply(strides[0], extent))
+        strides = strides[: len(extents)]
+        found: tuple[int, ...] | tuple[Affine, ...] = tuple(strides)
+        if all(not stride.terms for stride in strides):
+            found = tuple(stride.const for stride in strides)
+        self._strides[buffer] = found
+        return found
+
+    def _bound(self, var: Var, env: Env) -> Affine | Value:
+        bound = env.vars.get(var)
+        if bound is None:
+            raise BuildError(f"the variable {var.name!r} is used outside the loop that defines it")
+        return bound
+
+    # -- conditions ----------------------------------------------------------------------------------
+
+    def cond(self, expr: Expr, env: Env) -> Value | bool:
+        """The bool expression: a Python bool where it is known now, else an i1 value."""
+        if isinstance(expr, Const):
+            return bool(expr.value)
+        if isinstance(expr, Not):
+            inner = self.cond(expr.a, env)
+            return not inner if isinstance(inner, bool) else self.vectors.negation(inner)
+        if isinstance(expr, Binary) and expr.op in LOGICAL:
+            return self._logical(expr, env)
+        if isinstance(expr, Binary) and expr.op in COMPARISONS:
+            if self.index_like(expr.a) and self.index_like(expr.b):
+                return self.math.compare(str(expr.op), self.index(expr.a, env), self.index(expr.b, env))
+            return self._compare(expr, env)
+        value = self.value(expr, env)
+        return value.text == "true" if value.text in ("true", "false") else value
+
+    def _logical(self, expr: Binary, env: Env) -> Value | bool:
+        absorbing = expr.op is BinaryOp.OR
+        a = self.cond(expr.a, env)
+        if isinstance(a, bool):
+            return a if a is absorbing else self.cond(expr.b, env)
+        b = self.cond(expr.b, env)
+        if isinstance(b, bool):
+            return b if b is absorbing else a
+        (x, y), lanes, depth = self.vectors.match(a, b)
+        opcode = "or" if absorbing else "and"
+        full = replace(x, lanes=lanes).full_type
+        return self.fn.pure(f"{opcode} {full} {x.text}, {y.text}", "i1", lanes, depth)
+
+    def _compare(self, expr: Binary, env: Env) -> Value:
+        kind = dtype_info(expr.a.dtype).kind
+        op = expr.op
+        if kind == "float":
+            predicate = _FLOAT_PREDICATES[op]
+        elif op in (BinaryOp.EQ, BinaryOp.NE):
+            predicate = str(op)
+        else:
+            predicate = f"s{op}" if kind == "int" else f"u{op}"
+        return self.vectors.compare(predicate, self.value(expr.a, env), self.value(expr.b, env))
+
+    # -- values --------------------------------------------------------------------------------------
+
+    def value(self, expr: Expr, env: Env) -> Value:
+        """The register value of `expr`: a scalar if it is the same in all lanes."""
+        if isinstance(expr, Const):
+            return Value(literal(expr.value, expr.dtype, self.machine), self._type(expr.dtype))
+        if isinstance(expr, Var):
+            bound = self._bound(expr, env)
+            return bound if isinstance(bound, Value) else self._integer(bound, expr.dtype, env)
+        key = (id(expr), id(env))
+        found = self._memo.get(key)
+        if found is None:
+            found = (env, self._value(expr, env))
+            self._memo[key] = found
+        return found[1]
+
+    def _value(self, expr: Expr, env: Env) -> Value:
+        match expr:
+            case Load(buffer=buffer, indices=indices):
+                return self.memory.load(buffer, self.offset(buffer, indices, env), env.under)
+            case Binary() | Not() if expr.dtype == "bool":
+                cond = self.cond(expr, env)
+                return Value(str(cond).lower(), "i1") if isinstance(cond, bool) else cond
+            case Binary() | Select() if self.index_like(expr):
+                return self._integer(self.index(expr, env), expr.dtype, env)
+            case Binary():
+                return self._arithmetic(expr, env)
+            case Select():
+                return self._select(expr, env)
+            case Cast(a=a):
+                return self._cast(a, expr.dtype, env)
+            case Call(name=name, args=args):
+                values = [self.value(arg, env) for arg in args]
+                return mathlib.call(self.vectors, name, values, expr.dtype)
+            case _:
+                raise BuildError(f"a {type(expr).__name__} has no place in a loop nest: `{expr}`")
+
+    def _type(self, dtype: str) -> str:
+        return register_type(dtype, self.machine)
+
+    def _integer(self, index: Affine, dtype: str, env: Env) -> Value:
+        """An index as a value of an integer dtype, wrapped to its bits."""
+        type_ = self._type(dtype)
+        if self.math.is_uniform(index):
+            return self.math.narrow(self.math.scalar(index), type_)
+        return self.math.vector(index, env.under.lanes, type_)
+
+    def _arithmetic(self, expr: Binary, env: Env) -> Value:
+        op, dtype = expr.op, expr.dtype
+        a, b = self.value(expr.a, env), self.value(expr.b, env)
+        if op in (BinaryOp.MIN, BinaryOp.MAX):
+            less = "olt" if is_float(dtype) else "slt" if dtype_info(dtype).kind == "int" else "ult"
+            return self.vectors.select(
+                self.vectors.compare(less.replace("lt", "gt") if op is BinaryOp.MAX else less, a, b), a, b
+            )
+        if is_float(dtype):
+            result = self.vectors.binary(_FLOAT_OPS[op], a, b)
+            if is_narrow_float(dtype, self.machine):
+                return halves.rounded(self.vectors, result, dtype)
+            return result
+        if op in _INT_OPS:
+            return self.vectors.binary(_INT_OPS[op], a, b)
+        return self._integer_division(op, dtype, a, b, env)
+
+    def _integer_division(self, op: BinaryOp, dtype: str, a: Value, b: Value, env: Env) -> Value:
+        v = self.vectors
+        constant_divisor = not b.text.startswith("%")
+        if not constant_divisor:
+            one = v.number(1, b.type)
+            for cond in (env.under.mask, env.under.guard):
+                if cond is not None:
+                    b = v.select(cond, b, one)
+        wants_quotient = op in (BinaryOp.FLOORDIV, BinaryOp.TRUNCDIV)
+        if dtype_info(dtype).kind == "uint":
+            return v.binary("udiv" if wants_quotient else "urem", a, b, trap=True)
+        if op in (BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD):
+            return v.binary("sdiv" if wants_quotient else "srem", a, b, trap=True)
+        quotient, rest = v.binary("sdiv", a, b, trap=True), v.binary("srem", a, b, trap=True)
+        zero = v.number(0, a.type)
+        differ = v.compare("slt", v.binary("xor", rest, b), zero)
+        wrong = v.both(differ, v.compare("ne", rest, zero))
+        assert wrong is not None
+        if wants_quotient:
+            return v.select(wrong, v.binary("sub", quotient, v.number(1, a.type)), quotient)
+        return v.select(wrong, v.binary("add", rest, b), rest)
+
+    # -- choices -------------------------------------------------------------------------------------
+
+    def _select(self, expr: Select, env: Env) -> Value:
+        cond = self.cond(expr.cond, env)
+        if isinstance(cond, bool):
+            return self.value(expr.then if cond else expr.other, env)
+        if not expr.lazy:
+            return self.vectors.select(cond, self.value(expr.then, env), self.value(expr.other, env))
+        if cond.lanes == 1 and not (self.cheap(expr.then) and self.cheap(expr.other)):
+            return self._branch(cond, expr, env)
+        then = self.value(expr.then, self.narrowed(env, cond))
+        other = self.value(expr.other, self.narrowed(env, self.vectors.negation(cond)))
+        return self.vectors.select(cond, then, other)
+
+    def narrowed(self, env: Env, cond: Value) -> Env:
+        """The same place, if `cond` holds too."""
+        under = env.under
+        if cond.lanes == 1:
+            return Env(env.vars, replace(under, guard=self.vectors.both(under.guard, cond)))
+        return Env(env.vars, replace(under, mask=self.vectors.both(under.mask, cond)))
+
+    def cheap(self, expr: Expr) -> bool:
+        """Whether `expr` is few instructions, none of which may trap."""
+        known = self._cheap.get(id(expr))
+        if known is None:
+            known = self._is_cheap(expr)
+            self._cheap[id(expr)] = known
+        return known
+
+    def _is_cheap(self, expr: Expr) -> bool:
+        count, stack = 0, [expr]
+        while stack:
+            node = stack.pop()
+            count += 1
+            if count > _CHEAP_NODES or (isinstance(node, Call) and node.name not in _CHEAP_CALLS):
+                return False
+            stack.extend(children(node))
+        return True
+
+    def _branch(self, cond: Value, expr: Select, env: Env) -> Value:
+        """One of two sides, by a branch."""
+        lanes, fn = env.under.lanes, self.fn
+        fn.open_branch()
+        then = self._in_all_lanes(expr.then, Env(env.vars, env.under), lanes)
+        then_scope = fn.close()
+        fn.open_branch()
+        other = self._in_all_lanes(expr.other, Env(env.vars, env.under), lanes)
+        other_scope = fn.close()
+        fn.join(cond, then_scope, other_scope)
+        return fn.here(
+            f"phi {then.full_type} [ {then.text}, %{then_scope.label} ], [ {other.text}, %{other_scope.label} ]",
+            then.type,
+            lanes,
+        )
+
+    def _in_all_lanes(self, expr: Expr, env: Env, lanes: int) -> Value:
+        return self.vectors.splat(self.value(expr, env), lanes)
+
+    # -- conversions ---------------------------------------------------------------------------------
+
+    def _cast(self, a: Expr, dtype: str, env: Env) -> Value:
+        if dtype in ("int32", "int64") and self.index_like(a):
+            return self._integer(self.index(a, env), dtype, env)
+        return convert(self.vectors, self.value(a, env), a.dtype, dtype)
+
+
+def convert(v: Vectors, value: Value, source: str, dtype: str) -> Value:
+    """A register value of dtype `source` as one of `dtype`, by te's rules of casting."""
+    if source == dtype:
+        return value
+    old, new = dtype_info(source), dtype_info(dtype)
+    machine = v.machine
+    type_ = register_type(dtype, machine)
+    if new.kind == "bool":
+        return v.compare("une" if old.kind == "float" else "ne", value, v.number(0, value.type))
+    if old.kind == "float" and new.kind == "float":
+        return _convert_float(v, value, dtype, type_)
+    if old.kind == "float":
+        return v.convert("fptosi" if new.kind == "int" else "fptoui", value, type_)
+    if new.kind == "float":
+        opcode = "sitofp" if old.kind == "int" else "uitofp"
+        result = v.convert(opcode, value, type_)
+        return halves.rounded(v, result, dtype) if is_narrow_float(dtype, machine) else result
+    if old.bits == new.bits:
+        return value
+    if old.bits > new.bits:
+        return v.convert("trunc", value, type_)
+    return v.convert("sext" if old.kind == "int" else "zext", value, type_)
+
+
+def _convert_float(v: Vectors, value: Value, dtype: str, type_: str) -> Value:
+    order = ("half", "float", "double")
+    narrow = is_narrow_float(dtype, v.machine)
+    if value.type == "double" and narrow:
+        return halves.rounded(v, halves.double_to_float_odd(v, value), dtype)
+    if value.type != type_:
+        wider = order.index(type_) > order.index(value.type)
+        value = v.convert("fpext" if wider else "fptrunc", value, type_)
+    return halves.rounded(v, value, dtype) if narrow else value

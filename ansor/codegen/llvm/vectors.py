@@ -1,0 +1,151 @@
+"""Straight-line arithmetic on values: the instruction set that expressions and math functions are written in.
+
+Every operation takes scalars and vectors mixed (a scalar is copied to all lanes), is value-numbered and hoisted by
+`FunctionText`, and works for any number of lanes. Multiplications and additions of floats carry the `contract` flag,
+so that LLVM makes fused multiply-adds of them where the machine has any; no other liberty is given.
+"""
+
+from __future__ import annotations
+
+from ansor.codegen.llvm.index import IndexMath
+from ansor.codegen.llvm.text import FunctionText, Value, vector_type
+from ansor.codegen.llvm.types import float_literal
+from ansor.codegen.machine import Machine
+
+_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
+
+
+class Vectors:
+    """Operations on the values of one function."""
+
+    def __init__(self, fn: FunctionText, index: IndexMath, machine: Machine) -> None:
+        self.fn = fn
+        self.index = index
+        self.machine = machine
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """`value` in all of `lanes` lanes."""
+        return self.index.splat(value, lanes)
+
+    def number(self, value: float, type_: str, lanes: int = 1) -> Value:
+        """A literal of a float or integer type."""
+        text = float_literal(value, type_) if type_ in _SUFFIX else str(int(value))
+        return self.splat(Value(text, type_), lanes)
+
+    def match(self, *values: Value) -> tuple[list[Value], int, int]:
+        """The values with equal lanes, their number of lanes, and the depth at which all are known."""
+        lanes, depth = 1, 0
+        for value in values:
+            lanes = max(lanes, value.lanes)
+            depth = max(depth, value.depth)
+        if lanes > 1:
+            return [v if v.lanes == lanes else self.index.splat(v, lanes) for v in values], lanes, depth
+        return list(values), lanes, depth
+
+    def binary(self, opcode: str, a: Value, b: Value, *, trap: bool = False) -> Value:
+        """`opcode a, b`, of the type of `a`."""
+        (x, y), lanes, depth = self.match(a, b)
+        emit = self.fn.inside if trap or lanes > 1 or a.type in _SUFFIX else self.fn.pure
+        return emit(f"{opcode} {vector_type(a.type, lanes)} {x.text}, {y.text}", a.type, lanes, depth)
+
+    def add(self, a: Value, b: Value) -> Value:
+        return self.binary("fadd contract", a, b)
+
+    def sub(self, a: Value, b: Value) -> Value:
+        return self.binary("fsub contract", a, b)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        return self.binary("fmul contract", a, b)
+
+    def div(self, a: Value, b: Value) -> Value:
+        return self.binary("fdiv", a, b)
+
+    def compare(self, predicate: str, a: Value, b: Value) -> Value:
+        """`fcmp` or `icmp` by the operands' type; the predicate is LLVM's."""
+        (x, y), lanes, depth = self.match(a, b)
+        opcode = "fcmp" if a.type in _SUFFIX else "icmp"
+        text = f"{opcode} {predicate} {vector_type(a.type, lanes)} {x.text}, {y.text}"
+        return self.fn.inside(text, "i1", lanes, depth)
+
+    def select(self, cond: Value, a: Value, b: Value) -> Value:
+        """`a` where `cond` holds, else `b`; a scalar condition chooses for all lanes."""
+        (x, y), lanes, depth = self.match(a, b)
+        if cond.lanes > lanes:
+            lanes = cond.lanes
+            x, y = self.splat(x, lanes), self.splat(y, lanes)
+        full = vector_type(a.type, lanes)
+        text = f"select {cond.full_type} {cond.text}, {full} {x.text}, {full} {y.text}"
+        return self.fn.inside(text, a.type, lanes, max(depth, cond.depth))
+
+    def convert(self, opcode: str, a: Value, type_: str) -> Value:
+        """A conversion instruction such as "fptrunc" or "bitcast"."""
+        text = f"{opcode} {a.full_type} {a.text} to {vector_type(type_, a.lanes)}"
+        return self.fn.inside(text, type_, a.lanes, a.depth)
+
+    def intrinsic(self, name: str, *args: Value, extra: str = "") -> Value:
+        """A call of `llvm.NAME` overloaded on the arguments' common type; `extra` is one more literal argument."""
+        values, lanes, depth = self.match(*args)
+        type_ = args[0].type
+        full = vector_type(type_, lanes)
+        suffix = _SUFFIX.get(type_, type_)
+        symbol = f"@llvm.{name}.{suffix}" if lanes == 1 else f"@llvm.{name}.v{lanes}{suffix}"
+        types = ", ".join([full] * len(values) + (["i1"] if extra else []))
+        self.fn.declare(symbol, f"declare {full} {symbol}({types})")
+        texts = [f"{full} {v.text}" for v in values] + ([extra] if extra else [])
+        return self.fn.inside(f"call {full} {symbol}({', '.join(texts)})", type_, lanes, depth)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """`a * b + c`: fused if the machine can, else rounded twice. (`intrinsic("fma")` is always fused.)"""
+        if self.machine.has_fma:
+            return self.intrinsic("fma", a, b, c)
+        return self.binary("fadd", self.binary("fmul", a, b), c)
+
+    def element(self, a: Value, lane: int) -> Value:
+        """One lane of a vector; of a scalar, the scalar."""
+        if a.lanes == 1:
+            return a
+        return self.fn.inside(f"extractelement {a.full_type} {a.text}, i64 {lane}", a.type, 1, a.depth)
+
+    def gathered(self, elements: list[Value]) -> Value:
+        """A vector of scalars."""
+        lanes, type_ = len(elements), elements[0].type
+        full = vector_type(type_, lanes)
+        total, depth = "poison", 0
+        value = elements[0]
+        for lane, element in enumerate(elements):
+            depth = max(depth, element.depth)
+            text = f"insertelement {full} {total}, {type_} {element.text}, i64 {lane}"
+            value = self.fn.inside(text, type_, lanes, depth)
+            total = value.text
+        return value
+
+    def each_lane(self, symbol: str, type_: str, *args: Value) -> Value:
+        """A scalar library function applied lane by lane."""
+        values, lanes, depth = self.match(*args)
+        parameters = ", ".join([type_] * len(args))
+        self.fn.declare(f"@{symbol}", f"declare {type_} @{symbol}({parameters}) nounwind memory(none)")
+        results = []
+        for lane in range(lanes):
+            texts = ", ".join(f"{type_} {self.element(v, lane).text}" for v in values)
+            results.append(self.fn.inside(f"call {type_} @{symbol}({texts})", type_, 1, depth))
+        return results[0] if lanes == 1 else self.gathered(results)
+
+    def any_lane(self, mask: Value) -> Value:
+        """Whether a lane of the mask is set."""
+        if mask.lanes == 1:
+            return mask
+        symbol = f"@llvm.vector.reduce.or.v{mask.lanes}i1"
+        self.fn.declare(symbol, f"declare i1 {symbol}({mask.full_type})")
+        return self.fn.pure(f"call i1 {symbol}({mask.full_type} {mask.text})", "i1", 1, mask.depth)
+
+    def both(self, a: Value | None, b: Value | None) -> Value | None:
+        """The conjunction of two conditions, None being true."""
+        if a is None or b is None:
+            return a if b is None else b
+        (x, y), lanes, depth = self.match(a, b)
+        return self.fn.pure(f"and {vector_type('i1', lanes)} {x.text}, {y.text}", "i1", lanes, depth)
+
+    def negation(self, a: Value) -> Value:
+        """The negation of a condition."""
+        true = "true" if a.lanes == 1 else "splat (i1 true)"
+        return self.fn.pure(f"xor {a.full_type} {a.text}, {true}", "i1", a.lanes, a.depth)

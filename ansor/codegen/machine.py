@@ -1,0 +1,211 @@
+"""What code is generated for: `Machine`, the CPU as the emitter and the compiler see it.
+
+A `Machine` is a triple, a CPU name and features, as LLVM understands them, plus what the emitter decides by: how
+wide a vector register is, how many there are, whether fused multiply-add, masked memory, gathers and 16-bit floats
+are native. LLVM knows which features a CPU name implies but does not tell, so these facts are not looked up in a
+table of names: a small probe function is compiled for the CPU and its assembly is read. That is right for every
+name and every `-mattr`, and costs a few milliseconds once per machine.
+
+A machine is plain data: it goes to a builder process as JSON (`to_json`, `from_json`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+from ansor.errors import BuildError, TargetError
+
+if TYPE_CHECKING:
+    from ansor.task.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A CPU to generate code for.
+
+    `vector_bits` is the width of the widest vector register, `num_registers` how many there are. `has_fma`:
+    multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are; `has_gather`: so are loads
+    from computed addresses; `has_f16_conversion`, `has_f16_arithmetic`: float16 is converted to float32, or computed
+    with, by instructions.
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    data_layout: str
+    vector_bits: int
+    num_registers: int
+    has_fma: bool
+    has_masks: bool
+    has_gather: bool
+    has_f16_conversion: bool
+    has_f16_arithmetic: bool
+
+    @classmethod
+    def host(cls) -> Machine:
+        """The machine this process runs on."""
+        return cls.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), _host_features())
+
+    @classmethod
+    def for_target(cls, target: Target | str | None = None) -> Machine:
+        """The machine that an "llvm" target names; options it leaves out are this machine's.
+
+        Without `-mcpu` the CPU is this machine's if the triple is of the same architecture, else "generic".
+
+        Raises
+        ------
+        TargetError
+            If the target is not for CPUs, or LLVM does not know its triple or CPU.
+        """
+        if target is None:
+            return cls.host()
+        if isinstance(target, str):
+            from ansor.task.target import Target as TargetClass
+
+            target = TargetClass(target)
+        if target.kind not in ("llvm", "c"):
+            raise TargetError(f"the target `{target}` is not a CPU; code for CPUs needs kind llvm")
+        triple = target.mtriple or llvm.get_process_triple()
+        extra = ",".join(target.mattr)
+        if target.mcpu is not None and target.mcpu != "native":
+            return cls.of(triple, target.mcpu, extra)
+        if triple.split("-")[0] == llvm.get_process_triple().split("-")[0]:
+            features = ",".join(part for part in (_host_features(), extra) if part)
+            return cls.of(triple, llvm.get_host_cpu_name(), features)
+        return cls.of(triple, "generic", extra)
+
+    @staticmethod
+    def of(triple: str, cpu: str, features: str = "") -> Machine:
+        """The machine with this LLVM triple, CPU name and feature string (`+avx2,-fma`); results are cached."""
+        return _probe(triple, cpu, features)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Machine:
+        """The machine that `to_json` described."""
+        return cls(**fields)
+
+    @property
+    def arch(self) -> str:
+        """The architecture as the triple spells it: "x86_64", "aarch64", ..."""
+        return self.triple.split("-")[0]
+
+
+@cache
+def initialize_llvm() -> None:
+    """Register LLVM's code generators and printers, once per process."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+
+
+def target_machine(triple: str, cpu: str, features: str, opt: int = 3) -> Any:
+    """LLVM's own target machine: position-independent code, default code model.
+
+    Raises
+    ------
+    TargetError
+        If LLVM has no code generator for the triple.
+    """
+    initialize_llvm()
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError as error:
+        raise TargetError(f"LLVM knows no target for the triple {triple!r}: {error}") from None
+    return target.create_target_machine(cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="default")
+
+
+@cache
+def _host_features() -> str:
+    return str(llvm.get_host_cpu_features().flatten())
+
+
+_PROBE = """
+declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
+declare <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr>, i32, <16 x i1>, <16 x float>)
+declare float @llvm.fma.f32(float, float, float)
+define void @arith(ptr %a) {
+  %x = load <16 x float>, ptr %a, align 4
+  %y = fadd <16 x float> %x, %x
+  store <16 x float> %y, ptr %a, align 4
+  ret void
+}
+define float @fma(float %a, float %b, float %c) {
+  %d = call float @llvm.fma.f32(float %a, float %b, float %c)
+  ret float %d
+}
+define void @mask(ptr %a, <16 x i32> %i) {
+  %m = icmp slt <16 x i32> %i, splat (i32 7)
+  %x = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %a, i32 4, <16 x i1> %m, <16 x float> zeroinitializer)
+  store <16 x float> %x, ptr %a, align 4
+  ret void
+}
+define void @gather(ptr %a, <16 x i64> %i) {
+  %p = getelementptr float, ptr %a, <16 x i64> %i
+  %x = call <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr> %p, i32 4, <16 x i1> splat (i1 true), <16 x float> zeroinitializer)
+  store <16 x float> %x, ptr %a, align 4
+  ret void
+}
+define void @half_convert(ptr %a, ptr %b) {
+  %x = load half, ptr %a
+  %y = fpext half %x to float
+  store float %y, ptr %b
+  ret void
+}
+define void @half_add(ptr %a) {
+  %x = load half, ptr %a
+  %y = fadd half %x, %x
+  store half %y, ptr %a
+  ret void
+}
+"""
+
+
+@cache
+def _probe(triple: str, cpu: str, features: str) -> Machine:
+    tm = target_machine(triple, cpu, features)
+    try:
+        module = llvm.parse_assembly(_PROBE, llvm.create_context())
+    except RuntimeError as error:  # not a fault of the machine: the LLVM under us is too old for the text
+        raise BuildError(f"llvmlite {llvm.llvm_version_info} cannot read current LLVM IR: {error}") from None
+    module.triple = triple
+    module.data_layout = str(tm.target_data)
+    text = _functions(str(tm.emit_assembly(module)))
+    x86 = triple.startswith(("x86_64", "i386", "i686"))
+    arm = triple.startswith(("aarch64", "arm64"))
+    bits = 128
+    if x86:
+        bits = 512 if "zmm" in text["arith"] else 256 if "ymm" in text["arith"] else 128
+    convert = text["half_convert"]
+    return Machine(
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        data_layout=str(tm.target_data),
+        vector_bits=bits,
+        num_registers=32 if arm or bits == 512 or not x86 else 16,
+        has_fma="fmaf" not in text["fma"],
+        has_masks=x86 and bits > 128 and ("maskmov" in text["mask"] or "%k" in text["mask"]),
+        has_gather=x86 and "vgather" in text["gather"],
+        has_f16_conversion="__" not in convert and (arm or "vcvtph2ps" in convert or "vcvtsh2ss" in convert),
+        has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
+    )
+
+
+def _functions(assembly: str) -> dict[str, str]:
+    """The assembly of each probe function, by name."""
+    names = ("arith", "fma", "mask", "gather", "half_convert", "half_add")
+    parts: dict[str, list[str]] = {name: [] for name in names}
+    current: list[str] = []
+    for line in assembly.splitlines():
+        label = line.split(":")[0].lstrip("_") if ":" in line else ""
+        current = parts.get(label, current)
+        current.append(line)
+    return {name: "\n".join(lines) for name, lines in parts.items()}

@@ -1,0 +1,79 @@
+"""What the tests of code generation share: run emitted IR on arrays, without the runtime."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from ansor.codegen.compile import compile_ir
+from ansor.codegen.llvm import emit_llvm
+from ansor.codegen.machine import Machine
+from ansor.ir.nest import LoopNest
+
+RUNTIME = """
+declare ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
+define void @ansor_parallel_launch(ptr %body, ptr %data) {
+entry:
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+  call void %body(ptr %data, i32 %i, i32 3)
+  %next = add i32 %i, 1
+  %more = icmp ult i32 %next, 3
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+define ptr @ansor_alloc(i64 %n) {
+  %m = add i64 %n, 63
+  %r = and i64 %m, -64
+  %p = call ptr @aligned_alloc(i64 64, i64 %r)
+  ret ptr %p
+}
+define void @ansor_free(ptr %p) {
+  call void @free(ptr %p)
+  ret void
+}
+"""
+
+_names = (f"codegen_test_{i}" for i in itertools.count())
+_jit: Any = None
+_keep: list[Any] = []
+
+
+def _engine() -> Any:
+    global _jit
+    if _jit is None:
+        Machine.host()
+        _jit = llvm.create_lljit_compiler()
+    return _jit
+
+
+def load(text: str, name: str, machine: Machine, sroa: bool = True) -> Any:
+    """The address of a function of the IR, as an object that keeps the code alive."""
+    builder = llvm.JITLibraryBuilder()
+    builder.add_object_img(compile_ir(text, machine, sroa))
+    builder.add_object_img(compile_ir(RUNTIME, machine))
+    builder.add_current_process().export_symbol(name)
+    library = builder.link(_engine(), next(_names))
+    _keep.append(library)
+    return library[name]
+
+
+def run(
+    nest: LoopNest, *arrays: np.ndarray, sizes: Sequence[int] = (), machine: Machine | None = None
+) -> str:
+    """Emit, compile and call `nest` on the arrays; gives the IR."""
+    machine = machine or Machine.host()
+    text = emit_llvm(nest, machine)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arrays), *[ctypes.c_int64] * len(sizes))(
+        load(text, nest.name, machine)
+    )
+    function(*(array.ctypes.data for array in arrays), *sizes)
+    return text
