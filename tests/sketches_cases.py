@@ -1,0 +1,136 @@
+"""Computations, tasks and oracle lines that the tests of sketches share."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansor import te
+from ansor.schedule.dag import ComputeDAG
+from ansor.task.hardware import HardwareParams
+from ansor.task.task import Task
+from ansor.te import Tensor
+
+HARDWARE = HardwareParams(4, 64, 64, 49152, 2**31 - 1, 1024, 8, 32)
+_HERE = Path(__file__).parent
+_FOLDERS = (_HERE / "data", _HERE.parent.parent / "shared" / "data")
+
+
+def task_of(tensors: list[Tensor], target: str = "llvm -mcpu=core-avx2") -> Task:
+    """A task with the oracles' hardware parameters."""
+    return Task.create(ComputeDAG(tensors), "[]", target, hardware_params=HARDWARE)
+
+
+def matmul(n: int, m: int, k: int, **attrs: Any) -> list[Tensor]:
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), name="k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C", attrs=attrs or None)
+    return [a, b, c]
+
+
+def matmul_relu(n: int, m: int, k: int) -> list[Tensor]:
+    a, b, c = matmul(n, m, k)
+    d = te.compute((n, m), lambda i, j: te.maximum(c[i, j], te.const(0.0, "float32")), name="D")
+    return [a, b, d]
+
+
+def row_sum(n: int, m: int) -> list[Tensor]:
+    x = te.placeholder((n, m), name="X")
+    k = te.reduce_axis((0, m), name="k")
+    return [x, te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="S")]
+
+
+def zero_rank(n: int) -> list[Tensor]:
+    x = te.placeholder((n,), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    return [x, te.compute((), lambda: te.sum(x[k], axis=k), name="S")]
+
+
+def softmax(n: int, m: int) -> list[Tensor]:
+    x = te.placeholder((n, m), name="X")
+    k1, k2 = te.reduce_axis((0, m), name="k1"), te.reduce_axis((0, m), name="k2")
+    high = te.compute((n,), lambda i: te.max(x[i, k1], axis=k1), name="Max")
+    exps = te.compute((n, m), lambda i, j: te.exp(x[i, j] - high[i]), name="Exp")
+    total = te.compute((n,), lambda i: te.sum(exps[i, k2], axis=k2), name="Sum")
+    return [x, te.compute((n, m), lambda i, j: exps[i, j] / total[i], name="Out")]
+
+
+def padded_conv1d(length: int, channels: int, out: int) -> list[Tensor]:
+    x, w = te.placeholder((length, channels), name="X"), te.placeholder((3, channels, out), name="W")
+    pad = te.compute(
+        (length + 2, channels),
+        lambda i, c: te.if_then_else(te.all(i >= 1, i < length + 1), x[i - 1, c], te.const(0.0, "float32")),
+        name="Pad",
+    )
+    rk, rc = te.reduce_axis((0, 3), name="rk"), te.reduce_axis((0, channels), name="rc")
+    conv = te.compute(
+        (length, out), lambda i, o: te.sum(pad[i + rk, rc] * w[rk, rc, o], axis=[rk, rc]), name="Conv"
+    )
+    return [x, w, conv]
+
+
+def elementwise_chain(n: int, m: int) -> list[Tensor]:
+    x = te.placeholder((n, m), name="X")
+    a = te.compute((n, m), lambda i, j: te.exp(x[i, j]), name="A")
+    b = te.compute((n, m), lambda i, j: a[i, j] + te.const(1.0, "float32"), name="B")
+    return [x, te.compute((m, n), lambda i, j: te.exp(b[j, i]), name="T")]
+
+
+SMALL = {
+    "matmul": lambda: matmul(6, 8, 12),
+    "matmul of primes": lambda: matmul(67, 7, 71),
+    "matmul with ones": lambda: matmul(1, 9, 1),
+    "matmul of ones": lambda: matmul(1, 1, 1),
+    "fused matmul": lambda: matmul_relu(10, 6, 4),
+    "long reduction": lambda: matmul(2, 3, 70),
+    "row sum": lambda: row_sum(3, 60),
+    "zero rank": lambda: zero_rank(24),
+    "zero rank of one": lambda: zero_rank(1),
+    "softmax": lambda: softmax(4, 18),
+    "padding": lambda: padded_conv1d(12, 4, 6),
+    "transposes": lambda: elementwise_chain(5, 6),
+}
+"""Small computations, among them prime extents, extents of 1, zero rank and chains."""
+
+
+def oracle_folder() -> Path:
+    """Where the recorded oracle lives; the test is skipped if it is not there."""
+    for folder in _FOLDERS:
+        if (folder / "tvm16_states.jsonl").exists():
+            return folder
+    pytest.skip("the recorded oracle tvm16_states.jsonl is not in tests/data or ../shared/data")
+
+
+def oracle_lines(kind: str, target: str) -> Iterator[dict[str, Any]]:
+    """The oracle's entries of one kind for targets that start with `target`."""
+    with (oracle_folder() / "tvm16_states.jsonl").open() as lines:
+        for line in lines:
+            entry: dict[str, Any] = json.loads(line)
+            if entry["kind"] == kind and entry["target"].startswith(target):
+                yield entry
+
+
+@cache
+def _oracle_module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("te_workloads", oracle_folder() / "te_workloads.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def oracle_workload(name: str) -> list[Tensor]:
+    """The tensors of one of the oracle's workloads."""
+    names = ("placeholder", "compute", "reduce_axis", "sum", "max", "min", "exp", "sqrt", "if_then_else")
+    functions = {name: getattr(te, name) for name in (*names, "all", "const", "indexdiv")}
+    namespace = SimpleNamespace(**functions, max2=te.maximum)
+    tensors: list[Tensor] = getattr(_oracle_module(), name)(namespace)
+    return tensors
