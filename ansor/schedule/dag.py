@@ -50,15 +50,13 @@ class ComputeDAG:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors: Final = _checked_tensors(tensors)
+        self.ops: Final = stage_order(self.tensors)
         self.outputs: Final = tuple(t for t in self.tensors if isinstance(t.op, ComputeOp))
         self.inputs: Final = tuple(t for t in self.tensors if isinstance(t.op, PlaceholderOp))
         if not self.outputs:
             raise DefinitionError(
                 f"the tensors {', '.join(t.name for t in self.tensors)} are all inputs; add what is computed"
             )
-        self.ops: Final = stage_order(self.tensors)
-        for op in self.ops:
-            check_operation(op)
         given = set(self.tensors)
         missing = [op.name for op in self.ops if isinstance(op, PlaceholderOp) and op.output(0) not in given]
         if missing:
@@ -135,7 +133,13 @@ def check_operation(op: Operation) -> None:
 
 
 def stage_order(tensors: Sequence[Tensor]) -> tuple[Operation, ...]:
-    """All operations that `tensors` need, each after everything it reads, in the order of TVM's stages."""
+    """All operations that `tensors` need, each after everything it reads, in the order of TVM's stages.
+
+    Raises
+    ------
+    DefinitionError
+        If one of them cannot be scheduled (`check_operation`).
+    """
     order: dict[Operation, None] = {}
     for root in _output_order(tensors):
         for op in _post_order(root, order):
@@ -172,6 +176,7 @@ def _output_order(tensors: Sequence[Tensor]) -> list[Operation]:
     stack = [tensor.op for tensor in tensors]
     while stack:
         op = stack.pop()
+        check_operation(op)
         if op in visit:
             continue
         visit[op] = len(visit)

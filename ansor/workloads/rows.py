@@ -95,12 +95,11 @@ def layer_norm(m: int, n: int, dtype: str = "float32") -> list[Tensor]:
     centered = te.compute((m, n), lambda i, j: te.cast(x[i, j], acc) - total[i] * share, name="Centered")
     squares = te.compute((m,), lambda i: te.sum(centered[i, k2] * centered[i, k2], axis=k2), name="SquareSum")
     scale = te.compute((m,), lambda i: te.rsqrt(squares[i] * share + LAYER_NORM_EPSILON), name="Scale")
+    # One broadcast operand per stage: cheap to inline, where a stage with several would look worth tiling.
+    normal = te.compute((m, n), lambda i, j: centered[i, j] * scale[i], name="Normal")
+    scaled = te.compute((m, n), lambda i, j: normal[i, j] * te.cast(gamma[j], acc), name="Mul")
     y = te.compute(
-        (m, n),
-        lambda i, j: te.cast(
-            centered[i, j] * scale[i] * te.cast(gamma[j], acc) + te.cast(beta[j], acc), dtype
-        ),
-        name="LayerNorm",
+        (m, n), lambda i, j: te.cast(scaled[i, j] + te.cast(beta[j], acc), dtype), name="LayerNorm"
     )
     return [x, gamma, beta, y]
 
