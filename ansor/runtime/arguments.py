@@ -126,9 +126,11 @@ def _checked(signature: Signature, argument: Argument, value: object) -> Array:
 
 def _as_array(signature: Signature, argument: Argument, value: object) -> Array:
     """View a foreign array, without copying, as a numpy array."""
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        return value.view(np.ndarray)
     kind = type(value).__name__
+    if isinstance(value, np.ma.MaskedArray):
+        _refuse(signature, argument, f"is a {kind}", "pass its .data, or .filled(...)")
+    if isinstance(value, np.ndarray):
+        return value.view(np.ndarray)
     if hasattr(value, "__cuda_array_interface__"):
         _refuse(signature, argument, f"is a {kind} in GPU memory", "copy it to the CPU first")
     if isinstance(value, np.generic) and not argument.output:
@@ -145,10 +147,9 @@ def _as_array(signature: Signature, argument: Argument, value: object) -> Array:
             found = f"is a {kind} that numpy cannot view ({error})"
             _refuse(signature, argument, found, "convert it to a numpy array first")
         return viewed
-    if hasattr(value, "__array_interface__") and not isinstance(value, (np.generic, np.ma.MaskedArray)):
-        return np.asarray(value)
-    found = f"is a {kind}"
-    _refuse(signature, argument, found, f"pass np.asarray(..., dtype={argument.dtype!r})")
+    if isinstance(value, np.generic) or not hasattr(value, "__array_interface__"):
+        _refuse(signature, argument, f"is a {kind}", f"pass np.asarray(..., dtype={argument.dtype!r})")
+    return np.asarray(value)
 
 
 def _refuse_dtype(signature: Signature, argument: Argument, array: Array, expected: np.dtype[Any]) -> None:

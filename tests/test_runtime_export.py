@@ -1,0 +1,196 @@
+"""Modules in files: objects, libraries, headers, C programs, and another architecture under emulation."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor.codegen.machine import Machine
+from ansor.errors import ArgumentError, BuildError
+from ansor.runtime import export
+from ansor.runtime.pool import get_num_threads
+from ansor.runtime.signature import Argument, Signature
+from tests.runtime_kernels import axpy
+
+needs_cc = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler (cc) is installed")
+ARM_CC, ARM_RUN, ARM_ROOT = "aarch64-linux-gnu-gcc", "qemu-aarch64", Path("/usr/aarch64-linux-gnu")
+needs_arm = pytest.mark.skipif(
+    not (shutil.which(ARM_CC) and shutil.which(ARM_RUN) and ARM_ROOT.exists()),
+    reason=f"{ARM_CC} and {ARM_RUN} are not installed (Debian: gcc-aarch64-linux-gnu, qemu-user)",
+)
+
+PROGRAM = """
+#include "axpy.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int wrong(float *c, int64_t n) {
+    int bad = 0;
+    for (int64_t i = 0; i < n; i++) bad += c[i] != 3.0f * i + 1;
+    memset(c, 0, n * sizeof *c);
+    return bad;
+}
+
+int main(void) {
+    enum { N = 1003 };
+    static float a[N], b[N], c[N];
+    for (int i = 0; i < N; i++) a[i] = i, b[i] = i + 1;
+    int bad = 0;
+    for (int threads = 1; threads < 6; threads++) {
+        axpy_set_num_threads(threads);
+        for (int k = 0; k < 20; k++) {
+            axpy(a, b, c, N);
+            bad += wrong(c, N);
+        }
+    }
+#ifndef NO_FORK
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        axpy(a, b, c, N);
+        exit(wrong(c, N) != 0);
+    }
+    waitpid(child, &status, 0);
+    bad += status;
+#endif
+    bad += strncmp(axpy_ansor_metadata, "ansor-module-1 {", 16) != 0;
+    printf("bad %d\\n", bad);
+    return bad != 0;
+}
+"""
+
+
+def run(*command: object, **options: object) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=120, check=False, **options
+    )  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(done.stdout)
+
+
+def check(module: ansor.Module) -> None:
+    a = np.arange(100, dtype=np.float32)
+    np.testing.assert_array_equal(module(a, a), a * 3)
+    with pytest.raises(ArgumentError, match=r"'B' must be float32\[n\]; it has dtype float64"):
+        module(a, a.astype(float))
+
+
+def test_an_object_file_loads_again(tmp_path: Path) -> None:
+    path = axpy().save(tmp_path / "k.o")
+    module = ansor.load_module(path)
+    assert module.entry_name == "axpy"
+    check(module)
+    with pytest.raises(BuildError, match="keeps no 'll' source"):
+        module.get_source()
+    again = module.save(tmp_path / "again.o")
+    assert again.read_bytes() == path.read_bytes()
+
+
+@needs_cc
+def test_a_library_loads_again_beside_another(tmp_path: Path) -> None:
+    ansor.set_num_threads(2)
+    first = ansor.load_module(axpy("first").export_library(tmp_path / "first.so"))
+    second = ansor.load_module(str(axpy("second", threads=1).export_library(tmp_path / "second.so")))
+    for _ in range(3):
+        check(first)
+        check(second)
+    ansor.set_num_threads(3)  # reaches the libraries' own pools
+    assert get_num_threads() == 3
+    check(first)
+    assert first.time_evaluator(number=2)(*np.ones((2, 10), np.float32)).mean > 0
+    ansor.set_num_threads(2)
+    exported = run("nm", "-D", "--defined-only", tmp_path / "first.so") if shutil.which("nm") else ""
+    assert "ansor_parallel_launch" not in exported
+    with pytest.raises(BuildError, match="its object file is gone"):
+        first.save(tmp_path / "first.o")
+
+
+@needs_cc
+def test_a_library_can_be_unloaded_while_its_workers_are_parked(tmp_path: Path) -> None:
+    path = axpy().export_library(tmp_path / "axpy.so")
+    a, c = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    for _ in range(3):
+        library = ctypes.CDLL(str(path))
+        library.axpy_set_num_threads(4)
+        library.axpy(*(ctypes.c_void_p(x.ctypes.data) for x in (a, a, c)), ctypes.c_int64(100))
+        np.testing.assert_array_equal(c, a * 3)
+        _ctypes.dlclose(library._handle)
+
+
+@needs_cc
+def test_a_c_program_calls_the_library(tmp_path: Path) -> None:
+    axpy().export_library(tmp_path / "axpy.so")
+    (tmp_path / "main.c").write_text(PROGRAM)
+    command = ["cc", "-Wall", "-Werror", "-I", tmp_path, tmp_path / "main.c", tmp_path / "axpy.so"]
+    run(*command, f"-Wl,-rpath,{tmp_path}", "-o", tmp_path / "main")
+    assert run(tmp_path / "main") == "bad 0\n"
+
+
+@needs_cc
+def test_a_c_program_links_the_objects(tmp_path: Path) -> None:
+    module = axpy()
+    (tmp_path / "axpy.h").write_text(export.header(module.signature))
+    program = PROGRAM.replace("axpy_set_num_threads(threads);", "")
+    (tmp_path / "main.c").write_text(program)
+    kernel = module.save(tmp_path / "k.o")
+    runtime = ansor.runtime.save_runtime(tmp_path / "runtime.o")
+    run("cc", "-I", tmp_path, tmp_path / "main.c", kernel, runtime, "-pthread", "-o", tmp_path / "main")
+    assert run(tmp_path / "main") == "bad 0\n"
+
+
+@needs_arm
+def test_a_library_for_aarch64_runs_under_emulation(tmp_path: Path) -> None:
+    axpy(machine=Machine.of("aarch64-linux-gnu", "generic")).export_library(tmp_path / "axpy.so")
+    (tmp_path / "main.c").write_text(PROGRAM)
+    # QEMU 7 itself fails when a forked child starts threads.
+    command = [ARM_CC, "-DNO_FORK", "-I", tmp_path, tmp_path / "main.c", tmp_path / "axpy.so"]
+    run(*command, f"-Wl,-rpath,{tmp_path}", "-o", tmp_path / "main")
+    assert run(ARM_RUN, "-L", ARM_ROOT, tmp_path / "main") == "bad 0\n"
+
+
+def test_refusals(tmp_path: Path) -> None:
+    module = axpy()
+    with pytest.raises(BuildError, match=r"save writes object files.*found 'k.so'"):
+        module.save(tmp_path / "k.so")
+    with pytest.raises(BuildError, match=r"export_library writes .so.*found 'k.o'"):
+        module.export_library(tmp_path / "k.o")
+    with pytest.raises(BuildError, match=r"tried no-such-cc.*or use save\(\)"):
+        module.export_library(tmp_path / "k.so", cc="no-such-cc")
+    with pytest.raises(BuildError, match=r"riscv64-unknown-linux-gnu|riscv64-linux-gnu-gcc"):
+        export.find_linker("riscv64-unknown-linux-gnu", "no-such-cc")
+    with pytest.raises(BuildError, match="cannot be written"):
+        module.save(tmp_path / "missing" / "k.o")
+    with pytest.raises(BuildError, match="cannot be read"):
+        ansor.load_module(tmp_path / "missing.o")
+    (tmp_path / "bad.o").write_bytes(b"ELF")
+    with pytest.raises(BuildError, match="holds no ansor module"):
+        ansor.load_module(tmp_path / "bad.o")
+    (tmp_path / "k.txt").write_text("")
+    with pytest.raises(BuildError, match=r"suffix; use one of .o"):
+        ansor.load_module(tmp_path / "k.txt")
+
+
+def test_a_linker_that_fails_is_quoted(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"linking .* failed, exit status 1: false -shared"):
+        axpy().export_library(tmp_path / "k.so", cc="false")
+
+
+def test_the_header_names_types_and_shapes() -> None:
+    arguments = (
+        Argument("in", "bfloat16", ("n", 4)),
+        Argument("2d.out", "uint8", (("mul", "n", 2),), output=True),
+    )
+    text = export.header(Signature("f", "f", arguments, ("n",), "t", "c"))
+    assert "void f(const uint16_t *in, uint8_t *_2d_out, int64_t n);" in text
+    assert " *   in: bfloat16[n, 4], read\n *   _2d_out: uint8[n*2], written\n" in text
+    assert export.c_name("float") == "float_"

@@ -1,0 +1,126 @@
+"""Targets: what parses, what is printed, and what is refused by name."""
+
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansor.errors import TargetError
+from ansor.task.target import KINDS, Target
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("llvm", "llvm -keys=cpu"),
+        ("llvm -mcpu=core-avx2", "llvm -keys=cpu -mcpu=core-avx2"),
+        ("llvm -keys=cpu ", "llvm -keys=cpu"),
+        (
+            "llvm -num-cores=2 -mtriple=aarch64-linux-gnu -mattr=+neon,-sve -mcpu cortex-a72",
+            "llvm -keys=cpu -mattr=+neon,-sve -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu -num-cores=2",
+        ),
+        ("llvm -device=arm_cpu", "llvm -keys=arm_cpu,cpu -device=arm_cpu"),
+        ("cuda", "cuda -keys=cuda,gpu -arch=sm_50 -max_num_threads=1024 -thread_warp_size=32"),
+        (
+            "cuda -arch=sm_80 -max_shared_memory_per_block=49152",
+            "cuda -keys=cuda,gpu -arch=sm_80 -max_num_threads=1024 -max_shared_memory_per_block=49152 "
+            "-thread_warp_size=32",
+        ),
+    ],
+)
+def test_canonical_text(text: str, canonical: str) -> None:
+    assert str(Target(text)) == canonical
+    assert Target(canonical) == Target(text)
+    assert str(Target.parse(canonical)) == canonical
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_text_of_every_kind_is_a_fixed_point(kind: str) -> None:
+    target = Target(kind)
+    assert Target(str(target)) == target == Target.parse(str(target))
+    assert target.kind == kind
+    assert target.is_gpu == (kind not in ("llvm", "c"))
+
+
+def test_fields() -> None:
+    target = Target("llvm -mcpu=znver4 -mattr=+avx2,+fma -mtriple=x86_64-linux-gnu -num-cores=2")
+    assert (target.kind, target.mcpu, target.mattr) == ("llvm", "znver4", ("+avx2", "+fma"))
+    assert (target.mtriple, target.num_cores, target.keys) == ("x86_64-linux-gnu", 2, ("cpu",))
+    bare = Target("llvm")
+    assert (bare.mcpu, bare.mattr, bare.mtriple, bare.num_cores) == (None, (), None, None)
+    assert Target("cuda -arch=sm_90").arch == "sm_90"
+    assert Target("cuda").thread_warp_size == 32
+
+
+def test_a_target_is_a_value() -> None:
+    target = Target("llvm -num-cores=2")
+    assert target == Target(target) == pickle.loads(pickle.dumps(target)) == copy.deepcopy(target)
+    assert len({target, Target("llvm -num-cores=2")}) == 1
+    assert target != "llvm -keys=cpu -num-cores=2"
+    with pytest.raises(AttributeError, match="immutable"):
+        target.kind = "cuda"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        target.attrs["mcpu"] = "x"  # type: ignore[index]
+
+
+def test_with_attrs() -> None:
+    target = Target("llvm -mcpu=znver4")
+    assert str(target.with_attrs(num_cores=3, mcpu=None)) == "llvm -keys=cpu -num-cores=3"
+    assert str(Target("cuda").with_attrs(max_num_threads=512)).count("max_num_threads=512") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the target is empty"),
+        ("llmv", "unknown kind 'llmv'; use one of llvm, c, cuda"),
+        ("llvm -mcp=x", "unknown option -mcp; did you mean -mcpu.*knows .*-num-cores"),
+        ("llvm -mcpu=", "-mcpu has no value; write -mcpu=VALUE"),
+        ("llvm -mcpu", "-mcpu has no value"),
+        ("llvm -num-cores=two", "-num-cores needs an integer, found 'two'"),
+        ("llvm -num-cores=0", "-num-cores must be at least 1, found 0"),
+        ("llvm -mattr=avx2", r"'avx2' in -mattr has no sign; write \+avx2 or -avx2"),
+        ("llvm -mcpu=a -mcpu=b", "gives -mcpu twice"),
+        ("llvm mcpu=a", "expected an option such as -mcpu=..., found 'mcpu=a'"),
+        ("llvm -mcpu='a", "cannot be split"),
+    ],
+)
+def test_refusals(text: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        Target(text)
+
+
+def test_only_texts_are_targets() -> None:
+    with pytest.raises(TargetError, match="found int"):
+        Target(3)  # type: ignore[arg-type]
+
+
+def test_logs_of_any_age_parse() -> None:
+    text = "llvm -keys=cpu -link-params=0 -mystery=7 -system-lib"
+    assert str(Target.parse(text)) == "llvm -keys=cpu -link-params=0 -mystery=7 -system-lib=1"
+    with pytest.raises(TargetError, match="unknown option -mystery"):
+        Target(text)
+    with pytest.raises(TargetError, match="unknown kind"):
+        Target.parse("abacus")
+
+
+words = st.text("abcxyz0189_", min_size=1, max_size=6)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "mcpu": words,
+            "mtriple": words,
+            "num-cores": st.integers(1, 999),
+            "mattr": st.lists(st.tuples(st.sampled_from("+-"), words).map("".join), min_size=1).map(",".join),
+        },
+    )
+)
+def test_text_and_target_are_inverse(options: dict[str, object]) -> None:
+    target = Target("llvm " + " ".join(f"-{name}={value}" for name, value in options.items()))
+    assert Target(str(target)) == target
+    assert target.num_cores == options.get("num-cores")
