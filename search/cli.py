@@ -9,6 +9,7 @@ understood; 3 tuning ended without a valid program; 130 interrupted by Ctrl-C, w
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Sequence
 from typing import Final
@@ -56,6 +57,9 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         return INTERRUPTED
+    except BrokenPipeError:  # The reader of our output, such as `head`, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (AnsorError, OSError) as error:
         if os.environ.get("ANSOR_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()

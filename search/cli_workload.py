@@ -59,7 +59,10 @@ def find_workload(word: str) -> tuple[str, Workload]:
         return _registered_name(function), function
     if word.endswith(".py"):
         raise DefinitionError(f"{word!r} is a file; say which function of it: {word}:FUNCTION")
-    entry = get_workload(word)
+    try:
+        entry = get_workload(word)
+    except DefinitionError as error:
+        raise DefinitionError(f"{error}; a function of your own is written file.py:function") from None
     return entry.registered_name, entry.function
 
 

@@ -6,6 +6,8 @@ told of events and never asked; to watch a run in another way subclass it.
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from dataclasses import dataclass
 
@@ -144,12 +146,12 @@ def task_title(task: Task) -> str:
 
 def title_of_key(workload_key: str) -> str:
     """Write a workload key as a call, ``matmul(512, 512, 512)``; a key of another form stays as it is."""
-    import json
-
     try:
         items = json.loads(workload_key)
     except ValueError:
         return workload_key
     if not isinstance(items, list) or not items or not isinstance(items[0], str):
         return workload_key
+    if re.fullmatch(r"[0-9a-f]{32,40}", items[0]):
+        return f"graph {items[0][:8]}({', '.join(map(str, items[1:]))})"
     return f"{items[0].removeprefix('ansor.')}({', '.join(map(str, items[1:]))})"

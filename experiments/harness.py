@@ -1,0 +1,231 @@
+"""What every benchmark shares: fair timing, honest intervals, one table, one JSON form.
+
+Rules that it enforces:
+
+- Two things that are compared are timed in turn, again and again, never one after the other: the machine's
+mood
+  then hits both. The result is the median of the ratios of neighbours, with the interval in which the true
+  median lies with 95 % confidence (order statistics, no assumption about the distribution).
+- Where the place of data or code in memory matters, a comparison is repeated in fresh processes. - A row
+says what it is compared with and what was hoped for: `{name, value, unit, peer, goal, holds}`. `holds`
+  is null without a goal. `interval` is the confidence interval of `value`, null where there is none.
+
+A benchmark is a module `experiments.bench_NAME` that makes a `Bench`, adds rows and calls `finish`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from math import comb
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+OUT: Final = ROOT / "experiments" / "out"
+_CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A median and the interval that holds the true one with 95 % confidence."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """Estimate the median of independent values; the interval of fewer than six is their whole range."""
+        ordered = sorted(values)
+        skip = _skipped(len(ordered))
+        return cls(median(ordered), ordered[skip], ordered[-1 - skip])
+
+
+def _skipped(count: int) -> int:
+    """Count the values that may be cut off at each end with the median still covered; 0 below six values."""
+    tail, skip = 0.0, 0
+    for cut in range(count // 2):
+        tail += 2 * comb(count, cut) / 2**count
+        if tail > 1 - _CONFIDENCE:
+            break
+        skip = cut
+    return skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a benchmark's result (see the module's text)."""
+
+    name: str
+    value: float
+    unit: str
+    peer: str | None = None
+    goal: float | None = None
+    holds: bool | None = None
+    interval: tuple[float, float] | None = None
+
+
+def seconds_per_call(call: Callable[[], object], min_seconds: float = 0.02) -> float:
+    """Time a call [s]: once, or as often as fills `min_seconds`."""
+    number = 1
+    while True:
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        elapsed = time.perf_counter() - start
+        if elapsed >= min_seconds:
+            return elapsed / number
+        number = max(number + 1, min(10 * number, round(1.2 * number * min_seconds / max(elapsed, 1e-9))))
+
+
+def interleave(
+    calls: Mapping[str, Callable[[], object]], repeats: int = 11, min_seconds: float = 0.02
+) -> dict[str, list[float]]:
+    """
+    Time several calls in turn.
+
+    Each round times every call once; the order is reversed from round to round. One round is run
+    unrecorded.
+
+    Returns
+    -------
+    dict
+        Seconds per call of each round, by name: element `i` of all lists was taken side by side.
+    """
+    names = list(calls)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(repeats + 1):
+        for name in names if turn % 2 else reversed(names):
+            seconds = seconds_per_call(calls[name], min_seconds)
+            if turn:
+                times[name].append(seconds)
+    return times
+
+
+def speedup(ours: Sequence[float], peer: Sequence[float]) -> Estimate:
+    """Estimate how many times faster `ours` is than `peer`, from times taken side by side."""
+    return Estimate.of([theirs / mine for mine, theirs in zip(ours, peer, strict=True)])
+
+
+def fresh_process(function: str, *args: Any) -> Any:
+    """
+    Call `module:function` with JSON arguments in a new interpreter and return its JSON result.
+
+    Raises
+    ------
+    RuntimeError
+        If the process fails; the message holds what it said.
+    """
+    command = [sys.executable, "-m", "experiments.harness", function, json.dumps(args)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{function}{args} failed in a fresh process:\n{done.stderr.strip()}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class Bench:
+    """
+    One benchmark: its command line, its rows, its table and its JSON file.
+
+    Parameters
+    ----------
+    title
+        Printed above the table.
+    argv
+        Command line without the program's name; default that of the process.
+
+    Attributes
+    ----------
+    quick
+        Whether `--quick` was given: fewer cases and repeats.
+    """
+
+    def __init__(self, title: str, argv: Sequence[str] | None = None) -> None:
+        parser = argparse.ArgumentParser(description=title)
+        parser.add_argument("--quick", action="store_true", help="fewer cases and repeats")
+        parser.add_argument("--json", metavar="PATH", help="also write the rows to this file")
+        arguments = parser.parse_args(argv)
+        self.title = title
+        self.quick: bool = arguments.quick
+        self.json_path: str | None = arguments.json
+        self.rows: list[Row] = []
+        self._started = time.monotonic()
+
+    def add(
+        self,
+        name: str,
+        value: float | Estimate,
+        unit: str,
+        *,
+        peer: str | None = None,
+        at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> Row:
+        """Add a row, and say that it is there; a goal is a bound that `value` should keep."""
+        goal = at_least if at_least is not None else at_most
+        number = value.median if isinstance(value, Estimate) else value
+        interval = (value.low, value.high) if isinstance(value, Estimate) else None
+        holds = None if goal is None else (number >= goal if at_least is not None else number <= goal)
+        row = Row(name, number, unit, peer, goal, holds, interval)
+        self.rows.append(row)
+        print(f"  {name}: {_value_text(row)}", file=sys.stderr, flush=True)
+        return row
+
+    def finish(self) -> int:
+        """Print the table, write the file, and return the exit code: 1 if a goal was missed."""
+        print(f"{self.title}  [{machine()}, {time.monotonic() - self._started:.0f} s]")
+        print(table(self.rows))
+        if self.json_path:
+            rows = [asdict(row) for row in self.rows]
+            Path(self.json_path).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        return int(any(row.holds is False for row in self.rows))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Lay rows out as aligned text."""
+    cells = [("name", "value", "peer", "goal", "holds")]
+    words = {None: "", True: "yes", False: "NO"}
+    for row in rows:
+        goal = "" if row.goal is None else f"{row.goal:g} {row.unit}"
+        cells.append((row.name, _value_text(row), row.peer or "", goal, words[row.holds]))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _value_text(row: Row) -> str:
+    interval = "" if row.interval is None else f" ({row.interval[0]:.3g} .. {row.interval[1]:.3g})"
+    return f"{row.value:.3g} {row.unit}{interval}"
+
+
+def machine() -> str:
+    """Name the processor and the cores that this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores"
+
+
+def _call_in_this_process() -> None:
+    """Serve `fresh_process`: argument 1 names the function, argument 2 holds its arguments."""
+    module, _, name = sys.argv[1].partition(":")
+    result = getattr(import_module(module), name)(*json.loads(sys.argv[2]))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    _call_in_this_process()
