@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Union
 
 from ansor.codegen.compile import compile_ir
+from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.errors import BuildError
 from ansor.ir.nest import LoopNest
@@ -65,8 +66,6 @@ def build(
         if args is None:
             raise BuildError("building a schedule needs its arguments: build(schedule, [A, B, C])")
         nest = lower(sch, args, name=name)
-    from ansor.codegen.llvm import emit_llvm
-
     machine = Machine.for_target(resolved)
     symbol = symbol_of(name)
     signature = Signature.of_nest(
