@@ -146,16 +146,13 @@ def test_lookup_suggests_similar_names() -> None:
         get_workload("xyz")
 
 
-def test_arguments_from_words() -> None:
+def test_arguments_are_bound_by_name() -> None:
     entry = CATALOGUE["matmul"]
-    assert entry.parse_args([]) == entry.default_args
-    assert entry.parse_args(["8", "4", "2", "float16"]) == (8, 4, 2, "float16")
+    assert dict(entry.bind((8, 4, 2))) == {"n": 8, "m": 4, "k": 2, "dtype": "float32", "out_dtype": ""}
     with pytest.raises(
-        DefinitionError, match=r"matmul\(n, m, k, dtype=float32.*: k is an integer, found 'x'"
+        DefinitionError, match=r"matmul\(n, m, k, dtype=float32.*: missing a required argument: 'k'"
     ):
-        entry.parse_args(["8", "4", "x"])
-    with pytest.raises(DefinitionError, match="missing a required argument: 'k'"):
-        entry.parse_args(["8", "4"])
+        entry.tensors(8, 4)
 
 
 def test_impossible_geometry_is_refused() -> None:

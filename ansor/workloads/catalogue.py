@@ -123,30 +123,6 @@ class Workload:
         parts = (p.name if p.default is p.empty else f"{p.name}={p.default}" for p in self.parameters)
         return f"{self.name}({', '.join(parts)})"
 
-    def parse_args(self, texts: Sequence[str]) -> Args:
-        """Arguments from words, as on a command line; no words mean the default arguments.
-
-        Raises
-        ------
-        DefinitionError
-            If the number of words is wrong, or one that stands for a size is not an integer.
-        """
-        if not texts:
-            return self.default_args
-        self.bind(texts)
-        parsed: list[int | str] = []
-        for parameter, text in zip(self.parameters, texts, strict=False):
-            if parameter.annotation in (str, "str"):
-                parsed.append(text)
-                continue
-            try:
-                parsed.append(int(text))
-            except ValueError:
-                raise DefinitionError(
-                    f"{self.usage()}: {parameter.name} is an integer, found {text!r}"
-                ) from None
-        return tuple(parsed)
-
     def expected(self, arrays: Sequence[Array], args: Sequence[int | str]) -> Array:
         """The output for the input `arrays`, computed in float64 or int64 and rounded once at the end."""
         output = self.function(*args)[-1]
