@@ -143,11 +143,14 @@ class CacheReadStep(Step):
         return state.with_stages(rebuild(stages, {tensor: copy.output(0)}, readers), at)
 
 
-def _refuse_transformed(stage: Stage, what: str) -> None:
-    if stage.relations or stage.compute_at is not ComputeAt.ROOT:
+def _refuse_transformed(state: State, stage_id: int, what: str) -> None:
+    stage = state.stages[stage_id]
+    in_use = any(target == stage_id for target, _ in state.attach.values())
+    if in_use or stage.relations or stage.compute_at is not ComputeAt.ROOT:
         raise refuse(
             stage,
-            f"{what} of stage {stage.name!r}: its loops have been transformed already; apply {what} first",
+            f"{what} of stage {stage.name!r}: its loops have been transformed or used already; "
+            f"apply {what} first",
         )
 
 
@@ -166,7 +169,7 @@ class CacheWriteStep(Step):
     def apply(self, state: State) -> State:
         _check_scope("cache_write", self.scope)
         stage = stage_at(state, self.stage, "cache_write")
-        _refuse_transformed(stage, "cache_write")
+        _refuse_transformed(state, self.stage, "cache_write")
         op = stage.compute
         axes = tuple(IterVar(f"{a.name}_c", a.dtype, a.extent) for a in op.axis)
         body = _rename_axes(op, dict[Var, Expr](zip(op.axis, axes, strict=True)))

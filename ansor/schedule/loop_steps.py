@@ -14,7 +14,14 @@ import numpy as np
 from ansor.errors import ScheduleError
 from ansor.schedule.extents import Extent, ceil_div, minimum, multiply, product
 from ansor.schedule.stages import Annotation, FuseRelation, Iterator, IteratorKind, SplitRelation
-from ansor.schedule.step_base import Step, iterator_at, refuse, stage_at, to_plain
+from ansor.schedule.step_base import (
+    Step,
+    iterator_at,
+    refuse,
+    refuse_stage_in_lanes,
+    stage_at,
+    to_plain,
+)
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -53,7 +60,9 @@ class AnnotationStep(Step):
             )
         changed = replace(loop, annotation=annotation)
         loops = (*stage.iterators[: self.iterator], changed, *stage.iterators[self.iterator + 1 :])
-        return state.with_stage(self.stage, replace(stage, iterators=loops))
+        changed_state = state.with_stage(self.stage, replace(stage, iterators=loops))
+        refuse_stage_in_lanes(changed_state, self.stage, annotation.word)
+        return changed_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +302,11 @@ class ReorderStep(Step):
                 f"loops (each of 0..{count - 1} once)",
             )
         changed = replace(stage, iterators=tuple(stage.iterators[position] for position in self.order))
-        return state.with_stage(self.stage, changed).with_attach_moved(
+        moved = state.with_stage(self.stage, changed).with_attach_moved(
             self.stage, lambda at: self.order.index(at)
         )
+        refuse_stage_in_lanes(moved, self.stage, "reorder")
+        return moved
 
 
 UNROLL_PRAGMA = "auto_unroll_max_step"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ansor.errors import ScheduleError
 from ansor.schedule.stages import ComputeAt, Iterator, Stage
-from ansor.schedule.step_base import Step, iterator_at, refuse, stage_at
+from ansor.schedule.step_base import Step, iterator_at, refuse, refuse_stage_in_lanes, stage_at
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -31,7 +31,7 @@ class ComputeAtStep(Step):
 
     def apply(self, state: State) -> State:
         stage = stage_at(state, self.stage, "compute_at")
-        target, loop = iterator_at(state, self.target_stage, self.target_iterator, "compute_at")
+        target, _ = iterator_at(state, self.target_stage, self.target_iterator, "compute_at")
         _refuse_output(state, self.stage, "compute_at")
         if self.target_stage not in state.transitive_consumers(self.stage):
             raise refuse(
@@ -44,10 +44,11 @@ class ComputeAtStep(Step):
                 self.target_iterator,
             )
         moved = replace(stage, compute_at=ComputeAt.ITER, iterators=_forget_extents(stage))
-        del loop
-        return state.with_stage(self.stage, moved).with_attach(
+        placed = state.with_stage(self.stage, moved).with_attach(
             self.stage, (self.target_stage, self.target_iterator)
         )
+        refuse_stage_in_lanes(placed, self.target_stage, "compute_at")
+        return placed
 
 
 def _forget_extents(stage: Stage) -> tuple[Iterator, ...]:

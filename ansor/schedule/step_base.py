@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ansor.errors import LogFormatError, ScheduleError
-from ansor.schedule.stages import ComputeAt, Iterator, Stage
+from ansor.schedule.stages import Annotation, ComputeAt, Iterator, Stage
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -106,3 +106,25 @@ def iterator_at(state: State, stage: int, position: int, what: str) -> tuple[Sta
             found, f"{what}: stage {found.name!r} has no loop {position}; it has {len(found.iterators)} loops"
         )
     return found, found.iterators[position]
+
+
+def refuse_stage_in_lanes(state: State, stage_id: int, what: str) -> None:
+    """Refuse a vectorized loop with stages computed inside: lanes cannot hold the loops of others.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the vectorized loop and the stage inside.
+    """
+    stage = state.stages[stage_id]
+    lanes = [p for p, x in enumerate(stage.iterators) if x.annotation is Annotation.VECTORIZE]
+    if not lanes:
+        return
+    for inner, (target, position) in state.attach.items():
+        if target == stage_id and position >= lanes[0]:
+            raise refuse(
+                stage,
+                f"{what}: stage {state.stages[inner].name!r} would be computed inside the vectorized "
+                f"loop {stage.iterators[lanes[0]].name!r} of {stage.name!r}; vectorize another loop",
+                lanes[0],
+            )
