@@ -13,20 +13,32 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from measure.best import load_best_record as load_best_record
     from measure.best import same_target as same_target
+    from measure.builder import LocalBuilder as LocalBuilder
+    from measure.builder import ProgramBuilder as ProgramBuilder
     from measure.log import RecordReader as RecordReader
     from measure.log import RecordToFile as RecordToFile
     from measure.log import dump_record_to_string as dump_record_to_string
     from measure.log import load_record_from_string as load_record_from_string
     from measure.log import load_records as load_records
     from measure.log import save_records as save_records
+    from measure.measurer import BuiltEvent as BuiltEvent
+    from measure.measurer import MeasureCallback as MeasureCallback
+    from measure.measurer import MeasuredEvent as MeasuredEvent
+    from measure.measurer import MeasureEvent as MeasureEvent
+    from measure.measurer import ProgramMeasurer as ProgramMeasurer
+    from measure.pool import WorkerPool as WorkerPool
+    from measure.record import MAX_FLOAT as MAX_FLOAT
     from measure.record import BuildResult as BuildResult
     from measure.record import MeasureErrorNo as MeasureErrorNo
     from measure.record import MeasureInput as MeasureInput
     from measure.record import MeasureResult as MeasureResult
     from measure.record import recover_measure_input as recover_measure_input
+    from measure.runner import LocalRunner as LocalRunner
+    from measure.runner import ProgramRunner as ProgramRunner
 
 _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     "best": ("load_best_record", "same_target"),
+    "builder": ("LocalBuilder", "ProgramBuilder"),
     "log": (
         "RecordReader",
         "RecordToFile",
@@ -35,13 +47,17 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "load_records",
         "save_records",
     ),
+    "measurer": ("BuiltEvent", "MeasureCallback", "MeasureEvent", "MeasuredEvent", "ProgramMeasurer"),
+    "pool": ("WorkerPool",),
     "record": (
+        "MAX_FLOAT",
         "BuildResult",
         "MeasureErrorNo",
         "MeasureInput",
         "MeasureResult",
         "recover_measure_input",
     ),
+    "runner": ("LocalRunner", "ProgramRunner"),
 }
 _HOME: Final = {name: module for module, names in _EXPORTS.items() for name in names}
 

@@ -3,8 +3,7 @@
 *Clean* means a fresh interpreter that shares nothing with the parent but files: no forked locks or threads,
 and no modules found in the user's directory (``-P``; the directory that holds our packages comes first in
 ``PYTHONPATH``). It leads its own session, so that a Ctrl-C in the terminal reaches the parent alone.
-
-Source: measured costs of starting, killing and restarting, `reference/codegen_facts.md` section 5.
+Starting one takes about a tenth of a second, noticing a crash and killing a hanging one a few milliseconds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Frames between a process and its workers: a JSON value with raw byte strings beside it, never pickles.
 
 A frame is `MAGIC`, the lengths of header and body, the header (JSON, UTF-8) and the body (the byte strings
-one after another). In the JSON value the byte string number k stands as ``{"$bytes": k}``. What a worker sends is
-therefore data only: a worker whose memory was overwritten by a faulty program can send nonsense, which is
-refused here, but nothing that acts in the parent.
+one after another). In the JSON value the byte string number k stands as ``{"$bytes": k}``. What a worker
+sends is therefore data only: a worker whose memory was overwritten by a faulty program can send nonsense,
+which is refused here, but nothing that acts in the parent.
 """
 
 from __future__ import annotations

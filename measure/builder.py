@@ -1,0 +1,189 @@
+"""`LocalBuilder`: states become object files, in worker processes of this machine.
+
+This process lowers a state and writes its LLVM IR; a worker compiles that to bytes, which is where time goes
+and where a malformed module can abort a process. While workers compile, this process lowers the next states.
+
+What goes wrong with one program is its `BuildResult`. What is no fault of the program (a bug in lowering, a
+computation that is defined wrongly) is raised.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError
+from measure.emit import EmittedProgram, emit_program
+from measure.jobs import compile_program
+from measure.pool import WorkerPool
+from measure.process import RemoteError
+from measure.record import (
+    BuildResult,
+    LoggedState,
+    LoggedTask,
+    MeasureErrorNo,
+    MeasureInput,
+    recover_measure_input,
+)
+
+MEMORY_SHARE: Final = 0.75
+
+
+def default_memory_limit() -> int:
+    """Bytes of address space that a worker may use by default: three quarters of the machine's memory."""
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MEMORY_SHARE)
+
+
+class ProgramBuilder(ABC):
+    """Makes object files of programs; the interface that a measurer needs.
+
+    Attributes
+    ----------
+    n_parallel
+        Builds that run at the same time.
+    """
+
+    n_parallel: int = 1
+
+    @abstractmethod
+    def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
+        """Yield one result per input, in order, each as soon as it and its predecessors are done."""
+
+    def build(self, inputs: Sequence[MeasureInput]) -> list[BuildResult]:
+        """Build all inputs and return their results in order."""
+        return list(self.build_each(inputs))
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to release)
+        """Release processes and other resources."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def emit_input(inp: MeasureInput) -> EmittedProgram:
+    """Lower the program of a measure input and write its code; one from a log is rebuilt first."""
+    if isinstance(inp.task, LoggedTask) or isinstance(inp.state, LoggedState):
+        inp = recover_measure_input(inp, rebuild_state=True)
+    assert not isinstance(inp.task, LoggedTask)
+    assert not isinstance(inp.state, LoggedState)
+    return emit_program(inp.state, inp.task.compute_dag.tensors, inp.task.target)
+
+
+class LocalBuilder(ProgramBuilder):
+    """Compiles in worker processes of this machine.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that compiling one program may take.
+    n_parallel
+        Worker processes; None for the cores that this process may use.
+    memory_limit
+        Bytes of address space per worker; None for three quarters of the machine's memory.
+    emit
+        What turns an input into code; replaced to compile something else.
+    executor
+        Where to compile instead of in own worker processes; it must apply time limits itself.
+    """
+
+    def __init__(
+        self,
+        timeout: float = 15.0,
+        n_parallel: int | None = None,
+        *,
+        memory_limit: int | None = None,
+        emit: Callable[[MeasureInput], EmittedProgram] = emit_input,
+        executor: Executor | None = None,
+    ) -> None:
+        from ansor.task.hardware import available_cores
+
+        self.timeout = timeout
+        self.n_parallel = n_parallel or available_cores()
+        self._emit = emit
+        self._own_executor = executor is None
+        limit = memory_limit or default_memory_limit()
+        self._executor = executor or WorkerPool(self.n_parallel, timeout=timeout, memory_limit=limit)
+
+    def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
+        waiting: deque[BuildResult | _Pending] = deque()
+        try:
+            for inp in inputs:
+                waiting.append(self._start(inp))
+                while waiting and (len(waiting) > 2 * self.n_parallel or _is_done(waiting[0])):
+                    yield self._finish(waiting.popleft())
+            while waiting:
+                yield self._finish(waiting.popleft())
+        finally:
+            self._drop(waiting)
+
+    def _start(self, inp: MeasureInput) -> BuildResult | _Pending:
+        start = time.perf_counter()
+        try:
+            program = self._emit(inp)
+        except ScheduleError as error:
+            return BuildResult.failed(
+                MeasureErrorNo.INSTANTIATION_ERROR, str(error), time.perf_counter() - start
+            )
+        except BuildError as error:
+            return BuildResult.failed(MeasureErrorNo.COMPILE_HOST, str(error), time.perf_counter() - start)
+        emitted = time.perf_counter() - start
+        future = self._executor.submit(compile_program, program.text, program.machine)
+        return _Pending(future, program.entry, emitted)
+
+    def _finish(self, item: BuildResult | _Pending) -> BuildResult:
+        if isinstance(item, BuildResult):
+            return item
+        start = time.perf_counter()
+        try:
+            built = item.future.result()
+        except MeasureTimeoutError as error:
+            return BuildResult.failed(
+                MeasureErrorNo.BUILD_TIMEOUT, str(error), item.emit_seconds + self.timeout
+            )
+        except (BuildError, RunError, MemoryError, RemoteError) as error:
+            kind = (
+                MeasureErrorNo.UNKNOWN_ERROR
+                if isinstance(error, RemoteError)
+                else MeasureErrorNo.COMPILE_HOST
+            )
+            text = f"out of memory: {error}" if isinstance(error, MemoryError) else str(error)
+            return BuildResult.failed(kind, text, item.emit_seconds + time.perf_counter() - start)
+        return BuildResult(built["object"], item.entry, time_cost=item.emit_seconds + float(built["seconds"]))
+
+    def _drop(self, waiting: deque[BuildResult | _Pending]) -> None:
+        """Stop what was begun and is not wanted any more: after an error, Ctrl-C, or an early end."""
+        pending = [item for item in waiting if isinstance(item, _Pending)]
+        for item in pending:
+            item.future.cancel()
+        if isinstance(self._executor, WorkerPool) and not all(item.future.done() for item in pending):
+            self._executor.abort()
+
+    def close(self) -> None:
+        if self._own_executor:
+            self._executor.shutdown(wait=False)
+
+
+class _Pending:
+    """A program that is being compiled."""
+
+    __slots__ = ("emit_seconds", "entry", "future")
+
+    def __init__(self, future: Future[dict[str, Any]], entry: str, emit_seconds: float) -> None:
+        self.future = future
+        self.entry = entry
+        self.emit_seconds = emit_seconds
+
+
+def _is_done(item: BuildResult | _Pending) -> bool:
+    return isinstance(item, BuildResult) or item.future.done()

@@ -1,0 +1,179 @@
+"""Whether an output is right: the tolerance, and the comparison that names the first wrong element.
+
+**Tolerance.** Two correct programs differ by rounding: they add in another order, fuse multiplications and
+additions, use other polynomials for exp. With eps the spacing of the coarsest float dtype in which anything
+is computed on the way, and K the total length of the reductions on the way,
+
+    rtol = eps * (16 + 1.5 * sqrt(K)),      |found - expected| <= rtol * (|expected| + rms(expected)).
+
+The 16 is for a handful of elementwise operations and intrinsic functions. The root is how rounding errors
+of K additions grow relative to the typical result: for independent terms their standard deviation is about
+0.15 * eps * sqrt(K) * rms, so 1.5 stands ten deviations away (seven for the difference of two such sums).
+The rms term is there because a sum that happens to cancel is small while its errors are not. A term that is
+missing shows as about 1 / sqrt(K) of the rms, far above the tolerance unless K * eps approaches 1. Where
+nothing is computed in floats (a transposition, a gather), the result must be exact.
+
+Integers and bools must be equal, unless a float was converted to or compared for them on the way; then an
+integer may be off by one, and one element in a hundred thousand may differ otherwise (a comparison of two
+floats that are equal but for rounding).
+
+NaN equals NaN and an infinity itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ansor.dtypes import dtype_info, is_float
+from ansor.te.expr import COMPARISONS, Binary, Call, Cast, Expr, Reduce, children, int_value
+from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+
+Array = npt.NDArray[Any]
+_EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_BLOCK: Final = 1 << 16
+_RARE: Final = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far an output may be off.
+
+    `relative` multiplies ``|expected| + scale``; `inexact` says that integers and bools depend on rounding.
+    """
+
+    relative: float
+    scale: float = 0.0
+    inexact: bool = False
+
+
+def output_tolerance(output: Tensor) -> Tolerance:
+    """Return the tolerance of one output from the graph above it; `scale` is left at 0 (see `rms`)."""
+    eps, length, inexact = 0.0, 0, False
+    for op in _operations(output):
+        if not isinstance(op, ComputeOp):
+            continue
+        length += math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
+        for node in _nodes(op.body):
+            if isinstance(node, (Binary, Call, Cast, Reduce)) and is_float(node.dtype):
+                eps = max(eps, _EPS[node.dtype])
+            inexact = inexact or _rounds_to_integer(node)
+    return Tolerance(eps * (16 + 1.5 * math.sqrt(length)), inexact=inexact)
+
+
+def _rounds_to_integer(node: Expr) -> bool:
+    """Whether a node makes an integer or a choice of a float."""
+    match node:
+        case Cast(a=a, dtype=dtype):
+            return is_float(a.dtype) and not is_float(dtype)
+        case Binary(op=op, a=a):
+            return op in COMPARISONS and is_float(a.dtype)
+        case _:
+            return False
+
+
+def _operations(output: Tensor) -> Iterator[Operation]:
+    """Every operation that an output depends on, its own included."""
+    seen: set[Operation] = set()
+    waiting: list[Operation] = [output.op]
+    while waiting:
+        op = waiting.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        yield op
+        if not isinstance(op, PlaceholderOp):
+            waiting.extend(tensor.op for tensor in op.input_tensors)
+
+
+def _nodes(roots: Sequence[Expr]) -> Iterator[Expr]:
+    """All nodes of some expressions, shared ones once; of a reduction its combiner, too."""
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        waiting.extend(children(node))
+        if isinstance(node, Reduce):
+            waiting.extend(node.combiner.result)
+
+
+def rms(expected: Array) -> float:
+    """Root mean square of the finite elements, 0 if there are none."""
+    total, count = 0.0, 0
+    flat = expected.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        block = flat[start : start + _BLOCK].astype(np.float64)
+        block = block[np.isfinite(block)]
+        largest = float(np.max(np.abs(block), initial=0.0))
+        if largest > 1e150:  # Squares would overflow; the exact value does not matter there.
+            return largest
+        total += float(np.dot(block, block))
+        count += block.size
+    return math.sqrt(total / count) if count else 0.0
+
+
+def mismatch(found: Array, expected: Array, dtype: str, tolerance: Tolerance) -> str | None:
+    """Compare an output with what it should be.
+
+    Returns
+    -------
+    str or None
+        None if it is right, else which element comes first, what is expected and what is there.
+    """
+    flat_found, flat_expected = found.reshape(-1), expected.reshape(-1)
+    wrong, first, worst = 0, -1, 0.0
+    for start in range(0, flat_found.size, _BLOCK):
+        a, b = flat_found[start : start + _BLOCK], flat_expected[start : start + _BLOCK]
+        bad, off = _differs(a, b, dtype, tolerance)
+        count = int(np.count_nonzero(bad))
+        if count:
+            first = first if first >= 0 else start + int(np.argmax(bad))
+            wrong += count
+        worst = max(worst, off)
+    if not wrong or (tolerance.inexact and not is_float(dtype) and wrong <= _RARE * flat_found.size):
+        return None
+    place = [int(i) for i in np.unravel_index(first, found.shape)]
+    text = (
+        f"{wrong} of {flat_found.size} elements are wrong, first {place}: "
+        f"expected {_show(flat_expected[first])}, found {_show(flat_found[first])}"
+    )
+    if is_float(dtype):
+        text += (
+            f" (tolerance {tolerance.relative:.2g} of {tolerance.scale:.3g} + |expected|, worst {worst:.3g})"
+        )
+    return text
+
+
+def _differs(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> tuple[npt.NDArray[np.bool_], float]:
+    """Which elements are wrong, and the largest finite difference."""
+    if not is_float(dtype):
+        if dtype == "bool":
+            a, b = a.view(np.uint8), b.view(np.uint8)
+        bad = a != b
+        if tolerance.inexact and bad.any() and dtype != "bool":
+            bad &= np.maximum(a, b).astype(object) - np.minimum(a, b).astype(object) > 1
+        return bad, 0.0
+    if dtype_info(dtype).bits == 16:
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    with np.errstate(all="ignore"):
+        off = np.abs(a - b)
+        bound = tolerance.relative * (np.abs(b) + a.dtype.type(tolerance.scale))
+        bad = ~(off <= bound) | ~np.isfinite(b)
+        if bad.any():
+            bad &= ~((a == b) | (np.isnan(a) & np.isnan(b)))
+            worst = off[bad]
+            return bad, float(np.max(worst[np.isfinite(worst)], initial=0.0))
+    return bad, 0.0
+
+
+def _show(value: Any) -> str:
+    return f"{value.item():.9g}" if isinstance(value.item(), float) else str(value.item())

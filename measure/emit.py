@@ -1,0 +1,56 @@
+"""From a state to what a builder process compiles: lowering and code emission, in this process.
+
+Both are plain Python on small trees, need the objects of the search, and take milliseconds; what can take
+long or abort the process is LLVM, and that happens elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ansor.task.target import Target
+
+if TYPE_CHECKING:
+    from ansor.codegen.machine import Machine
+    from ansor.schedule.state import State
+    from ansor.te.tensor import Tensor
+
+ENTRY: Final = "ansor_program"
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedProgram:
+    """LLVM IR that defines `entry`, and the machine to compile it for (`Machine.to_json`)."""
+
+    text: str
+    entry: str
+    machine: dict[str, Any]
+
+
+@lru_cache(maxsize=16)
+def machine_for(target: Target) -> Machine:
+    """Return the machine of a target; asking LLVM takes milliseconds, so the answer is kept."""
+    from ansor.codegen.machine import Machine
+
+    return Machine.for_target(target)
+
+
+def emit_program(state: State, tensors: Sequence[Tensor], target: Target) -> EmittedProgram:
+    """Lower a state and write its code.
+
+    Raises
+    ------
+    ScheduleError
+        If the state cannot be lowered because of a choice that its steps made.
+    BuildError
+        If there is no code for something in it.
+    """
+    from ansor.codegen.llvm import emit_llvm
+    from ansor.schedule.lowering import lower
+
+    machine = machine_for(target)
+    nest = lower(state, list(tensors), name=ENTRY)
+    return EmittedProgram(emit_llvm(nest, machine, ENTRY), ENTRY, machine.to_json())

@@ -1,0 +1,157 @@
+"""Data for the inputs of a task: real arrays where the user gave them, else random ones that suit the dtype.
+
+- floats: magnitudes in [0.25, 1] with a random sign, so that sums cancel, products neither overflow nor
+  vanish, and a division or logarithm of an input stays tame. The style "positive" leaves the sign out, for
+  programs (square roots, logarithms) that would otherwise give mostly NaN.
+- signed integers: -8 .. 8 without 0; unsigned ones: 1 .. 15; bools: both. No zeros, because an integer
+  division by zero is a trap.
+- an input that is used as an index of another tensor, and directly so: valid positions. If the index is
+  computed from it in a way that does not tell its range, the user must supply it (`task_inputs`).
+
+The data are a function of the seed and the input's position alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ansor.dtypes import dtype_info, int_range, to_numpy
+from ansor.errors import DefinitionError
+from ansor.te.expr import Cast, Expr, Read, Reduce, children
+from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+
+Array = npt.NDArray[Any]
+Style = Literal["signed", "positive"]
+
+
+def constant_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of a tensor as ints.
+
+    Raises
+    ------
+    DefinitionError
+        If a dimension is symbolic: such a program can be compiled but not measured.
+    """
+    for extent in tensor.shape:
+        if not isinstance(extent, int):
+            raise DefinitionError(
+                f"tensor {tensor.name!r} has the symbolic extent `{extent}`; "
+                "only computations of constant shapes can be tuned"
+            )
+    return tuple(int(extent) for extent in tensor.shape)  # type: ignore[arg-type]
+
+
+def fill_inputs(
+    inputs: Sequence[Tensor],
+    ops: Sequence[Operation],
+    given: Mapping[str, Array],
+    seed: int = 0,
+    style: Style = "signed",
+) -> list[Array]:
+    """Make an array for each input.
+
+    Parameters
+    ----------
+    inputs
+        The placeholders.
+    ops
+        The computation's operations, searched for inputs that are used as indices.
+    given
+        Arrays of the user by input name.
+
+    Raises
+    ------
+    DefinitionError
+        If a given array does not fit its input, or an index input of unknown range is not given.
+    """
+    limits = index_limits(ops)
+    arrays = []
+    for position, tensor in enumerate(inputs):
+        shape = constant_shape(tensor)
+        array = given.get(tensor.name)
+        if array is not None:
+            arrays.append(_fitting(tensor, shape, array))
+            continue
+        rng = np.random.default_rng(np.random.SeedSequence([seed, position]))
+        if tensor in limits:
+            arrays.append(_positions(tensor, shape, limits[tensor], rng))
+        else:
+            arrays.append(_random(shape, tensor.dtype, rng, style))
+    return arrays
+
+
+def _fitting(tensor: Tensor, shape: tuple[int, ...], array: Array) -> Array:
+    if array.shape != shape or array.dtype != to_numpy(tensor.dtype):
+        raise DefinitionError(
+            f"the data given for input {tensor.name!r} are {array.dtype} of shape {list(array.shape)}; "
+            f"expected {tensor.dtype} of shape {list(shape)}"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _positions(tensor: Tensor, shape: tuple[int, ...], limit: int | None, rng: np.random.Generator) -> Array:
+    if limit is None:
+        raise DefinitionError(
+            f"input {tensor.name!r} is used to compute an index, and random numbers would point anywhere; "
+            f"supply its data: SearchTask(..., task_inputs={{{tensor.name!r}: array}})"
+        )
+    high = min(limit - 1, int_range(tensor.dtype)[1])
+    return rng.integers(0, high, shape, np.int64, endpoint=True).astype(to_numpy(tensor.dtype))
+
+
+def _random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, style: Style) -> Array:
+    kind = dtype_info(dtype).kind
+    if kind == "float":
+        real = np.float64 if dtype == "float64" else np.float32
+        values = rng.random(shape, real)
+        values *= real(0.75)
+        values += real(0.25)
+        if style == "signed":
+            values *= rng.integers(0, 2, shape, np.int8) * np.int8(2) - np.int8(1)
+        return values.astype(to_numpy(dtype), copy=False)
+    if kind == "bool":
+        return rng.integers(0, 2, shape, np.int8).astype(np.bool_)
+    if kind == "uint" or style == "positive":
+        return rng.integers(1, 15, shape, np.int8, endpoint=True).astype(to_numpy(dtype))
+    small = rng.integers(-8, 8, shape, np.int8)
+    return (small + (small >= 0)).astype(to_numpy(dtype))
+
+
+def index_limits(ops: Sequence[Operation]) -> dict[Tensor, int | None]:
+    """Inputs that are used as indices, with the number of valid positions, None where that is not known."""
+    limits: dict[Tensor, int | None] = {}
+    for op in ops:
+        if not isinstance(op, ComputeOp):
+            continue
+        for read in _reads(op.body):
+            for index, extent in zip(read.indices, read.tensor.shape, strict=True):
+                direct = index
+                while isinstance(direct, Cast):
+                    direct = direct.a
+                for inner in _reads((index,)):
+                    if not isinstance(inner.tensor.op, PlaceholderOp):
+                        continue
+                    known = extent if inner is direct and isinstance(extent, int) else None
+                    before = limits.get(inner.tensor, known)
+                    limits[inner.tensor] = None if known is None or before is None else min(known, before)
+    return limits
+
+
+def _reads(roots: Sequence[Expr]) -> Iterator[Read]:
+    """Every read in some expressions, those inside indices included."""
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Read):
+            yield node
+        waiting.extend(children(node))
+        if isinstance(node, Reduce):
+            waiting.extend(node.combiner.result)

@@ -1,0 +1,137 @@
+"""What workers do: compile a program, compute a reference, and check and time a program.
+
+These functions are called by name in worker processes (`measure.worker`), with values and byte strings as
+arguments. They may fail in any way: every way out, including a crash, is an answer to the caller.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from ansor.runtime.jit import LoadedCode, load_object
+from ansor.runtime.pool import kernel_imports, set_num_threads
+from ansor.runtime.timing import compiled_timer, time_calls
+from measure.arguments import ArgumentSet, ArgumentSpec
+
+_FLUSH_BYTES: Final = 32 << 20
+
+
+def compile_program(text: str, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Compile LLVM IR for a machine (`Machine.to_json`) to ``{"object": bytes, "seconds": wall time}``."""
+    from ansor.codegen.compile import compile_ir
+    from ansor.codegen.machine import Machine
+
+    start = time.perf_counter()
+    object_bytes = compile_ir(text, Machine.from_json(dict(machine)))
+    return {"object": object_bytes, "seconds": time.perf_counter() - start}
+
+
+def _load(object_bytes: bytes, entry: str, threads: int | None, limit: int | None) -> LoadedCode:
+    """Load a program and set its number of threads: `threads` of the process, at most `limit`."""
+    if threads is not None:
+        set_num_threads(threads)
+    return load_object(object_bytes, (entry,), kernel_imports(limit))
+
+
+def _call(address: int, arguments: Sequence[int]) -> None:
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arguments))(address)
+    function(*arguments)
+
+
+def compute_reference(
+    object_bytes: bytes,
+    entry: str,
+    specs: Sequence[Mapping[str, Any]],
+    threads: int | None = None,
+    limit: int | None = None,
+) -> float:
+    """Run a program once on mapped files, writing its outputs to theirs; return its wall time in seconds."""
+    arguments = [ArgumentSpec.from_json(spec) for spec in specs]
+    arrays = [argument.map(writable=argument.output) for argument in arguments]
+    code = _load(object_bytes, entry, threads, limit)
+    start = time.perf_counter()
+    _call(code[entry], [int(array.ctypes.data) for array in arrays])
+    return time.perf_counter() - start
+
+
+@cache
+def _flush_memory() -> np.ndarray[Any, np.dtype[np.uint8]]:
+    from ansor.task.hardware import host_caches
+
+    return np.zeros(max(_FLUSH_BYTES, 2 * host_caches().get("l3_bytes", 0)), np.uint8)
+
+
+def _flush_caches() -> None:
+    """Evict everything from the caches by writing through more memory than they hold."""
+    memory = _flush_memory()
+    np.add(memory, 1, out=memory)
+
+
+class _LastArguments:
+    """The argument memory of the task measured last; programs of one task follow each other."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._set: ArgumentSet | None = None
+
+    def get(self, specs: Sequence[Mapping[str, Any]]) -> ArgumentSet:
+        key = [dict(spec) for spec in specs]
+        if self._set is None or key != self._key:
+            self._set = None  # Release the old memory first.
+            self._set = ArgumentSet([ArgumentSpec.from_json(spec) for spec in specs])
+            self._key = key
+        return self._set
+
+
+_arguments: Final = _LastArguments()
+
+
+def measure_program(
+    object_bytes: bytes,
+    entry: str,
+    specs: Sequence[Mapping[str, Any]],
+    timing: Mapping[str, Any],
+    threads: int | None = None,
+    limit: int | None = None,
+) -> list[float]:
+    """Check a program, time it, check it again; return the mean seconds per call of each repeat.
+
+    The loaded code, the memory and the number of threads are the same throughout. The second check sees what
+    shows only now and then, such as two threads that write the same place.
+
+    Parameters
+    ----------
+    specs
+        The arguments (`ArgumentSpec.to_json`).
+    timing
+        `number`, `repeat`, `min_repeat_ms` of `ansor.runtime.timing.time_calls`, and `flush`: whether caches
+        are emptied before each repeat.
+
+    Raises
+    ------
+    WrongAnswerError
+        If the program computes something else, changes an input or writes outside its arguments.
+    BuildError
+        If the object cannot be loaded.
+    """
+    arguments = _arguments.get(specs)
+    code = _load(object_bytes, entry, threads, limit)
+    arguments.prepare()
+    _call(code[entry], arguments.addresses)
+    arguments.verify()
+    flush: Callable[[], None] | None = _flush_caches if timing["flush"] else None
+    result = time_calls(
+        compiled_timer(code[entry], arguments.addresses, ()),
+        number=timing["number"],
+        repeat=timing["repeat"],
+        min_repeat_ms=timing["min_repeat_ms"],
+        before_repeat=flush,
+    )
+    arguments.verify()
+    return list(result.results)

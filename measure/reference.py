@@ -1,0 +1,294 @@
+"""What the right answer is: inputs and expected outputs of a task, computed once, kept in files.
+
+Small tasks go through the numpy interpreter of the unscheduled graph. Large ones would take it minutes, so
+they are compiled with a trivial schedule (elementwise stages inlined, loops in the order of the definition,
+the outer loop in parallel, the inner one vectorised), run in a worker on memory-mapped files, and the result
+is checked against the interpreter at random points. Should compiling or running that program fail, the
+interpreter does the whole work after all, block by block.
+
+If the result is not finite in many places although the inputs are (square roots of negative numbers), the
+inputs are made anew without signs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import tempfile
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ansor.dtypes import is_float
+from ansor.errors import BuildError, LoweringError, MeasureTimeoutError, RunError, ScheduleError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.state import State
+from ansor.task.inputs import get_task_input_buffer
+from ansor.task.task import Task
+from ansor.te.expr import int_value
+from ansor.te.interp import evaluate, evaluate_points
+from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor
+from measure.arguments import ArgumentSpec
+from measure.check import Tolerance, mismatch, output_tolerance, rms
+from measure.emit import emit_program
+from measure.fill import Style, constant_shape, fill_inputs
+from measure.jobs import compile_program, compute_reference
+from measure.process import RemoteError
+
+Array = npt.NDArray[Any]
+INTERPRETED_POINTS: Final = 1 << 21
+"""Tasks of at most so many iterations, all loops together, are interpreted: that takes a fraction of a second."""
+CHECKED_POINTS: Final = 16
+COMPILE_TIMEOUT: Final = 60.0
+RUN_TIMEOUT: Final = 300.0
+_VECTOR: Final = 16
+_FAILURES: Final = (BuildError, RunError, ScheduleError, MeasureTimeoutError, MemoryError, RemoteError)
+_note = logging.getLogger(__name__)
+
+
+class TimedExecutor(Protocol):
+    """The part of `WorkerPool` that is used here."""
+
+    def submit_timed(self, timeout: float | None, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Inputs and expected outputs of a task in calling order; `compiled` says how they were computed."""
+
+    arguments: tuple[ArgumentSpec, ...]
+    compiled: bool
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [argument.to_json() for argument in self.arguments]
+
+
+class ReferenceStore:
+    """References of the tasks measured last, in a directory that disappears with the store.
+
+    Parameters
+    ----------
+    seed
+        Seed of the random inputs.
+    capacity
+        Number of tasks whose files are kept.
+    """
+
+    def __init__(self, seed: int = 0, capacity: int = 4) -> None:
+        self._seed = seed
+        self._capacity = capacity
+        self._known: OrderedDict[tuple[object, ...], Reference] = OrderedDict()
+        self._folder = Path(tempfile.mkdtemp(prefix="ansor-reference-"))
+        self._count = 0
+        self.close = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def get(self, task: Task, executor: TimedExecutor | None = None, threads: int | None = None) -> Reference:
+        """Return the reference of a task, computing it the first time.
+
+        Parameters
+        ----------
+        executor
+            Where compiled programs may be built and run; None: use the interpreter always.
+        threads
+            Threads for them; None for the worker's default.
+
+        Raises
+        ------
+        DefinitionError
+            If the task's inputs cannot be made up, or its shapes are symbolic.
+        RunError
+            If the computation itself is faulty: it reads outside a tensor, or divides an integer by zero.
+        LoweringError
+            If the compiled reference contradicts the interpreter.
+        """
+        dag = task.compute_dag
+        given = {
+            tensor.name: data
+            for tensor in dag.inputs
+            if (data := get_task_input_buffer(task.workload_key, tensor.name)) is not None
+        }
+        supplied = tuple((name, id(data)) for name, data in given.items())
+        key = (task.workload_key, dag.structure_hash, str(task.target), supplied)
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key]
+        while len(self._known) >= self._capacity:
+            _, old = self._known.popitem(last=False)
+            for argument in old.arguments:
+                Path(argument.path).unlink(missing_ok=True)
+        reference = self._make(task, dag, given, executor, threads)
+        self._known[key] = reference
+        return reference
+
+    def _make(
+        self,
+        task: Task,
+        dag: ComputeDAG,
+        given: Mapping[str, Array],
+        executor: TimedExecutor | None,
+        threads: int | None,
+    ) -> Reference:
+        self._count += 1
+        best: tuple[float, list[ArgumentSpec], bool] | None = None
+        styles: tuple[Style, ...] = ("signed", "positive")
+        for style in styles:
+            arrays = fill_inputs(dag.inputs, dag.ops, given, self._seed, style)
+            specs = [self._spec(dag, tensor, style) for tensor in dag.tensors]
+            for spec, array in zip((s for s in specs if not s.output), arrays, strict=True):
+                _write(spec, array)
+            data = dict(zip(dag.inputs, arrays, strict=True))
+            compiled = self._compute(task, dag, specs, data, executor, threads)
+            bad = _worst_share_of_nonfinite(specs)
+            if best is None or bad < best[0]:
+                best = (bad, specs, compiled)
+            if bad <= 0.01:
+                break
+        assert best is not None
+        _, specs, compiled = best
+        return Reference(tuple(_with_scale(spec) for spec in specs), compiled)
+
+    def _spec(self, dag: ComputeDAG, tensor: Tensor, style: str) -> ArgumentSpec:
+        output = not isinstance(tensor.op, PlaceholderOp)
+        path = self._folder / f"{self._count}-{style}-{dag.tensors.index(tensor)}.bin"
+        tolerance = output_tolerance(tensor) if output else Tolerance(0.0)
+        return ArgumentSpec(tensor.name, tensor.dtype, constant_shape(tensor), output, str(path), tolerance)
+
+    def _compute(
+        self,
+        task: Task,
+        dag: ComputeDAG,
+        specs: Sequence[ArgumentSpec],
+        data: Mapping[Tensor, Array],
+        executor: TimedExecutor | None,
+        threads: int | None,
+    ) -> bool:
+        """Write the expected outputs; returns whether by a compiled program."""
+        if executor is not None and iteration_points(dag) > INTERPRETED_POINTS:
+            try:
+                _run_compiled(task, dag, specs, executor, threads)
+            except _FAILURES as error:
+                _note.warning("the reference of %s is interpreted: %s", task.workload_key, error)
+            else:
+                self._check_points(dag, specs, data)
+                return True
+        results = evaluate(dag.outputs, data)
+        for spec, tensor in zip((s for s in specs if s.output), dag.outputs, strict=True):
+            _write(spec, results[tensor])
+        return False
+
+    def _check_points(
+        self, dag: ComputeDAG, specs: Sequence[ArgumentSpec], data: Mapping[Tensor, Array]
+    ) -> None:
+        rng = np.random.default_rng(np.random.SeedSequence([self._seed, 1]))
+        for tensor, spec in zip(dag.tensors, specs, strict=True):
+            if not spec.output or 0 in spec.shape:
+                continue
+            last = [extent - 1 for extent in spec.shape]
+            points = rng.integers(0, last, (CHECKED_POINTS, len(last)), endpoint=True)
+            points[0], points[-1] = 0, last
+            found = spec.map()[tuple(points.T)]
+            expected = evaluate_points(tensor, points, data)
+            tolerance = _with_scale(spec).tolerance
+            wrong = mismatch(found, expected, spec.dtype, tolerance)
+            if wrong is not None:
+                raise LoweringError(
+                    f"the reference program of output {tensor.name!r} contradicts the interpreter at the "
+                    f"points {points.tolist()}: {wrong}"
+                )
+
+
+def _write(spec: ArgumentSpec, array: Array) -> None:
+    with open(spec.path, "wb") as file:
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _run_compiled(
+    task: Task,
+    dag: ComputeDAG,
+    specs: Sequence[ArgumentSpec],
+    executor: TimedExecutor,
+    threads: int | None,
+) -> None:
+    """Compile the trivially scheduled program and let it write the output files."""
+    program = emit_program(trivial_state(dag), dag.tensors, task.target)
+    for spec in specs:
+        if spec.output:
+            with open(spec.path, "wb") as file:
+                file.truncate(spec.size_bytes)
+    built = executor.submit_timed(COMPILE_TIMEOUT, compile_program, program.text, program.machine).result()
+    plain = [spec.to_json() for spec in specs]
+    limit = task.target.num_cores
+    executor.submit_timed(
+        RUN_TIMEOUT, compute_reference, built["object"], program.entry, plain, threads, limit
+    ).result()
+
+
+def _with_scale(spec: ArgumentSpec) -> ArgumentSpec:
+    """Complete the tolerance of an output by the scale of what is expected."""
+    if not spec.output or not is_float(spec.dtype):
+        return spec
+    return replace(spec, tolerance=replace(spec.tolerance, scale=rms(spec.map())))
+
+
+def _worst_share_of_nonfinite(specs: Sequence[ArgumentSpec]) -> float:
+    """The largest share of NaN and infinity in a float output."""
+    worst = 0.0
+    for spec in specs:
+        if spec.output and is_float(spec.dtype) and spec.size_bytes:
+            flat = spec.map().reshape(-1)
+            finite = sum(
+                int(np.count_nonzero(np.isfinite(flat[start : start + (1 << 20)])))
+                for start in range(0, flat.size, 1 << 20)
+            )
+            worst = max(worst, 1.0 - finite / flat.size)
+    return worst
+
+
+def iteration_points(dag: ComputeDAG) -> int:
+    """Count the points of all iteration spaces, which is what the interpreter's time goes with."""
+    total = 0
+    for op in dag.ops:
+        if isinstance(op, ComputeOp):
+            axes = (*op.axis, *op.reduce_axis)
+            total += math.prod(int_value(axis.extent) or 1 for axis in axes)
+    return total
+
+
+def trivial_state(dag: ComputeDAG) -> State:
+    """Return a plain schedule: elementwise stages inlined, outer loops in parallel, inner ones vectorised."""
+    state = State.initial(dag)
+    for op in dag.ops:
+        stage = state.stage_id(op)
+        if (
+            isinstance(op, ComputeOp)
+            and not state.is_output(stage)
+            and state.access.is_strictly_inlineable(op)
+        ):
+            state = state.compute_inline(stage)
+    for stage, here in enumerate(state.stages):
+        if here.is_placeholder or here.compute_at != "root":
+            continue
+        n_spatial = sum(iterator.kind is IteratorKind.SPATIAL for iterator in here.iterators)
+        if n_spatial == 0:
+            continue
+        inner = here.iterators[n_spatial - 1].extent
+        if n_spatial > 1 and isinstance(inner, int) and inner % _VECTOR == 0 and inner > _VECTOR:
+            state = state.split(stage, n_spatial - 1, [_VECTOR])
+            count = len(here.iterators) + 1
+            order = [*(i for i in range(count) if i != n_spatial), n_spatial]
+            state = state.reorder(stage, order)
+            state = state.annotate(stage, count - 1, Annotation.VECTORIZE)
+        outer = here.iterators[0].extent
+        if isinstance(outer, int) and outer < 8 and n_spatial > 1:
+            state = state.fuse(stage, [0, 1])
+        state = state.annotate(stage, 0, Annotation.PARALLEL)
+    return state

@@ -1,0 +1,205 @@
+"""`LocalRunner`: object files are run, checked and timed, one after another, in a worker of this machine.
+
+One worker process, because two programs that are timed side by side disturb each other. It persists, with the
+task's arguments in its memory; a program that crashes, hangs or writes where it must not costs one trial and
+that process, which is replaced.
+
+What is checked, and when, is told in `measure.jobs.measure_program`; the right answer comes from
+`measure.reference`.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ansor.errors import (
+    BuildError,
+    DefinitionError,
+    MeasureTimeoutError,
+    RunError,
+    WrongAnswerError,
+)
+from measure.builder import default_memory_limit
+from measure.jobs import measure_program
+from measure.pool import WorkerPool
+from measure.process import RemoteError
+from measure.record import (
+    BuildResult,
+    LoggedTask,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    Seconds,
+    recover_measure_input,
+)
+from measure.reference import ReferenceStore
+
+_FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError)
+
+
+class ProgramRunner(ABC):
+    """Runs built programs; the interface that a measurer needs."""
+
+    @abstractmethod
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        """Yield one result per program, in order, each as soon as it is there; failed builds pass through."""
+
+    def run(self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]) -> list[MeasureResult]:
+        """Run all programs and return their results in order."""
+        return list(self.run_each(inputs, builds))
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to release)
+        """Release processes, files and other resources."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class LocalRunner(ProgramRunner):
+    """Runs, checks and times programs in a worker process of this machine.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that running one program may take, checks and repeats together.
+    number
+        Calls that are averaged in one repeat, at first.
+    repeat
+        Number of costs.
+    min_repeat_ms
+        Least duration of a repeat in milliseconds; `number` grows until it is reached.
+    cooldown_interval
+        Seconds of rest after each program.
+    enable_cpu_cache_flush
+        Empty the caches before each repeat. Forces ``number=1`` and ``min_repeat_ms=0``.
+    num_threads
+        Threads of parallel loops; None for what `ansor.set_num_threads` or the environment says. A target's
+        ``-num-cores`` is an upper limit in any case.
+    seed
+        Seed of the random inputs.
+    memory_limit
+        Bytes of address space of the worker; None for three quarters of the machine's memory.
+    """
+
+    def __init__(
+        self,
+        timeout: float = 10.0,
+        number: int = 3,
+        repeat: int = 1,
+        min_repeat_ms: float = 100.0,
+        cooldown_interval: float = 0.0,
+        enable_cpu_cache_flush: bool = False,
+        *,
+        num_threads: int | None = None,
+        seed: int = 0,
+        memory_limit: int | None = None,
+    ) -> None:
+        if number < 1 or repeat < 1 or min_repeat_ms < 0 or timeout <= 0 or cooldown_interval < 0:
+            raise DefinitionError(
+                "LocalRunner: number and repeat must be at least 1, timeout positive, min_repeat_ms and "
+                f"cooldown_interval not negative; found number={number}, repeat={repeat}, timeout={timeout}, "
+                f"min_repeat_ms={min_repeat_ms}, cooldown_interval={cooldown_interval}"
+            )
+        self.timeout = timeout
+        self.number = 1 if enable_cpu_cache_flush else number
+        self.repeat = repeat
+        self.min_repeat_ms = 0.0 if enable_cpu_cache_flush else min_repeat_ms
+        self.cooldown_interval = cooldown_interval
+        self.enable_cpu_cache_flush = enable_cpu_cache_flush
+        self.num_threads = num_threads
+        self._pool = WorkerPool(1, timeout=timeout, memory_limit=memory_limit or default_memory_limit())
+        self._references = ReferenceStore(seed)
+
+    @property
+    def references(self) -> ReferenceStore:
+        """The right answers of the tasks measured last."""
+        return self._references
+
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        try:
+            for inp, build in zip(inputs, builds, strict=True):
+                if build.object_bytes is None:
+                    yield MeasureResult.failed(build.error_no, build.error_msg, build.time_cost, time.time())
+                else:
+                    yield self._measure(inp, build, build.object_bytes)
+                    if self.cooldown_interval:
+                        time.sleep(self.cooldown_interval)
+        except BaseException:
+            self._pool.abort()
+            raise
+
+    def _measure(self, inp: MeasureInput, build: BuildResult, object_bytes: bytes) -> MeasureResult:
+        if isinstance(inp.task, LoggedTask):
+            inp = recover_measure_input(inp)
+        task = inp.task
+        assert not isinstance(task, LoggedTask)
+        threads = self._threads()
+        reference = self._references.get(task, self._pool, threads)
+        start = time.perf_counter()
+        try:
+            costs = self._pool.submit(
+                measure_program,
+                object_bytes,
+                build.entry_name,
+                reference.to_json(),
+                self._timing(),
+                threads,
+                task.target.num_cores,
+            ).result()
+        except _FAILURES as error:
+            kind, message = _classify(error)
+            if kind in (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR):
+                self._pool.abort()  # Who writes wrong values may have written anywhere: start afresh.
+            seconds = build.time_cost + time.perf_counter() - start
+            return MeasureResult.failed(kind, message, seconds, time.time())
+        seconds = build.time_cost + time.perf_counter() - start
+        return MeasureResult(tuple(map(Seconds, costs)), all_cost=seconds, timestamp=int(time.time()))
+
+    def _threads(self) -> int:
+        if self.num_threads is not None:
+            return self.num_threads
+        from ansor.runtime import get_num_threads
+
+        return get_num_threads()
+
+    def _timing(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "repeat": self.repeat,
+            "min_repeat_ms": self.min_repeat_ms,
+            "flush": self.enable_cpu_cache_flush,
+        }
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False)
+        self._references.close()
+
+
+def _classify(error: Exception) -> tuple[MeasureErrorNo, str]:
+    """The error code and message of what a worker's call raised."""
+    match error:
+        case MeasureTimeoutError():
+            return MeasureErrorNo.RUN_TIMEOUT, str(error)
+        case WrongAnswerError():
+            return MeasureErrorNo.WRONG_ANSWER, str(error)
+        case BuildError():
+            return MeasureErrorNo.COMPILE_HOST, str(error)
+        case MemoryError():
+            return MeasureErrorNo.RUNTIME_DEVICE, f"out of memory: {error}"
+        case RunError():
+            return MeasureErrorNo.RUNTIME_DEVICE, str(error)
+        case _:
+            return MeasureErrorNo.UNKNOWN_ERROR, str(error)

@@ -1,0 +1,306 @@
+"""Argument memory, input data and the comparison: what must be noticed is noticed, what is right passes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansor import te
+from ansor.dtypes import DTYPES, is_float, to_numpy
+from ansor.errors import DefinitionError, RunError, WrongAnswerError
+from ansor.schedule.dag import ComputeDAG
+from measure.arena import GuardedArray, poison
+from measure.arguments import ArgumentSet, ArgumentSpec
+from measure.check import Tolerance, mismatch, output_tolerance, rms
+from measure.fill import fill_inputs, index_limits
+
+SHAPES = [(), (1,), (7,), (3, 5), (64,), (1025,), (0,), (4096,)]
+
+
+# -- guarded memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16", "float64"])
+def test_guarded_array_is_aligned_and_reports_strays(shape: tuple[int, ...], dtype: str) -> None:
+    guarded = GuardedArray(shape, dtype)
+    assert guarded.address % 64 == 0
+    assert guarded.array.shape == shape
+    assert guarded.array.dtype == to_numpy(dtype)
+    guarded.array[...] = np.ones(shape, to_numpy(dtype))
+    assert guarded.damage() is None
+    after, before = guarded._after, guarded._before
+    if len(after):
+        after[0] ^= 1
+        assert guarded.damage() == "1 byte(s) past its end"
+        guarded.restore_canaries()
+    if len(before):
+        before[-2] ^= 1
+        assert guarded.damage() == "2 byte(s) before its start"
+        guarded.restore_canaries()
+    assert guarded.damage() is None
+
+
+def test_memory_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(RunError, match="no memory for an argument"):
+        GuardedArray((1 << 60,), "float32")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_poison_is_wrong_everywhere(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.integers(0, 2, 100).astype(to_numpy(dtype))
+    array = np.empty_like(expected)
+    poison(array, dtype, expected)
+    for position in range(100):
+        one, other = array[position : position + 1], expected[position : position + 1]
+        assert mismatch(one, other, dtype, Tolerance(1e-2, 1.0)) is not None
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if is_float(name)])
+@pytest.mark.parametrize("accumulate", [np.add, np.fmax, np.fmin])
+def test_poison_shows_a_forgotten_initialisation(dtype: str, accumulate: Any) -> None:
+    expected = np.ones(12, to_numpy(dtype))
+    array = np.empty_like(expected)
+    poison(array, dtype, expected)
+    with np.errstate(all="ignore"):
+        found = accumulate(array.astype(np.float64), 1.0).astype(array.dtype)
+    assert mismatch(found, expected, dtype, Tolerance(1e-2, 1.0)) is not None
+
+
+# -- argument sets -------------------------------------------------------------------------------------
+
+
+def spec(folder: Path, name: str, values: np.ndarray[Any, Any], output: bool) -> ArgumentSpec:
+    path = folder / name
+    values.tofile(path)
+    tolerance = Tolerance(1e-5, 1.0) if output else Tolerance(0.0)
+    return ArgumentSpec(name, str(values.dtype), values.shape, output, str(path), tolerance)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[ArgumentSet, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """An input A and an output B = 2 * A of 3 x 5 floats, with views of their guarded memory."""
+    data = np.arange(15, dtype=np.float32).reshape(3, 5)
+    made = ArgumentSet([spec(tmp_path, "A", data, False), spec(tmp_path, "B", 2 * data, True)])
+    made.prepare()
+    return made, made._memory[0].array, made._memory[1].array
+
+
+Pair = tuple[ArgumentSet, np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+
+def test_right_answer_passes_again_and_again(pair: Pair) -> None:
+    arguments, a, b = pair
+    for _ in range(2):
+        b[...] = a * 2
+        arguments.verify()
+        arguments.prepare()
+        with pytest.raises(WrongAnswerError):
+            arguments.verify()
+        arguments.prepare()
+        assert np.array_equal(a, np.arange(15).reshape(3, 5))
+
+
+def test_wrong_element_is_named(pair: Pair) -> None:
+    arguments, a, b = pair
+    b[...] = a * 2
+    b[1, 2] = 0.5
+    with pytest.raises(
+        WrongAnswerError, match=r"output 'B': 1 of 15 .* first \[1, 2\]: expected 14, found 0.5"
+    ):
+        arguments.verify()
+
+
+def test_skipped_store_is_found(pair: Pair) -> None:
+    arguments, a, b = pair
+    for row in range(3):
+        for column in range(5):
+            arguments.prepare()
+            kept = b[row, column].copy()
+            b[...] = a * 2
+            b[row, column] = kept
+            with pytest.raises(WrongAnswerError, match=rf"first \[{row}, {column}\]"):
+                arguments.verify()
+
+
+def test_changed_input_is_named_and_restored(pair: Pair) -> None:
+    arguments, a, b = pair
+    b[...] = a * 2
+    a[2, 4] = -1
+    with pytest.raises(WrongAnswerError, match=r"changed its input 'A': element \[2, 4\] was 14.0 and is -1"):
+        arguments.verify()
+    arguments.prepare()
+    b[...] = a * 2
+    arguments.verify()
+
+
+def test_write_past_the_end_is_found(pair: Pair) -> None:
+    arguments, a, b = pair
+    b[...] = a * 2
+    arguments._memory[1]._after[:4] = 0
+    with pytest.raises(WrongAnswerError, match=r"outside argument 'B': 1 byte.s. past its end"):
+        arguments.verify()
+    arguments.prepare()
+    b[...] = a * 2
+    arguments.verify()
+
+
+def test_spec_survives_json(tmp_path: Path) -> None:
+    import json
+
+    one = spec(tmp_path, "A", np.zeros((2, 3), np.int8), True)
+    assert ArgumentSpec.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+# -- comparison ----------------------------------------------------------------------------------------
+
+
+def test_nan_and_infinity_equal_themselves() -> None:
+    values = np.array([np.nan, np.inf, -np.inf, 1.0], np.float32)
+    assert mismatch(values.copy(), values, "float32", Tolerance(1e-6, 1.0)) is None
+    for position, wrong in ((0, 1.0), (1, -np.inf), (2, np.nan), (3, np.nan), (3, np.inf)):
+        found = values.copy()
+        found[position] = wrong
+        text = mismatch(found, values, "float32", Tolerance(1e-6, 1.0))
+        assert text is not None
+        assert f"first [{position}]" in text
+
+
+def test_integers_are_exact_unless_floats_decide_them() -> None:
+    expected = np.arange(200_000, dtype=np.uint8).reshape(2, -1)
+    found = expected.copy()
+    found[1, 7] += 1
+    assert "first [1, 7]" in str(mismatch(found, expected, "uint8", Tolerance(0.0)))
+    assert mismatch(found, expected, "uint8", Tolerance(0.0, inexact=True)) is None
+    found[1, 7] += 100
+    assert mismatch(found, expected, "uint8", Tolerance(0.0, inexact=True)) is None
+    found[0, 3:6] += 100
+    assert "4 of" in str(mismatch(found, expected, "uint8", Tolerance(0.0, inexact=True)))
+
+
+def test_large_outputs_are_compared_to_the_last_element() -> None:
+    expected = np.ones(200_001, np.float32)
+    found = expected.copy()
+    found[-1] = 2
+    assert "1 of 200001" in str(mismatch(found, expected, "float32", Tolerance(1e-5, 1.0)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 3000),
+    st.sampled_from(["float32", "float16", "bfloat16", "float64"]),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_other_orders_of_summation_pass_and_a_missing_row_does_not(
+    length: int, dtype: str, signed: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    numpy_dtype = to_numpy(dtype)
+    a = te.placeholder((length, 64), dtype, name="A")
+    k = te.reduce_axis((0, length), name="k")
+    output = te.compute((64,), lambda i: te.sum(a[k, i], axis=[k]), name="B")
+    values = rng.random((length, 64)) * 0.75 + 0.25
+    if signed:
+        values *= rng.choice([-1, 1], values.shape)
+    terms = values.astype(numpy_dtype)
+
+    def total(order: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        sums = np.zeros(64, numpy_dtype)
+        for row in order:
+            sums = (sums + terms[row]).astype(numpy_dtype)
+        return sums
+
+    expected = total(np.arange(length))
+    tolerance = output_tolerance(output)
+    tolerance = Tolerance(tolerance.relative, rms(expected))
+    assert mismatch(total(np.arange(length)[::-1]), expected, dtype, tolerance) is None
+    if is_float(dtype) and tolerance.relative * length**0.5 < 0.05:
+        assert mismatch(total(np.arange(length - 1)), expected, dtype, tolerance) is not None
+
+
+def test_tolerance_knows_what_is_computed() -> None:
+    a = te.placeholder((8, 8), "float16", name="A")
+    k = te.reduce_axis((0, 8), name="k")
+    copy = te.compute((8, 8), lambda i, j: a[j, i], name="T")
+    wide = te.compute((8,), lambda i: te.sum(te.cast(a[i, k], "float32"), axis=[k]), name="W")
+    narrow = te.compute((8,), lambda i: te.cast(wide[i], "float16"), name="N")
+    quantised = te.compute((8,), lambda i: te.cast(wide[i], "int8"), name="Q")
+    whole = te.compute((8, 8), lambda i, j: te.cast(i, "int8") + te.cast(j, "int8"), name="I")
+    assert output_tolerance(copy) == Tolerance(0.0)
+    assert output_tolerance(wide).relative == pytest.approx(2**-23 * (16 + 1.5 * 8**0.5))
+    assert output_tolerance(narrow).relative == pytest.approx(2**-10 * (16 + 1.5 * 8**0.5))
+    assert output_tolerance(quantised).inexact
+    assert output_tolerance(whole) == Tolerance(0.0)
+
+
+def test_rms_ignores_what_is_not_finite() -> None:
+    assert rms(np.array([3.0, np.nan, -3.0, np.inf])) == 3.0
+    assert rms(np.array([np.nan])) == 0.0
+    assert rms(np.array([1e200, 1.0])) == 1e200
+
+
+# -- input data ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_random_inputs_suit_their_dtype(dtype: str) -> None:
+    tensor = te.placeholder((50, 20), dtype, name="A")
+    (array,) = fill_inputs([tensor], [], {}, seed=3)
+    (again,) = fill_inputs([tensor], [], {}, seed=3)
+    (other,) = fill_inputs([tensor], [], {}, seed=4)
+    assert array.dtype == to_numpy(dtype)
+    assert np.array_equal(array, again)
+    assert not np.array_equal(array, other)
+    if dtype == "bool":
+        assert 0 < np.count_nonzero(array) < array.size
+        return
+    values = array.astype(np.float64)
+    assert np.all(values != 0)
+    assert np.all(np.abs(values) <= 15)
+    assert (values < 0).any() == (not dtype.startswith("uint"))
+    (positive,) = fill_inputs([tensor], [], {}, seed=3, style="positive")
+    assert np.all(positive.astype(np.float64) > 0)
+
+
+def gather() -> ComputeDAG:
+    table = te.placeholder((9, 4), name="table")
+    where = te.placeholder((6,), "int32", name="where")
+    out = te.compute((6, 4), lambda i, j: table[where[i], j], name="out")
+    return ComputeDAG([table, where, out])
+
+
+def test_index_inputs_point_inside() -> None:
+    dag = gather()
+    assert list(index_limits(dag.ops).values()) == [9]
+    _, where = fill_inputs(dag.inputs, dag.ops, {})
+    assert where.min() >= 0
+    assert where.max() < 9
+
+
+def test_user_data_are_taken_and_checked() -> None:
+    dag = gather()
+    real = np.array([0, 8, 8, 1, 2, 3], np.int32)
+    assert np.array_equal(fill_inputs(dag.inputs, dag.ops, {"where": real})[1], real)
+    with pytest.raises(DefinitionError, match=r"input 'where' are int64 of shape \[6\]; expected int32"):
+        fill_inputs(dag.inputs, dag.ops, {"where": real.astype(np.int64)})
+
+
+def test_computed_index_must_be_supplied() -> None:
+    table = te.placeholder((9, 4), name="table")
+    where = te.placeholder((6,), "int32", name="where")
+    out = te.compute((6, 4), lambda i, j: table[where[i] * 2 + 1, j], name="out")
+    dag = ComputeDAG([table, where, out])
+    with pytest.raises(DefinitionError, match=r"task_inputs=.'where': array."):
+        fill_inputs(dag.inputs, dag.ops, {})
+    fill_inputs(dag.inputs, dag.ops, {"where": np.zeros(6, np.int32)})
+
+
+def test_symbolic_shapes_cannot_be_measured() -> None:
+    tensor = te.placeholder((te.var("n"), 4), name="A")
+    with pytest.raises(DefinitionError, match="symbolic extent `n`"):
+        fill_inputs([tensor], [], {})
