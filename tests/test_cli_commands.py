@@ -1,0 +1,241 @@
+"""The command line: what it prints, the exit codes, and what becomes of mistakes. Measuring is faked."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansor.task import registry
+from measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, load_records
+from search import Measurer, search_task
+from search.cli import run
+
+ROOT = Path(__file__).parent.parent
+
+NET = '''
+"""A user's file; the helper beside it must be importable."""
+import helper
+import ansor
+from ansor import te
+
+@ansor.register_workload
+def layer(n, relu=False):
+    x = te.placeholder((n,), name="X")
+    def f(i):
+        return te.maximum(x[i], te.const(0.0, "float32")) if relu else helper.double(x[i])
+    return [x, te.compute((n,), f, name="Y")]
+
+def plain(n):
+    x = te.placeholder((n, n), name="X")
+    return [x, te.compute((n, n), lambda i, j: x[i, j] * x[j, i], name="Y")]
+
+def broken(n):
+    return [1 // 0]
+'''
+
+
+class Fake:
+    """A builder and runner in one; a run slower than the last each time, or a failure."""
+
+    n_parallel = 1
+
+    def __init__(self, error: MeasureErrorNo = MeasureErrorNo.NO_ERROR) -> None:
+        self.error = error
+        self.count = 0
+
+    def build(self, inputs: Sequence[MeasureInput]) -> list[BuildResult]:
+        return [BuildResult(b"") for _ in inputs]
+
+    def run(self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]) -> list[MeasureResult]:
+        if self.error is not MeasureErrorNo.NO_ERROR:
+            return [MeasureResult.failed(self.error, "no luck", 0.1, 1) for _ in inputs]
+        self.count += len(inputs)
+        return [MeasureResult((1e-3 * self.count,), all_cost=0.1) for _ in inputs]  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
+    chosen = Fake()
+
+    @contextmanager
+    def make(builder: Any, runner: Any, callbacks: Any) -> Iterator[Measurer]:
+        yield Measurer(chosen, chosen, callbacks)
+
+    monkeypatch.setattr(search_task, "make_measurer", make)
+    monkeypatch.setattr(registry, "_FUNCTIONS", dict(registry._FUNCTIONS))
+    monkeypatch.chdir(tmp_path)
+    return chosen
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "helper.py").write_text("def double(x):\n    return x * 2.0\n")
+    return str(tmp_path / "net.py")
+
+
+def test_tune_logs_reports_and_resumes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["tune", "matmul", "16", "16", "16", "--trials", "3"]) == 0
+    out = capsys.readouterr()
+    log = tmp_path / "matmul-16-16-16.log.json"
+    assert "best: 2.00 ms" in out.out
+    assert f"ansor best {log.name} matmul 16 16 16 --code" in out.out
+    assert "tuning matmul(16, 16, 16): 3 trials" in out.err
+    assert "round 1: 3/3 trials, best 0.00410 GFLOP/s (2.00 ms), errors 0" in out.err
+    assert run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--json", "--quiet"]) == 0
+    out = capsys.readouterr()
+    result = json.loads(out.out)
+    assert out.err == ""
+    assert (result["trials"], result["known_trials"]) == (2, 5)
+    assert result["workload"] == ["ansor.matmul", 16, 16, 16]
+    assert result["best_seconds"] == 0.002
+    assert result["stop"] == "all trials done"
+    assert len(list(load_records(log))) == 5
+
+
+def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str], net: str) -> None:
+    run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--log", "x.json", "--quiet"])
+    run(["tune", f"{net}:layer", "64", "relu=true", "--trials", "1", "--log", "x.json", "--quiet"])
+    capsys.readouterr()
+    assert run(["best", "x.json"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("matmul(16, 16, 16)  0.00410 GFLOP/s (2.00 ms)  2 trials")
+    assert second.startswith("layer(64, True)")
+    assert run(["best", "x.json", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["workload"][0] for row in rows] == ["ansor.matmul", "layer"]
+    assert run(["best", "x.json", "matmul", "16", "16", "16"]) == 0
+    assert "Placeholder: A, B" in capsys.readouterr().out
+    assert run(["best", "x.json", "matmul", "16", "16", "16", "--code"]) == 0
+    code = capsys.readouterr().out
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    assert str(scope["s"].state.with_bounds())
+
+
+def test_best_says_what_the_log_holds_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["tune", "matmul", "16", "16", "16", "--trials", "1", "--log", "x.json", "--quiet"])
+    capsys.readouterr()
+    assert run(["best", "x.json", "matmul", "32", "32", "32"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: no usable record for matmul(32, 32, 32)")
+    assert "its 1 records are for matmul(16, 16, 16)" in err
+
+
+def test_show_prints_computation_and_sketches(capsys: pytest.CaptureFixture[str], net: str) -> None:
+    assert run(["show", "matmul_add", "64", "64", "64"]) == 0
+    out = capsys.readouterr().out
+    assert "matmul(i, j) += (A[i, k]*B[k, j])" in out
+    assert "sketch 0: MultiLevelTilingWithFusion(matmul)" in out
+    assert run(["show", f"{net}:plain", "8", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["workload"] == ["plain", 8]
+    assert data["sketches"]
+
+
+def test_named_arguments_fill_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "matmul", "8", "8", "m=8", "dtype=float64", "--json"]) in (0, 1)
+    capsys.readouterr()
+    assert run(["show", "conv2d", "1", "8", "8", "4", "4", "3", "padding=1", "--json"]) == 0
+    key = json.loads(capsys.readouterr().out)["workload"]
+    assert key == ["ansor.conv2d", 1, 8, 8, 4, 4, 3, 1, 1]
+
+
+def test_a_name_alone_stands_for_the_benchmark_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "softmax", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["workload"]) > 1
+
+
+def test_workloads_lists_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["workloads"]) == 0
+    assert "matmul_add(" in capsys.readouterr().out
+    assert run(["workloads", "--json"]) == 0
+    assert {"name", "usage", "summary", "benchmark"} <= json.loads(capsys.readouterr().out)[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["show", "matmull"], "did you mean matmul"),
+        (["show", "matmul", "1", "2", "3", "4", "5", "6", "7"], "too many positional arguments"),
+        (["show", "nothere.py:f"], "there is no file 'nothere.py'"),
+        (["show", "net.py"], "say which function of it: net.py:FUNCTION"),
+        (["show", "net.py:f"], "has no function 'f'; it defines layer, plain, broken"),
+        (["show", "net.py:broken", "3"], "ZeroDivisionError"),
+        (["show", "bad.py:f"], "cannot be loaded: SyntaxError"),
+        (["tune", "matmul", "--target", "llvm -mcpu"], "-mcpu has no value"),
+        (["tune", "matmul", "16", "16", "16", "--target", "abacus"], "unknown kind 'abacus'"),
+        (["bench", "nonsense"], "there is no benchmark 'nonsense'; there are"),
+    ],
+)
+def test_mistakes_are_explained_without_a_traceback(
+    words: list[str], message: str, net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    assert run(words) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words", [["tune"], ["best", "missing.json"], ["tune", "matmul", "--trials", "x"], ["fly"]]
+)
+def test_a_command_line_that_is_not_understood_exits_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert "Usage:" in capsys.readouterr().err
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--help"], ["tune", "--help"], ["best", "--help"], ["show", "--help"]):
+        assert run(words) == 0
+        assert "xample" in capsys.readouterr().out
+
+
+def test_only_failures_exit_3(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.error = MeasureErrorNo.BUILD_TIMEOUT
+    assert run(["tune", "matmul", "16", "16", "16", "--trials", "2"]) == 3
+    assert "2 BUILD_TIMEOUT" in capsys.readouterr().err
+
+
+def test_interruption_exits_130_and_keeps_the_log(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    once = fake.run
+
+    def interrupted(inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]) -> list[MeasureResult]:
+        if fake.count:
+            raise KeyboardInterrupt
+        return once(inputs, builds)
+
+    monkeypatch.setattr(fake, "run", interrupted)
+    assert run(["tune", "matmul", "16", "16", "16", "--log", "x.json"]) == 130
+    assert "stopped: interrupted" in capsys.readouterr().err
+    assert len(list(load_records(tmp_path / "x.json"))) == 2
+
+
+def test_a_broken_log_is_named_with_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("nonsense\n")
+    assert run(["tune", "matmul", "16", "16", "16", "--log", "x.json"]) == 1
+    assert "x.json:1" in capsys.readouterr().err
+
+
+def test_python_m_ansor_is_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ansor", "--version"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ansor, version")
