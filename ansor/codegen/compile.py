@@ -1,10 +1,12 @@
 """From textual LLVM IR to object code or assembly.
 
-The emitter already unrolls, vectorises and hoists, so the optimising mid-end of LLVM is left out: the only pass is
-`sroa`, which turns register tiles (stack slots at constant offsets) into values, and runs only where there are stack
-slots. Code generation is at level 3. Each module has its own LLVM context, nothing is shared between calls.
+The emitter already unrolls, vectorises and hoists, so the optimising mid-end of LLVM is left out: the only
+pass is `sroa`, which turns register tiles (stack slots at constant offsets) into values, and runs only where
+there are stack slots. Code generation is at level 3. Each module has its own LLVM context, nothing is shared
+between calls.
 
-Some malformed IR makes LLVM abort the process instead of reporting: compile what is not trusted in a worker process.
+Some malformed IR makes LLVM abort the process instead of reporting: compile what is not trusted in a worker
+process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What code is generated for: `Machine`, the CPU as the emitter and the compiler see it.
 
-A `Machine` is a triple, a CPU name and features, as LLVM understands them, plus what the emitter decides by: how
-wide a vector register is, how many there are, whether fused multiply-add, masked memory, gathers and 16-bit floats
-are native. LLVM knows which features a CPU name implies but does not tell, so these facts are not looked up in a
-table of names: a small probe function is compiled for the CPU and its assembly is read. That is right for every
-name and every `-mattr`, and costs a few milliseconds once per machine.
+A `Machine` is a triple, a CPU name and features, as LLVM understands them, plus what the emitter decides by:
+how wide a vector register is, how many there are, whether fused multiply-add, masked memory, gathers and
+16-bit floats are native. LLVM knows which features a CPU name implies but does not tell, so these facts are
+not looked up in a table of names: a small probe function is compiled for the CPU and its assembly is read.
+That is right for every name and every `-mattr`, and costs a few milliseconds once per machine.
 
 A machine is plain data: it goes to a builder process as JSON (`to_json`, `from_json`).
 """
@@ -28,9 +28,9 @@ class Machine:
     """A CPU to generate code for.
 
     `vector_bits` is the width of the widest vector register, `num_registers` how many there are. `has_fma`:
-    multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are; `has_gather`: so are loads
-    from computed addresses; `has_f16_conversion`, `has_f16_arithmetic`: float16 is converted to float32, or computed
-    with, by instructions.
+    multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are; `has_gather`: so are
+    loads from computed addresses; `has_f16_conversion`, `has_f16_arithmetic`: float16 is converted to
+    float32, or computed with, by instructions.
     """
 
     triple: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansor.codegen.llvm.types import is_narrow_float
+from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import (
@@ -29,8 +29,8 @@ from ansor.te.expr import Call, Cast, Expr, Load, Var, children
 class Facts:
     """Of one statement: buffers stored to, buffers accessed, variables used, and what decides how to expand it.
 
-    `stores` counts store statements with unrolled loops expanded; `value_bytes` is the size of the widest value
-    computed (index arithmetic aside).
+    `stores` counts store statements with unrolled loops expanded; `value_bytes` is the size of the widest
+    value computed (index arithmetic aside).
     """
 
     written: frozenset[Buffer]
@@ -131,8 +131,8 @@ def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
 def may_vectorize(loop: For, analysis: Analysis) -> bool:
     """Whether the iterations of a vectorized loop can be lanes.
 
-    Not if the body has its own buffers, threads or vector loops, an inner loop whose extent depends on the lane, or a
-    store that does not depend on it (all lanes would write one element).
+    Not if the body has its own buffers, threads or vector loops, an inner loop whose extent depends on the
+    lane, or a store that does not depend on it (all lanes would write one element).
     """
     facts = analysis.facts(loop.body)
     if facts.has_allocs or facts.has_parallel or facts.has_vectors:

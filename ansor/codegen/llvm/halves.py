@@ -1,8 +1,8 @@
 """float16 and bfloat16: bits in memory to float32 values and back, rounding to nearest even, for any number of lanes.
 
-bfloat16 is the upper half of a float32, so integer instructions do it on every machine (the native conversion of x86
-flushes denormals). float16 uses the machine's instructions where it has them, and integer instructions elsewhere, since
-LLVM would otherwise call a compiler-runtime function that a JIT cannot count on.
+bfloat16 is the upper half of a float32, so integer instructions do it on every machine (the native conversion
+of x86 flushes denormals). float16 uses the machine's instructions where it has them, and integer instructions
+elsewhere, since LLVM would otherwise call a compiler-runtime function that a JIT cannot count on.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Index arithmetic while code is written: affine forms over SSA names, with intervals.
 
-An index is a Python-side `Affine`: an integer constant plus integer multiples of atoms. An atom is an i64 SSA value
-(a loop counter, a quotient, a loaded index) or the lane number of the vector loop being written, with the interval
-of its values. Nothing is emitted until an address, a comparison or a value needs it; then the terms are added in the
-order of the scopes that define them, so that every partial sum lands outside the loops it does not depend on
-(`FunctionText.pure`), and unrolled copies differ in the constant only.
+An index is a Python-side `Affine`: an integer constant plus integer multiples of atoms. An atom is an i64 SSA
+value (a loop counter, a quotient, a loaded index) or the lane number of the vector loop being written, with
+the interval of its values. Nothing is emitted until an address, a comparison or a value needs it; then the
+terms are added in the order of the scopes that define them, so that every partial sum lands outside the loops
+it does not depend on (`FunctionText.pure`), and unrolled copies differ in the constant only.
 
-Index arithmetic is exact: it does not overflow 64 bits. Divisions use the intervals: what divides exactly is taken
-out, what cannot change the quotient is dropped, and what is provably non-negative is divided unsigned.
+Index arithmetic is exact: it does not overflow 64 bits. Divisions use the intervals: what divides exactly is
+taken out, what cannot change the quotient is dropped, and what is provably non-negative is divided unsigned.
 """
 
 from __future__ import annotations

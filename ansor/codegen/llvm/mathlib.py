@@ -1,11 +1,12 @@
 """Mathematical functions as inline polynomials, for any number of lanes.
 
-float32 functions reduce their argument, evaluate a polynomial of our own fit (minimax by iteratively reweighted least
-squares on Chebyshev points, weighted to relative error) and reconstruct. They handle infinities, NaN, signed zeros,
-denormals and overflow. The largest errors found over dense samples of all float32 inputs, in units in the last place, against a
-float64 reference: see `MAX_ULP`; the tests hold them.
+float32 functions reduce their argument, evaluate a polynomial of our own fit (minimax by iteratively
+reweighted least squares on Chebyshev points, weighted to relative error) and reconstruct. They handle
+infinities, NaN, signed zeros, denormals and overflow. The largest errors found over dense samples of all
+float32 inputs, in units in the last place, against a float64 reference: see `MAX_ULP`; the tests hold them.
 
-float16 and bfloat16 are computed in float32 and rounded. float64 functions, and `pow`, call the C library lane by lane.
+float16 and bfloat16 are computed in float32 and rounded. float64 functions, and `pow`, call the C library
+lane by lane.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from ansor.codegen.llvm import halves
 from ansor.codegen.llvm.text import Value
-from ansor.codegen.llvm.types import is_narrow_float
+from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.dtypes import is_float
 from ansor.errors import BuildError

@@ -1,16 +1,16 @@
 """Addresses, loads and stores.
 
-An address is the buffer's pointer, plus the terms of its index grouped by the scope that defines them (one pointer per
-scope, shared by all accesses that agree up to there), plus a constant: within the innermost loop, accesses that differ
-by unrolled loops only are constant offsets from one pointer.
+An address is the buffer's pointer, plus the terms of its index grouped by the scope that defines them (one
+pointer per scope, shared by all accesses that agree up to there), plus a constant: within the innermost loop,
+accesses that differ by unrolled loops only are constant offsets from one pointer.
 
-A load is remembered under the buffer's *generation*, which every store to the buffer and every loop that holds one
-advances: within a generation the same address is loaded once. A load whose address is invariant in a loop that does
-not write its buffer is placed before that loop (a few per loop, so that registers last).
+A load is remembered under the buffer's *generation*, which every store to the buffer and every loop that
+holds one advances: within a generation the same address is loaded once. A load whose address is invariant in
+a loop that does not write its buffer is placed before that loop (a few per loop, so that registers last).
 
-Lanes: equal addresses load one scalar, consecutive ones a vector, others element by element or as a gather. Under a
-lane mask nothing outside the mask is touched. Under a scalar *guard* (an `if_then_else` that is computed without a
-branch) a load that must not happen reads a block of zeros instead.
+Lanes: equal addresses load one scalar, consecutive ones a vector, others element by element or as a gather.
+Under a lane mask nothing outside the mask is touched. Under a scalar *guard* (an `if_then_else` that is
+computed without a branch) a load that must not happen reads a block of zeros instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ansor.codegen.llvm import halves
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant
 from ansor.codegen.llvm.text import ScopeKind, Value, vector_type
-from ansor.codegen.llvm.types import memory_type, register_type
+from ansor.codegen.llvm.dtype_map import memory_type, register_type
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info

@@ -1,11 +1,13 @@
 """A loop nest as a module: the exported function, the bodies of its parallel loops, declarations.
 
-The exported function is `void NAME(ptr, ..., i64, ...)`: one pointer per parameter, then the symbolic sizes. The pointers do not alias.
+The exported function is `void NAME(ptr, ..., i64, ...)`: one pointer per parameter, then the symbolic sizes.
+The pointers do not alias.
 
-A parallel loop becomes two internal functions. `NAME.parallel.K.chunk` runs a range of iterations; its parameters are
-the buffers (again not aliasing), the loop variables and sizes it uses, and the range. `NAME.parallel.K(data, tid, nthreads)`,
-which the runtime calls on every thread of the pool, takes these out of a block of 8-byte slots that the launching function
-filled, computes the thread's share of the iterations (contiguous, equal up to one) and calls the chunk.
+A parallel loop becomes two internal functions. `NAME.parallel.K.chunk` runs a range of iterations; its
+parameters are the buffers (again not aliasing), the loop variables and sizes it uses, and the range.
+`NAME.parallel.K(data, tid, nthreads)`, which the runtime calls on every thread of the pool, takes these out
+of a block of 8-byte slots that the launching function filled, computes the thread's share of the iterations
+(contiguous, equal up to one) and calls the chunk.
 """
 
 from __future__ import annotations

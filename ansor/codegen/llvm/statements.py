@@ -1,13 +1,13 @@
 """Statements to code: loops, branches, stores, scratch memory, parallel regions.
 
 - Serial loops count in i64, bottom-tested; a loop of one iteration is its body.
-- Unrolled loops are expanded with constants for the variable. Expansions beyond `MAX_EXPANSION` stores are loops instead, unless
-  register tiles depend on the constants.
-- Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then smaller
-  powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
+- Unrolled loops are expanded with constants for the variable. Expansions beyond `MAX_EXPANSION` stores are
+  loops instead, unless register tiles depend on the constants.
+- Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then
+  smaller powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
 - Parallel loops are outlined (`ansor.codegen.llvm.module`); within a parallel loop they are serial.
-- Scratch memory: register tiles and small buffers are stack slots of the function, made once however often the `Alloc` runs;
-  the others come from `ansor_alloc`, outside all loops.
+- Scratch memory: register tiles and small buffers are stack slots of the function, made once however often
+  the `Alloc` runs; the others come from `ansor_alloc`, outside all loops.
 """
 
 from __future__ import annotations

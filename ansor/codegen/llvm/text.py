@@ -1,15 +1,17 @@
 """Writing one LLVM function as text: values, scopes, and where each instruction goes.
 
-The function under construction is a stack of open scopes (function body, loop bodies, branches), each with its own
-list of lines. A finished scope's lines are appended to its parent's. This gives two things for free that otherwise need
-optimiser passes:
+The function under construction is a stack of open scopes (function body, loop bodies, branches), each with
+its own list of lines. A finished scope's lines are appended to its parent's. This gives two things for free
+that otherwise need optimiser passes:
 
-- **Hoisting.** A pure instruction goes to the end of the outermost open scope in which all its operands are known
-  (their greatest `depth`). That place is before the loop that is being written, so loop-invariant addresses, masks and
-  broadcasts leave their loops as they are written.
-- **Value numbering.** Each scope remembers the instructions it holds by their text; asking again gives the same value.
+- **Hoisting.** A pure instruction goes to the end of the outermost open scope in which all its operands are
+  known (their greatest `depth`). That place is before the loop that is being written, so loop-invariant
+  addresses, masks and broadcasts leave their loops as they are written.
+- **Value numbering.** Each scope remembers the instructions it holds by their text; asking again gives the
+  same value.
 
-Instructions that may trap or are dear enough not to be run in vain stay inside the innermost branch (`floor`).
+Instructions that may trap or are dear enough not to be run in vain stay inside the innermost branch
+(`floor`).
 """
 
 from __future__ import annotations

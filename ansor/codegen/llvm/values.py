@@ -1,11 +1,12 @@
 """Expressions to values.
 
-An integer expression of variables alone is an *index*: it stays an `Affine` form until a value is needed. Everything
-else becomes instructions. In a vector loop each sub-expression is a scalar as long as it is the same in all lanes.
+An integer expression of variables alone is an *index*: it stays an `Affine` form until a value is needed.
+Everything else becomes instructions. In a vector loop each sub-expression is a scalar as long as it is the
+same in all lanes.
 
-A choice (`Select`) on a condition known while the code is written takes one side. A lazy one (te.if_then_else) on lanes
-evaluates each side under a mask; on a scalar condition it evaluates both sides, loads guarded, if they are cheap,
-and branches otherwise.
+A choice (`Select`) on a condition known while the code is written takes one side. A lazy one
+(te.if_then_else) on lanes evaluates each side under a mask; on a scalar condition it evaluates both sides,
+loads guarded, if they are cheap, and branches otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ansor.codegen.llvm import halves, mathlib
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
 from ansor.codegen.llvm.memory import Memory, Under
 from ansor.codegen.llvm.text import Value
-from ansor.codegen.llvm.types import is_narrow_float, literal, register_type
+from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info, is_float

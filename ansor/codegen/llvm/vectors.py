@@ -1,15 +1,16 @@
 """Straight-line arithmetic on values: the instruction set that expressions and math functions are written in.
 
-Every operation takes scalars and vectors mixed (a scalar is copied to all lanes), is value-numbered and hoisted by
-`FunctionText`, and works for any number of lanes. Multiplications and additions of floats carry the `contract` flag,
-so that LLVM makes fused multiply-adds of them where the machine has any; no other liberty is given.
+Every operation takes scalars and vectors mixed (a scalar is copied to all lanes), is value-numbered and
+hoisted by `FunctionText`, and works for any number of lanes. Multiplications and additions of floats carry
+the `contract` flag, so that LLVM makes fused multiply-adds of them where the machine has any; no other
+liberty is given.
 """
 
 from __future__ import annotations
 
 from ansor.codegen.llvm.index import IndexMath
 from ansor.codegen.llvm.text import FunctionText, Value, vector_type
-from ansor.codegen.llvm.types import float_literal
+from ansor.codegen.llvm.dtype_map import float_literal
 from ansor.codegen.machine import Machine
 
 _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}

@@ -1,8 +1,8 @@
 """How dtypes appear in LLVM IR: in registers, in memory, and as literals.
 
-float16 and bfloat16 live in registers as `float` values that are exactly representable in them: an operation is done in
-float32 and its result rounded, as numpy does, unless the machine computes with float16 natively. bool is i1 in registers and a byte
-in memory.
+float16 and bfloat16 live in registers as `float` values that are exactly representable in them: an operation
+is done in float32 and its result rounded, as numpy does, unless the machine computes with float16 natively.
+bool is i1 in registers and a byte in memory.
 """
 
 from __future__ import annotations
