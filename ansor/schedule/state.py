@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=512)
-def _analyse(ops: tuple[Operation, ...]) -> AccessAnalysis:
-    return AccessAnalysis(ops)
+def _analyse(ops: tuple[Operation, ...], outputs: tuple[Operation, ...]) -> AccessAnalysis:
+    return AccessAnalysis(ops, outputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,8 @@ class State:
     @cached_property
     def access(self) -> AccessAnalysis:
         """Access analysis of the current operations."""
-        return _analyse(self.ops)
+        outputs = tuple(self.ops[self._ids[t.op]] for t in self.dag.outputs)
+        return _analyse(self.ops, outputs)
 
     @cached_property
     def _ids(self) -> dict[Operation, int]:
