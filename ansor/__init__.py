@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from ansor.errors import BuildError as BuildError
     from ansor.errors import DefinitionError as DefinitionError
     from ansor.errors import LogFormatError as LogFormatError
+    from ansor.errors import LogWriteError as LogWriteError
     from ansor.errors import LoweringError as LoweringError
     from ansor.errors import MeasureTimeoutError as MeasureTimeoutError
     from ansor.errors import RunError as RunError
     from ansor.errors import ScheduleError as ScheduleError
     from ansor.errors import TargetError as TargetError
     from ansor.errors import WrongAnswerError as WrongAnswerError
+    from ansor.ir.nest import LoopNest as LoopNest
     from ansor.runtime import Module as Module
+    from ansor.runtime import TimeResult as TimeResult
+    from ansor.runtime import get_num_threads as get_num_threads
     from ansor.runtime import load_module as load_module
     from ansor.runtime import set_num_threads as set_num_threads
     from ansor.runtime.build import build as build
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from ansor.task.hardware import HardwareParams as HardwareParams
     from ansor.task.registry import make_workload_key as make_workload_key
     from ansor.task.registry import register_workload as register_workload
+    from ansor.task.registry import register_workload_tensors as register_workload_tensors
+    from ansor.task.registry import workload_key_to_tensors as workload_key_to_tensors
     from ansor.task.target import Target as Target
     from ansor.task.task import LayoutRewriteOption as LayoutRewriteOption
     from ansor.task.task import Task as Task
@@ -51,16 +57,26 @@ if TYPE_CHECKING:
     from measure import MeasureResult as MeasureResult
     from measure import RecordReader as RecordReader
     from measure import RecordToFile as RecordToFile
+    from measure import dump_record_to_string as dump_record_to_string
     from measure import load_best_record as load_best_record
+    from measure import load_record_from_string as load_record_from_string
     from measure import load_records as load_records
+    from measure import recover_measure_input as recover_measure_input
     from measure import save_records as save_records
     from search import EmptyPolicy as EmptyPolicy
+    from search import History as History
     from search import PreloadMeasuredStates as PreloadMeasuredStates
+    from search import Proposal as Proposal
     from search import SearchPolicy as SearchPolicy
     from search import SearchTask as SearchTask
     from search import SketchPolicy as SketchPolicy
+    from search import StopReason as StopReason
+    from search import Trial as Trial
     from search import TuningOptions as TuningOptions
     from search import TuningResult as TuningResult
+    from sketches import CPU_RULES as CPU_RULES
+    from sketches import Sketch as Sketch
+    from sketches import SketchRule as SketchRule
     from sketches import generate_sketches as generate_sketches
     from sketches import sample_programs as sample_programs
 
@@ -74,6 +90,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "BuildError",
         "DefinitionError",
         "LogFormatError",
+        "LogWriteError",
         "LoweringError",
         "MeasureTimeoutError",
         "RunError",
@@ -81,17 +98,39 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "TargetError",
         "WrongAnswerError",
     ),
-    "ansor.runtime": ("Module", "load_module", "set_num_threads"),
+    "ansor.ir.nest": ("LoopNest",),
+    "ansor.runtime": (
+        "Module",
+        "TimeResult",
+        "get_num_threads",
+        "load_module",
+        "set_num_threads",
+    ),
     "ansor.runtime.build": ("build",),
     "ansor.schedule.dag": ("ComputeDAG",),
     "ansor.schedule.lowering": ("lower",),
-    "ansor.schedule.manual": ("Schedule", "create_schedule"),
+    "ansor.schedule.manual": (
+        "Schedule",
+        "create_schedule",
+    ),
     "ansor.schedule.state": ("State",),
     "ansor.task.hardware": ("HardwareParams",),
-    "ansor.task.registry": ("make_workload_key", "register_workload"),
+    "ansor.task.registry": (
+        "make_workload_key",
+        "register_workload",
+        "register_workload_tensors",
+        "workload_key_to_tensors",
+    ),
     "ansor.task.target": ("Target",),
-    "ansor.task.task": ("LayoutRewriteOption", "Task"),
-    "costmodel": ("CostModel", "RandomModel", "XGBModel"),
+    "ansor.task.task": (
+        "LayoutRewriteOption",
+        "Task",
+    ),
+    "costmodel": (
+        "CostModel",
+        "RandomModel",
+        "XGBModel",
+    ),
     "measure": (
         "LocalBuilder",
         "LocalRunner",
@@ -100,20 +139,33 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "MeasureResult",
         "RecordReader",
         "RecordToFile",
+        "dump_record_to_string",
         "load_best_record",
+        "load_record_from_string",
         "load_records",
+        "recover_measure_input",
         "save_records",
     ),
     "search": (
         "EmptyPolicy",
+        "History",
         "PreloadMeasuredStates",
+        "Proposal",
         "SearchPolicy",
         "SearchTask",
         "SketchPolicy",
+        "StopReason",
+        "Trial",
         "TuningOptions",
         "TuningResult",
     ),
-    "sketches": ("generate_sketches", "sample_programs"),
+    "sketches": (
+        "CPU_RULES",
+        "Sketch",
+        "SketchRule",
+        "generate_sketches",
+        "sample_programs",
+    ),
 }
 _MODULES: Final = ("te", "workloads")
 _HOME: Final = {name: module for module, names in _EXPORTS.items() for name in names}

@@ -1,12 +1,11 @@
 """The search: tasks that can be tuned, policies that propose programs, sessions that measure them.
 
 Reading order: `search_task` (what a user holds), `session` (a tuning run), `policy` and `sketch_policy`
-(what is proposed), `measurer` (how it is measured), `history`, `identity` and `preload` (what is known),
+(what is proposed), `history`, `identity` and `preload` (what is known),
 `progress` and `result` (what is told); the `cli_*` modules are the command line.
 """
 
 from search.history import History, Trial
-from search.measurer import Measurer
 from search.options import TuningOptions
 from search.policy import EmptyPolicy, Proposal, SearchPolicy
 from search.preload import PreloadMeasuredStates
@@ -20,7 +19,6 @@ __all__ = [
     "DEFAULT_PARAMS",
     "EmptyPolicy",
     "History",
-    "Measurer",
     "PreloadMeasuredStates",
     "Progress",
     "Proposal",

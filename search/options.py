@@ -1,11 +1,19 @@
 """`TuningOptions`: how much to measure, with what, and what to tell."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from ansor.errors import DefinitionError
-from search.measurer import Builder, MeasureCallback, Runner
+from measure import (
+    LocalBuilder,
+    LocalRunner,
+    MeasureCallback,
+    ProgramBuilder,
+    ProgramMeasurer,
+    ProgramRunner,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class TuningOptions:
     builder, runner
         Objects that build and run candidates; "local" makes a `LocalBuilder` or `LocalRunner` with defaults.
     measure_callbacks
-        Called after every measured batch. A `RecordToFile` among them also makes the run resume from its
+        Called with every result. A `RecordToFile` among them also makes the run resume from its
         file.
     seed
         Seed of the default search policy.
@@ -44,8 +52,8 @@ class TuningOptions:
     early_stopping: int | None = None
     num_measures_per_round: int = 64
     verbose: int = 1
-    builder: Builder | Literal["local"] = "local"
-    runner: Runner | Literal["local"] = "local"
+    builder: ProgramBuilder | Literal["local"] = "local"
+    runner: ProgramRunner | Literal["local"] = "local"
     measure_callbacks: Sequence[MeasureCallback] | None = None
     seed: int = 0
     max_failures_in_a_row: int = 150
@@ -63,6 +71,17 @@ class TuningOptions:
                     f"TuningOptions({name}={value!r}): the only text it takes is 'local'; "
                     f"for anything else pass an object such as ansor.Local{name.capitalize()}(...)"
                 )
+
+
+@contextmanager
+def open_measurer(options: TuningOptions) -> Iterator[ProgramMeasurer]:
+    """Provide what measures; a builder or runner that "local" made for it is closed at the end."""
+    with ExitStack() as stack:
+        builder, runner = options.builder, options.runner
+        chosen_builder = stack.enter_context(LocalBuilder()) if isinstance(builder, str) else builder
+        chosen_runner = stack.enter_context(LocalRunner()) if isinstance(runner, str) else runner
+        callbacks = options.measure_callbacks or ()
+        yield ProgramMeasurer(chosen_builder, chosen_runner, callbacks, max_continuous_error=None)
 
 
 def _at_least(name: str, value: int, least: int) -> None:

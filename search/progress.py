@@ -37,8 +37,8 @@ class Progress:
     def start(self, task: Task, num_trials: int, num_logged: int) -> None:
         """Begin a run of `num_trials` new trials; `num_logged` results were read from logs."""
 
-    def batch_done(self, report: Report) -> None:
-        """Hear of a measured batch."""
+    def trial_done(self, report: Report) -> None:
+        """Hear of a measured program."""
 
     def round_done(self, report: Report) -> None:
         """Hear of a finished round."""
@@ -110,7 +110,7 @@ class LiveProgress(_Spoken):
         self._id = self._bar.add_task("", total=num_trials, best="best -", errors=0, left="-")
         self._bar.start()
 
-    def batch_done(self, report: Report) -> None:
+    def trial_done(self, report: Report) -> None:
         if self._id is not None:
             self._bar.update(
                 self._id,

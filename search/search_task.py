@@ -20,8 +20,7 @@ from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import XGBModel
 from measure import MeasureResult, RecordReader, RecordToFile, load_best_record, recover_measure_input
-from search.measurer import make_measurer
-from search.options import TuningOptions
+from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
 from search.preload import measured_states
 from search.progress import make_progress, title_of_key
@@ -138,9 +137,7 @@ class SearchTask(Task):
                 f"the search policy is for {policy.task.workload_key}, not for {self.workload_key}; "
                 "make one with this task"
             )
-        with make_measurer(
-            tuning_options.builder, tuning_options.runner, tuning_options.measure_callbacks or ()
-        ) as measurer:
+        with open_measurer(tuning_options) as measurer:
             session = TuningSession(
                 policy,
                 measurer,

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from ansor.errors import LogWriteError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import MeasureResult
+from measure import MeasureInput, MeasureResult, ProgramMeasurer
 from measure.record import count_errors
 from search.history import History, Trial
 from search.identity import program_key
-from search.measurer import Measurer
 from search.policy import Proposal, SearchPolicy
 from search.progress import Progress, Report
 from search.result import StopReason, TuningResult
@@ -59,7 +58,7 @@ class TuningSession:
     def __init__(
         self,
         policy: SearchPolicy,
-        measurer: Measurer,
+        measurer: ProgramMeasurer,
         *,
         known: Sequence[tuple[State, MeasureResult]] = (),
         round_size: int = 64,
@@ -178,13 +177,13 @@ class TuningSession:
         for trial in answered:
             self.history.add(trial)
         measured: list[Trial] = []
-        for batch in self.measurer.measure(self.task, fresh, self.policy):
-            for state, result in batch:
-                trial = Trial(program_key(state), state, result)
-                self.history.add(trial)
-                self.new_trials.append(trial)
-                measured.append(trial)
-            self._progress.batch_done(self._report())
+        inputs = [MeasureInput(self.task, state) for state in fresh]
+        for state, result in zip(fresh, self.measurer.measure_each(inputs, self.policy), strict=True):
+            trial = Trial(program_key(state), state, result)
+            self.history.add(trial)
+            self.new_trials.append(trial)
+            measured.append(trial)
+            self._progress.trial_done(self._report())
         return [*answered, *measured]
 
     def _report(self) -> Report:

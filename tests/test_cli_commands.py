@@ -11,8 +11,17 @@ from typing import Any
 import pytest
 
 from ansor.task import registry
-from measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, load_records
-from search import Measurer, search_task
+from measure import (
+    BuildResult,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    ProgramBuilder,
+    ProgramMeasurer,
+    ProgramRunner,
+    load_records,
+)
+from search import TuningOptions, search_task
 from search.cli import run
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +48,7 @@ def broken(n):
 '''
 
 
-class Fake:
+class Fake(ProgramBuilder, ProgramRunner):
     """A builder and runner in one; a run slower than the last each time, or a failure."""
 
     n_parallel = 1
@@ -47,15 +56,22 @@ class Fake:
     def __init__(self, error: MeasureErrorNo = MeasureErrorNo.NO_ERROR) -> None:
         self.error = error
         self.count = 0
+        self.interrupt_at = -1
 
-    def build(self, inputs: Sequence[MeasureInput]) -> list[BuildResult]:
-        return [BuildResult(b"") for _ in inputs]
+    def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
+        return (BuildResult(b"") for _ in inputs)
 
-    def run(self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]) -> list[MeasureResult]:
-        if self.error is not MeasureErrorNo.NO_ERROR:
-            return [MeasureResult.failed(self.error, "no luck", 0.1, 1) for _ in inputs]
-        self.count += len(inputs)
-        return [MeasureResult((1e-3 * self.count,), all_cost=0.1) for _ in inputs]  # type: ignore[arg-type]
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        for _ in inputs:
+            if self.count == self.interrupt_at:
+                raise KeyboardInterrupt
+            self.count += 1
+            if self.error is MeasureErrorNo.NO_ERROR:
+                yield MeasureResult((1e-3 * self.count,), all_cost=0.1)  # type: ignore[arg-type]
+            else:
+                yield MeasureResult.failed(self.error, "no luck", 0.1, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -63,10 +79,10 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     chosen = Fake()
 
     @contextmanager
-    def make(builder: Any, runner: Any, callbacks: Any) -> Iterator[Measurer]:
-        yield Measurer(chosen, chosen, callbacks)
+    def measurer(options: TuningOptions) -> Iterator[ProgramMeasurer]:
+        yield ProgramMeasurer(chosen, chosen, options.measure_callbacks or (), max_continuous_error=None)
 
-    monkeypatch.setattr(search_task, "make_measurer", make)
+    monkeypatch.setattr(search_task, "open_measurer", measurer)
     monkeypatch.setattr(registry, "_FUNCTIONS", dict(registry._FUNCTIONS))
     monkeypatch.chdir(tmp_path)
     return chosen
@@ -83,17 +99,17 @@ def test_tune_logs_reports_and_resumes(capsys: pytest.CaptureFixture[str], tmp_p
     assert run(["tune", "matmul", "16", "16", "16", "--trials", "3"]) == 0
     out = capsys.readouterr()
     log = tmp_path / "matmul-16-16-16.log.json"
-    assert "best: 2.00 ms" in out.out
+    assert "best: 1.00 ms" in out.out
     assert f"ansor best {log.name} matmul 16 16 16 --code" in out.out
     assert "tuning matmul(16, 16, 16): 3 trials" in out.err
-    assert "round 1: 3/3 trials, best 0.00410 GFLOP/s (2.00 ms), errors 0" in out.err
+    assert "round 1: 3/3 trials, best 0.00819 GFLOP/s (1.00 ms), errors 0" in out.err
     assert run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--json", "--quiet"]) == 0
     out = capsys.readouterr()
     result = json.loads(out.out)
     assert out.err == ""
     assert (result["trials"], result["known_trials"]) == (2, 5)
     assert result["workload"] == ["ansor.matmul", 16, 16, 16]
-    assert result["best_seconds"] == 0.002
+    assert result["best_seconds"] == 0.001
     assert result["stop"] == "all trials done"
     assert len(list(load_records(log))) == 5
 
@@ -104,7 +120,7 @@ def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str],
     capsys.readouterr()
     assert run(["best", "x.json"]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("matmul(16, 16, 16)  0.00410 GFLOP/s (2.00 ms)  2 trials")
+    assert first.startswith("matmul(16, 16, 16)  0.00819 GFLOP/s (1.00 ms)  2 trials")
     assert second.startswith("layer(64, True)")
     assert run(["best", "x.json", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -207,19 +223,12 @@ def test_only_failures_exit_3(fake: Fake, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_interruption_exits_130_and_keeps_the_log(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fake: Fake, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    once = fake.run
-
-    def interrupted(inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]) -> list[MeasureResult]:
-        if fake.count:
-            raise KeyboardInterrupt
-        return once(inputs, builds)
-
-    monkeypatch.setattr(fake, "run", interrupted)
+    fake.interrupt_at = 5
     assert run(["tune", "matmul", "16", "16", "16", "--log", "x.json"]) == 130
     assert "stopped: interrupted" in capsys.readouterr().err
-    assert len(list(load_records(tmp_path / "x.json"))) == 2
+    assert len(list(load_records(tmp_path / "x.json"))) == 5
 
 
 def test_a_broken_log_is_named_with_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Tuning sessions with a builder and a runner that answer by arithmetic: what is proposed, measured, resumed."""
+"""Tuning sessions over a builder and runner that answer by arithmetic: proposed, measured, resumed."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,16 @@ import ansor
 from ansor import te
 from ansor.errors import LogWriteError
 from ansor.schedule.state import State
-from measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, RecordToFile, load_records
+from measure import (
+    BuildResult,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    ProgramBuilder,
+    ProgramRunner,
+    RecordToFile,
+    load_records,
+)
 from search import (
     EmptyPolicy,
     History,
@@ -27,30 +36,34 @@ from search import (
 from search.identity import program_key
 
 
-class FakeBuilder:
+class FakeBuilder(ProgramBuilder):
     n_parallel = 2
 
     def __init__(self) -> None:
         self.built: list[str] = []
 
-    def build(self, inputs: Sequence[MeasureInput]) -> list[BuildResult]:
-        self.built += [program_key(inp.state) for inp in inputs]  # type: ignore[arg-type]
-        return [BuildResult(b"object") for _ in inputs]
+    def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
+        for inp in inputs:
+            self.built.append(program_key(inp.state))  # type: ignore[arg-type]
+            yield BuildResult(b"object")
 
 
-class FakeRunner:
+class FakeRunner(ProgramRunner):
     """Costs that are a function of the program, like a deterministic machine; some programs fail."""
 
     def __init__(self, failing: float = 0.0, interrupt_after: int | None = None) -> None:
         self.failing = failing
         self.left = interrupt_after
 
-    def run(self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]) -> list[MeasureResult]:
-        if self.left is not None:
-            self.left -= len(inputs)
-            if self.left < 0:
-                raise KeyboardInterrupt
-        return [self.answer(inp.state) for inp in inputs]  # type: ignore[arg-type]
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        for inp in inputs:
+            if self.left is not None:
+                self.left -= 1
+                if self.left < 0:
+                    raise KeyboardInterrupt
+            yield self.answer(inp.state)  # type: ignore[arg-type]
 
     def answer(self, state: State) -> MeasureResult:
         digest = hashlib.sha256(str(state.with_bounds()).encode()).digest()
