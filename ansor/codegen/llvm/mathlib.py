@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ansor.codegen.llvm import halves
+from ansor.codegen.llvm import halves, math64
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.dtypes import is_float
 from ansor.errors import BuildError
 
-_EXACT: Final = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "abs": "fabs", "sqrt": "sqrt"}
+_EXACT: Final = {"floor": "floor", "ceil": "ceil", "abs": "fabs"}
 _EXP: Final = (
     0.4999999403953552,
     0.1666651964187622,
@@ -79,7 +79,11 @@ def call(v: Vectors, name: str, args: list[Value], dtype: str) -> Value:
             return args[0]
         return v.intrinsic("abs", args[0], extra="i1 false")
     if name in _EXACT:
-        return v.intrinsic(_EXACT[name], args[0]) if name != "sqrt" else _rounded(v, _sqrt(v, args[0]), dtype)
+        return v.intrinsic(_EXACT[name], args[0])
+    if name == "round":
+        return math64.rounded(v, args[0])
+    if name == "sqrt":
+        return _rounded(v, _sqrt(v, args[0]), dtype)
     if dtype == "float64":
         return _double(v, name, args)
     native = args[0].type
@@ -99,17 +103,12 @@ def _rounded(v: Vectors, value: Value, dtype: str) -> Value:
 
 
 def _double(v: Vectors, name: str, args: list[Value]) -> Value:
-    one = v.number(1.0, "double")
     if name == "fma":
         return v.intrinsic("fma", *args)
-    if name == "rsqrt":
-        return v.div(one, _sqrt(v, args[0]))
-    if name == "sigmoid":
-        negative = v.binary("fsub", v.number(-0.0, "double"), v.intrinsic("fabs", args[0]))
-        small = v.each_lane("exp", "double", negative)
-        top = v.select(v.compare("oge", args[0], v.number(0.0, "double")), one, small)
-        return v.div(top, v.binary("fadd", one, small))
-    return v.each_lane(name, "double", *args)
+    if name == "pow":
+        special = _constant_power(v, *args)
+        return special if special is not None else math64.power(v, *args)
+    return _DOUBLE[name](v, *args)
 
 
 def _sqrt(v: Vectors, x: Value) -> Value:
@@ -233,7 +232,35 @@ def _rsqrt(v: Vectors, x: Value) -> Value:
 
 
 def _pow(v: Vectors, x: Value, y: Value) -> Value:
-    return v.each_lane("powf", "float", x, y)
+    special = _constant_power(v, x, y)
+    if special is not None:
+        return special
+    wide = [v.convert("fpext", value, "double") for value in (x, y)]
+    return v.convert("fptrunc", math64.power_of_singles(v, *wide), "float")
+
+
+def _constant_power(v: Vectors, x: Value, y: Value) -> Value | None:
+    """`pow` for the exponents that programs are written with, by multiplications; None for others."""
+
+    def is_exponent(number: float) -> bool:
+        return y.text == v.number(number, y.type).text
+
+    square = v.binary("fmul", x, x)
+    if is_exponent(1.0):
+        return x
+    if is_exponent(2.0):
+        return square
+    if is_exponent(3.0):
+        return v.binary("fmul", square, x)
+    if is_exponent(4.0):
+        return v.binary("fmul", square, square)
+    if is_exponent(-1.0):
+        return v.div(v.number(1.0, x.type), x)
+    if is_exponent(0.5):  # unlike sqrt, pow gives +0 at -0 and infinity at minus infinity
+        root = v.binary("fadd", _sqrt(v, x), v.number(0.0, x.type))
+        lowest = v.compare("oeq", x, v.number(float("-inf"), x.type))
+        return v.select(lowest, v.number(float("inf"), x.type), root)
+    return None
 
 
 _SINGLE: Final[dict[str, Callable[..., Value]]] = {
@@ -244,4 +271,13 @@ _SINGLE: Final[dict[str, Callable[..., Value]]] = {
     "erf": _erf,
     "rsqrt": _rsqrt,
     "pow": _pow,
+}
+
+_DOUBLE: Final[dict[str, Callable[..., Value]]] = {
+    "exp": math64.exp,
+    "log": math64.log,
+    "tanh": math64.tanh,
+    "sigmoid": math64.sigmoid,
+    "erf": math64.erf,
+    "rsqrt": math64.rsqrt,
 }

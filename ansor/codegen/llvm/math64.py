@@ -1,0 +1,154 @@
+"""Mathematical functions of float64 as inline polynomials; also what float32's `pow` is computed with.
+
+`exp` is a Taylor polynomial on |r| <= ln(2)/2, `log` the series of the inverse hyperbolic tangent on
+|s| <= 0.172, both with a remainder below 1e-17. `erf` and `pow` call the C library, lane by lane.
+"""
+
+from __future__ import annotations
+
+from math import factorial
+from typing import Final
+
+from ansor.codegen.llvm.text import Value
+from ansor.codegen.llvm.vectors import Vectors
+
+_EXP: Final = tuple(1.0 / factorial(k) for k in range(2, 14))
+_ATANH: Final = tuple(2.0 / (2 * k + 3) for k in range(10))
+_LN2_HIGH: Final = 0.693147180369123816490  # the last 32 bits are zero: products with an exponent are exact
+_LN2_LOW: Final = 1.90821492927058770002e-10
+_MAGIC: Final = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer, kept in the low bits
+_MAGIC_BITS: Final = 0x4338000000000000
+
+
+def constant(v: Vectors, x: float) -> Value:
+    return v.number(x, "double")
+
+
+def integer(v: Vectors, x: int) -> Value:
+    return v.number(x, "i64")
+
+
+def polynomial(v: Vectors, x: Value, coefficients: tuple[float, ...]) -> Value:
+    """`sum(coefficients[k] * x**k)` by Horner's rule."""
+    result = constant(v, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = v.fma(result, x, constant(v, coefficient))
+    return result
+
+
+def clamp(v: Vectors, x: Value, low: float, high: float) -> Value:
+    """`x` between bounds; NaN stays."""
+    x = v.select(v.compare("ogt", x, constant(v, high)), constant(v, high), x)
+    return v.select(v.compare("olt", x, constant(v, low)), constant(v, low), x)
+
+
+def _exp_parts(v: Vectors, x: Value) -> tuple[Value, Value]:
+    """`exp(x)` as `(p, n)` with `exp(x) = (1 + p) * 2**n`, for |x| < 1000."""
+    shifted = v.fma(x, constant(v, 1.4426950408889634074), constant(v, _MAGIC))
+    n = v.binary("fsub", shifted, constant(v, _MAGIC))
+    r = v.fma(n, constant(v, -_LN2_HIGH), x)
+    r = v.fma(n, constant(v, -_LN2_LOW), r)
+    p = v.fma(v.binary("fmul", r, r), polynomial(v, r, _EXP), r)
+    return p, v.binary("sub", v.convert("bitcast", shifted, "i64"), integer(v, _MAGIC_BITS))
+
+
+def _power_of_two(v: Vectors, n: Value) -> Value:
+    biased = v.binary("add", n, integer(v, 1023))
+    return v.convert("bitcast", v.binary("shl", biased, integer(v, 52)), "double")
+
+
+def exp(v: Vectors, x: Value) -> Value:
+    """Two factors of 2**(n/2) reach both infinity and the denormals."""
+    p, n = _exp_parts(v, clamp(v, x, -746.0, 710.0))
+    half = v.binary("ashr", n, integer(v, 1))
+    scaled = v.binary("fmul", v.binary("fadd", p, constant(v, 1.0)), _power_of_two(v, half))
+    return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", n, half)))
+
+
+def log(v: Vectors, x: Value) -> Value:
+    """x = 2**e * (1 + f); log(1 + f) = f - (f*f/2 - s * (f*f/2 + R)), s = f / (2 + f)."""
+    is_small = v.compare("olt", x, constant(v, 2.0**-1022))
+    scaled = v.select(is_small, v.binary("fmul", x, constant(v, 2.0**52)), x)
+    bits = v.convert("bitcast", scaled, "i64")
+    offset = v.binary("sub", bits, integer(v, 0x3FE6A09E667F3BCD))  # sqrt(1/2): exponents change there
+    e = v.binary("ashr", offset, integer(v, 52))
+    mantissa = v.binary("sub", bits, v.binary("shl", e, integer(v, 52)))
+    f = v.binary("fsub", v.convert("bitcast", mantissa, "double"), constant(v, 1.0))
+    e = v.select(is_small, v.binary("sub", e, integer(v, 52)), e)
+    n = v.convert("sitofp", e, "double")
+    s = v.binary("fdiv", f, v.binary("fadd", f, constant(v, 2.0)))
+    z = v.binary("fmul", s, s)
+    series = v.binary("fmul", z, polynomial(v, z, _ATANH))
+    half_square = v.binary("fmul", v.binary("fmul", f, f), constant(v, 0.5))
+    tail = v.binary("fmul", s, v.binary("fadd", half_square, series))
+    tail = v.fma(n, constant(v, _LN2_LOW), tail)
+    tail = v.binary("fsub", half_square, tail)
+    result = v.fma(n, constant(v, _LN2_HIGH), v.binary("fsub", f, tail))
+    infinity, zero = constant(v, float("inf")), constant(v, 0.0)
+    result = v.select(v.compare("oeq", x, infinity), infinity, result)
+    result = v.select(v.compare("oeq", x, zero), constant(v, float("-inf")), result)
+    return v.select(v.compare("ult", x, zero), constant(v, float("nan")), result)
+
+
+def sigmoid(v: Vectors, x: Value) -> Value:
+    """1 / (1 + e) or e / (1 + e), with e = exp(-|x|)."""
+    one = constant(v, 1.0)
+    small = exp(v, v.binary("fsub", constant(v, -0.0), v.intrinsic("fabs", x)))
+    top = v.select(v.compare("olt", x, constant(v, 0.0)), small, one)
+    return v.binary("fdiv", top, v.binary("fadd", one, small))
+
+
+def tanh(v: Vectors, x: Value) -> Value:
+    """t / (t + 2) with t = exp(2|x|) - 1, which does not cancel: t = (2**n - 1) + 2**n * p."""
+    magnitude = clamp(v, v.intrinsic("fabs", x), 0.0, 22.0)
+    p, n = _exp_parts(v, v.binary("fadd", magnitude, magnitude))
+    scale = _power_of_two(v, n)
+    t = v.fma(scale, p, v.binary("fsub", scale, constant(v, 1.0)))
+    return v.intrinsic("copysign", v.binary("fdiv", t, v.binary("fadd", t, constant(v, 2.0))), x)
+
+
+def erf(v: Vectors, x: Value) -> Value:
+    return v.each_lane("erf", "double", x)
+
+
+def power(v: Vectors, x: Value, y: Value) -> Value:
+    return v.each_lane("pow", "double", x, y)
+
+
+def rsqrt(v: Vectors, x: Value) -> Value:
+    return v.div(constant(v, 1.0), v.intrinsic("sqrt", x))
+
+
+def power_of_singles(v: Vectors, x: Value, y: Value) -> Value:
+    """`pow` of float32 values given as doubles: exp(y * log|x|) has 20 bits to spare.
+
+    The C library's rules for signs: a negative base with an odd exponent gives a negative result, with an exponent
+    that is no integer NaN; `pow(x, 0)` and `pow(1, y)` are 1 whatever the other is.
+    """
+    one, zero = constant(v, 1.0), constant(v, 0.0)
+    magnitude = v.intrinsic("fabs", x)
+    unit = v.compare("oeq", magnitude, one)
+    exponent = v.select(unit, zero, v.binary("fmul", y, log(v, magnitude)))
+    result = exp(v, exponent)
+    half = v.binary("fmul", y, constant(v, 0.5))
+    whole = v.compare("oeq", rounded(v, y), y)
+    odd = v.binary("and", whole, v.compare("une", rounded(v, half), half))
+    signed = v.select(odd, v.intrinsic("copysign", result, x), result)
+    invalid = v.binary("and", v.compare("olt", x, zero), v.compare("une", rounded(v, y), y))
+    finite = v.compare("one", v.intrinsic("fabs", x), constant(v, float("inf")))
+    result = v.select(v.binary("and", invalid, finite), constant(v, float("nan")), signed)
+    unknown = v.compare("uno", x, y)
+    result = v.select(unknown, constant(v, float("nan")), result)
+    trivial = v.binary("or", v.compare("oeq", y, zero), v.compare("oeq", x, one))
+    return v.select(trivial, one, result)
+
+
+def rounded(v: Vectors, x: Value) -> Value:
+    """The nearest integer, halves to even, of a float or double; by additions where that is not one instruction."""
+    if v.machine.vector_bits > 128 or not v.machine.arch.startswith("x86"):
+        return v.intrinsic("roundeven", x)
+    big = v.number(2.0**52 if x.type == "double" else 2.0**23, x.type)
+    magnitude = v.intrinsic("fabs", x)
+    near = v.binary("fsub", v.binary("fadd", magnitude, big), big)
+    kept = v.select(v.compare("olt", magnitude, big), near, magnitude)
+    return v.intrinsic("copysign", kept, x)
