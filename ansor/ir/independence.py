@@ -94,7 +94,7 @@ def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
 class IndependenceTest:
     """Decides independence of loops; `bounds` hold every loop variable around and inside them.
 
-    A loop that passes may be run in any order, provided that the loops around it that are not run in order pass too.
+    A loop that passes may be run in any order if the loops around it that are not run in order pass, too.
     """
 
     def __init__(self, bounds: Bounds) -> None:

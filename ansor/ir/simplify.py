@@ -436,12 +436,22 @@ class Simplifier:
             new_op, x, y = op, a, b
         return self._interned(Binary(new_op, self.table.build(x, dtype), self.table.build(y, dtype), "bool"))
 
+    def below_zero(self, cond: Expr) -> Affine | None:
+        """The form that is negative exactly where `cond` holds; None if it is no order of integers."""
+        if not isinstance(cond, Binary) or cond.op not in _ORDER or not is_integer(cond.a.dtype):
+            return None
+        a, b = (self.exact(self.affine(side), cond.a.dtype) for side in (cond.a, cond.b))
+        difference = self.table.recombined(add(a, b, -1), cond.a.dtype)
+        return _negative_where(cond.op, difference)
+
+    def is_below_zero(self, form: Affine, dtype: str) -> Expr:
+        """The condition that a form of `dtype` is negative."""
+        return self._compare(BinaryOp.LT, form, constant(0), dtype)
+
     def _order_sides(self, op: BinaryOp, difference: Affine) -> bool | tuple[BinaryOp, Affine, Affine]:
         """`difference OP 0` decided, or as a comparison of two sums with positive coefficients."""
-        form = difference if op in (BinaryOp.LT, BinaryOp.LE) else scaled(difference, -1)
-        if op in (BinaryOp.LE, BinaryOp.GE):
-            form = add(form, constant(-1))
-        while True:  # the condition is `form < 0`
+        form = _negative_where(op, difference)
+        while True:
             low, high = self.table.interval(form)
             if high < 0:
                 return True
@@ -500,6 +510,12 @@ class Simplifier:
 
 
 _TOTAL = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX})
+
+
+def _negative_where(op: BinaryOp, difference: Affine) -> Affine:
+    """The form that is negative exactly where `difference OP 0` holds, for an order comparison."""
+    form = difference if op in (BinaryOp.LT, BinaryOp.LE) else scaled(difference, -1)
+    return add(form, constant(-1)) if op in (BinaryOp.LE, BinaryOp.GE) else form
 
 
 def _operands(expr: Expr, op: BinaryOp) -> tuple[Expr, ...]:

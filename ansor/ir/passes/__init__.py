@@ -1,0 +1,1 @@
+"""Transformations of loop nests: each takes a statement and gives one that does the same."""

@@ -1,0 +1,180 @@
+"""Conditions of `if` statements: removed where they are known, moved out of loops, and tested once per tile.
+
+Three steps, each of which leaves fewer tests inside loops:
+
+1. *Removal*: what the ranges of the variables, and the conditions around, decide is not tested. A loop that
+   does nothing past some iteration ends there.
+2. *Hoisting*: a test that does not depend on a loop is made before the loop.
+3. *Peeling*: a test of `8*i0 + i1 < n` in a tile over `i1` becomes one test of whether the whole tile is
+   inside, `8*i0 + 7 < n`, around two versions of the tile: one without the test for all tiles but the last,
+   one with it.
+
+Conditions that read memory stay where they are.
+"""
+
+from __future__ import annotations
+
+from ansor.ir.bounds import Bounds, OptionalInterval
+from ansor.ir.independence import loop_ranges
+from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq
+from ansor.ir.passes.peeling import peel_tiles
+from ansor.ir.rewriting import conjuncts, guarded, map_statements, with_statements
+from ansor.ir.simplify import assume, prove, same_structure, simplify
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, free_vars, int_value, walk
+
+_SHORTENED_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL})
+
+NOTHING = Seq(())
+"""A statement that does nothing."""
+
+
+def simplify_guards(stmt: Stmt, bounds: Bounds | None = None, *, max_copied: int = 256) -> Stmt:
+    """Remove, hoist and peel the conditions of `stmt`.
+
+    Parameters
+    ----------
+    bounds
+        Ranges of the variables around `stmt`: symbolic sizes and outer loops.
+    max_copied
+        The largest tile, in stores with unrolled loops expanded, that is written down twice.
+    """
+    ranges: dict[Var, OptionalInterval] = {**(bounds or {}), **loop_ranges(stmt)}
+    known = Bounds(ranges)
+    stmt = remove_known_guards(stmt, known)
+    stmt = hoist_guards(stmt)
+    return peel_tiles(stmt, known, max_copied)
+
+
+# -- removal -------------------------------------------------------------------------------------------
+
+
+def remove_known_guards(stmt: Stmt, bounds: Bounds) -> Stmt:
+    """Drop the conditions that `bounds`, which hold all loop variables, and outer conditions decide."""
+    return _remove(stmt, bounds, ())
+
+
+def _remove(stmt: Stmt, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
+    match stmt:
+        case If():
+            return _remove_if(stmt, bounds, held)
+        case For(var=var, extent=extent, kind=kind, body=body):
+            new = _remove(body, bounds, held)
+            if _is_nothing(new):
+                return NOTHING
+            limit = extent
+            if kind in _SHORTENED_KINDS:
+                limit, new = _shortened(var, extent, new)
+            same = new is body and limit is extent
+            return stmt if same else For(var, limit, kind, new)
+        case Seq(stmts=stmts):
+            parts = tuple(_remove(one, bounds, held) for one in stmts)
+            if any(map(_is_nothing, parts)):
+                return seq(*(part for part in parts if not _is_nothing(part)))
+            return with_statements(stmt, parts)
+        case _:
+            new_stmt = map_statements(stmt, lambda inner: _remove(inner, bounds, held))
+            if isinstance(new_stmt, Alloc) and _is_nothing(new_stmt.body):
+                return NOTHING
+            return new_stmt
+
+
+def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
+    kept: list[Expr] = []
+    for part in conjuncts(stmt.cond):
+        known = True if any(same_structure(part, other) for other in held) else prove(part, bounds)
+        if known is False:
+            return NOTHING if stmt.other is None else _remove(stmt.other, bounds, held)
+        if known is None:
+            kept.append(simplify(part, bounds))
+    inside = bounds
+    for part in kept:
+        inside = assume(inside, part)
+    then = _remove(stmt.then, inside, (*held, *(p for p in kept if not _reads_memory(p))))
+    if not kept:
+        return then
+    other = None if stmt.other is None else _remove(stmt.other, bounds, held)
+    if other is None or _is_nothing(other):
+        return NOTHING if _is_nothing(then) else guarded(tuple(kept), then)
+    condition = guarded(tuple(kept), then)
+    assert isinstance(condition, If)
+    return If(condition.cond, then, other)
+
+
+def _shortened(var: Var, extent: int | Expr, body: Stmt) -> tuple[int | Expr, Stmt]:
+    """A loop's extent and body, without iterations for which the body does nothing."""
+    size = int_value(extent)
+    if size is None or not isinstance(body, If) or body.other is not None:
+        return extent, body
+    parts = conjuncts(body.cond)
+    for part in parts:
+        match part:
+            case Binary(op=BinaryOp.LT, a=a, b=Const(value=limit)) if a is var and 0 < limit < size:
+                return int(limit), guarded(tuple(p for p in parts if p is not part), body.then)
+            case _:
+                continue
+    return extent, body
+
+
+def _is_nothing(stmt: Stmt) -> bool:
+    return isinstance(stmt, Seq) and not stmt.stmts
+
+
+# -- hoisting ------------------------------------------------------------------------------------------
+
+
+def hoist_guards(stmt: Stmt) -> Stmt:
+    """Move conditions out of the loops, allocations and sequences they do not depend on."""
+    stmt = map_statements(stmt, hoist_guards)
+    match stmt:
+        case For(var=var, extent=extent, kind=kind, body=If(other=None) as inner):
+            out, kept = _split(inner.cond, {var})
+            return guarded(out, For(var, extent, kind, guarded(kept, inner.then))) if out else stmt
+        case Alloc(buffer=buffer, body=If(other=None) as inner):
+            out, kept = _split(inner.cond, set())
+            return guarded(out, Alloc(buffer, guarded(kept, inner.then))) if out else stmt
+        case If(cond=cond, then=If(other=None) as inner, other=None):
+            return guarded((*conjuncts(cond), *conjuncts(inner.cond)), inner.then)
+        case Seq(stmts=stmts):
+            return _hoist_common(stmt, stmts)
+        case _:
+            return stmt
+
+
+def _hoist_common(stmt: Seq, stmts: tuple[Stmt, ...]) -> Stmt:
+    """Test once what all statements of a sequence test."""
+    if not stmts or not isinstance(stmts[0], If):
+        return stmt
+    tests: list[tuple[Expr, ...]] = []
+    bodies: list[Stmt] = []
+    for one in stmts:
+        if not isinstance(one, If) or one.other is not None:
+            return stmt
+        tests.append(conjuncts(one.cond))
+        bodies.append(one.then)
+    common = tuple(
+        test
+        for test in tests[0]
+        if not _reads_memory(test) and all(_among(test, others) for others in tests[1:])
+    )
+    if not common:
+        return stmt
+    rest = [
+        guarded(tuple(test for test in own if not _among(test, common)), body)
+        for own, body in zip(tests, bodies, strict=True)
+    ]
+    return guarded(common, with_statements(stmt, tuple(rest)))
+
+
+def _split(cond: Expr, bound: set[Var]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The parts of a condition that can and cannot be tested outside the binding of `bound`."""
+    parts = conjuncts(cond)
+    out = tuple(p for p in parts if not free_vars(p) & bound and not _reads_memory(p))
+    return out, tuple(p for p in parts if not any(p is o for o in out))
+
+
+def _among(test: Expr, others: tuple[Expr, ...]) -> bool:
+    return any(same_structure(test, other) for other in others)
+
+
+def _reads_memory(expr: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(expr))

@@ -1,0 +1,256 @@
+"""Accumulators in registers.
+
+A reduction is lowered to `B[i] = B[i] + ...` inside loops, some of which select the element (their variable
+occurs in `i`), while the others reduce. The element loops inside the innermost reduce loops are the
+*register tile*. If its accumulators fit into the vector registers, the reduce loops around it work on a
+buffer of scope "register" instead:
+
+    for k in 0..512:                       allocate B.acc[4, 16] float32 register
+      for i in 0..4:                       unroll i in 0..4: vectorize j in 0..16: B.acc[i, j] = B[i, j]
+        vectorize j in 0..16:         =>   for k in 0..512:
+          B[i, j] = B[i, j] + ...            unroll i in 0..4: vectorize j in 0..16:
+                                               B.acc[i, j] = B.acc[i, j] + ...
+                                           unroll i in 0..4: vectorize j in 0..16: B[i, j] = B.acc[i, j]
+
+Where the statement just before initialises exactly this tile, the registers are initialised instead of
+loaded. Guards that do not depend on the reduction guard the copies, too; all guards stay around the update.
+The order in which an element's terms are added does not change, so results are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ansor.dtypes import dtype_info
+from ansor.ir.bounds import Bounds, OptionalInterval
+from ansor.ir.independence import IndependenceTest, loop_ranges
+from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
+from ansor.ir.rewriting import conjuncts, guarded, map_statements, replace_in
+from ansor.ir.simplify import same_structure
+from ansor.te.expr import Expr, Load, Var, children, free_vars, int_value, rewrite, walk
+
+REGISTER = "register"
+_TILE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
+_REDUCE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterLimits:
+    """What a tile may use of the machine's `num_registers` vector registers, each of `vector_bits`.
+
+    `reserved` of them are for operands.
+    `max_instructions` bounds the vector instructions of one step of the reduction, which are unrolled.
+    """
+
+    vector_bits: int = 256
+    num_registers: int = 16
+    reserved: int = 2
+    max_instructions: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """A reduction's loops, outermost first (`reduce`, then `tile`), its guards and its update."""
+
+    reduce: tuple[For, ...]
+    tile: tuple[For, ...]
+    guards: tuple[Expr, ...]
+    update: Store
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return tuple(extent for loop in self.tile if (extent := int_value(loop.extent)) is not None)
+
+    def accumulators(self, limits: RegisterLimits) -> int:
+        """How many vector registers hold the tile's elements."""
+        bits = dtype_info(self.update.buffer.dtype).bits
+        if dtype_info(self.update.buffer.dtype).kind == "float":
+            bits = max(bits, 32)  # narrow floats are computed with as float32
+        lanes = prod(
+            extent
+            for loop, extent in zip(self.tile, self.extents, strict=True)
+            if loop.kind is LoopKind.VECTORIZED
+        )
+        return prod(self.extents) // lanes * -(-lanes * bits // limits.vector_bits)
+
+    def instructions(self, limits: RegisterLimits) -> int:
+        """How many vector instructions one step of the reduction takes, roughly."""
+        return self.accumulators(limits) * _operations(self.update.value)
+
+    def fits(self, limits: RegisterLimits) -> bool:
+        return (
+            self.accumulators(limits) <= limits.num_registers - limits.reserved
+            and self.instructions(limits) <= limits.max_instructions
+        )
+
+
+def promote_accumulators(stmt: Stmt, limits: RegisterLimits, bounds: Bounds | None = None) -> Stmt:
+    """Keep the elements of register tiles in registers while they are reduced.
+
+    `bounds` are the ranges of variables around `stmt`: loops outside it and symbolic sizes.
+    """
+    ranges: dict[Var, OptionalInterval] = {**(bounds or {}), **loop_ranges(stmt)}
+    return _promote(stmt, limits, IndependenceTest(Bounds(ranges)))
+
+
+def _promote(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> Stmt:
+    if isinstance(stmt, Seq):
+        return _promote_sequence(stmt, limits, test)
+    tile = find_register_tile(stmt, test)
+    if tile is not None and tile.fits(limits):
+        return _promoted(tile, None)
+    return map_statements(stmt, lambda inner: _promote(inner, limits, test))
+
+
+def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest) -> Stmt:
+    """A sequence, in which a reduction may follow its own initialisation."""
+    result: list[Stmt] = []
+    for one in stmt.stmts:
+        tile = find_register_tile(one, test)
+        if tile is None or not tile.fits(limits):
+            result.append(_promote(one, limits, test))
+            continue
+        start = _initial_value(tile, result[-1]) if result else None
+        if start is not None:
+            result.pop()
+        result.append(_promoted(tile, start))
+    same = len(result) == len(stmt.stmts) and all(a is b for a, b in zip(result, stmt.stmts, strict=True))
+    return stmt if same else seq(*result)
+
+
+def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | None:
+    """The tile of a statement that is a reduction loop nest and nothing else, its outermost loop reducing."""
+    loops: list[For] = []
+    guards: tuple[Expr, ...] = ()
+    inner = stmt
+    while isinstance(inner, For):
+        loops.append(inner)
+        inner = inner.body
+    while isinstance(inner, If) and inner.other is None:
+        guards, inner = (*guards, *conjuncts(inner.cond)), inner.then
+    if not loops or not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
+        return None
+    selecting: set[Var] = set().union(*map(free_vars, inner.indices))
+    count = len(loops)
+    while count and loops[count - 1].var in selecting:
+        count -= 1
+    reduce, tile = tuple(loops[:count]), tuple(loops[count:])
+    if not reduce or any(loop.var in selecting or loop.kind not in _REDUCE_KINDS for loop in reduce):
+        return None
+    if any(loop.kind not in _TILE_KINDS or int_value(loop.extent) is None for loop in tile):
+        return None
+    found = RegisterTile(reduce, tile, guards, inner)
+    return found if _updates_itself(found) and _is_separable(found, test) else None
+
+
+def _updates_itself(found: RegisterTile) -> bool:
+    """Whether the update reads its element, and reads its buffer nowhere else."""
+    store = found.update
+    reads = [n for n in walk(store.value) if isinstance(n, Load) and n.buffer is store.buffer]
+    elsewhere = [
+        *store.indices,
+        *found.guards,
+        *(x.extent for x in found.reduce if isinstance(x.extent, Expr)),
+    ]
+    if not reads or any(
+        isinstance(node, Load) and node.buffer is store.buffer for expr in elsewhere for node in walk(expr)
+    ):
+        return False
+    return all(same_structure(a, b) for n in reads for a, b in zip(n.indices, store.indices, strict=True))
+
+
+def _is_separable(found: RegisterTile, test: IndependenceTest) -> bool:
+    """Whether each point of the tile has its own element and the copies can be guarded."""
+    reducing = {loop.var for loop in found.reduce}
+    selecting: set[Var] = set().union(*map(free_vars, found.update.indices))
+    for guard in found.guards:
+        variables = free_vars(guard)
+        if variables & reducing and variables & selecting:
+            return False
+    memory = any(isinstance(n, Load) for index in found.update.indices for n in walk(index))
+    return not memory and all(test.independent(loop) for loop in found.tile)
+
+
+def _initial_value(tile: RegisterTile, before: Stmt) -> Expr | None:
+    """The constant that `before` stores to exactly the elements of `tile`, if that is all it does."""
+    loops: list[For] = []
+    inner = before
+    while isinstance(inner, For):
+        loops.append(inner)
+        inner = inner.body
+    guards: tuple[Expr, ...] = ()
+    while isinstance(inner, If) and inner.other is None:
+        guards, inner = (*guards, *conjuncts(inner.cond)), inner.then
+    if not isinstance(inner, Store) or inner.buffer is not tile.update.buffer or children(inner.value):
+        return None
+    if [int_value(x.extent) for x in loops] != list(tile.extents) or isinstance(inner.value, Var):
+        return None
+    names: dict[Var, Expr] = {a.var: b.var for a, b in zip(loops, tile.tile, strict=True)}
+    wanted, given = _element_guards(tile), tuple(replace_in(guard, names, {}) for guard in guards)
+    same_place = all(
+        same_structure(replace_in(mine, names, {}), index)
+        for mine, index in zip(inner.indices, tile.update.indices, strict=True)
+    )
+    return inner.value if same_place and _covers(wanted, given) and _covers(given, wanted) else None
+
+
+def _covers(some: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool:
+    """Whether each of `others` is one of `some`."""
+    return all(any(same_structure(a, b) for a in some) for b in others)
+
+
+def _element_guards(tile: RegisterTile) -> tuple[Expr, ...]:
+    """The guards that say whether an element of the tile exists."""
+    reducing = {loop.var for loop in tile.reduce}
+    return tuple(guard for guard in tile.guards if not free_vars(guard) & reducing)
+
+
+def _promoted(tile: RegisterTile, start: Expr | None) -> Stmt:
+    target = tile.update.buffer
+    registers = Buffer(f"{target.name}.acc", target.dtype, tile.extents, REGISTER)
+    place = tuple(loop.var for loop in tile.tile)
+
+    def in_registers(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.buffer is target:
+            return Load(registers, place, node.dtype)
+        return None
+
+    update: Stmt = Store(registers, place, rewrite(tile.update.value, in_registers))
+    body = guarded(tile.guards, update)
+    for loop in reversed(tile.tile):
+        body = For(loop.var, loop.extent, _unrolled(loop.kind), body)
+    for loop in reversed(tile.reduce):
+        body = For(loop.var, loop.extent, loop.kind, body)
+    if start is None:
+        before = _tile_copy(tile, Load(target, tile.update.indices, target.dtype), into=registers)
+    else:
+        before = _tile_copy(tile, start, into=registers, everywhere=True)
+    after = _tile_copy(tile, Load(registers, place, target.dtype), into=target)
+    return Alloc(registers, seq(before, body, after))
+
+
+def _tile_copy(tile: RegisterTile, value: Expr, into: Buffer, *, everywhere: bool = False) -> Stmt:
+    """Store `value` to the elements of the tile, in loops of its own."""
+    names: dict[Var, Expr] = {loop.var: Var(loop.var.name, loop.var.dtype) for loop in tile.tile}
+    indices = tuple(loop.var for loop in tile.tile) if into.scope == REGISTER else tile.update.indices
+    store = Store(into, tuple(replace_in(i, names, {}) for i in indices), replace_in(value, names, {}))
+    guards = () if everywhere else tuple(replace_in(g, names, {}) for g in _element_guards(tile))
+    result = guarded(guards, store)
+    for loop in reversed(tile.tile):
+        var = names[loop.var]
+        assert isinstance(var, Var)
+        result = For(var, loop.extent, _unrolled(loop.kind), result)
+    return result
+
+
+def _unrolled(kind: LoopKind) -> LoopKind:
+    return LoopKind.UNROLLED if kind is LoopKind.SERIAL else kind
+
+
+def _operations(expr: Expr) -> int:
+    """Loads, arithmetic and calls in a value, index arithmetic aside."""
+    if isinstance(expr, Load):
+        return 1
+    inner = children(expr)
+    return (1 if inner else 0) + sum(map(_operations, inner))

@@ -1,0 +1,127 @@
+"""Rebuilding statements: with other sub-statements, other expressions, or fresh variables and buffers.
+
+Nothing is rebuilt that does not change, so an unchanged statement is the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, Seq, Stmt, Store, sub_statements
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, rewrite
+
+
+def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
+    """`stmt` over other sub-statements, in the order of `sub_statements`."""
+    if all(a is b for a, b in zip(sub_statements(stmt), new, strict=True)):
+        return stmt
+    match stmt:
+        case For(var=var, extent=extent, kind=kind):
+            return For(var, extent, kind, new[0])
+        case Let(var=var, value=value):
+            return Let(var, value, new[0])
+        case Alloc(buffer=buffer):
+            return Alloc(buffer, new[0])
+        case If(cond=cond):
+            return If(cond, *new)
+        case Seq():
+            flat = [part for one in new for part in (one.stmts if isinstance(one, Seq) else (one,))]
+            return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+        case Store() | Barrier():
+            return stmt
+
+
+def map_statements(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
+    """`stmt` with `visit` applied to each direct sub-statement."""
+    inner = sub_statements(stmt)
+    return with_statements(stmt, tuple(visit(one) for one in inner)) if inner else stmt
+
+
+def map_expressions(stmt: Stmt, visit: Callable[[Expr], Expr]) -> Stmt:
+    """`stmt` with `visit` applied to the expressions of every statement in it."""
+    stmt = map_statements(stmt, lambda inner: map_expressions(inner, visit))
+    match stmt:
+        case For(extent=Expr() as extent):
+            new_extent = visit(extent)
+            return stmt if new_extent is extent else replace(stmt, extent=new_extent)
+        case Store(indices=indices, value=value):
+            new_indices, new_value = tuple(map(visit, indices)), visit(value)
+            same = new_value is value and all(a is b for a, b in zip(indices, new_indices, strict=True))
+            return stmt if same else replace(stmt, indices=new_indices, value=new_value)
+        case Let(value=value):
+            new_value = visit(value)
+            return stmt if new_value is value else replace(stmt, value=new_value)
+        case If(cond=cond):
+            new_cond = visit(cond)
+            return stmt if new_cond is cond else replace(stmt, cond=new_cond)
+        case _:
+            return stmt
+
+
+def replace_in(expr: Expr, variables: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer]) -> Expr:
+    """`expr` with variables and buffers replaced and nothing folded: the same arithmetic elsewhere."""
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, Var):
+            return variables.get(node)
+        if isinstance(node, Load) and node.buffer in buffers:
+            return Load(buffers[node.buffer], node.indices, node.dtype)
+        return None
+
+    return rewrite(expr, visit)
+
+
+def fresh_copy(stmt: Stmt) -> Stmt:
+    """A copy that binds and allocates its own variables and buffers, so that it can stand beside `stmt`."""
+    return _copy(stmt, {}, {})
+
+
+def _copy(stmt: Stmt, variables: dict[Var, Expr], buffers: dict[Buffer, Buffer]) -> Stmt:
+    def expr(old: Expr) -> Expr:
+        return replace_in(old, variables, buffers)
+
+    match stmt:
+        case For(var=var, extent=extent, kind=kind, body=body):
+            new_extent = extent if isinstance(extent, int) else expr(extent)
+            new_var = Var(var.name, var.dtype)
+            variables[var] = new_var
+            return For(new_var, new_extent, kind, _copy(body, variables, buffers))
+        case Let(var=var, value=value, body=body):
+            new_value = expr(value)
+            new_var = Var(var.name, var.dtype)
+            variables[var] = new_var
+            return Let(new_var, new_value, _copy(body, variables, buffers))
+        case Alloc(buffer=buffer, body=body):
+            buffers[buffer] = replace(buffer)
+            return Alloc(buffers[buffer], _copy(body, variables, buffers))
+        case Store(buffer=buffer, indices=indices, value=value):
+            return Store(buffers.get(buffer, buffer), tuple(map(expr, indices)), expr(value))
+        case If(cond=cond, then=then, other=other):
+            new_other = None if other is None else _copy(other, variables, buffers)
+            return If(expr(cond), _copy(then, variables, buffers), new_other)
+        case Seq(stmts=stmts):
+            return Seq(tuple(_copy(one, variables, buffers) for one in stmts))
+        case Barrier():
+            return stmt
+
+
+def conjuncts(cond: Expr) -> tuple[Expr, ...]:
+    """The conditions that `cond` is the conjunction of."""
+    if isinstance(cond, Binary) and cond.op is BinaryOp.AND:
+        return (*conjuncts(cond.a), *conjuncts(cond.b))
+    return (cond,)
+
+
+def conjunction(conditions: tuple[Expr, ...]) -> Expr | None:
+    """All of `conditions`; None if there are none."""
+    result: Expr | None = None
+    for condition in conditions:
+        result = condition if result is None else Binary(BinaryOp.AND, result, condition, "bool")
+    return result
+
+
+def guarded(conditions: tuple[Expr, ...], stmt: Stmt) -> Stmt:
+    """`stmt` where all `conditions` hold."""
+    cond = conjunction(conditions)
+    return stmt if cond is None else If(cond, stmt)
