@@ -50,15 +50,17 @@ class Fold:
             if narrow == 4:
                 self.partial = [self._identity[0].astype(np.float64)]
 
-    def add(self, values: Sequence[Array], where: Array | None, block: tuple[int, ...]) -> None:
+    def add(
+        self, values: Sequence[Array], where: Array | None, block: tuple[int, ...], trailing: int
+    ) -> None:
         """Take in a block of the reduction of shape `block`.
 
-        Each of `values`, and `where`, broadcasts to `(*block, *rest)`; points at which `where` is false
-        contribute the identity.
+        Each of `values`, and `where`, broadcasts to the dimensions of `block` and `trailing` more; points
+        at which `where` is false contribute the identity.
         """
         if where is not None:
             values = [np.where(where, v, e) for v, e in zip(values, self._identity, strict=True)]
-        rows = [_rows(np.asarray(value), block) for value in values]
+        rows = [_rows(np.asarray(value), block, trailing) for value in values]
         if self._ufunc is None:
             self.partial = self._merge(self.partial, self._tree(rows))
         elif self._sequential:
@@ -100,11 +102,10 @@ def _ufunc_of(combiner: Combiner) -> np.ufunc | None:
     return None
 
 
-def _rows(value: Array, block: tuple[int, ...]) -> Array:
+def _rows(value: Array, block: tuple[int, ...], trailing: int) -> Array:
     """`value` with the dimensions of `block` spelled out and merged into one leading dimension."""
-    rank = len(block)
-    rest = value.shape[rank:] if value.ndim >= rank else ()
-    padded = value.reshape((1,) * (rank - value.ndim) + value.shape) if value.ndim < rank else value
+    padded = value.reshape((1,) * (len(block) + trailing - value.ndim) + value.shape)
+    rest = padded.shape[len(block) :]
     return np.broadcast_to(padded, (*block, *rest)).reshape((prod(block), *rest))
 
 

@@ -135,10 +135,11 @@ def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
 def fold(op: BinaryOp, x: Expr, y: Expr, dtype: str) -> Expr:
     """Make a `Binary` of checked operands, with constants evaluated and trivial identities applied.
 
-    Floats are never folded, since the result would not be rounded as at run time.
+    Floats are never folded, since the result would not be rounded as at run time; nor is a division by
+    zero, which may stand on the side of a lazy choice that is never taken.
     """
     if op in INTEGER_ONLY and int_value(y) == 0:
-        raise DefinitionError(f"`{op}` of `{x}` by zero")
+        return Binary(op, x, y, dtype)
     if isinstance(x, Const) and isinstance(y, Const) and not is_float(x.dtype):
         value = FOLDERS[op](x.value, y.value)
         return Const(wrap_int(int(value), dtype) if dtype != "bool" else bool(value), dtype)
@@ -260,8 +261,15 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     if isinstance(expr, Const) and not is_float(expr.dtype):
         if dtype_info(dtype).kind in ("int", "uint"):
             return Const(wrap_int(int(expr.value), dtype), dtype)
-        return const(expr.value, dtype) if is_float(dtype) else Const(bool(expr.value), "bool")
+        if not is_float(dtype):
+            return Const(bool(expr.value), "bool")
+        if int(expr.value).bit_length() <= _MANTISSA_BITS[dtype]:
+            return const(expr.value, dtype)
     return Cast(expr, dtype)
+
+
+_MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+"""Integers of so many bits are exact in the dtype."""
 
 
 def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = False) -> Expr:

@@ -18,18 +18,24 @@ from ansor.dtypes import dtype_info, is_integer
 from ansor.errors import DefinitionError
 from ansor.te.expr import (
     INDEX_DTYPE,
+    INTEGER_ONLY,
     AxisKind,
+    Binary,
     Expr,
     ExprLike,
     IterVar,
     MixedIdentityTest,
+    Read,
     Reduce,
+    Select,
     Var,
     as_expr,
+    children,
     distinct_nodes,
+    int_value,
     refuse_tensor,
 )
-from ansor.te.tensor import ComputeOp, Extent, PlaceholderOp, Tensor, as_extent
+from ansor.te.tensor import ComputeOp, Extent, PlaceholderOp, Tensor, as_extent, format_shape
 
 Shape = Sequence[ExprLike]
 
@@ -176,6 +182,7 @@ def _check_body(what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) ->
     _check_axis_names(what, axes, reduce_axes)
     known = {*axes, *reduce_axes}
     for root in body:
+        _check_always_evaluated(what, root)
         for node in distinct_nodes(root):
             if isinstance(node, IterVar) and node not in known:
                 raise DefinitionError(f"{what}: {_unknown_axis(node, root)}")
@@ -193,6 +200,32 @@ def _refuse_inner_reduction(what: str, root: Expr) -> None:
                 f"{what}: the {node.combiner.name} over [{', '.join(a.name for a in node.axes)}] is "
                 f"part of the larger expression `{root}`; a reduction stands alone: give it a te.compute "
                 "of its own and read the result"
+            )
+
+
+def _check_always_evaluated(what: str, root: Expr) -> None:
+    """Refuse constant indices out of bounds and divisions by zero, unless a lazy choice may guard them."""
+    pending, seen = [root], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        pending.extend([node.cond] if isinstance(node, Select) and node.lazy else children(node))
+        if isinstance(node, Read):
+            _check_constant_indices(what, node)
+        if isinstance(node, Binary) and node.op in INTEGER_ONLY and int_value(node.b) == 0:
+            raise DefinitionError(f"{what}: `{node.op}` of `{node.a}` by zero")
+
+
+def _check_constant_indices(what: str, read: Read) -> None:
+    for dimension, (index, extent) in enumerate(zip(read.indices, read.tensor.shape, strict=True)):
+        value, size = int_value(index), int_value(extent)
+        if value is not None and (value < 0 or (size is not None and value >= size)):
+            raise DefinitionError(
+                f"{what}: index {dimension} of tensor {read.tensor.name!r} is {value}, out of bounds for "
+                f"shape {format_shape(read.tensor.shape)}"
+                + (" (negative indices do not count from the end)" if value < 0 else "")
             )
 
 

@@ -251,7 +251,7 @@ class _OpKernel:
         for block in _blocks(self._reduce_extents, BLOCK_ELEMENTS // max(1, prod(shape))):
             bindings.update(zip(self._op.reduce_axis, _positions(block, trailing=len(shape)), strict=True))
             values, where = self._kernel(Context(bindings, self._arguments.shape_of, read))
-            fold.add(values, where, tuple(len(r) for r in block))
+            fold.add(values, where, tuple(len(r) for r in block), trailing=len(shape))
         results = fold.result()
         return [np.broadcast_to(results[_index_of(expr)], shape) for expr in self._op.body]
 

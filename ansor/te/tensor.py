@@ -88,7 +88,7 @@ class Tensor(_NotAScalar):
         Raises
         ------
         DefinitionError
-            If the number of indices is not the rank, or one is not an integer or is a constant out of bounds.
+            If the number of indices is not the rank, or one is not an integer.
         """
         if len(indices) != self.ndim:
             raise DefinitionError(
@@ -107,12 +107,6 @@ class Tensor(_NotAScalar):
         expr = as_expr(index)
         if not is_integer(expr.dtype):
             raise DefinitionError(f"{where} is `{expr}` of {expr.dtype}; indices are integers, cast it")
-        value, extent = int_value(expr), int_value(self.shape[dimension])
-        if value is not None and (value < 0 or (extent is not None and value >= extent)):
-            raise DefinitionError(
-                f"{where} is {value}, out of bounds for shape {format_shape(self.shape)}"
-                + (" (negative indices do not count from the end)" if value < 0 else "")
-            )
         return expr
 
     def missing_indices(self) -> str:
