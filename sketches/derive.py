@@ -137,7 +137,8 @@ def generate_sketches(
     DefinitionError
         If the task's computation is unknown or a parameter is wrong.
     ScheduleError
-        If a rule's `apply` does an illegal step or does not move on; the message names rule and stage.
+        If a rule does an illegal step or does not move on (the message names rule and stage), or the rules
+        derive nothing.
     """
     context = SketchContext.of(task, SketchParams.of(params))
     chosen = tuple(rules) if rules is not None else default_rules(context)
@@ -152,6 +153,11 @@ def generate_sketches(
                 continue
             following.extend(_visit(context, chosen, state, stage_id, history))
         frontier = following
+    if not finished:
+        raise ScheduleError(
+            f"the rules {', '.join(rule.name for rule in chosen) or '(none)'} carry no state past the first "
+            "stage; put SkipStage() last, which keeps a stage as it is"
+        )
     return finished
 
 
@@ -166,7 +172,7 @@ def _visit(
     results: list[tuple[State, int, tuple[Derivation, ...]]] = []
     name = state.stages[stage_id].name
     for rule in rules:
-        verdict = rule.verdict(context, state, stage_id)
+        verdict = Verdict(rule.verdict(context, state, stage_id))
         if verdict is Verdict.PASS:
             continue
         try:

@@ -16,9 +16,6 @@ from ansor.errors import DefinitionError
 CPU_UNROLL_CANDIDATES: Final = (0, 16, 64, 512)
 """Values of `auto_unroll_max_step` that sampling draws from on a CPU."""
 
-GPU_UNROLL_CANDIDATES: Final = (0, 16, 64, 512, 1024)
-"""The same on a GPU."""
-
 
 @dataclass(frozen=True, slots=True)
 class SketchParams:
@@ -36,7 +33,8 @@ class SketchParams:
     disable_change_compute_location
         Non-zero keeps every stage where its sketch puts it.
     max_families
-        How many families one sampled batch may hold; rows beyond share the structures of the first ones.
+        How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
+        structures of the first ones.
     """
 
     cpu_multi_level_tiling_structure: str = "SSRSRS"

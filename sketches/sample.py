@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ansor.errors import ScheduleError
+from ansor.errors import ScheduleError, TargetError
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from sketches.annotate import parallel_widths, vector_counts
@@ -27,7 +27,7 @@ from sketches.derive import Sketch, generate_sketches
 from sketches.factors import sample_factorizations
 from sketches.family import Family, Matrix
 from sketches.locations import LocationGroup, Rows, choose_locations
-from sketches.params import CPU_UNROLL_CANDIDATES, GPU_UNROLL_CANDIDATES, SketchParams
+from sketches.params import CPU_UNROLL_CANDIDATES, SketchParams
 from sketches.population import Population
 from sketches.rule import SketchContext, SketchRule
 
@@ -105,7 +105,19 @@ class ProgramSpace:
             How many rows to draw; fewer come back if some are invalid.
         rng
             Source of randomness.
+
+        Raises
+        ------
+        TargetError
+            If the target is a GPU: its sketches can be derived, but nothing binds their loops to threads.
+        DefinitionError
+            If the computation has symbolic sizes.
         """
+        if self.context.is_gpu:
+            raise TargetError(
+                f"programs for the target '{self.context.target}' cannot be sampled: binding loops to blocks "
+                "and threads is not implemented; sketches are available from generate_sketches"
+            )
         chosen = rng.integers(len(self.sketches), size=count)
         populations: list[Population] = []
         draws: list[Rows] = []
@@ -181,7 +193,7 @@ class ProgramSpace:
             values[:, at] = width
             end = np.where(width > 0, site.start + width, 0)
             fused_end[site.stage] = np.maximum(fused_end.get(site.stage, np.zeros_like(end)), end)
-        candidates = np.array(GPU_UNROLL_CANDIDATES if context.is_gpu else CPU_UNROLL_CANDIDATES)
+        candidates = np.array(CPU_UNROLL_CANDIDATES)
         for at in family.positions(ColumnKind.UNROLL):
             values[:, at] = candidates[rng.integers(len(candidates), size=len(rows))]
         none = np.zeros(len(rows), dtype=np.int64)

@@ -346,3 +346,9 @@ def test_a_rule_that_does_not_move_on_is_refused() -> None:
     """The error names the rule and the stage instead of looping for ever."""
     with pytest.raises(ScheduleError, match=r"StandStill leaves stage 'C' unchanged"):
         sketches_of(matmul(16, 16, 16), rules=(StandStill(), *CPU_RULES))
+
+
+def test_rules_that_derive_nothing_are_refused() -> None:
+    """Without SkipStage no state gets past the last stage; the error says what to add."""
+    with pytest.raises(ScheduleError, match="put SkipStage"):
+        sketches_of(max_pool2d(), rules=CPU_RULES[:-1])
