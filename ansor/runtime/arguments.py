@@ -9,6 +9,7 @@ shapes and must agree.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, NoReturn
@@ -30,15 +31,12 @@ _CPU_DEVICES: Final = (1, 3, 11)  # DLPack: CPU, and host memory pinned by CUDA 
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """Checked arguments: the arrays in calling order and the symbolic sizes after them."""
+    """Checked arguments: arrays and their addresses in calling order, symbolic sizes; outputs made here."""
 
     arrays: tuple[Array, ...]
+    addresses: tuple[int, ...]
     sizes: tuple[int, ...]
     outputs: tuple[Array, ...]
-
-    @property
-    def addresses(self) -> tuple[int, ...]:
-        return tuple(address_of(array) for array in self.arrays)
 
 
 def bind(signature: Signature, values: Sequence[object], sizes: Mapping[str, int] | None = None) -> BoundCall:
@@ -73,12 +71,14 @@ def bind(signature: Signature, values: Sequence[object], sizes: Mapping[str, int
         if argument.name not in arrays:
             arrays[argument.name] = aligned_empty(_shape(signature, argument, known), argument.dtype)
     ordered = tuple(arrays[argument.name] for argument in arguments)
+    addresses = tuple(map(address_of, ordered))
     if complete:
-        _refuse_overlap(signature, ordered)
+        _refuse_overlap(signature, ordered, addresses)
     return BoundCall(
         ordered,
+        addresses,
         tuple(known[size] for size in signature.sizes),
-        tuple(arrays[argument.name] for argument in signature.outputs),
+        () if complete else tuple(arrays[argument.name] for argument in signature.outputs),
     )
 
 
@@ -93,7 +93,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: str) -> Array:
 
 def address_of(array: Array) -> int:
     """Tell the address of the first element."""
-    return int(array.ctypes.data)
+    try:
+        buffer: Any = array
+        return addressof(c_char.from_buffer(buffer))  # three times as fast as the general way below
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or a dtype without a buffer format
+        return int(array.ctypes.data)
 
 
 def _names(arguments: Sequence[Argument]) -> str:
@@ -175,11 +179,16 @@ def _deduce(
                 f"{signature.name} has no size {name!r}; its sizes are {list(signature.sizes)}"
             )
     known = dict(sizes)
-    if signature.sizes:
-        for _ in signature.sizes:  # a size may become solvable once another is known
-            for argument in given:
-                for dim, extent in zip(argument.shape, arrays[argument.name].shape, strict=True):
+    for _ in signature.sizes:  # a size may become solvable once another is known
+        for argument in given:
+            for dim, extent in zip(argument.shape, arrays[argument.name].shape, strict=True):
+                if type(dim) is str:
+                    known.setdefault(dim, extent)
+                elif type(dim) is not int:
                     solve(dim, extent, known)
+        if len(known) == len(signature.sizes):
+            break
+    if signature.sizes:
         _require_sizes(signature, known)
     for argument in given:
         shape = arrays[argument.name].shape
@@ -201,9 +210,12 @@ def _require_sizes(signature: Signature, known: Mapping[str, int]) -> None:
 
 
 def _shape(signature: Signature, argument: Argument, known: Mapping[str, int]) -> tuple[int, ...]:
-    shape = tuple(evaluate(dim, known) for dim in argument.shape)
-    assert all(extent is not None for extent in shape), (signature.name, argument.name)
-    return tuple(extent for extent in shape if extent is not None)
+    shape = []
+    for dim in argument.shape:
+        extent = known[dim] if type(dim) is str else evaluate(dim, known)
+        assert extent is not None, (signature.name, argument.name)  # all sizes are known by now
+        shape.append(extent)
+    return tuple(shape)
 
 
 def _refuse_shape(
@@ -219,9 +231,9 @@ def _refuse_shape(
     _refuse(signature, argument, found, "check the order of the arguments and their shapes")
 
 
-def _refuse_overlap(signature: Signature, arrays: Sequence[Array]) -> None:
+def _refuse_overlap(signature: Signature, arrays: Sequence[Array], addresses: Sequence[int]) -> None:
     """Refuse an output that shares memory with another argument: it would be read half written."""
-    spans = [(address_of(array), address_of(array) + array.nbytes) for array in arrays]
+    spans = [(start, start + array.nbytes) for start, array in zip(addresses, arrays, strict=True)]
     for i, argument in enumerate(signature.arguments):
         if not argument.output:
             continue

@@ -57,6 +57,7 @@ def build(
         If the target is unknown or no CPU.
     """
     resolved = Target(target or "llvm")
+    machine = Machine.for_target(resolved)
     if isinstance(sch, LoopNest):
         nest = sch
         name = nest.name if name == DEFAULT_NAME else name
@@ -65,8 +66,7 @@ def build(
 
         if args is None:
             raise BuildError("building a schedule needs its arguments: build(schedule, [A, B, C])")
-        nest = lower(sch, args, name=name)
-    machine = Machine.for_target(resolved)
+        nest = lower(sch, args, name=name, limits=machine.register_limits)
     symbol = symbol_of(name)
     signature = Signature.of_nest(
         nest,

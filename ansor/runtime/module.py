@@ -122,7 +122,7 @@ class Module:
         """
         bound = bind(self._signature, arrays, sizes)
         self._entry().call(*bound.addresses, *bound.sizes)
-        if len(arrays) == len(self._signature.arguments):
+        if not bound.outputs:
             return None
         return bound.outputs[0] if len(bound.outputs) == 1 else bound.outputs
 

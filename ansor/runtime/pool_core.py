@@ -6,10 +6,10 @@ Templates for `ansor.runtime.pool_ir`, which explains how the pool works; `$name
 from typing import Final
 
 COMMON: Final = """\
-; Each on its own cache line: written by one thread, read by others.
-@pool.word = internal global i64 0, align 128
-@pool.body = internal global ptr null, align 128
-@pool.data = internal global ptr null, align 8
+; What is written by one thread and read by another shares a cache line only with what moves along with it.
+; The job: the word that workers watch, the body and its data, in one line. Written by the launcher.
+@pool.job = internal global { i64, ptr, ptr } zeroinitializer, align 128
+; Shares that workers have finished, ever; and whether the launcher sleeps on that number.
 @pool.done = internal global i32 0, align 128
 @pool.waiting = internal global i32 0, align 4
 @pool.sleepers = internal global i32 0, align 128
@@ -31,6 +31,20 @@ declare i32 @$hook($hook_types)
 declare ptr @getenv(ptr)
 declare i32 @atoi(ptr)
 declare i64 @sysconf(i32)
+declare i32 @sched_yield()
+
+; Between two looks at a word: a pause at first, later an offer of the core to whoever else needs it.
+define internal void @pool.relax(i32 %turn) alwaysinline {
+entry:
+  %early = icmp slt i32 %turn, $polite_after
+  br i1 %early, label %pause, label %yield
+pause:
+  $pause
+  ret void
+yield:
+  %r = call i32 @sched_yield()
+  ret void
+}
 
 define internal void @pool.after_fork() {
   store atomic i32 0, ptr @pool.started monotonic, align 4
@@ -105,20 +119,20 @@ idle:
   br label %spin
 spin:
   %turn = phi i32 [ 0, %idle ], [ %turn.next, %pause ]
-  %word = load atomic i64, ptr @pool.word acquire, align 8
+  %word = load atomic i64, ptr @pool.job acquire, align 8
   %new = icmp ne i64 %word, %last
   br i1 %new, label %look, label %tired
 tired:
   %tired.now = icmp sge i32 %turn, %limit
   br i1 %tired.now, label %sleep, label %pause
 pause:
-  $pause
+  call void @pool.relax(i32 %turn)
   %turn.next = add i32 %turn, 1
   br label %spin
 sleep:
   %before = atomicrmw add ptr @pool.sleepers, i32 1 seq_cst
   %last.low = trunc i64 %last to i32
-  call void @pool.sleep(ptr @pool.word, i32 %last.low)
+  call void @pool.sleep(ptr @pool.job, i32 %last.low)
   %after = atomicrmw sub ptr @pool.sleepers, i32 1 seq_cst
   br label %idle
 look:
@@ -135,8 +149,10 @@ claim:
   %mine = call i1 @pool.claim(i32 %share, i32 %region)
   br i1 %mine, label %run, label %ran
 run:
-  %body = load ptr, ptr @pool.body, align 8
-  %data = load ptr, ptr @pool.data, align 8
+  %body.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 1
+  %body = load ptr, ptr %body.place, align 8
+  %data.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 2
+  %data = load ptr, ptr %data.place, align 8
   call void %body(ptr %data, i32 %share, i32 %count)
   %finished = atomicrmw add ptr @pool.done, i32 1 seq_cst
   %waiting = load atomic i32, ptr @pool.waiting seq_cst, align 4
@@ -197,27 +213,29 @@ give_up:
   store atomic i32 0, ptr @pool.lock release, align 4
   br label %serial
 publish:
-  store ptr %body, ptr @pool.body, align 8
-  store ptr %data, ptr @pool.data, align 8
-  store atomic i32 0, ptr @pool.done monotonic, align 4
-  store atomic i32 0, ptr @pool.waiting monotonic, align 4
-  %old = load atomic i64, ptr @pool.word monotonic, align 8
+  %base = load atomic i32, ptr @pool.done monotonic, align 4
+  %body.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 1
+  store ptr %body, ptr %body.place, align 8
+  %data.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 2
+  store ptr %data, ptr %data.place, align 8
+  %old = load atomic i64, ptr @pool.job monotonic, align 8
   %old.region = trunc i64 %old to i32
   %region = add i32 %old.region, 1
   %region.wide = zext i32 %region to i64
   %count.wide = zext i32 %count to i64
   %count.high = shl i64 %count.wide, 32
   %word = or i64 %count.high, %region.wide
-  store atomic i64 %word, ptr @pool.word seq_cst, align 8
+  store atomic i64 %word, ptr @pool.job seq_cst, align 8
   %sleepers = load atomic i32, ptr @pool.sleepers seq_cst, align 4
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %rouse, label %own
 rouse:
-  call void @pool.wake(ptr @pool.word)
+  call void @pool.wake(ptr @pool.job)
   br label %own
 own:
   call void %body(ptr %data, i32 0, i32 %count)
-  %target = sub i32 %count, 1
+  %target.workers = sub i32 %count, 1
+  %target = add i32 %base, %target.workers
   %early = load atomic i32, ptr @pool.done acquire, align 4
   %all = icmp eq i32 %early, %target
   br i1 %all, label %finish, label %sweep
@@ -249,17 +267,20 @@ tired:
   %tired.now = icmp sge i32 %turn, %patience
   br i1 %tired.now, label %sleep, label %pause
 pause:
-  $pause
+  call void @pool.relax(i32 %turn)
   %turn.next = add i32 %turn, 1
   br label %spin
 sleep:
   store atomic i32 1, ptr @pool.waiting seq_cst, align 4
   %done.now = load atomic i32, ptr @pool.done seq_cst, align 4
   %complete.now = icmp eq i32 %done.now, %need.next
-  br i1 %complete.now, label %finish, label %doze
+  br i1 %complete.now, label %awake, label %doze
 doze:
   call void @pool.sleep(ptr @pool.done, i32 %done.now)
   br label %sleep
+awake:
+  store atomic i32 0, ptr @pool.waiting monotonic, align 4
+  br label %finish
 finish:
   store atomic i32 0, ptr @pool.lock release, align 4
   ret void

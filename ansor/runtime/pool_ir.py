@@ -12,13 +12,13 @@ loaded into the running process, linked into exported libraries, and cross-compi
   ansor_free(ptr)`.
 
 How a region runs ----------------- The launcher writes body and data, then publishes one 64-bit word:
-region number (low half) and n (high half). Workers spin on that word for a bounded while, then sleep on it.
-Each share has a claim, the number of the last region it was taken for; whoever advances it, by
-compare-and-swap, runs the share. Worker i only ever tries share i, so data stays in the same core's cache
-from one region to the next. The launcher runs share 0 and then *every share that nobody has claimed yet*: a
-worker that the system has not scheduled delays nothing, and a tiny region is over before a worker wakes.
-Last, it waits for the claimed shares, spinning for a while and then asleep, so that its own core is free
-for a worker that lost its core to another process.
+region number (low half) and n (high half). Workers spin on that word for a bounded while (soon yielding the
+core to others at every turn), then sleep on it. Each share has a claim, the number of the last region it
+was taken for; whoever advances it, by compare-and-swap, runs the share. Worker i only ever tries share i,
+so data stays in the same core's cache from one region to the next. The launcher runs share 0 and then
+*every share that nobody has claimed yet*: a worker that the system has not scheduled delays nothing, and a
+tiny region is over before a worker wakes. Last, it waits for the claimed shares, spinning for a while and
+then asleep, so that its own core is free for a worker that lost its core to another process.
 
 Who else may call ----------------- A lock is taken by compare-and-swap, never waited for. Who finds it
 taken runs its region serially, on its own thread, as share 0 of 1: that is the rule for a region inside a
@@ -44,11 +44,14 @@ from ansor.runtime import pool_core, pool_system
 
 MAX_THREADS: Final = 1024
 
-WORKER_SPIN: Final = 50_000
-"""Pauses a worker spins before it sleeps: 0.5 to 2 ms, depending on the CPU's pause."""
+POLITE_AFTER: Final = 2_000
+"""Turns of spinning that are a pause (20 to 100 us together, by CPU); later ones yield the core."""
 
-LAUNCHER_SPIN: Final = 20_000
-"""Pauses the launcher spins for claimed shares before it sleeps."""
+WORKER_SPIN: Final = 10_000
+"""Turns a worker spins before it sleeps: about 2 ms."""
+
+LAUNCHER_SPIN: Final = 4_000
+"""Turns the launcher spins for claimed shares before it sleeps: about 0.5 ms."""
 
 CROWDED_SPIN: Final = 64
 """Both, when there are more threads than cores: whoever spins there keeps others from working."""
@@ -97,7 +100,7 @@ def pool_ir(
         For linking into a library: the functions are hidden, so that two libraries in one process have a
         pool each, and a destructor stops the workers.
     worker_spin
-        Pauses before an idle worker sleeps.
+        Turns an idle worker spins before it sleeps.
     """
     chosen = waiting or default_waiting(triple)
     linkage = "hidden" if shared_library else ""
@@ -118,6 +121,7 @@ def pool_ir(
         vis=linkage,
         max_threads=MAX_THREADS,
         worker_spin=worker_spin,
+        polite_after=POLITE_AFTER,
         launcher_spin=LAUNCHER_SPIN,
         crowded_spin=min(CROWDED_SPIN, worker_spin),
         pause=pause,

@@ -137,7 +137,7 @@ SHUTDOWN: Final = """
 define internal void @pool.shutdown() {
 entry:
   store atomic i32 1, ptr @pool.stop seq_cst, align 4
-  %old = load atomic i64, ptr @pool.word monotonic, align 8
+  %old = load atomic i64, ptr @pool.job monotonic, align 8
   %region = trunc i64 %old to i32
   %next = add i32 %region, 1
   %word = zext i32 %next to i64
@@ -145,8 +145,8 @@ entry:
   %any = icmp sgt i32 %started, 0
   br i1 %any, label %tell, label %done
 tell:
-  store atomic i64 %word, ptr @pool.word seq_cst, align 8
-  call void @pool.wake(ptr @pool.word)
+  store atomic i64 %word, ptr @pool.job seq_cst, align 8
+  call void @pool.wake(ptr @pool.job)
   br label %loop
 loop:
   %i = phi i32 [ 1, %tell ], [ %i.next, %loop ]
