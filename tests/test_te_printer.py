@@ -34,12 +34,17 @@ def test_reductions() -> None:
     i = te.var("i")
     assert str(te.sum(A[i, K], axis=K)) == "sum(A[i, k], axis=[k])"
     assert str(te.prod(A[R, K], axis=[R, K])) == "prod(A[r, k], axis=[r, k])"
-    guarded = te.max(A[i, K], axis=K, where=i > K)
-    assert str(guarded) == "max(A[i, k], axis=[k], where=(i > k))"
+    guarded = te.max(A[i, K], axis=K, where=A[0, K] > 0.0)
+    assert str(guarded) == "max(A[i, k], axis=[k], where=(A[0, k] > 0f))"
     first = te.comm_reducer(lambda x, y: (x[0], x[1]), lambda a, b: (0, 0.0), name="first")
     at, value = first((K, A[i, K]), axis=K)
     assert str(at) == "first((k, A[i, k]), axis=[k])[0]"
     assert str(value) == "first((k, A[i, k]), axis=[k])[1]"
+
+
+def test_repr_names_the_node() -> None:
+    assert repr(te.var("i") + 1) == "<Binary (i + 1): int32>"
+    assert repr(A) == "Tensor(A, shape=[8, 4], dtype=float32)"
 
 
 def test_scalar_tensors() -> None:

@@ -206,7 +206,7 @@ FOLDERS: dict[BinaryOp, Callable[[Number, Number], Number]] = {
 """What each operator does to two Python numbers (integer results are not yet wrapped to a dtype)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _IdentityTest(Binary):
     """An `==` or `!=` expression, which alone may be truth-tested: are both sides the same node?"""
 
@@ -227,7 +227,7 @@ def equality(op: BinaryOp, a: Expr, b: object) -> Expr:
     return _IdentityTest(op, x, y, "bool")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MixedIdentityTest(_IdentityTest):
     """`==` of two dtypes or with a tensor: an identity test (list membership), refused in a program."""
 
@@ -263,13 +263,13 @@ def cast(value: ExprLike, dtype: str) -> Expr:
             return Const(wrap_int(int(expr.value), dtype), dtype)
         if not is_float(dtype):
             return Const(bool(expr.value), "bool")
-        if int(expr.value).bit_length() <= _MANTISSA_BITS[dtype]:
+        if abs(int(expr.value)) <= 1 << _MANTISSA_BITS[dtype]:
             return const(expr.value, dtype)
     return Cast(expr, dtype)
 
 
 _MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-"""Integers of so many bits are exact in the dtype."""
+"""Integers up to two to this power are exact in the dtype."""
 
 
 def select(cond: ExprLike, then: ExprLike, other: ExprLike, *, lazy: bool = False) -> Expr:

@@ -179,8 +179,11 @@ class Expr:
 
         return format_expr(self)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lstrip('_')} {self}: {self.dtype}>"
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Const(Expr):
     """A literal of `dtype`; `value` is a Python int, float or bool.
 
@@ -195,7 +198,7 @@ class Const(Expr):
         return bool(self.value) if self.dtype == "bool" else Expr.__bool__(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
     """A named scalar: a symbolic size, a loop variable, a combiner's argument. Identity is the name."""
 
@@ -210,7 +213,7 @@ class AxisKind(StrEnum):
     REDUCE = "reduce"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IterVar(Var):
     """An axis of a compute operation, running over `0 <= axis < extent`.
 
@@ -225,7 +228,7 @@ class IterVar(Var):
     begin: Expr = field(default_factory=lambda: Const(0, INDEX_DTYPE))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Binary(Expr):
     """`op` applied to `a` and `b`, which share a dtype; comparisons and logic give bool."""
 
@@ -235,7 +238,7 @@ class Binary(Expr):
     dtype: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Not(Expr):
     """Logical negation of the bool `a`."""
 
@@ -243,7 +246,7 @@ class Not(Expr):
     dtype: str = "bool"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(Expr):
     """`a` converted to `dtype`: float to int truncates, int to narrower int wraps, to bool is `!= 0`."""
 
@@ -251,7 +254,7 @@ class Cast(Expr):
     dtype: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Select(Expr):
     """`then` where `cond` holds, else `other`.
 
@@ -266,7 +269,7 @@ class Select(Expr):
     dtype: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Expr):
     """An intrinsic function, one of `INTRINSICS`, applied to `args`, which share the node's dtype."""
 
@@ -275,7 +278,7 @@ class Call(Expr):
     dtype: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Read(Expr):
     """An element of `tensor`; indices are integer expressions, one per dimension."""
 
@@ -284,7 +287,7 @@ class Read(Expr):
     dtype: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Load(Expr):
     """An element of `buffer`, in a loop nest; indices count elements, one per dimension."""
 
@@ -308,7 +311,7 @@ class Combiner:
     identity: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
     """Element `index` of the reduction of `sources` over `axes`; only legal as the root of a body.
 
