@@ -1,27 +1,18 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansor.dtypes import int_range, is_integer
-from ansor.ir.nest import Buffer
+from ansor.dtypes import int_range
 from ansor.ir.printer import format_expr
-from ansor.ir.simplify import Bounds, assume, interval, prove, same_structure, simplify
+from ansor.ir.simplify import Bounds, interval, prove, simplify
 from ansor.te.expr import (
     Binary,
     BinaryOp,
     Cast,
     Const,
-    Expr,
-    Load,
     Not,
     Select,
     Var,
-    call,
-    cast,
-    const,
-    logical_not,
-    select,
 )
 
 # -- evaluation of integer expressions on grids of values ----------------------------------------------

@@ -18,7 +18,7 @@ from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.independence import loop_ranges
 from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq
 from ansor.ir.passes.peeling import peel_tiles
-from ansor.ir.rewriting import conjuncts, guarded, map_statements, with_statements
+from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, with_statements
 from ansor.ir.simplify import assume, prove, same_structure, simplify
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, free_vars, int_value, walk
 
@@ -79,9 +79,10 @@ def _remove(stmt: Stmt, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
 
 
 def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
+    parts = conjuncts(stmt.cond)
     kept: list[Expr] = []
-    for part in conjuncts(stmt.cond):
-        known = True if any(same_structure(part, other) for other in held) else prove(part, bounds)
+    for part in parts:
+        known = True if _among(part, held) else prove(part, bounds)
         if known is False:
             return NOTHING if stmt.other is None else _remove(stmt.other, bounds, held)
         if known is None:
@@ -93,11 +94,16 @@ def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
     if not kept:
         return then
     other = None if stmt.other is None else _remove(stmt.other, bounds, held)
-    if other is None or _is_nothing(other):
-        return NOTHING if _is_nothing(then) else guarded(tuple(kept), then)
-    condition = guarded(tuple(kept), then)
-    assert isinstance(condition, If)
-    return If(condition.cond, then, other)
+    if other is not None and _is_nothing(other):
+        other = None
+    if other is None and _is_nothing(then):
+        return NOTHING
+    same = len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True))
+    if same and then is stmt.then and other is stmt.other:
+        return stmt
+    cond = stmt.cond if same else conjunction(tuple(kept))
+    assert cond is not None
+    return If(cond, then, other)
 
 
 def _shortened(var: Var, extent: int | Expr, body: Stmt) -> tuple[int | Expr, Stmt]:

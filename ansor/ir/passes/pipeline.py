@@ -1,0 +1,23 @@
+"""The passes that every lowered program goes through, in order.
+
+1. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them.
+2. Reductions whose tile fits the vector registers accumulate there.
+
+Vectorising and unrolling come before both, during lowering, as pragmas are set stage by stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansor.ir.bounds import Bounds
+from ansor.ir.nest import LoopNest
+from ansor.ir.passes.guards import simplify_guards
+from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+
+
+def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
+    """The same program with fewer guards and with its accumulators in registers."""
+    sizes = Bounds(dict.fromkeys(nest.sizes, (1, None)))
+    body = simplify_guards(nest.body, sizes)
+    return replace(nest, body=promote_accumulators(body, limits, sizes))

@@ -1,0 +1,339 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansor.ir.bounds import Bounds
+from ansor.ir.independence import loop_ranges
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Store, seq, walk_statements
+from ansor.ir.passes.guards import hoist_guards, remove_known_guards, simplify_guards
+from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.passes.unroll import auto_unroll
+from ansor.ir.printer import format_nest, format_stmt
+from ansor.ir.verify import check_nest
+from ansor.te.expr import Binary, BinaryOp, Load, Var, binary, const, select
+
+SERIAL, VECTORIZED, UNROLLED, PARALLEL = (
+    LoopKind.SERIAL,
+    LoopKind.VECTORIZED,
+    LoopKind.UNROLLED,
+    LoopKind.PARALLEL,
+)
+ZERO = const(0.0, "float32")
+ROOMY = RegisterLimits(vector_bits=256, num_registers=64)
+
+
+def loops(body, *levels):
+    for var, extent, *kind in reversed(levels):
+        body = For(var, extent, kind[0] if kind else SERIAL, body)
+    return body
+
+
+def load(buffer, *indices):
+    return Load(buffer, tuple(indices), buffer.dtype)
+
+
+def both(*conditions):
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = binary(BinaryOp.AND, result, condition)
+    return result
+
+
+def kinds(stmt):
+    return [s.kind for s in walk_statements(stmt) if isinstance(s, For)]
+
+
+def count(stmt, kind):
+    return sum(isinstance(s, kind) for s in walk_statements(stmt))
+
+
+def same_results(nest, body, arrays, sizes=(), outputs=1):
+    """`body` in the place of the nest's is valid and computes the same, bit by bit."""
+    new = LoopNest(nest.name, nest.params, nest.sizes, body, nest.outputs)
+    check_nest(new)
+    results = []
+    for one in (nest, new):
+        own = [array.copy() for array in arrays]
+        run_nest(one, own, sizes, check_races=True)
+        results.append([own[position] for position in nest.outputs])
+    for before, after in zip(*results, strict=True):
+        np.testing.assert_array_equal(before, after)
+    return new
+
+
+# -- a tiled reduction with guards on everything --------------------------------------------------------
+
+
+class TiledProduct:
+    """C[i, j] op= A[i, k] * B[k, j] in tiles of (ti2, ti1), (tj2, tj1), (tk1) that need not divide."""
+
+    def __init__(self, sizes, tiles, order, vectorize, maximum=False):
+        (n, m, k), (ti2, ti1, tj2, tj1, tk1) = sizes, tiles
+        self.arrays = [Buffer("A", "float32", (n, k)), Buffer("B", "float32", (k, m))]
+        a, b = self.arrays
+        c = Buffer("C", "float32", (n, m))
+        self.params = (a, b, c)
+        outer = {"i0": -(-n // (ti1 * ti2)), "j0": -(-m // (tj1 * tj2)), "k0": -(-k // tk1)}
+        inner = {"i2": ti2, "j2": tj2, "i1": ti1, "j1": tj1, "k1": tk1}
+        main = {name: Var(name) if name in (*outer, *order) else const(0) for name in (*outer, *inner)}
+        init = {**main, **{name: Var(f"{name}.init") for name in order}}
+
+        def place(names):
+            return (
+                (names["i0"] * ti2 + names["i2"]) * ti1 + names["i1"],
+                (names["j0"] * tj2 + names["j2"]) * tj1 + names["j1"],
+                names["k0"] * tk1 + names["k1"],
+            )
+
+        (i, j, r), (p, q, _) = place(main), place(init)
+        kind = {"j1": VECTORIZED} if vectorize else {}
+        product = load(a, i, r) * load(b, r, j)
+        op = BinaryOp.MAX if maximum else BinaryOp.ADD
+        update = Store(c, (i, j), Binary(op, load(c, i, j), product, "float32"))
+        guards = both(i < const(n), j < const(m), r < const(k))
+        body = loops(If(guards, update), *((main[x], inner[x], kind.get(x, SERIAL)) for x in order))
+        start = If(both(p < const(n), q < const(m)), Store(c, (p, q), ZERO))
+        spatial = [x for x in order if x[0] != "k"]
+        start = loops(start, *((init[x], inner[x], kind.get(x, SERIAL)) for x in spatial))
+        whole = loops(
+            seq(start, loops(body, (main["k0"], outer["k0"]))),
+            (main["i0"], outer["i0"], PARALLEL),
+            (main["j0"], outer["j0"]),
+        )
+        self.nest = LoopNest("product", self.params, (), whole, (2,))
+
+    def data(self):
+        rng = np.random.default_rng(0)
+        return [rng.standard_normal(p.shape).astype(np.float32) for p in self.params]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 20)] * 3),
+    tiles=st.tuples(*[st.sampled_from([1, 2, 3, 4, 8])] * 5),
+    order=st.permutations(["i2", "j2", "k1", "i1", "j1"]),
+    vectorize=st.booleans(),
+    maximum=st.booleans(),
+    copied=st.sampled_from([4, 64, 1000]),
+)
+def test_passes_preserve_tiled_reductions(sizes, tiles, order, vectorize, maximum, copied):
+    case = TiledProduct(sizes, tiles, order, vectorize, maximum)
+    check_nest(case.nest)
+    data = case.data()
+    body = case.nest.body
+    for limits in (ROOMY, RegisterLimits(num_registers=6)):
+        promoted = promote_accumulators(body, limits)
+        same_results(case.nest, promoted, data)
+        polished = simplify_guards(promoted, max_copied=copied)
+        same_results(case.nest, polished, data)
+        same_results(case.nest, auto_unroll(polished, 64), data)
+    same_results(case.nest, simplify_guards(body, max_copied=copied), data)
+
+
+def test_a_register_tile_of_a_matmul():
+    case = TiledProduct((8, 32, 12), (1, 4, 1, 16, 3), ["k1", "i1", "j1"], True)
+    nest = same_results(
+        case.nest, simplify_guards(promote_accumulators(case.nest.body, RegisterLimits())), case.data()
+    )
+    update = "C.acc[i1_1, j1_1] + A[i0*4 + i1_1, k0*3 + k1]*B[k0*3 + k1, j0*16 + j1_1]"
+    assert format_nest(nest).splitlines()[1:] == [
+        "parallel i0 in 0..2:",
+        "  for j0 in 0..2:",
+        "    allocate C.acc[4, 16] float32 register",
+        "    unroll i1 in 0..4:",
+        "      vectorize j1 in 0..16:",
+        "        C.acc[i1, j1] = 0.0",
+        "    for k0 in 0..4:",
+        "      for k1 in 0..3:",
+        "        unroll i1_1 in 0..4:",
+        "          vectorize j1_1 in 0..16:",
+        f"            C.acc[i1_1, j1_1] = {update}",
+        "    unroll i1_2 in 0..4:",
+        "      vectorize j1_2 in 0..16:",
+        "        C[i0*4 + i1_2, j0*16 + j1_2] = C.acc[i1_2, j1_2]",
+    ]
+
+
+def test_one_test_per_register_tile():
+    case = TiledProduct((30, 50, 21), (1, 4, 1, 16, 3), ["k1", "i1", "j1"], True)
+    body = simplify_guards(promote_accumulators(case.nest.body, RegisterLimits()))
+    nest = same_results(case.nest, body, case.data())
+    tests = [s for s in walk_statements(nest.body) if isinstance(s, If) and s.other is not None]
+    assert [format_stmt(t).splitlines()[0] for t in tests] == ["if i0 < 7 and j0 < 3:"]
+    assert count(tests[0].then, If) == 0
+
+
+def test_a_tile_that_does_not_fit_stays_in_memory():
+    case = TiledProduct((8, 32, 12), (1, 4, 1, 16, 3), ["k1", "i1", "j1"], True)
+    body = case.nest.body
+    assert promote_accumulators(body, RegisterLimits(num_registers=9)) is body
+    assert count(promote_accumulators(body, RegisterLimits(num_registers=10)), Alloc) == 1
+    assert promote_accumulators(body, RegisterLimits(max_instructions=30)) is body
+    wide = RegisterLimits(vector_bits=512, num_registers=6)
+    assert count(promote_accumulators(body, wide), Alloc) == 1
+
+
+def test_elements_that_a_tile_shares_stay_in_memory():
+    x, y = Buffer("X", "int32", (6, 8)), Buffer("Y", "int32", (4,))
+    k, j = Var("k"), Var("j")
+    update = Store(y, (j // 2,), load(y, j // 2) + load(x, k, j))
+    body = loops(update, (k, 6), (j, 8))
+    assert promote_accumulators(body, ROOMY) is body
+
+
+def test_an_update_that_reads_other_elements_stays_in_memory():
+    y = Buffer("Y", "int32", (9,))
+    k, j = Var("k"), Var("j")
+    update = Store(y, (j,), load(y, j) + load(y, j + 1))
+    body = loops(update, (k, 6), (j, 8))
+    assert promote_accumulators(body, ROOMY) is body
+
+
+def test_a_scalar_accumulator_and_a_load_of_the_earlier_value():
+    x, y = Buffer("X", "float32", (5, 7)), Buffer("Y", "float32", (5,))
+    i, k, p = Var("i"), Var("k"), Var("p")
+    value = select(k < const(5), load(x, i, k), ZERO, lazy=True)
+    sums = loops(Store(y, (i,), load(y, i) + value), (i, 5), (k, 7))
+    nest = LoopNest("f", (x, y), (), seq(loops(Store(y, (p,), ZERO), (p, 5)), sums), (1,))
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal((5, 7)).astype(np.float32), np.zeros(5, np.float32)]
+    promoted = promote_accumulators(nest.body, RegisterLimits())
+    assert "Y.acc[] = Y[i]" in format_stmt(promoted)
+    same_results(nest, promoted, data)
+
+
+# -- guards ----------------------------------------------------------------------------------------------
+
+
+def guarded_copy(n, factor, kind=SERIAL):
+    size = n if isinstance(n, Var) else const(n)
+    x, y = Buffer("X", "float32", (n,)), Buffer("Y", "float32", (n,))
+    o, i = Var("o"), Var("i")
+    at = o * factor + i
+    body = If(at < size, Store(y, (at,), load(x, at)))
+    extent = (n + (factor - 1)) // factor
+    sizes = (n,) if isinstance(n, Var) else ()
+    return LoopNest("copy", (x, y), sizes, For(o, extent, SERIAL, loops(body, (i, factor, kind))), (1,))
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
+def test_a_symbolic_copy_is_split_into_whole_tiles_and_the_last(size):
+    n = Var("n")
+    nest = guarded_copy(n, 64, VECTORIZED)
+    body = simplify_guards(nest.body, Bounds({n: (1, None)}))
+    assert [line.strip() for line in format_stmt(body).splitlines() if "if" in line] == [
+        "if o*64 + 63 < n:",
+        "if o*64 + i_1 < n:",
+    ]
+    data = [np.arange(size, dtype=np.float32), np.zeros(size, np.float32)]
+    same_results(nest, body, data, [size])
+
+
+def test_guards_that_always_hold_vanish():
+    nest = guarded_copy(128, 64)
+    body = simplify_guards(nest.body)
+    assert count(body, If) == 0
+    same_results(nest, body, [np.arange(128, dtype=np.float32), np.zeros(128, np.float32)])
+
+
+def test_a_loop_ends_where_its_body_does_nothing_more():
+    nest = guarded_copy(5, 8)
+    body = remove_known_guards(nest.body, Bounds(loop_ranges(nest.body)))
+    assert format_stmt(body).splitlines()[-2:] == [
+        "  for i in 0..5:",
+        "    Y[i] = X[i]",
+    ] or "0..5" in format_stmt(body)
+    same_results(nest, body, [np.arange(5, dtype=np.float32), np.zeros(5, np.float32)])
+
+
+def test_conditions_that_never_hold_take_their_loops_along():
+    y = Buffer("Y", "int32", (4,))
+    i, j = Var("i"), Var("j")
+    dead = loops(If(j > const(9), Store(y, (j,), const(1))), (j, 4))
+    body = seq(loops(Store(y, (i,), i), (i, 4)), dead)
+    known = Bounds({i: (0, 3), j: (0, 3)})
+    assert format_stmt(remove_known_guards(body, known)) == "for i in 0..4:\n  Y[i] = i"
+
+
+def test_an_inner_test_that_an_outer_one_implies_vanishes():
+    y = Buffer("Y", "int32", (9,))
+    i, j = Var("i"), Var("j")
+    body = If(i < const(5), loops(If(both(i < const(7), j < i), Store(y, (i,), j)), (j, 4)))
+    known = Bounds({i: (0, 8), j: (0, 3)})
+    text = format_stmt(remove_known_guards(body, known))
+    assert "i < 7" not in text
+    assert "j < i" in text
+
+
+def test_invariant_conditions_leave_their_loops():
+    y = Buffer("Y", "int32", (9, 9))
+    i, j = Var("i"), Var("j")
+    store = Store(y, (i, j), j)
+    body = loops(If(both(i < const(5), j < i), store), (i, 9), (j, 9))
+    assert format_stmt(hoist_guards(body)).splitlines() == [
+        "for i in 0..9:",
+        "  if i < 5:",
+        "    for j in 0..9:",
+        "      if j < i:",
+        "        Y[i, j] = j",
+    ]
+
+
+def test_conditions_on_memory_stay():
+    x, y = Buffer("X", "int32", (4,)), Buffer("Y", "int32", (4,))
+    i, j = Var("i"), Var("j")
+    update = Store(y, (i,), load(y, i) + 1)
+    body = loops(If(load(y, i) < load(x, i), update), (i, 4), (j, 5))
+    p = Var("p")
+    start = loops(Store(y, (p,), const(0)), (p, 4))
+    nest = LoopNest("f", (x, y), (), seq(start, body), (1,))
+    data = [np.array([3, 0, 9, 1], np.int32), np.zeros(4, np.int32)]
+    new = same_results(nest, simplify_guards(nest.body), data)
+    assert new.body is nest.body
+
+
+# -- unrolling ---------------------------------------------------------------------------------------------
+
+
+def three_loops(inner_kind=SERIAL):
+    y = Buffer("Y", "int32", (4, 5, 6))
+    i, j, k = Var("i"), Var("j"), Var("k")
+    return loops(Store(y, (i, j, k), k), (i, 4), (j, 5), (k, 6, inner_kind))
+
+
+@pytest.mark.parametrize(
+    ("max_step", "expected"),
+    [
+        (0, [SERIAL, SERIAL, SERIAL]),
+        (5, [SERIAL, SERIAL, SERIAL]),
+        (6, [SERIAL, SERIAL, UNROLLED]),
+        (29, [SERIAL, SERIAL, UNROLLED]),
+        (30, [SERIAL, UNROLLED, UNROLLED]),
+        (120, [UNROLLED, UNROLLED, UNROLLED]),
+    ],
+)
+def test_loops_are_unrolled_from_the_inside_out(max_step, expected):
+    assert kinds(auto_unroll(three_loops(), max_step)) == expected
+
+
+def test_a_vectorized_body_is_one_step():
+    assert kinds(auto_unroll(three_loops(VECTORIZED), 5)) == [SERIAL, UNROLLED, VECTORIZED]
+
+
+def test_a_loop_around_a_loop_that_stays_is_not_unrolled():
+    y = Buffer("Y", "int32", (2, 100))
+    i, j, n = Var("i"), Var("j"), Var("n")
+    assert kinds(auto_unroll(loops(Store(y, (i, j), j), (i, 2), (j, 100)), 64)) == [SERIAL, SERIAL]
+    assert kinds(auto_unroll(loops(Store(y, (i, j), j), (i, 2), (j, n)), 64)) == [SERIAL, SERIAL]
+    parallel = loops(Store(y, (i, j), j), (i, 2), (j, 10, PARALLEL))
+    assert kinds(auto_unroll(parallel, 64)) == [SERIAL, PARALLEL]
+
+
+def test_statements_of_a_sequence_add_up():
+    y = Buffer("Y", "int32", (4,))
+    i, j = Var("i"), Var("j")
+    body = loops(seq(Store(y, (i,), i), loops(Store(y, (j,), j), (j, 4))), (i, 4))
+    assert kinds(auto_unroll(body, 19)) == [SERIAL, UNROLLED]
+    assert kinds(auto_unroll(body, 20)) == [UNROLLED, UNROLLED]
