@@ -1,6 +1,7 @@
 """`build`: from a program to a callable module."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +53,36 @@ def test_the_default_name_can_be_exported(tmp_path: Path) -> None:
     path = ansor.build(doubling()).export_library(tmp_path / "k.so")
     assert "void ansor_main(const float *A, float *B, int64_t n);" in path.with_suffix(".h").read_text()
     assert (ansor.load_module(path)(np.ones(5, np.float32)) == 2).all()
+
+
+ARM_PROGRAM = """
+#include "double.h"
+#include <stdio.h>
+int main(void) {
+    static float a[1001], b[1001];
+    for (int i = 0; i < 1001; i++) a[i] = i;
+    twice_set_num_threads(2);
+    twice(a, b, 1001);
+    int bad = 0;
+    for (int i = 0; i < 1001; i++) bad += b[i] != 2 * a[i];
+    printf("bad %d\\n", bad);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(
+    not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64")),
+    reason="no cross compiler or emulator (Debian: gcc-aarch64-linux-gnu, qemu-user)",
+)
+def test_cross_compilation(tmp_path: Path) -> None:
+    module = ansor.build(doubling("twice"), target="llvm -mtriple=aarch64-linux-gnu")
+    module.export_library(tmp_path / "double.so")
+    (tmp_path / "main.c").write_text(ARM_PROGRAM)
+    program = tmp_path / "main"
+    sources = [tmp_path / "main.c", tmp_path / "double.so"]
+    command = ["aarch64-linux-gnu-gcc", "-I", tmp_path, *sources, f"-Wl,-rpath,{tmp_path}", "-o", program]
+    subprocess.run(command, check=True, timeout=60)
+    emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", program]
+    done = subprocess.run(emulator, check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "bad 0\n"

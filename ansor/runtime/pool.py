@@ -12,6 +12,7 @@ quota). A target's `-num-cores` is an upper limit for the kernels built for it.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ class Pool:
 def load_pool(*, waiting: Waiting | None = None, worker_spin: int = WORKER_SPIN) -> Pool:
     """Compile and load another pool; the process's own, with the defaults, is `process_pool()`."""
     machine = Machine.host()
-    at_fork = AtFork.GLIBC if hasattr(ctypes.CDLL(None), AtFork.GLIBC.value) else AtFork.POSIX
+    glibc = os.name == "posix" and hasattr(ctypes.CDLL(None), AtFork.GLIBC.value)
+    at_fork = AtFork.GLIBC if glibc else AtFork.POSIX
     text = pool_ir(machine.triple, waiting=waiting, at_fork=at_fork, worker_spin=worker_spin)
     code = load_object(compile_ir(text, machine), POOL_FUNCTIONS)
     code.keep_forever()
