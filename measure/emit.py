@@ -52,5 +52,5 @@ def emit_program(state: State, tensors: Sequence[Tensor], target: Target) -> Emi
     from ansor.schedule.lowering import lower
 
     machine = machine_for(target)
-    nest = lower(state, list(tensors), name=ENTRY)
+    nest = lower(state, list(tensors), name=ENTRY, limits=machine.register_limits)
     return EmittedProgram(emit_llvm(nest, machine, ENTRY), ENTRY, machine.to_json())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as llvm
 
 from ansor.errors import BuildError, TargetError
+from ansor.ir.passes.register_tile import RegisterLimits
 
 if TYPE_CHECKING:
     from ansor.task.target import Target
@@ -44,6 +45,11 @@ class Machine:
     has_gather: bool
     has_f16_conversion: bool
     has_f16_arithmetic: bool
+
+    @property
+    def register_limits(self) -> RegisterLimits:
+        """What lowering may use of the vector registers."""
+        return RegisterLimits(self.vector_bits, self.num_registers)
 
     @classmethod
     def host(cls) -> Machine:

@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING
 from ansor.errors import DefinitionError, LoweringError, ScheduleError
 from ansor.ir.bounds import Bounds as Ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.ir.passes.pipeline import polish
+from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.passes.unroll import auto_unroll
+from ansor.ir.passes.vectorize import vectorize_innermost
 from ansor.ir.simplify import prove, simplify
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
 from ansor.schedule.bounds import Bounds, StageBounds, enclosing_loops, infer_bounds
@@ -73,6 +77,7 @@ def lower(
     args: Sequence[Tensor] | None = None,
     name: str = "main",
     simple_mode: bool = False,
+    limits: RegisterLimits | None = None,
 ) -> LoopNest:
     """The loop nest of a schedule.
 
@@ -87,6 +92,8 @@ def lower(
         Name of the function.
     simple_mode
         Leave out the polishing passes: the nest as the schedule says it.
+    limits
+        The vector registers that accumulators may use; default: those of a common 256-bit machine.
 
     Raises
     ------
@@ -97,8 +104,11 @@ def lower(
     """
     state: State = getattr(schedule, "state", schedule)  # type: ignore[arg-type]  # a Schedule has a state
     bounds = infer_bounds(state)
-    lowering = _Lowering(bounds, tuple(state.dag.tensors if args is None else args))
-    return lowering.run(name)
+    tensors = tuple(state.dag.tensors if args is None else args)
+    if simple_mode:
+        return _Lowering(bounds, tensors, None).run(name)
+    limits = limits or RegisterLimits()
+    return polish(_Lowering(bounds, tensors, limits).run(name), limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,8 @@ class _StageLoops:
 class _Lowering:
     bounds: Bounds
     args: tuple[Tensor, ...]
+    limits: RegisterLimits | None
+    """None leaves the loops as the schedule says."""
 
     def __post_init__(self) -> None:
         self.state = self.bounds.state
@@ -266,7 +278,10 @@ class _Lowering:
             value = tuple(self._value(expr, point) for expr in body)
             store = self._store(stage_id, point, value)
             made = self._nest(stage_id, stage.iterators, self.loops[stage_id].main, store)
-        return made
+        if self.limits is None:
+            return made
+        made = vectorize_innermost(made, self.limits.vector_bits, self.known)
+        return auto_unroll(made, stage.auto_unroll_max_step)
 
     def _nest(
         self,
