@@ -204,7 +204,7 @@ def _tanh(v: Vectors, x: Value) -> Value:
     square = v.binary("fmul", x, x)
     small = v.fma(v.binary("fmul", square, x), _polynomial(v, square, _TANH), x)
     is_small = v.compare("olt", magnitude, _constant(v, 0.65))
-    return v.select(is_small, small, v.intrinsic("copysign", large, x))
+    return v.intrinsic("copysign", v.select(is_small, small, large), x)
 
 
 def _sigmoid(v: Vectors, x: Value) -> Value:

@@ -1,0 +1,291 @@
+"""Loops, vectors, masks, scratch memory and parallel regions, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ansor.codegen.compile import assembly
+from ansor.codegen.llvm import emit_llvm
+from ansor.codegen.machine import Machine
+from ansor.errors import BuildError
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, binary, call, cast, const, select
+from tests.codegen_helper import run
+
+F32 = "float32"
+S, U, V, P = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL
+
+
+def load(buffer: Buffer, *indices: Expr | int) -> Load:
+    return Load(buffer, tuple(i if isinstance(i, Expr) else const(i) for i in indices), buffer.dtype)
+
+
+def array(*shape: int, dtype: str = F32, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-8, 9, shape).astype(dtype)
+
+
+def matmul(m: int, n: int, k: int, mr: int, nr: int, outer: LoopKind = S) -> LoopNest:
+    """A register-tiled matrix product."""
+    a, b, c = Buffer("A", F32, (m, k)), Buffer("B", F32, (k, n)), Buffer("C", F32, (m, n))
+    acc = Buffer("acc", F32, (mr, nr), "register")
+    io, jo, ko = Var("io"), Var("jo"), Var("k")
+
+    def tile(body) -> Stmt:  # type: ignore[no-untyped-def]
+        i, j = Var("i"), Var("j")
+        return For(i, mr, U, For(j, nr, V, body(i, j)))
+
+    zero = tile(lambda i, j: Store(acc, (i, j), const(0.0, F32)))
+    update = tile(
+        lambda i, j: Store(acc, (i, j), load(acc, i, j) + load(a, io * mr + i, ko) * load(b, ko, jo * nr + j))
+    )
+    write = tile(lambda i, j: Store(c, (io * mr + i, jo * nr + j), load(acc, i, j)))
+    body: Stmt = Alloc(acc, seq(zero, For(ko, k, S, update), write))
+    return LoopNest("matmul", (a, b, c), (), For(io, m // mr, outer, For(jo, n // nr, S, body)), (2,))
+
+
+@pytest.mark.parametrize(("mr", "nr"), [(6, 64), (14, 32), (1, 16), (3, 24), (2, 7), (4, 1)])
+def test_register_tiled_matmul(mr: int, nr: int) -> None:
+    a, b = array(2 * mr, 33), array(33, 3 * nr, seed=1)
+    for outer in (S, P):
+        c = np.zeros((2 * mr, 3 * nr), np.float32)
+        run(matmul(2 * mr, 3 * nr, 33, mr, nr, outer), a, b, c)
+        np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize(("mr", "nr"), [(6, 64), (14, 32)])
+def test_the_inner_loop_of_a_tile_is_loads_and_multiply_adds(mr: int, nr: int) -> None:
+    """Neither stack traffic nor index arithmetic per element: what codegen without optimiser passes relies on."""
+    machine = Machine.of("x86_64-unknown-linux-gnu", "znver4")
+    text = assembly(emit_llvm(matmul(mr * 4, nr * 4, 256, mr, nr), machine), machine)
+    blocks = [block for block in text.split("\n.LBB") if block.count("vfmadd") >= mr * nr // 16]
+    assert len(blocks) == 1
+    lines = [line.split()[0] for line in blocks[0].splitlines()[1:] if line.startswith("\t")]
+    loop = lines[: lines.index("jb") + 1]
+    others = [op for op in loop if not op.startswith(("vfmadd", "vmovups", "vbroadcastss"))]
+    assert len(others) <= 4  # two counters, a comparison, a jump
+    assert "rsp" not in blocks[0].split("\tjb")[0]
+
+
+@pytest.mark.parametrize("extent", [*range(1, 40), 63, 64, 65, 100, 255, 256])
+def test_any_vector_extent(extent: int) -> None:
+    x, y, i = Buffer("x", F32, (extent,)), Buffer("y", F32, (extent,)), Var("i")
+    body = For(i, extent, V, Store(y, (i,), load(x, i) * 2.0 + 1.0))
+    source, found = array(extent), np.zeros(extent, np.float32)
+    run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+    np.testing.assert_array_equal(found, source * 2 + 1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "float64", "bool", "bfloat16"])
+@pytest.mark.parametrize("extent", [5, 16, 48, 100, 1000])
+def test_vectors_of_other_dtypes(dtype: str, extent: int) -> None:
+    from ansor.dtypes import to_numpy
+
+    x, y, i = Buffer("x", dtype, (extent,)), Buffer("y", dtype, (extent,)), Var("i")
+    value = load(x, extent - 1 - i)
+    body = For(i, extent, V, Store(y, (i,), value))
+    source = np.random.default_rng(0).integers(0, 2, extent).astype(to_numpy(dtype))
+    found = np.zeros_like(source)
+    run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+    np.testing.assert_array_equal(found, source[::-1])
+
+
+@pytest.mark.parametrize("bound", [1, 15, 16, 17, 30, 32, 33, 47])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_masked_tail_touches_nothing_outside(bound: int, stride: int) -> None:
+    x, y = Buffer("x", F32, (bound * stride,)), Buffer("y", F32, (bound * stride,))
+    i, j = Var("i"), Var("j")
+    place = i * 16 + j
+    store = Store(y, (place * stride,), load(x, place * stride) + 1.0)
+    nest = LoopNest(
+        "kernel",
+        (x, y),
+        (),
+        For(i, (bound + 15) // 16, S, For(j, 16, V, If(binary(BinaryOp.LT, place, bound), store))),
+        (1,),
+    )
+    source = array(bound * stride + 64)
+    found = np.full(bound * stride + 64, 55, np.float32)
+    expected = found.copy()
+    expected[: bound * stride : stride] = source[: bound * stride : stride] + 1
+    run(nest, source, found)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_masked_loads_do_not_fault_at_the_end_of_memory() -> None:
+    """The input ends where an unmapped page begins."""
+    import mmap
+
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * page)
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert libc.mprotect(ctypes.c_void_p(base + page), page, 0) == 0
+    n = 21
+    try:
+        source = np.frombuffer(memory, np.float32, n, page - 4 * n)
+        source[:] = np.arange(n)
+        x, y = Buffer("x", F32, (n,)), Buffer("y", F32, (64,))
+        i = Var("i")
+        padded = select(binary(BinaryOp.LT, i, n), load(x, i), const(-1.0, F32), lazy=True)
+        gathered = select(binary(BinaryOp.LT, i * 3, n), load(x, i * 3), const(0.0, F32), lazy=True)
+        body = For(i, 64, V, Store(y, (i,), padded + gathered))
+        found = np.zeros(64, np.float32)
+        run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+        k = np.arange(64)
+        expected = np.where(k < n, k, -1) + np.where(k * 3 < n, k * 3, 0)
+        np.testing.assert_array_equal(found, expected)
+        # the same with a condition that is one for all lanes
+        j = Var("j")
+        row = select(binary(BinaryOp.LT, j, 1), load(x, j * 100 + i), const(-1.0, F32), lazy=True)
+        out = Buffer("y", F32, (3, 16))
+        body = For(j, 3, S, For(i, 16, V, Store(out, (j, i), row)))
+        found = np.zeros((3, 16), np.float32)
+        run(LoopNest("kernel", (x, out), (), body, (1,)), source, found)
+        np.testing.assert_array_equal(found, [np.arange(16), [-1] * 16, [-1] * 16])
+        # and with sides that are worth a branch
+        heavy = select(
+            binary(BinaryOp.LT, j, 1), call("exp", load(x, j * 100 + i)), const(-1.0, F32), lazy=True
+        )
+        body = For(j, 3, S, For(i, 16, V, Store(out, (j, i), heavy)))
+        run(LoopNest("kernel", (x, out), (), body, (1,)), source, found)
+        np.testing.assert_allclose(found, [np.exp(np.arange(16)), [-1] * 16, [-1] * 16], rtol=1e-6)
+    finally:
+        del source
+        libc.mprotect(ctypes.c_void_p(base + page), page, 3)
+
+
+def test_gather_and_scatter_through_an_index_tensor() -> None:
+    for dtype in ("int32", "int64", "uint8"):
+        idx, x, y = Buffer("idx", dtype, (50,)), Buffer("x", F32, (50,)), Buffer("y", F32, (50,))
+        i, t = Var("i"), Var("t", dtype)
+        take = Store(y, (i,), load(x, load(idx, i)))
+        put = Let(t, load(idx, i), Store(y, (t,), load(x, i)))
+        permutation = np.random.default_rng(0).permutation(50).astype(dtype)
+        source = array(50)
+        for body, expected in ((take, source[permutation]), (put, source[np.argsort(permutation)])):
+            found = np.zeros(50, np.float32)
+            run(LoopNest("kernel", (idx, x, y), (), For(i, 50, V, body), (2,)), permutation, source, found)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_vectorized_fused_transpose() -> None:
+    x, y, f = Buffer("x", F32, (7, 11)), Buffer("y", F32, (11, 7)), Var("f")
+    row, column = binary(BinaryOp.FLOORDIV, f, 7), binary(BinaryOp.FLOORMOD, f, 7)
+    body = For(f, 77, V, Store(y, (row, column), load(x, column, row)))
+    source, found = array(7, 11), np.zeros((11, 7), np.float32)
+    run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+    np.testing.assert_array_equal(found, source.T)
+
+
+def test_a_vectorized_loop_around_a_reduction() -> None:
+    x, y, i, k = Buffer("x", F32, (40, 9)), Buffer("y", F32, (40,)), Var("i"), Var("k")
+    update = Store(y, (i,), load(y, i) + load(x, i, k))
+    body = For(i, 40, V, seq(Store(y, (i,), const(0.0, F32)), For(k, 9, S, update)))
+    source, found = array(40, 9), np.zeros(40, np.float32)
+    run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+    np.testing.assert_array_equal(found, source.sum(1))
+
+
+def test_a_vectorized_loop_whose_iterations_meet_in_one_element_runs_in_order() -> None:
+    x, y, i = Buffer("x", F32, (40,)), Buffer("y", F32, (1,)), Var("i")
+    update = Store(y, (const(0),), load(y, 0) + load(x, i))
+    body = seq(Store(y, (const(0),), const(0.0, F32)), For(i, 40, V, update))
+    source, found = array(40), np.zeros(1, np.float32)
+    run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+    np.testing.assert_array_equal(found, source.sum())
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 64, 100])
+def test_symbolic_sizes_and_guards(n: int) -> None:
+    size = Var("n")
+    x, y = Buffer("x", F32, (size, size)), Buffer("y", F32, (size, size))
+    i, jo, ji = Var("i"), Var("jo"), Var("ji")
+    j = jo * 16 + ji
+    store = Store(y, (i, j), load(x, j, i) + 1.0)
+    inner = For(ji, 16, V, If(Binary(BinaryOp.LT, j, size, "bool"), store))
+    pieces = binary(BinaryOp.FLOORDIV, size + 15, 16)
+    for kind in (S, P):
+        nest = LoopNest("kernel", (x, y), (size,), For(i, size, kind, For(jo, pieces, S, inner)), (1,))
+        source, found = array(n, n), np.zeros((n, n), np.float32)
+        run(nest, source, found, sizes=[n])
+        np.testing.assert_array_equal(found, source.T + 1)
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 4, 7, 100])
+def test_parallel_regions_capture_what_they_use(extent: int) -> None:
+    """Twice in a serial loop, with a let, a size, an outer variable and a nested parallel loop inside."""
+    size, r, p, q, m = Var("n"), Var("r"), Var("p"), Var("q"), Var("m")
+    scale = Var("scale", F32)
+    x, y = Buffer("x", F32, (5,)), Buffer("y", F32, (2, extent, 4))
+    value = load(x, 1) * scale + cast(m + q + r * size, F32)
+    inner = For(q, 4, P, Store(y, (r, p, q), value))
+    region = For(p, extent, P, Let(m, p * 3, inner))
+    body = For(r, 2, S, Let(scale, load(x, r), region))
+    source, found = array(5), np.zeros((2, extent, 4), np.float32)
+    text = run(LoopNest("kernel", (x, y), (size,), body, (1,)), source, found, sizes=[9])
+    assert text.count("call void @ansor_parallel_launch") == 1
+    k, i, j = np.meshgrid(np.arange(2), np.arange(extent), np.arange(4), indexing="ij")
+    np.testing.assert_array_equal(found, source[1] * source[k] + i * 3 + j + k * 9)
+
+
+@pytest.mark.parametrize("elements", [10, 4096, 4097, 100_000])
+@pytest.mark.parametrize("outer", [S, P, U])
+def test_scratch_memory_in_loops(elements: int, outer: LoopKind) -> None:
+    x, y = Buffer("x", F32, (3, elements)), Buffer("y", F32, (3, elements))
+    t = Buffer("t", F32, (elements,))
+    i, j, k = Var("i"), Var("j"), Var("k")
+    fill = For(j, elements, V, Store(t, (elements - 1 - j,), load(x, i, j)))
+    copy = For(k, elements, V, Store(y, (i, k), load(t, k)))
+    nest = LoopNest("kernel", (x, y), (), For(i, 3, outer, Alloc(t, seq(fill, copy))), (1,))
+    source, found = array(3, elements), np.zeros((3, elements), np.float32)
+    text = run(nest, source, found)
+    np.testing.assert_array_equal(found, source[:, ::-1])
+    assert text.count("call ptr @ansor_alloc") == text.count("call void @ansor_free")
+    assert ("call ptr @ansor_alloc" in text) == (elements > 4096)
+
+
+def test_strided_buffers() -> None:
+    t = Buffer("t", F32, (4, 5), strides=(8, 1))
+    y = Buffer("y", F32, (4, 5))
+    i, j, k, m = Var("i"), Var("j"), Var("k"), Var("m")
+    fill = For(i, 4, S, For(j, 5, S, Store(t, (i, j), cast(i * 10 + j, F32))))
+    copy = For(k, 4, S, For(m, 5, V, Store(y, (k, m), load(t, k, m))))
+    found = np.zeros((4, 5), np.float32)
+    run(LoopNest("kernel", (y,), (), Alloc(t, seq(fill, copy)), (0,)), found)
+    np.testing.assert_array_equal(found, np.arange(4)[:, None] * 10 + np.arange(5))
+
+
+def test_long_unrolled_and_vectorized_loops_stay_small() -> None:
+    x, y, i, j = Buffer("x", F32, (100_000,)), Buffer("y", F32, (100_000,)), Var("i"), Var("j")
+    for kind in (U, V):
+        body = For(i, 100_000, kind, Store(y, (i,), load(x, i)))
+        source, found = array(100_000), np.zeros(100_000, np.float32)
+        text = run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+        np.testing.assert_array_equal(found, source)
+        assert len(text.splitlines()) < 200
+
+
+def test_gpu_programs_are_refused() -> None:
+    y, i = Buffer("y", F32, (4,)), Var("i")
+    store = Store(y, (i,), const(0.0, F32))
+    with pytest.raises(BuildError, match="threadIdx"):
+        emit_llvm(LoopNest("k", (y,), (), For(i, 4, LoopKind.THREAD_X, store), (0,)), Machine.host())
+    with pytest.raises(BuildError, match="barrier"):
+        emit_llvm(LoopNest("k", (y,), (), For(i, 4, S, seq(store, Barrier())), (0,)), Machine.host())
+    with pytest.raises(BuildError, match="symbolic"):
+        scratch = Buffer("t", F32, (Var("n"),))
+        emit_llvm(LoopNest("k", (y,), (), Alloc(scratch, For(i, 4, S, store)), (0,)), Machine.host())
+    with pytest.raises(BuildError, match="'i' is used outside"):
+        emit_llvm(LoopNest("k", (y,), (), store, (0,)), Machine.host())
+
+
+def test_odd_names_are_quoted() -> None:
+    y, i = Buffer("y", F32, (40,)), Var("i")
+    nest = LoopNest('2 odd "name" é', (y,), (), For(i, 40, P, Store(y, (i,), const(1.0, F32))), (0,))
+    text = emit_llvm(nest, Machine.host())
+    from ansor.codegen.compile import compile_ir
+
+    assert compile_ir(text, Machine.host())

@@ -1,0 +1,128 @@
+"""Machines, compiling, and code for another architecture."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ansor.codegen.compile import assembly, compile_ir
+from ansor.codegen.llvm import emit_llvm
+from ansor.codegen.machine import Machine
+from ansor.errors import BuildError, TargetError
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
+from ansor.te.expr import BinaryOp, Load, Var, binary, call, cast, const, select
+
+X86 = "x86_64-unknown-linux-gnu"
+ARM = "aarch64-linux-gnu"
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "features", "bits", "registers", "fma", "masks", "f16"),
+    [
+        (X86, "x86-64", "", 128, 16, False, False, False),
+        (X86, "haswell", "", 256, 16, True, True, True),
+        (X86, "haswell", "-fma", 256, 16, False, True, True),
+        (X86, "x86-64-v4", "", 512, 32, True, True, True),
+        (X86, "sapphirerapids", "", 512, 32, True, True, True),
+        (ARM, "generic", "", 128, 32, True, False, True),
+    ],
+)
+def test_facts_follow_cpu_and_features(
+    triple: str, cpu: str, features: str, bits: int, registers: int, fma: bool, masks: bool, f16: bool
+) -> None:
+    m = Machine.of(triple, cpu, features)
+    found = (m.vector_bits, m.num_registers, m.has_fma, m.has_masks, m.has_f16_conversion)
+    assert found == (bits, registers, fma, masks, f16)
+    assert Machine.from_json(json.loads(json.dumps(m.to_json()))) == m
+
+
+def test_targets_name_machines() -> None:
+    host = Machine.host()
+    assert Machine.for_target(None) == host
+    assert Machine.for_target("llvm") == host
+    assert Machine.for_target("llvm -mcpu=native") == host
+    arm = Machine.for_target("llvm -mtriple=aarch64-linux-gnu")
+    assert (arm.arch, arm.cpu) == ("aarch64", "generic")
+    assert Machine.for_target("llvm -mtriple=aarch64-linux-gnu -mattr=+fullfp16").has_f16_arithmetic
+    if host.arch == "x86_64":
+        assert Machine.for_target("llvm -mcpu=haswell").vector_bits == 256
+        assert not Machine.for_target("llvm -mattr=-avx512f,-avx2,-avx,-fma").has_fma
+    with pytest.raises(TargetError, match="not a CPU"):
+        Machine.for_target("cuda")
+    with pytest.raises(TargetError, match="no target for the triple"):
+        Machine.of("nonsense-none-none", "generic")
+
+
+def test_invalid_ir_is_reported_with_its_lines() -> None:
+    text = "define void @f() {\n  %x = add i32 1, 2.5\n  ret void\n}\n"
+    with pytest.raises(BuildError, match=r">     2 \|   %x = add i32 1, 2.5"):
+        compile_ir(text, Machine.host())
+    unverifiable = "define void @f() {\na:\n  %y = add i32 %x, 1\n  %x = add i32 1, 1\n  ret void\n}\n"
+    with pytest.raises(BuildError, match="dominate"):
+        assembly(unverifiable, Machine.host())
+
+
+def sample() -> LoopNest:
+    """Vectors, masks, a choice, mathematics, integer division, a 16-bit float, a parallel loop."""
+    n = 100
+    x, h = Buffer("x", "float32", (n,)), Buffer("h", "float16", (n,))
+    out, ints = Buffer("out", "float32", (n,)), Buffer("ints", "int32", (n,))
+    p, j = Var("p"), Var("j")
+    i = p * 25 + j
+    odd = binary(BinaryOp.EQ, binary(BinaryOp.FLOORMOD, i, 2), 1)
+    shifted = select(
+        binary(BinaryOp.GE, i, 3), Load(x, (i - 3,), "float32"), const(0.5, "float32"), lazy=True
+    )
+    value = select(
+        odd, call("exp", Load(x, (i,), "float32")), shifted * cast(Load(h, (i,), "float16"), "float32")
+    )
+    number = binary(BinaryOp.FLOORDIV, i * 7 - 300, 9)
+    from ansor.ir.nest import seq
+
+    body = seq(Store(out, (i,), value), Store(ints, (i,), number))
+    nest = For(p, 4, LoopKind.PARALLEL, For(j, 25, LoopKind.VECTORIZED, body))
+    return LoopNest("sample", (x, h, out, ints), (), nest, (2, 3))
+
+
+DRIVER = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+void sample(void *x, void *h, void *out, void *ints);
+void ansor_parallel_launch(void (*body)(void *, int, int), void *data) { for (int t = 0; t < 3; t++) body(data, t, 3); }
+void *ansor_alloc(long n) { return aligned_alloc(64, (n + 63) / 64 * 64); }
+void ansor_free(void *p) { free(p); }
+int main(void) {
+  char x[400], h[200], out[400], ints[400];
+  if (fread(x, 1, 400, stdin) != 400 || fread(h, 1, 200, stdin) != 200) return 1;
+  sample(x, h, out, ints);
+  fwrite(out, 1, 400, stdout);
+  fwrite(ints, 1, 400, stdout);
+  return 0;
+}
+"""
+
+
+def test_code_for_aarch64_runs_under_qemu(tmp_path: Path) -> None:
+    gcc, qemu = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+    if gcc is None or qemu is None:
+        pytest.skip("needs gcc-aarch64-linux-gnu and qemu-user")
+    nest, machine = sample(), Machine.of(ARM, "generic")
+    (tmp_path / "k.o").write_bytes(compile_ir(emit_llvm(nest, machine), machine))
+    (tmp_path / "main.c").write_text(DRIVER)
+    program = tmp_path / "main"
+    subprocess.run([gcc, "-static", "-o", program, tmp_path / "main.c", tmp_path / "k.o", "-lm"], check=True)
+    rng = np.random.default_rng(0)
+    x, h = rng.normal(size=100).astype(np.float32), rng.normal(size=100).astype(np.float16)
+    done = subprocess.run([qemu, program], input=x.tobytes() + h.tobytes(), capture_output=True, check=True)
+    out, ints = np.frombuffer(done.stdout[:400], np.float32), np.frombuffer(done.stdout[400:], np.int32)
+    expected, numbers = np.zeros(100, np.float32), np.zeros(100, np.int32)
+    run_nest(nest, [x, h, expected, numbers])
+    np.testing.assert_allclose(out, expected, rtol=2e-7)
+    np.testing.assert_array_equal(ints, numbers)

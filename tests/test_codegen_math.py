@@ -1,0 +1,166 @@
+"""Inline mathematics: errors in units in the last place against float64 references, and special values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ansor.codegen.machine import Machine
+from ansor.dtypes import to_numpy
+from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
+from ansor.te.expr import INTRINSICS, Load, Var, call, const
+from ansor.te.numeric import apply_call
+from tests.codegen_helper import run
+
+# Largest errors seen over a sixteenth of all float32 values, rounded up; the documented accuracy.
+LIMITS = {"exp": 1.0, "log": 0.9, "tanh": 1.3, "sigmoid": 2.4, "erf": 1.2, "sqrt": 0.5, "rsqrt": 1.5}
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-45, -1e-40, 1e-38]
+SPECIAL += [88.7, 88.8, 89.5, -87.0, -103.9, -104.5, 3.4e38, -3.4e38, 0.6499, 0.6501, 0.9296, 0.93, 4.1, 9.1]
+CPUS = ["host", "x86-64"]
+
+
+def machine(cpu: str) -> Machine:
+    host = Machine.host()
+    if cpu == "host":
+        return host
+    if host.arch != "x86_64":
+        pytest.skip("another architecture")
+    return Machine.of(host.triple, cpu)
+
+
+def apply(name: str, arrays: list[np.ndarray], dtype: str, lanes: int, cpu: str) -> np.ndarray:
+    """The intrinsic of one-dimensional arrays, whose length is a multiple of `lanes`."""
+    n = arrays[0].size
+    buffers = [Buffer(f"x{i}", dtype, (n,)) for i in range(len(arrays))]
+    out = Buffer("out", dtype, (n,))
+    i, j = Var("i"), Var("j")
+    store = Store(out, (i * lanes + j,), call(name, *[Load(b, (i * lanes + j,), dtype) for b in buffers]))
+    body = For(i, n // lanes, LoopKind.SERIAL, For(j, lanes, LoopKind.VECTORIZED, store))
+    result = np.full(n, 7, to_numpy(dtype))
+    nest = LoopNest("kernel", (*buffers, out), (), body, (len(buffers),))
+    run(nest, *arrays, result, machine=machine(cpu))
+    return result
+
+
+def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return apply_call(name, [a.astype(np.float64) for a in arrays], "float64")
+
+
+def ulps(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """Distance to the exact value in units of the last place of the found value's dtype; inf where kinds differ."""
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(found.dtype)
+        spacing = np.spacing(np.abs(rounded)).astype(np.float64)
+        error = np.abs(found.astype(np.float64) - exact) / spacing
+    same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
+    special = ~np.isfinite(exact) | ~np.isfinite(rounded) | ~np.isfinite(found)
+    return np.where(same & special, 0.0, np.where(special, np.inf, error))
+
+
+def samples() -> np.ndarray:
+    bits = np.arange(0, 1 << 32, 9973, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    x = np.concatenate([np.array(SPECIAL, np.float32), bits])
+    return np.ascontiguousarray(x[: x.size // 16 * 16])
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("name", sorted(LIMITS))
+def test_float32_errors_stay_within_the_documented_ulps(name: str, cpu: str) -> None:
+    x = samples()
+    error = ulps(apply(name, [x], "float32", 16, cpu), reference(name, x))
+    worst = int(np.argmax(error))
+    assert error[worst] <= LIMITS[name], f"{name}({x[worst]!r})"
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "erf"])
+def test_results_do_not_depend_on_the_number_of_lanes(name: str, lanes: int) -> None:
+    x = np.concatenate([np.array(SPECIAL, np.float32), np.linspace(-12, 12, 92, dtype=np.float32)])
+    assert x.size == 120
+    wide = apply(name, [x], "float32", 8, "host")
+    np.testing.assert_array_equal(apply(name, [x], "float32", lanes, "host"), wide)
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf", "sqrt", "floor", "ceil", "round", "abs"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_zeros_keep_their_sign(name: str, dtype: str) -> None:
+    x = np.array([0.0, -0.0] * 8, to_numpy(dtype))
+    found = apply(name, [x], dtype, 16, "host")
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(x) & (name != "abs"))
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("name", ["floor", "ceil", "round", "abs"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_rounding_functions_are_exact(name: str, dtype: str, cpu: str) -> None:
+    values = [*SPECIAL, 0.5, 1.5, -0.5, -1.5, 2.0**23 + 1, -(2.0**22) - 0.5, 8388607.5, 1e9, -1e9, -7.25]
+    with np.errstate(all="ignore"):
+        x = np.array(values * 16, np.float64).astype(to_numpy(dtype))
+    with np.errstate(all="ignore"):
+        expected = apply_call(name, [x], dtype)
+        found = apply(name, [x], dtype, 16, cpu)
+        np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt"])
+def test_float64_functions(name: str, cpu: str) -> None:
+    rng = np.random.default_rng(5)
+    special = [*SPECIAL, 709.7, 710.0, -745.1, -746.0, 5e-324, -1e-310, 1e300, 21.9, 22.1]
+    x = np.concatenate([special, rng.uniform(-30, 30, 3000), rng.normal(size=1000) * 1e-4])
+    x = x[: x.size // 8 * 8].copy()
+    error = ulps(apply(name, [x], "float64", 8, cpu), reference(name, x))
+    worst = int(np.argmax(error))
+    assert error[worst] <= 4, f"{name}({x[worst]!r})"
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_pow_of_every_pair_of_special_values(cpu: str) -> None:
+    some = np.array([*SPECIAL, 2.0, 3.0, -3.0, 5.0, 1e30, 2.0**24 + 2], np.float32)
+    x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(some, some))
+    rng = np.random.default_rng(3)
+    x = np.concatenate([x, np.exp(rng.uniform(-3, 3, 5000)).astype(np.float32)])
+    y = np.concatenate([y, rng.uniform(-40, 40, 5000).astype(np.float32)])
+    n = x.size // 8 * 8
+    x, y = x[:n].copy(), y[:n].copy()
+    error = ulps(apply("pow", [x, y], "float32", 8, cpu), reference("pow", x, y))
+    worst = int(np.argmax(error))
+    assert error[worst] <= 0.51, f"pow({x[worst]!r}, {y[worst]!r})"
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 3.0, 4.0, -1.0, 1.5])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_constant_exponents(exponent: float, dtype: str) -> None:
+    x = np.array([*SPECIAL, 1.25, -7.0, 11.0, 0.1], to_numpy(dtype))
+    source, out, i = Buffer("x", dtype, (x.size,)), Buffer("out", dtype, (x.size,)), Var("i")
+    value = call("pow", Load(source, (i,), dtype), const(exponent, dtype))
+    nest = LoopNest(
+        "kernel", (source, out), (), For(i, x.size, LoopKind.VECTORIZED, Store(out, (i,), value)), (1,)
+    )
+    found = np.zeros_like(x)
+    run(nest, x, found)
+    assert ulps(found, reference("pow", x, np.full_like(x, exponent))).max() <= 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", [n for n in sorted(INTRINSICS) if INTRINSICS[n] == 1])
+def test_sixteen_bit_floats_are_within_one_rounding(name: str, dtype: str) -> None:
+    """All 65536 values: equal to the float64 result rounded once, or its neighbour where that is a near tie."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(to_numpy(dtype))
+    found = apply(name, [x], dtype, 16, "host")
+    with np.errstate(all="ignore"):
+        expected = apply_call(name, [x], dtype)
+    differs = (found != expected) & ~(np.isnan(found) & np.isnan(expected))
+    steps = np.abs(found.view(np.int16).astype(int) - expected.view(np.int16).astype(int))
+    assert steps[differs].max(initial=0) <= 1
+    assert differs.mean() < 0.01
+
+
+def test_fma_rounds_once() -> None:
+    tiny = np.float32(2.0**-12)
+    a = np.array([1 + tiny] * 16, np.float32)
+    found = apply("fma", [a, a, np.full(16, -1, np.float32)], "float32", 16, "host")
+    np.testing.assert_array_equal(found, np.float32(2.0**-11 + 2.0**-24))
