@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError
 from measure.emit import EmittedProgram, emit_program
-from measure.jobs import compile_program
+from measure.jobs import compile_program, prepare_builder
 from measure.pool import WorkerPool
 from measure.process import RemoteError
 from measure.record import (
@@ -113,7 +113,9 @@ class LocalBuilder(ProgramBuilder):
         self._emit = emit
         self._own_executor = executor is None
         limit = memory_limit or default_memory_limit()
-        self._executor = executor or WorkerPool(self.n_parallel, timeout=timeout, memory_limit=limit)
+        self._executor = executor or WorkerPool(
+            self.n_parallel, timeout=timeout, memory_limit=limit, initializer=prepare_builder
+        )
 
     def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
         waiting: deque[BuildResult | _Pending] = deque()

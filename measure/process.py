@@ -53,10 +53,18 @@ class WorkerProcess:
         Address space in bytes that the process may use, None for no limit.
     environment
         Variables set in addition to this process's.
+    initializer
+        ``module:name`` of a function that each new process calls first; its time is part of the start.
     """
 
-    def __init__(self, memory_limit: int | None = None, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        memory_limit: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        initializer: str | None = None,
+    ) -> None:
         self._memory_limit = memory_limit
+        self._initializer = initializer
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._reader = FrameReader()
@@ -137,8 +145,15 @@ class WorkerProcess:
         os.set_blocking(process.stdout.fileno(), False)
         with self._lock:
             self._process, self._report, self._reader = process, report, FrameReader()
+        deadline = time.monotonic() + START_TIMEOUT
         try:
-            self._read(time.monotonic() + START_TIMEOUT)
+            self._read(deadline)
+            if self._initializer is not None:
+                self._write(encode({"call": self._initializer, "args": [], "kwargs": {}}), deadline)
+                reply = self._read(deadline)
+                if "ok" not in reply:
+                    self.close()
+                    raise _remote_error(reply)
         except TimeoutError:
             self.close()
             raise WorkerCrashError(f"a worker did not start within {START_TIMEOUT:g} s") from None

@@ -46,7 +46,7 @@ from measure.process import RemoteError
 
 Array = npt.NDArray[Any]
 INTERPRETED_POINTS: Final = 1 << 21
-"""Tasks of at most so many iterations, all loops together, are interpreted: that takes a fraction of a second."""
+"""Tasks of at most so many iterations, all loops together, are interpreted, in a fraction of a second."""
 CHECKED_POINTS: Final = 16
 COMPILE_TIMEOUT: Final = 60.0
 RUN_TIMEOUT: Final = 300.0
@@ -123,8 +123,7 @@ class ReferenceStore:
             return self._known[key]
         while len(self._known) >= self._capacity:
             _, old = self._known.popitem(last=False)
-            for argument in old.arguments:
-                Path(argument.path).unlink(missing_ok=True)
+            _remove(old.arguments)
         reference = self._make(task, dag, given, executor, threads)
         self._known[key] = reference
         return reference
@@ -148,8 +147,11 @@ class ReferenceStore:
             data = dict(zip(dag.inputs, arrays, strict=True))
             compiled = self._compute(task, dag, specs, data, executor, threads)
             bad = _worst_share_of_nonfinite(specs)
+            loser = specs
             if best is None or bad < best[0]:
+                loser = [] if best is None else best[1]
                 best = (bad, specs, compiled)
+            _remove(loser)
             if bad <= 0.01:
                 break
         assert best is not None
@@ -204,6 +206,11 @@ class ReferenceStore:
                     f"the reference program of output {tensor.name!r} contradicts the interpreter at the "
                     f"points {points.tolist()}: {wrong}"
                 )
+
+
+def _remove(specs: Sequence[ArgumentSpec]) -> None:
+    for spec in specs:
+        Path(spec.path).unlink(missing_ok=True)
 
 
 def _write(spec: ArgumentSpec, array: Array) -> None:

@@ -24,7 +24,7 @@ from ansor.errors import (
     WrongAnswerError,
 )
 from measure.builder import default_memory_limit
-from measure.jobs import measure_program
+from measure.jobs import measure_program, prepare_runner
 from measure.pool import WorkerPool
 from measure.process import RemoteError
 from measure.record import (
@@ -118,7 +118,8 @@ class LocalRunner(ProgramRunner):
         self.cooldown_interval = cooldown_interval
         self.enable_cpu_cache_flush = enable_cpu_cache_flush
         self.num_threads = num_threads
-        self._pool = WorkerPool(1, timeout=timeout, memory_limit=memory_limit or default_memory_limit())
+        limit = memory_limit or default_memory_limit()
+        self._pool = WorkerPool(1, timeout=timeout, memory_limit=limit, initializer=prepare_runner)
         self._references = ReferenceStore(seed)
 
     @property

@@ -197,6 +197,17 @@ def test_environment_reaches_the_worker() -> None:
         assert pool.submit(os.getenv, "ANSOR_NUM_THREADS").result() == "3"
 
 
+def test_initializer_runs_before_the_first_call() -> None:
+    refused = pytest.raises(RemoteError, match="PermissionError")
+    with WorkerPool(1, timeout=20.0, initializer=os.setsid) as pool, refused:
+        pool.submit(os.getpid).result()  # A worker leads its session already.
+    crashed = pytest.raises(WorkerCrashError, match=r"could not start: .*SIGABRT")
+    with WorkerPool(1, timeout=20.0, initializer=os.abort) as pool, crashed:
+        pool.submit(os.getpid).result()
+    with WorkerPool(1, timeout=20.0, initializer=os.getpid) as pool:
+        assert pool.submit(operator.add, 1, 2).result() == 3
+
+
 def test_abort_ends_everything_and_the_pool_goes_on() -> None:
     with WorkerPool(1, timeout=20.0) as pool:
         pid = pool.submit(os.getpid).result()

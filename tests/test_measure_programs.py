@@ -1,0 +1,324 @@
+"""Real programs: right ones pass whatever their schedule, every mutation of their loop nest is caught."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.codegen.llvm import emit_llvm
+from ansor.codegen.machine import Machine
+from ansor.errors import DefinitionError, LoweringError, RunError
+from ansor.ir.nest import For, If, LoopNest, Seq, Stmt, Store, sub_statements, walk_statements
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.lowering import lower
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.task.inputs import register_task_input_buffer
+from ansor.task.task import Task
+from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, WorkerPool
+from measure.emit import ENTRY, EmittedProgram
+from measure.log import dump_record_to_string, load_record_from_string
+from measure.reference import INTERPRETED_POINTS, ReferenceStore, iteration_points, trivial_state
+
+
+def matmul(n: int, m: int, length: int, dtype: str = "float32") -> ComputeDAG:
+    a = te.placeholder((n, length), dtype, name="A")
+    b = te.placeholder((length, m), dtype, name="B")
+    k = te.reduce_axis((0, length), name="k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, k] * b[k, j], axis=[k]), name="C")
+    d = te.compute((n, m), lambda i, j: te.maximum(c[i, j], te.const(0, dtype)), name="D")
+    return ComputeDAG([a, b, d])
+
+
+def make_task(dag: ComputeDAG, name: str) -> Task:
+    return Task.create(dag, f'["{name}"]', "llvm")
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[LocalBuilder]:
+    with LocalBuilder(n_parallel=1) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[LocalRunner]:
+    with LocalRunner(timeout=20.0, number=1, min_repeat_ms=0.01, num_threads=2) as made:
+        yield made
+
+
+def tiled(dag: ComputeDAG) -> State:
+    """Tile the matmul by lengths that do not divide, accumulate in a tile, vectorise and parallelise."""
+    state = State.initial(dag)
+    c = state.stage_id("C")
+    state = state.split(c, 0, [4]).split(c, 2, [16]).split(c, 4, [8]).reorder(c, [0, 2, 4, 1, 5, 3])
+    d = state.stage_id("D")
+    state = state.split(d, 0, [4]).split(d, 2, [16]).reorder(d, [0, 2, 1, 3])
+    state = state.annotate(state.stage_id("D"), 3, Annotation.VECTORIZE)
+    state = state.annotate(state.stage_id("D"), 0, Annotation.PARALLEL)
+    return state.annotate(state.stage_id("C"), 5, Annotation.VECTORIZE)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "float16"])
+def test_right_programs_pass(builder: LocalBuilder, runner: LocalRunner, dtype: str) -> None:
+    dag = matmul(13, 37, 29, dtype)
+    task = make_task(dag, f"matmul {dtype}")
+    inputs = [MeasureInput(task, state) for state in (State.initial(dag), trivial_state(dag), tiled(dag))]
+    results = runner.run(inputs, builder.build(inputs))
+    assert [result.error_msg for result in results] == ["", "", ""]
+    assert all(0 < result.mean_cost < 1 for result in results)
+
+
+def test_logged_program_is_rebuilt(builder: LocalBuilder, runner: LocalRunner) -> None:
+    dag = matmul(13, 37, 29)
+    task = make_task(dag, "matmul float32")
+    record = dump_record_to_string(MeasureInput(task, tiled(dag)), MeasureResult((), timestamp=1))
+    inp, _ = load_record_from_string(record)
+    known = MeasureInput(task, inp.state)
+    (result,) = runner.run([known], builder.build([known]))
+    assert result.ok, result
+
+
+# -- mutations of the loop nest ------------------------------------------------------------------------
+
+
+def rebuild(stmt: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
+    """Apply a change at the first statement, outermost first, where it gives something."""
+    done = False
+
+    def visit(node: Stmt) -> Stmt:
+        nonlocal done
+        if not done:
+            changed = change(node)
+            if changed is not None:
+                done = True
+                return changed
+        match node:
+            case Seq(stmts=stmts):
+                return Seq(tuple(visit(inner) for inner in stmts))
+            case If(cond=cond, then=then, other=other):
+                return If(cond, visit(then), None if other is None else visit(other))
+            case Store():
+                return node
+            case _ if sub_statements(node):
+                return replace(node, body=visit(sub_statements(node)[0]))  # type: ignore[type-var,call-arg]
+            case _:
+                return node
+
+    result = visit(stmt)
+    assert done, "the mutation does not apply"
+    return result
+
+
+def stores_to(stmt: Stmt, name: str) -> bool:
+    return any(isinstance(node, Store) and node.buffer.name == name for node in walk_statements(stmt))
+
+
+def skip_a_store(node: Stmt) -> Stmt | None:
+    """Leave one element of D unwritten."""
+    if isinstance(node, Store) and node.buffer.name == "D":
+        return If((node.indices[0] != 5) | (node.indices[1] != 7), node)
+    return None
+
+
+def drop_the_tail(node: Stmt) -> Stmt | None:
+    """Run the loop over the blocks of D's rows once less."""
+    if isinstance(node, For) and stores_to(node, "D") and isinstance(node.extent, int):
+        return replace(node, extent=node.extent - 1)
+    return None
+
+
+def drop_a_reduction_step(node: Stmt) -> Stmt | None:
+    """Run the outermost reduction loop once less."""
+    if isinstance(node, For) and node.var.name.startswith("k") and isinstance(node.extent, int):
+        return replace(node, extent=node.extent - 1)
+    return None
+
+
+def swap_indices(node: Stmt) -> Stmt | None:
+    """Write the transposed element of D."""
+    if isinstance(node, Store) and node.buffer.name == "D":
+        return replace(node, indices=(node.indices[1] % 13, node.indices[0]))
+    return None
+
+
+def remove_a_guard(node: Stmt) -> Stmt | None:
+    """Store to D unconditionally."""
+    if isinstance(node, If) and stores_to(node, "D"):
+        return node.then
+    return None
+
+
+def skip_initialisation(node: Stmt) -> Stmt | None:
+    """Leave out the loops that set C to zero."""
+    if isinstance(node, Seq) and stores_to(node, "C") and not stores_to(node, "D"):
+        return Seq(node.stmts[1:])
+    return None
+
+
+def write_an_input(node: Stmt) -> Stmt | None:
+    """Also store D's value into A."""
+    if isinstance(node, Store) and node.buffer.name == "D":
+        return Seq((node, Store(INPUT[0], (node.indices[0], node.indices[1] % 29), node.value)))
+    return None
+
+
+INPUT: list[object] = []
+MUTATIONS = [
+    skip_a_store,
+    drop_the_tail,
+    drop_a_reduction_step,
+    swap_indices,
+    remove_a_guard,
+    skip_initialisation,
+    write_an_input,
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("schedule", [tiled, "rows"])
+def test_mutation_is_caught(
+    runner: LocalRunner,
+    mutation: Callable[[Stmt], Stmt | None],
+    schedule: Callable[[ComputeDAG], State] | str,
+) -> None:
+    dag = matmul(13, 37, 29)
+    task = make_task(dag, "matmul float32")
+    if schedule == "rows":
+        state = State.initial(dag)
+        state = state.split(state.stage_id("D"), 0, [4])
+    else:
+        state = schedule(dag)  # type: ignore[operator]
+    nest = lower(state, list(dag.tensors), name=ENTRY)
+    INPUT[:] = [nest.params[0]]
+    broken = replace(nest, body=rebuild(nest.body, mutation))
+    machine = Machine.host()
+
+    def emit(inp: MeasureInput) -> EmittedProgram:
+        program: LoopNest = inp.state  # type: ignore[assignment]
+        return EmittedProgram(emit_llvm(program, machine, ENTRY), ENTRY, machine.to_json())
+
+    with LocalBuilder(n_parallel=1, emit=emit) as builder:
+        inputs = [MeasureInput(task, program) for program in (broken, nest)]  # type: ignore[arg-type]
+        bad, good = runner.run(inputs, builder.build(inputs))
+    assert bad.error_no in (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.RUNTIME_DEVICE), bad
+    assert good.ok, good
+
+
+# -- references ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(1, timeout=60.0) as made:
+        yield made
+
+
+def test_small_tasks_are_interpreted_and_remembered(pool: WorkerPool) -> None:
+    store = ReferenceStore(capacity=2)
+    tasks = [make_task(matmul(4, 5, 6 + extra), f"matmul {extra}") for extra in range(3)]
+    first = store.get(tasks[0], pool)
+    assert not first.compiled
+    a, b, d = (argument.map() for argument in first.arguments)
+    assert np.allclose(d, np.maximum(a @ b, 0), atol=1e-5)
+    assert store.get(tasks[0], pool) is first
+    for task in tasks[1:]:
+        store.get(task, pool)
+    assert store.get(tasks[0], pool) is not first
+    folder = store._folder
+    assert folder.exists()
+    store.close()
+    assert not folder.exists()
+
+
+def test_large_tasks_are_compiled_and_right(pool: WorkerPool) -> None:
+    dag = matmul(160, 144, 128)
+    assert iteration_points(dag) > INTERPRETED_POINTS
+    store = ReferenceStore()
+    reference = store.get(make_task(dag, "large"), pool)
+    assert reference.compiled
+    a, b, d = (argument.map() for argument in reference.arguments)
+    assert np.allclose(d, np.maximum(a @ b, 0), atol=1e-4)
+    assert reference.arguments[2].tolerance.scale == pytest.approx(np.sqrt(np.mean(d.astype(float) ** 2)))
+    other = ReferenceStore()
+    same = other.get(make_task(dag, "large"))
+    assert not same.compiled
+    assert np.allclose(same.arguments[2].map(), d, atol=1e-4)
+
+
+def test_wrong_compiled_reference_is_noticed(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    dag = matmul(160, 144, 128)
+    wrong = State.initial(matmul(160, 144, 128))
+    monkeypatch.setattr("measure.reference.trivial_state", lambda _: wrong)
+    monkeypatch.setattr("measure.reference.emit_program", _emit_doubling)
+    with pytest.raises(LoweringError, match="contradicts the interpreter"):
+        ReferenceStore().get(make_task(dag, "large"), pool)
+
+
+def _emit_doubling(state: State, tensors: object, target: object) -> EmittedProgram:
+    text = f"define void @{ENTRY}(ptr %a, ptr %b, ptr %d) {{\n  ret void\n}}\n"
+    return EmittedProgram(text, ENTRY, Machine.host().to_json())
+
+
+def test_failing_compiled_reference_falls_back(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def emit_crash(state: State, tensors: object, target: object) -> EmittedProgram:
+        text = f"define void @{ENTRY}(ptr %a, ptr %b, ptr %d) {{\n  store i32 1, ptr null\n  ret void\n}}\n"
+        return EmittedProgram(text, ENTRY, Machine.host().to_json())
+
+    monkeypatch.setattr("measure.reference.emit_program", emit_crash)
+    store = ReferenceStore()
+    reference = store.get(make_task(matmul(160, 144, 128), "large"), pool)
+    assert not reference.compiled
+    a, b, d = (argument.map() for argument in reference.arguments)
+    assert np.allclose(d, np.maximum(a @ b, 0), atol=1e-4)
+
+
+def test_inputs_lose_their_sign_where_that_gives_nan() -> None:
+    a = te.placeholder((40, 10), name="A")
+    b = te.compute((40, 10), lambda i, j: te.sqrt(a[i, j]), name="B")
+    store = ReferenceStore()
+    reference = store.get(make_task(ComputeDAG([a, b]), "root"))
+    inputs, outputs = (argument.map() for argument in reference.arguments)
+    assert len(list(store._folder.iterdir())) == 2
+    assert (inputs > 0).all()
+    assert np.isfinite(outputs).all()
+
+
+def test_user_data_reach_the_program(builder: LocalBuilder, runner: LocalRunner) -> None:
+    table = te.placeholder((9, 4), name="table")
+    where = te.placeholder((6,), "int32", name="where")
+    out = te.compute((6, 4), lambda i, j: table[where[i] * 2, j], name="out")
+    dag = ComputeDAG([table, where, out])
+    task = make_task(dag, "gather computed")
+    inputs = [MeasureInput(task, State.initial(dag))]
+    builds = builder.build(inputs)
+    with pytest.raises(DefinitionError, match="supply its data"):
+        runner.run(inputs, builds)
+    register_task_input_buffer(task.workload_key, "where", np.array([0, 4, 1, 2, 3, 3], np.int32))
+    (result,) = runner.run(inputs, builds)
+    assert result.ok, result
+
+
+def test_faulty_definition_is_reported_to_its_author(builder: LocalBuilder, runner: LocalRunner) -> None:
+    a = te.placeholder((8,), name="A")
+    b = te.compute((8,), lambda i: a[i + 1], name="B")
+    dag = ComputeDAG([a, b])
+    inputs = [MeasureInput(make_task(dag, "beyond"), State.initial(dag))]
+    with pytest.raises(RunError, match="A"):
+        runner.run(inputs, builder.build(inputs))
+
+
+def test_multiple_outputs_and_index_results(builder: LocalBuilder, runner: LocalRunner) -> None:
+    a = te.placeholder((6, 50), name="A")
+    k = te.reduce_axis((0, 50), name="k")
+    argmax = te.comm_reducer(
+        lambda x, y: (te.select(x[1] >= y[1], x[0], y[0]), te.select(x[1] >= y[1], x[1], y[1])),
+        lambda i, v: (te.const(-1, i), te.const(-1e30, v)),
+        name="argmax",
+    )
+    where, value = te.compute((6,), lambda i: argmax((k, a[i, k]), axis=[k]), name="best")
+    dag = ComputeDAG([a, where, value])
+    inputs = [MeasureInput(make_task(dag, "argmax"), State.initial(dag))]
+    (result,) = runner.run(inputs, builder.build(inputs))
+    assert result.ok, result
