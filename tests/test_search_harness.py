@@ -1,0 +1,75 @@
+"""The bench harness: estimates, interleaving, rows, goals, the table, the file, fresh processes."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import harness
+from experiments.harness import Bench, Estimate, Row, fresh_process, interleave, speedup, table
+
+
+def test_the_interval_covers_the_median_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(2000):
+        estimate = Estimate.of(rng.exponential(1.0, 15).tolist())
+        inside += estimate.low <= np.log(2) <= estimate.high
+    assert 0.94 < inside / 2000 < 0.99
+
+
+def test_few_values_have_their_range_as_interval() -> None:
+    assert Estimate.of([3.0, 1.0, 2.0]) == Estimate(2.0, 1.0, 3.0)
+
+
+def test_interleaving_alternates_and_drops_the_first_round() -> None:
+    order: list[str] = []
+    times = interleave(
+        {name: lambda name=name: order.append(name) for name in "ab"}, repeats=3, min_seconds=0.0
+    )  # type: ignore[misc]
+    assert "".join(order) == "ba" + "ab" + "ba" + "ab"
+    assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3}
+
+
+def test_speedup_compares_neighbours() -> None:
+    assert speedup([1.0, 2.0, 4.0], [3.0, 6.0, 12.0]) == Estimate(3.0, 3.0, 3.0)
+
+
+def test_rows_say_whether_their_goal_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.json"
+    bench = Bench("a title", ["--quick", "--json", str(path)])
+    assert bench.quick
+    bench.add("fast enough", Estimate(2.0, 1.9, 2.1), "x", peer="numpy", at_least=1.5)
+    bench.add("plain", 7.0, "ms")
+    assert bench.finish() == 0
+    bench.add("too slow", 12.0, "ms", at_most=10)
+    assert bench.finish() == 1
+    rows = json.loads(path.read_text())
+    assert [row["holds"] for row in rows] == [True, None, False]
+    assert rows[0] == {
+        "name": "fast enough",
+        "value": 2.0,
+        "unit": "x",
+        "peer": "numpy",
+        "goal": 1.5,
+        "holds": True,
+        "interval": [1.9, 2.1],
+    }
+    assert "too slow     12 ms" in capsys.readouterr().out
+
+
+def test_the_table_is_aligned() -> None:
+    lines = table([Row("a", 1.0, "x"), Row("longer", 2.5, "ms", "peer", 3.0, False, (2.0, 3.0))]).splitlines()
+    assert lines[0].split() == ["name", "value", "peer", "goal", "holds"]
+    assert lines[2] == "longer  2.5 ms (2 .. 3)  peer  3 ms  NO"
+
+
+def test_fresh_processes_are_fresh_and_tell_their_errors() -> None:
+    word, pid = fresh_process("platform:python_version_tuple")[0], os.getpid()
+    assert word == "3"
+    assert fresh_process("os:getpid") != pid
+    with pytest.raises(RuntimeError, match="failed in a fresh process"):
+        fresh_process("os:listdir", "/there is no such directory")
+    assert harness.machine()

@@ -1,0 +1,209 @@
+"""`SearchTask`, its options and inputs, and the models: construction, mistakes, the best of a log."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.task.inputs import get_task_input_buffer
+from search.sketch_policy import DEFAULT_PARAMS, resolve_params
+
+
+def scaled(n: int, m: int = 4) -> list[te.Tensor]:
+    a = te.placeholder((n, m), name="A")
+    b = te.compute((n, m), lambda i, j: a[i, j] * 2.0, name="B")
+    return [a, te.compute((n, m), lambda i, j: b[i, j] + 1.0, name="C")]
+
+
+def gather(n: int) -> list[te.Tensor]:
+    a, index = te.placeholder((n,), name="A"), te.placeholder((n,), "int32", name="index")
+    return [a, index, te.compute((n,), lambda i: a[index[i]], name="B")]
+
+
+def record(
+    task: ansor.SearchTask, log: Path, seconds: float, *, seed: int = 0, ok: bool = True
+) -> ansor.State:
+    """Append one made-up measurement of a random program to a log."""
+    state = ansor.sample_programs(task, 1, np.random.default_rng(seed))[0]
+    result = (
+        ansor.MeasureResult((seconds,), timestamp=1)  # type: ignore[arg-type]
+        if ok
+        else ansor.MeasureResult.failed(ansor.MeasureErrorNo.RUN_TIMEOUT, "slow", 1.0, 1)
+    )
+    ansor.save_records(log, [ansor.MeasureInput(task, state)], [result])
+    return state
+
+
+@pytest.fixture
+def task() -> ansor.SearchTask:
+    return ansor.SearchTask(compute_dag=scaled(16), target="llvm -num-cores=2")
+
+
+def test_a_task_comes_from_a_function_a_key_or_a_computation() -> None:
+    ansor.register_workload("search_task_scaled", scaled, override=True)
+    by_function = ansor.SearchTask(func=scaled, args=(8,), target="llvm")
+    by_name = ansor.SearchTask(func="search_task_scaled", args=(8,))
+    by_key = ansor.SearchTask(workload_key=by_function.workload_key, target=ansor.Target("llvm"))
+    assert by_function.workload_key == '["search_task_scaled", 8]'
+    assert by_function.key == by_name.key == by_key.key
+    anonymous = ansor.SearchTask(compute_dag=scaled(8))
+    assert anonymous.workload_key != by_key.workload_key
+    assert anonymous.compute_dag.structure_hash == by_key.compute_dag.structure_hash
+    assert (
+        ansor.SearchTask(workload_key=anonymous.workload_key).compute_dag.inputs
+        == anonymous.compute_dag.inputs
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "needs func and args"),
+        ({"args": (1,)}, "needs func="),
+        ({"func": "nowhere", "args": ()}, "no workload is registered as 'nowhere'"),
+        ({"compute_dag": scaled(4), "func": scaled}, "not several"),
+        ({"compute_dag": scaled(4), "layout_rewrite_option": 1}, "not supported yet"),
+        ({"compute_dag": scaled(4), "target": "abacus"}, "unknown kind"),
+    ],
+)
+def test_a_task_that_makes_no_sense_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ansor.AnsorError, match=message):
+        ansor.SearchTask(**given)
+
+
+def test_records_say_that_layouts_are_not_rewritten(task: ansor.SearchTask, tmp_path: Path) -> None:
+    record(task, tmp_path / "log.json", 1e-3)
+    ((inp, _),) = ansor.load_records(tmp_path / "log.json")
+    assert inp.task.layout_rewrite_option == ansor.LayoutRewriteOption.NO_REWRITE
+
+
+def test_task_inputs_are_kept_for_the_runner() -> None:
+    data = np.arange(8, dtype=np.int32)
+    task = ansor.SearchTask(compute_dag=gather(8), task_inputs={"index": data})
+    assert task.input_names == ("index",)
+    kept = get_task_input_buffer(task.workload_key, "index")
+    assert kept is not None
+    np.testing.assert_array_equal(kept, data)
+    assert not kept.flags.writeable
+    assert ansor.SearchTask(compute_dag=gather(8), task_inputs=["index"]).input_names == ("index",)
+    with pytest.raises(ansor.DefinitionError, match="task_inputs_overwrite"):
+        ansor.SearchTask(compute_dag=gather(8), task_inputs={"index": data[::-1].copy()})
+    ansor.SearchTask(compute_dag=gather(8), task_inputs={"index": data[::-1]}, task_inputs_overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"indices": np.zeros(9, np.int32)}, "no input of .*its inputs are A, index"),
+        ({"index": np.zeros(9, np.int64)}, "is int64; input 'index' is int32"),
+        ({"index": np.zeros((3, 3), np.int32)}, r"has shape \(3, 3\)"),
+        (["index"], "no data was supplied"),
+    ],
+)
+def test_task_inputs_that_do_not_fit_are_refused(inputs: Any, message: str) -> None:
+    with pytest.raises(ansor.DefinitionError, match=message):
+        ansor.SearchTask(compute_dag=gather(9), task_inputs=inputs)
+
+
+def test_apply_best_takes_the_fastest_and_print_best_rebuilds_it(
+    task: ansor.SearchTask, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.json"
+    record(task, log, 2e-3, seed=1)
+    wanted = record(task, log, 1e-3, seed=2)
+    record(task, log, 1e-4, seed=3, ok=False)
+    schedule, args = task.apply_best(log)
+    assert schedule.state == wanted
+    scope: dict[str, Any] = {}
+    exec(task.print_best(log), scope)
+    assert str(ansor.lower(scope["s"], scope["tensors"])) == str(ansor.lower(schedule, args))
+    x = np.random.default_rng(0).random((16, 4), dtype=np.float32)
+    out = np.empty_like(x)
+    ansor.build(schedule, args)(x, out)
+    np.testing.assert_allclose(out, x * 2 + 1, rtol=1e-6)
+
+
+def test_a_log_without_a_usable_record_is_explained(task: ansor.SearchTask, tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    with pytest.raises(FileNotFoundError, match="there is no log"):
+        task.apply_best(log)
+    log.touch()
+    with pytest.raises(ansor.DefinitionError, match="the log is empty"):
+        task.apply_best(log)
+    record(ansor.SearchTask(compute_dag=scaled(24)), log, 1e-3)
+    with pytest.raises(ansor.DefinitionError, match="its 1 records are for graph"):
+        task.print_best(log)
+    record(task, log, 1e-3, ok=False)
+    with pytest.raises(
+        ansor.DefinitionError, match="all 1 measurements of it failed; the last one with RUN_TIMEOUT"
+    ):
+        task.apply_best(log)
+    gpu = ansor.SearchTask(compute_dag=scaled(16), target="cuda")
+    record(task, log, 1e-3)
+    with pytest.raises(ansor.DefinitionError, match="it was tuned for llvm"):
+        gpu.apply_best(log)
+
+
+def test_print_modes_are_checked(task: ansor.SearchTask, tmp_path: Path) -> None:
+    record(task, tmp_path / "log.json", 1e-3)
+    with pytest.raises(ansor.DefinitionError, match="needs a cuda target"):
+        task.print_best(tmp_path / "log.json", print_mode="cuda")
+    with pytest.raises(ansor.DefinitionError, match="must be 'schedule' or 'cuda'"):
+        task.print_best(tmp_path / "log.json", print_mode="poem")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num_measure_trials": -1}, "integer >= 0"),
+        ({"num_measures_per_round": 0}, "integer >= 1"),
+        ({"num_measure_trials": 2.5}, "integer >= 0"),
+        ({"early_stopping": 0}, "integer >= 1"),
+        ({"runner": "remote"}, "LocalRunner"),
+    ],
+)
+def test_options_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ansor.DefinitionError, match=message):
+        ansor.TuningOptions(**given)
+
+
+def test_search_parameters_are_completed_without_touching_the_callers() -> None:
+    mine = {"eps_greedy": 1, "max_vectorize_size": 8}
+    assert resolve_params(mine) == {**DEFAULT_PARAMS, "eps_greedy": 1.0, "max_vectorize_size": 8}
+    assert mine == {"eps_greedy": 1, "max_vectorize_size": 8}
+    with pytest.raises(ansor.DefinitionError, match="did you mean 'eps_greedy'"):
+        resolve_params({"eps_gredy": 0.1})
+    with pytest.raises(ansor.DefinitionError, match="it must be int"):
+        resolve_params({"max_vectorize_size": 2.5})
+
+
+def test_random_scores_depend_on_seed_and_program_alone(task: ansor.SearchTask) -> None:
+    states = ansor.sample_programs(task, 6, np.random.default_rng(0))
+    scores = ansor.RandomModel(1).predict(task, states)
+    np.testing.assert_array_equal(ansor.RandomModel(1).predict(task, states[::-1]), scores[::-1])
+    assert scores.shape == (6,)
+    assert ((scores >= 0) & (scores < 1)).all()
+    assert (ansor.RandomModel(2).predict(task, states) != scores).any()
+
+
+def test_the_learned_model_keeps_its_data_through_a_file(task: ansor.SearchTask, tmp_path: Path) -> None:
+    log, file = tmp_path / "log.json", tmp_path / "model.json"
+    for seed in range(3):
+        record(task, log, 1e-3, seed=seed)
+    model = ansor.XGBModel(seed=5)
+    model.update_from_file(log, n_lines=2)
+    assert model.num_records == 2
+    model.update_from_file(log)
+    assert model.num_records == 5
+    model.save(file)
+    loaded = ansor.XGBModel(model_file=file)
+    states = ansor.sample_programs(task, 3, np.random.default_rng(0))
+    np.testing.assert_array_equal(loaded.predict(task, states), model.predict(task, states))
+    assert loaded.num_records == 5
+    assert not loaded.informative
+    file.write_text("{}")
+    with pytest.raises(ansor.LogFormatError, match="not a saved XGBModel"):
+        model.load(file)
