@@ -15,11 +15,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import prod
 from typing import Union
 
-from ansor.dtypes import dtype_info
-from ansor.te.expr import Expr, Var, int_value
+from ansor.te.buffer import Buffer
+from ansor.te.expr import Expr, Var
+
+
+__all__ = [
+    "Alloc",
+    "Barrier",
+    "Buffer",
+    "For",
+    "If",
+    "Let",
+    "LoopKind",
+    "LoopNest",
+    "Seq",
+    "Stmt",
+    "Store",
+    "seq",
+    "sub_statements",
+    "walk_statements",
+]
 
 
 class LoopKind(StrEnum):
@@ -37,41 +54,6 @@ class LoopKind(StrEnum):
     BLOCK_Z = "blockIdx.z"
     THREAD_Z = "threadIdx.z"
     TENSORIZE = "tensorize"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
-    """A dense row-major array; `shape` holds ints, or expressions of symbolic sizes for parameters.
-
-    `scope` is "global" (parameters, scratch memory), "shared", "local" (private memory) or "register"
-    (see the module's invariants). `strides` in elements overrides the row-major ones (storage_align).
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | Expr, ...]
-    scope: str = "global"
-    strides: tuple[int, ...] | None = None
-
-    @property
-    def constant_shape(self) -> tuple[int, ...]:
-        """The shape as ints; a ValueError for a symbolic one."""
-        values = [int_value(extent) for extent in self.shape]
-        if any(value is None for value in values):
-            raise ValueError(f"buffer {self.name!r} has a symbolic shape")
-        return tuple(value for value in values if value is not None)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of a constant-shaped buffer, padding by strides included."""
-        shape = self.constant_shape
-        if not shape:
-            elements = 1
-        elif self.strides is not None:
-            elements = shape[0] * self.strides[0] if shape else 1
-        else:
-            elements = prod(shape)
-        return elements * dtype_info(self.dtype).bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Union
 from ansor.errors import DefinitionError
 
 if TYPE_CHECKING:
-    from ansor.ir.nest import Buffer
+    from ansor.te.buffer import Buffer
     from ansor.te.tensor import Tensor
 
 INDEX_DTYPE = "int32"

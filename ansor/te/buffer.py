@@ -1,0 +1,51 @@
+"""Buffers: the arrays that loop nests load from and store to.
+
+They live beside the expressions because `Load` is one; everything else about loop nests is in `ansor.ir`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from ansor.dtypes import dtype_info
+from ansor.te.construct import int_value
+
+if TYPE_CHECKING:
+    from ansor.te.nodes import Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A dense row-major array; `shape` holds ints, or expressions of symbolic sizes for parameters.
+
+    `scope` is "global" (parameters, scratch memory), "shared", "local" (private memory) or "register"
+    (see the invariants of `ansor.ir.nest`). `strides` in elements overrides the row-major ones (storage_align).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | Expr, ...]
+    scope: str = "global"
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def constant_shape(self) -> tuple[int, ...]:
+        """The shape as ints; a ValueError for a symbolic one."""
+        values = [int_value(extent) for extent in self.shape]
+        if any(value is None for value in values):
+            raise ValueError(f"buffer {self.name!r} has a symbolic shape")
+        return tuple(value for value in values if value is not None)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a constant-shaped buffer, padding by strides included."""
+        shape = self.constant_shape
+        if not shape:
+            elements = 1
+        elif self.strides is not None:
+            elements = shape[0] * self.strides[0] if shape else 1
+        else:
+            elements = prod(shape)
+        return elements * dtype_info(self.dtype).bytes
