@@ -7,7 +7,7 @@ Three steps, each of which leaves fewer tests inside loops:
 2. *Hoisting*: a test that does not depend on a loop is made before the loop.
 3. *Peeling*: a test of `8*i0 + i1 < n` in a tile over `i1` becomes one test of whether the whole tile is
    inside, `8*i0 + 7 < n`, around two versions of the tile: one without the test for all tiles but the last,
-   one with it.
+   one with it. Where the second version is known to be the last tile, removal then fits its loops to it.
 
 Conditions that read memory stay where they are.
 """
@@ -38,11 +38,13 @@ def simplify_guards(stmt: Stmt, bounds: Bounds | None = None, *, max_copied: int
     max_copied
         The largest tile, in stores with unrolled loops expanded, that is written down twice.
     """
-    ranges: dict[Var, OptionalInterval] = {**(bounds or {}), **loop_ranges(stmt)}
-    known = Bounds(ranges)
-    stmt = remove_known_guards(stmt, known)
-    stmt = hoist_guards(stmt)
-    return peel_tiles(stmt, known, max_copied)
+    outer: dict[Var, OptionalInterval] = dict(bounds or {})
+    known = Bounds({**outer, **loop_ranges(stmt)})
+    stmt = hoist_guards(remove_known_guards(stmt, known))
+    peeled = peel_tiles(stmt, known, max_copied)
+    if peeled is stmt:
+        return stmt
+    return hoist_guards(remove_known_guards(peeled, Bounds({**outer, **loop_ranges(peeled)})))
 
 
 # -- removal -------------------------------------------------------------------------------------------
@@ -93,7 +95,11 @@ def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
     then = _remove(stmt.then, inside, (*held, *(p for p in kept if not _reads_memory(p))))
     if not kept:
         return then
-    other = None if stmt.other is None else _remove(stmt.other, bounds, held)
+    cond = conjunction(tuple(kept))
+    assert cond is not None
+    other = None
+    if stmt.other is not None:
+        other = _remove(stmt.other, assume(bounds, cond, holds=False), held)
     if other is not None and _is_nothing(other):
         other = None
     if other is None and _is_nothing(then):
@@ -101,9 +107,7 @@ def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
     same = len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True))
     if same and then is stmt.then and other is stmt.other:
         return stmt
-    cond = stmt.cond if same else conjunction(tuple(kept))
-    assert cond is not None
-    return If(cond, then, other)
+    return If(stmt.cond if same else cond, then, other)
 
 
 def _shortened(var: Var, extent: int | Expr, body: Stmt) -> tuple[int | Expr, Stmt]:

@@ -16,8 +16,15 @@ from math import inf, prod
 from ansor.ir.affine import Affine, add, constant
 from ansor.ir.bounds import Bounds
 from ansor.ir.nest import For, If, LoopKind, Stmt, Store, sub_statements
-from ansor.ir.rewriting import conjunction, conjuncts, fresh_copy, guarded, map_statements
-from ansor.ir.simplify import Simplifier
+from ansor.ir.rewriting import (
+    conjunction,
+    conjuncts,
+    fresh_copy,
+    guarded,
+    map_statements,
+    with_statements,
+)
+from ansor.ir.simplify import Simplifier, assume
 from ansor.te.expr import Binary, Const, Expr, Load, free_vars, int_value, walk
 
 ENOUGH = 16
@@ -42,7 +49,14 @@ def peel_tiles(stmt: Stmt, bounds: Bounds, max_copied: int) -> Stmt:
         condition = conjunction(tuple({id(whole): whole for _, whole in tests}.values()))
         if condition is not None and not (others and _is_cheap_inside(stmt, tests)):
             inside = _without(stmt, [guard for guard, _ in tests])
-            return If(condition, fresh_copy(peel_tiles(inside, bounds, max_copied)), stmt)
+            inside = peel_tiles(inside, assume(bounds, condition), max_copied)
+            return If(condition, fresh_copy(inside), stmt)
+    if isinstance(stmt, If):
+        then = peel_tiles(stmt.then, assume(bounds, stmt.cond), max_copied)
+        if stmt.other is None:
+            return with_statements(stmt, (then,))
+        other = peel_tiles(stmt.other, assume(bounds, stmt.cond, holds=False), max_copied)
+        return with_statements(stmt, (then, other))
     return map_statements(stmt, lambda inner: peel_tiles(inner, bounds, max_copied))
 
 

@@ -1,7 +1,8 @@
 """The passes that every lowered program goes through, in order.
 
-1. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them.
-2. Reductions whose tile fits the vector registers accumulate there.
+1. Reductions whose tile fits the vector registers accumulate there.
+2. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them: one test outside
+   the reduction, since a register tile is one statement by then.
 
 Vectorising and unrolling come before both, during lowering, as pragmas are set stage by stage.
 """
@@ -19,5 +20,5 @@ from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     """The same program with fewer guards and with its accumulators in registers."""
     sizes = Bounds(dict.fromkeys(nest.sizes, (1, None)))
-    body = simplify_guards(nest.body, sizes)
-    return replace(nest, body=promote_accumulators(body, limits, sizes))
+    body = promote_accumulators(nest.body, limits, sizes)
+    return replace(nest, body=simplify_guards(body, sizes))

@@ -121,15 +121,8 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
 
 def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | None:
     """The tile of a statement that is a reduction loop nest and nothing else, its outermost loop reducing."""
-    loops: list[For] = []
-    guards: tuple[Expr, ...] = ()
-    inner = stmt
-    while isinstance(inner, For):
-        loops.append(inner)
-        inner = inner.body
-    while isinstance(inner, If) and inner.other is None:
-        guards, inner = (*guards, *conjuncts(inner.cond)), inner.then
-    if not loops or not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
+    loops, guards, inner = _levels(stmt)
+    if not isinstance(stmt, For) or not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
         return None
     selecting: set[Var] = set().union(*map(free_vars, inner.indices))
     count = len(loops)
@@ -142,6 +135,25 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
         return None
     found = RegisterTile(reduce, tile, guards, inner)
     return found if _updates_itself(found) and _is_separable(found, test) else None
+
+
+def _levels(stmt: Stmt) -> tuple[list[For], tuple[Expr, ...], Stmt]:
+    """The loops and conditions that are nested in `stmt` one directly in the other, and what is in them."""
+    loops: list[For] = []
+    guards: tuple[Expr, ...] = ()
+    while True:
+        if isinstance(stmt, For):
+            loops.append(stmt)
+            stmt = stmt.body
+        elif isinstance(stmt, If) and stmt.other is None and not _reads_memory(stmt.cond):
+            guards = (*guards, *conjuncts(stmt.cond))
+            stmt = stmt.then
+        else:
+            return loops, guards, stmt
+
+
+def _reads_memory(expr: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(expr))
 
 
 def _updates_itself(found: RegisterTile) -> bool:
@@ -168,20 +180,13 @@ def _is_separable(found: RegisterTile, test: IndependenceTest) -> bool:
         variables = free_vars(guard)
         if variables & reducing and variables & selecting:
             return False
-    memory = any(isinstance(n, Load) for index in found.update.indices for n in walk(index))
+    memory = any(map(_reads_memory, found.update.indices))
     return not memory and all(test.independent(loop) for loop in found.tile)
 
 
 def _initial_value(tile: RegisterTile, before: Stmt) -> Expr | None:
     """The constant that `before` stores to exactly the elements of `tile`, if that is all it does."""
-    loops: list[For] = []
-    inner = before
-    while isinstance(inner, For):
-        loops.append(inner)
-        inner = inner.body
-    guards: tuple[Expr, ...] = ()
-    while isinstance(inner, If) and inner.other is None:
-        guards, inner = (*guards, *conjuncts(inner.cond)), inner.then
+    loops, guards, inner = _levels(before)
     if not isinstance(inner, Store) or inner.buffer is not tile.update.buffer or children(inner.value):
         return None
     if [int_value(x.extent) for x in loops] != list(tile.extents) or isinstance(inner.value, Var):
