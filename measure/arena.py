@@ -23,6 +23,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -67,11 +68,12 @@ class GuardedArray:
         size = int(np.prod(shape, dtype=np.int64)) * numpy_dtype.itemsize
         inner = max(_PAGE, -(-size // _PAGE) * _PAGE)
         try:
-            memory = mmap.mmap(-1, inner + 2 * _PAGE)
+            memory = mmap.mmap(-1, inner + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError, OverflowError) as error:
             raise RunError(f"no memory for an argument of {size} bytes: {error}") from None
         if size >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)  # As numpy does for large arrays, so that timings compare.
+            with suppress(OSError):  # As numpy does for large arrays, so that timings compare.
+                memory.madvise(mmap.MADV_HUGEPAGE)
         whole = np.frombuffer(memory, np.uint8)
         base = int(whole.ctypes.data)
         _forbid(base, _PAGE)

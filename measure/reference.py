@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
-import tempfile
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -43,6 +41,7 @@ from measure.emit import emit_program
 from measure.fill import Style, constant_shape, fill_inputs
 from measure.jobs import compile_program, compute_reference
 from measure.process import RemoteError
+from measure.scratch import ScratchFolder
 
 Array = npt.NDArray[Any]
 INTERPRETED_POINTS: Final = 1 << 21
@@ -87,9 +86,10 @@ class ReferenceStore:
         self._seed = seed
         self._capacity = capacity
         self._known: OrderedDict[tuple[object, ...], Reference] = OrderedDict()
-        self._folder = Path(tempfile.mkdtemp(prefix="ansor-reference-"))
+        folder = ScratchFolder()
+        self._folder = folder.path
         self._count = 0
-        self.close = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self.close = weakref.finalize(self, folder.remove)
 
     def get(self, task: Task, executor: TimedExecutor | None = None, threads: int | None = None) -> Reference:
         """Return the reference of a task, computing it the first time.

@@ -1,7 +1,13 @@
 """Real programs: right ones pass whatever their schedule, every mutation of their loop nest is caught."""
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +27,9 @@ from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, Mea
 from measure.emit import ENTRY, EmittedProgram
 from measure.log import dump_record_to_string, load_record_from_string
 from measure.reference import INTERPRETED_POINTS, ReferenceStore, iteration_points, trivial_state
+from measure.scratch import ScratchFolder
+
+ROOT = Path(__file__).parent.parent
 
 
 def matmul(n: int, m: int, length: int, dtype: str = "float32") -> ComputeDAG:
@@ -78,6 +87,24 @@ def test_logged_program_is_rebuilt(builder: LocalBuilder, runner: LocalRunner) -
     known = MeasureInput(task, inp.state)
     (result,) = runner.run([known], builder.build([known]))
     assert result.ok, result
+
+
+def test_any_executor_may_compile(runner: LocalRunner) -> None:
+    dag = matmul(13, 37, 29)
+    inputs = [MeasureInput(make_task(dag, "matmul float32"), tiled(dag))]
+    with ThreadPoolExecutor(1) as threads, LocalBuilder(executor=threads) as builder:
+        (result,) = runner.run(inputs, builder.build(inputs))
+        assert threads.submit(int, "3").result() == 3  # The builder did not close what is not its own.
+    assert result.ok, result
+
+
+def test_unfinished_builds_are_dropped_with_their_iterator(builder: LocalBuilder) -> None:
+    dag = matmul(13, 37, 29)
+    inputs = [MeasureInput(make_task(dag, "matmul float32"), tiled(dag)) for _ in range(6)]
+    results = builder.build_each(inputs)
+    assert next(results).object_bytes
+    results.close()  # type: ignore[attr-defined]
+    assert all(result.object_bytes for result in builder.build(inputs))
 
 
 # -- mutations of the loop nest ------------------------------------------------------------------------
@@ -232,6 +259,33 @@ def test_small_tasks_are_interpreted_and_remembered(pool: WorkerPool) -> None:
     assert not folder.exists()
 
 
+def test_files_of_a_killed_owner_are_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import os, signal\n"
+        "from measure.scratch import ScratchFolder\n"
+        "print(ScratchFolder().path, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine = ScratchFolder()
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    left = Path(done.stdout.strip())
+    assert left.parent == tmp_path
+    assert left.exists()
+    other = ScratchFolder()
+    assert not left.exists()
+    assert mine.path.exists()
+    for folder in (mine, other):
+        folder.remove()
+        folder.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_large_tasks_are_compiled_and_right(pool: WorkerPool) -> None:
     dag = matmul(160, 144, 128)
     assert iteration_points(dag) > INTERPRETED_POINTS
@@ -280,7 +334,7 @@ def test_inputs_lose_their_sign_where_that_gives_nan() -> None:
     store = ReferenceStore()
     reference = store.get(make_task(ComputeDAG([a, b]), "root"))
     inputs, outputs = (argument.map() for argument in reference.arguments)
-    assert len(list(store._folder.iterdir())) == 2
+    assert len(list(store._folder.glob("*.bin"))) == 2
     assert (inputs > 0).all()
     assert np.isfinite(outputs).all()
 
