@@ -169,7 +169,11 @@ class Generator:
         k, j = Var("k"), Var("j")
         fill = For(k, 4, LoopKind.VECTORIZED, Store(scratch, (k,), self.value([*scope, k], 1)))
         total = Load(scratch, (const(0),), self.dtype)
-        rest = Store(output, place, binary(BinaryOp.MIN, Load(output, place, self.dtype), Load(scratch, (j,), self.dtype)))
+        rest = Store(
+            output,
+            place,
+            binary(BinaryOp.MIN, Load(output, place, self.dtype), Load(scratch, (j,), self.dtype)),
+        )
         return Alloc(scratch, seq(fill, Store(output, place, total), For(j, 4, LoopKind.UNROLLED, rest)))
 
     def arrays(self) -> list[np.ndarray]:
