@@ -62,6 +62,9 @@ class _Spoken(Progress):
         self._say(f"tuning {task_title(task)}: {num_trials} trials{resumed}")
 
     def finish(self, result: TuningResult) -> None:
+        for kind, message in result.error_examples.items():
+            first_line = message.strip().partition("\n")[0]
+            self._say(f"  {kind.name}, for example: {first_line[:200]}")
         self._say(str(result))
 
     def _say(self, text: str) -> None:

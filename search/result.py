@@ -47,6 +47,8 @@ class TuningResult:
         Why it ended, as a constant and as a sentence.
     elapsed_seconds
         Wall time of the run [s].
+    error_examples
+        The first message of each kind of failure of this run.
     """
 
     task: Task
@@ -59,6 +61,7 @@ class TuningResult:
     message: str
     elapsed_seconds: float
     errors: dict[MeasureErrorNo, int] = field(default_factory=dict)
+    error_examples: dict[MeasureErrorNo, str] = field(default_factory=dict)
 
     @property
     def best_gflops(self) -> float | None:

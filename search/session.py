@@ -153,6 +153,11 @@ class TuningSession:
             message=stop.message,
             elapsed_seconds=time.monotonic() - self._started,
             errors=count_errors([trial.result for trial in self.new_trials]),
+            error_examples={
+                trial.error: trial.result.error_msg
+                for trial in reversed(self.new_trials)
+                if trial.seconds is None
+            },
         )
 
     def _propose(self) -> Proposal:

@@ -1,0 +1,97 @@
+"""The real thing, in a process of its own: tune, interrupt as a terminal does, resume, fetch the best."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from measure import load_records
+
+ROOT = Path(__file__).parent.parent
+TASK = ("matmul_add", "48", "48", "48")
+
+
+def ansor(*words: str, cwd: Path, mark: str = "") -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ANSOR_TEST_MARK": mark}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ansor", *words],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def marked_processes(mark: str) -> list[int]:
+    """Processes that carry the mark in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(condition: object, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def lines(log: Path) -> int:
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="needs /proc to look for processes left over"
+)
+def test_ctrl_c_keeps_the_log_leaves_no_process_and_the_run_goes_on(tmp_path: Path) -> None:
+    log, mark = tmp_path / "x.json", f"mark-{uuid.uuid4()}"
+    running = ansor(
+        "tune", *TASK, "--trials", "5000", "--round", "16", "--log", str(log), cwd=tmp_path, mark=mark
+    )
+    wait_for(lambda: lines(log) >= 3)
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert "stopped: interrupted; what was measured is kept" in err
+    assert "Traceback" not in out + err
+    wait_for(lambda: not marked_processes(mark))
+    measured = len(list(load_records(log)))
+    assert measured >= 3
+
+    again = ansor("tune", *TASK, "--trials", "2", "--log", str(log), "--json", "--quiet", cwd=tmp_path)
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    result = json.loads(out)
+    assert (result["trials"], result["known_trials"]) == (2, measured + 2)
+    records = list(load_records(log))
+    assert len(records) == measured + 2
+    assert len({json.dumps(inp.state.steps_json) for inp, _ in records}) == measured + 2  # type: ignore[union-attr]
+
+
+def test_the_code_of_the_best_is_a_program(tmp_path: Path) -> None:
+    log = tmp_path / "x.json"
+    tuned = ansor("tune", *TASK, "--trials", "2", "--log", str(log), "--quiet", cwd=tmp_path)
+    _, err = tuned.communicate(timeout=120)
+    assert tuned.returncode == 0, err
+    best = ansor("best", str(log), *TASK, "--code", cwd=tmp_path)
+    code, err = best.communicate(timeout=60)
+    assert best.returncode == 0, err
+    check = (
+        f"{code}\nimport numpy as np, ansor\nx = np.ones((48, 48), np.float32)\n"
+        "assert (ansor.build(s, tensors)(x, x, x) == 49).all()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", check], check=True, env=environment, cwd=tmp_path)
