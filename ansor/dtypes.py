@@ -69,7 +69,8 @@ def to_numpy(dtype: str) -> "np.dtype[Any]":
     if dtype == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return kind
     return np.dtype(dtype_info(dtype).name)
 
 

@@ -1,4 +1,4 @@
-"""The import directions, checked with the standard library only; `make lint` checks them with import-linter."""
+"""The import directions, by the standard library alone; `make lint` checks them with import-linter."""
 
 import ast
 from collections.abc import Iterator

@@ -20,7 +20,6 @@ from typing import Union
 from ansor.te.buffer import Buffer
 from ansor.te.expr import Expr, Var
 
-
 __all__ = [
     "Alloc",
     "Barrier",

@@ -225,8 +225,11 @@ class _Inference:
         local = local_axes(stage, consumer, known.extents, fixed)
         variables: dict[Var, Interval] = {}
         for axis, region in zip(stage.compute.axis, known.region, strict=True):
-            start = relax(region.base, lambda atom: atom in fixed, self.extent)
-            variables[axis] = start + local[axis.name]
+            try:
+                start = relax(region.base, lambda atom: atom in fixed, self.extent)
+                variables[axis] = start + local[axis.name]
+            except UnknownBoundError:
+                variables[axis] = Interval.full(extent_of(axis.extent))
         for axis in stage.compute.reduce_axis:
             variables[axis] = local[axis.name]
         return variables
@@ -261,7 +264,7 @@ def local_axes(
             total = Interval.point(Affine())
             for part, stride in zip(relation.parts, strides, strict=True):
                 value = values[part]
-                if isinstance(stride, Expr):
+                if isinstance(stride, Expr) or (isinstance(value.width, Expr) and not is_one(stride)):
                     total = Interval.full(extents[relation.parent])
                     break
                 total = total + (value if is_one(stride) else value.scale(stride))

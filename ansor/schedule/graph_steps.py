@@ -255,15 +255,16 @@ class RfactorStep(Step):
         return state.with_stages(rebuild(stages, moved), self.stage)
 
 
-def _index_const(value: Any) -> Const:
-    return Const(value, INDEX_DTYPE)
+def _index(value: Extent) -> Expr:
+    """An extent as an expression; a column becomes a constant of many values."""
+    return value if isinstance(value, Expr) else Const(value, INDEX_DTYPE)  # type: ignore[arg-type]
 
 
 def _times(expr: Expr, stride: Extent) -> Expr:
     """`expr * stride`, where the stride may be a column."""
     if is_one(stride):
         return expr
-    return Binary(BinaryOp.MUL, expr, _index_const(stride), INDEX_DTYPE)
+    return Binary(BinaryOp.MUL, expr, _index(stride), INDEX_DTYPE)
 
 
 def axis_values(
@@ -282,12 +283,10 @@ def axis_values(
                 parent = relation.parents[position]
                 extent = extents[parent]
                 value = (
-                    fused
-                    if is_one(inner)
-                    else Binary(BinaryOp.FLOORDIV, fused, _index_const(inner), INDEX_DTYPE)
+                    fused if is_one(inner) else Binary(BinaryOp.FLOORDIV, fused, _index(inner), INDEX_DTYPE)
                 )
                 if position > 0:
-                    value = Binary(BinaryOp.FLOORMOD, value, _index_const(extent), INDEX_DTYPE)
+                    value = Binary(BinaryOp.FLOORMOD, value, _index(extent), INDEX_DTYPE)
                 values[parent] = value
                 inner = inner * extent  # type: ignore[assignment]
         else:
@@ -318,9 +317,8 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
             )
 
     def axis(name: str, extent: Extent | None, kind: AxisKind) -> IterVar:
-        return IterVar(
-            name, INDEX_DTYPE, _index_const(extent) if not isinstance(extent, Expr) else extent, kind
-        )
+        assert extent is not None
+        return IterVar(name, INDEX_DTYPE, _index(extent), kind)
 
     spatial = tuple(IterVar(a.name, a.dtype, a.extent) for a in op.axis)
     factor = axis(names[chosen.name], chosen.extent, AxisKind.SPATIAL)
@@ -403,5 +401,5 @@ def _padding_conditions(
         extent: Any = extents[relation.parent]
         over = covered > extent
         if bool(np.any(over)) if not isinstance(over, Expr) else True:
-            conditions.append(Binary(BinaryOp.LT, values[relation.parent], _index_const(extent), "bool"))
+            conditions.append(Binary(BinaryOp.LT, values[relation.parent], _index(extent), "bool"))
     return conditions

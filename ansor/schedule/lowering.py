@@ -186,15 +186,13 @@ class _Lowering:
                 name += "_"
             names.add(name)
             params[key] = Buffer(name, tensor.dtype, tensor.shape)
-        for stage_id, stage in enumerate(self.state.stages):
-            needed = stage.is_placeholder or self.state.is_output(stage_id)
-            for index in range(stage.op.num_outputs):
-                if needed and (stage_id, index) not in params:
-                    kind = "input" if stage.is_placeholder else "output"
-                    raise DefinitionError(
-                        f"lower: the {kind} {stage.op.output(index).name!r} is missing from the arguments "
-                        f"({', '.join(t.name for t in self.args)})"
-                    )
+        for tensor in self.state.dag.tensors:
+            if (self.state.stage_id(tensor), tensor.value_index) not in params:
+                kind = "input" if isinstance(tensor.op, PlaceholderOp) else "output"
+                raise DefinitionError(
+                    f"lower: the {kind} {tensor.name!r} is missing from the arguments "
+                    f"({', '.join(t.name for t in self.args)})"
+                )
         return params
 
     def _make_scratch(self, stage_id: int) -> None:
@@ -208,14 +206,21 @@ class _Lowering:
             self.scratch.setdefault(stage_id, []).append(buffer)
 
     def _strides(self, stage: Stage, shape: tuple[Extent, ...]) -> tuple[int, ...] | None:
-        """Row-major strides padded as storage_align asks, None where nothing is asked."""
+        """Row-major strides padded as storage_align asks, None where nothing is asked.
+
+        A record may align a loop that is no axis of the storage (a reduction, a part of a split); that
+        has no effect.
+        """
         if stage.storage_align is None:
             return None
         name, factor, offset = stage.storage_align
         axes = [axis.name for axis in stage.compute.axis]
-        if name not in axes or not all(isinstance(extent, int) for extent in shape):
+        if name not in axes:
+            return None
+        if not all(isinstance(extent, int) for extent in shape):
             raise ScheduleError(
-                f"storage_align of stage {stage.name!r}: {name!r} is not one of its untransformed axes {axes}"
+                f"storage_align of stage {stage.name!r}: its storage has a symbolic size; "
+                "only storage of a known size can be padded"
             )
         strides: list[int] = []
         stride = 1

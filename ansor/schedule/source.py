@@ -190,4 +190,6 @@ class _Writer:
         op = self.state.stages[at].op
         variable = identifier(op.name, self.taken)
         self.tensors[op] = variable
-        return [f"{variable} = {call}"]
+        # An rfactor of a reduction of several values gives a list; any of its tensors names the new stage.
+        first = "[0]" if isinstance(step, RfactorStep) and op.num_outputs > 1 else ""
+        return [f"{variable} = {call}{first}"]

@@ -1,8 +1,8 @@
 """Real data for the inputs of a task, by workload and input name.
 
-Programs are measured on random numbers unless an input needs better ones: index tensors, sorted keys, masks. A
-user gives those to `SearchTask(task_inputs=...)`, which puts them here; who fills a program's arguments looks here
-first. The arrays are read-only copies, so every trial sees the same data.
+Programs are measured on random numbers unless an input needs better ones: index tensors, sorted keys,
+masks. A user gives those to `SearchTask(task_inputs=...)`, which puts them here; who fills a program's
+arguments looks here first. The arrays are read-only copies, so every trial sees the same data.
 """
 
 from __future__ import annotations

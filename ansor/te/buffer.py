@@ -21,7 +21,7 @@ class Buffer:
     """A dense row-major array; `shape` holds ints, or expressions of symbolic sizes for parameters.
 
     `scope` is "global" (parameters, scratch memory), "shared", "local" (private memory) or "register"
-    (see the invariants of `ansor.ir.nest`). `strides` in elements overrides the row-major ones (storage_align).
+    (see the invariants of `ansor.ir.nest`). `strides`, in elements, overrides the row-major ones.
     """
 
     name: str

@@ -208,7 +208,7 @@ FOLDERS: dict[BinaryOp, Callable[[Number, Number], Number]] = {
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _IdentityTest(Binary):
-    """An `==` or `!=` expression, which alone may be truth-tested: are both sides the same node?"""
+    """An `==` or `!=` expression, which alone may be truth-tested: true if both sides are one node."""
 
     def __bool__(self) -> bool:
         return (self.a is self.b) == (self.op is BinaryOp.EQ)
