@@ -1,6 +1,6 @@
 """Scalar data types: their names, sizes, kinds and numpy equivalents.
 
-A dtype is its name, a plain string, everywhere in ansor; this module is the one table of facts about those names.
+A dtype is its name, a plain string, everywhere in ansor; this is the one table of facts about the names.
 """
 
 from dataclasses import dataclass
