@@ -1,8 +1,9 @@
 """Measuring: programs are built and run in separate worker processes, checked, timed and logged.
 
 Reading order: `record` (what a measurement is), `log` (how it is kept) and `best` (how it is chosen);
-`pool`, `process` and `worker` (processes that may die); `builder` and `runner`, whose work inside a worker is
-`jobs`, `arena`, `fill` and `check`; `reference` (what the right answer is); `measurer` (all of it together).
+`pool`, `process`, `worker` and `wire` (processes that may die); `builder` and `runner`, whose work inside a
+worker is `jobs` with `arguments`, `arena` and `check`; `reference` and `fill` (what the right answer is);
+`measurer` (all of it together).
 
 The names are imported on first use, so that a worker process starts with what it needs and no more.
 """

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ansor import te
 from ansor.errors import LogFormatError, LogWriteError
+from ansor.schedule.dag import ComputeDAG
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
 from measure.best import load_best_record, same_target, workload_distance
@@ -291,6 +293,23 @@ def test_compatible_sizes_count_times_their_ratio(tmp_path: Path) -> None:
     larger = '["matmul", 512, 512, 1024]'
     assert load_best_record(log, larger) == (None, None)
     assert load_best_record(log, larger, include_compatible=True)[1].mean_cost == 1.5e-3  # type: ignore[union-attr]
+
+
+def test_hash_only_keys_match_by_structure(tmp_path: Path) -> None:
+    log = tmp_path / "a.json"
+    key = '["dc29d1d0f45b6bb93e8328b9f55c70d9", [8, 4], [8, 4]]'
+    fitting = LoggedState((("SP", 1, 0, 8, [2], 1),))
+    for cost, state in ((2e-3, fitting), (1e-3, LoggedState((("SP", 7, 0, 8, [2], 1),)))):
+        inp, res = example(cost, key)
+        save_records(log, [MeasureInput(inp.task, state)], [res])
+    tensors = {}
+    for columns in (4, 5):
+        a = te.placeholder((8, columns), name="A")
+        tensors[columns] = [a, te.compute((8, columns), lambda i, j, a=a: a[i, j] + 1.0, name="B")]
+    wanted = '["mine", 8, 4]'
+    assert load_best_record(log, wanted) == (None, None)
+    assert load_best_record(log, wanted, dag=ComputeDAG(tensors[4]))[1].mean_cost == 2e-3  # type: ignore[union-attr]
+    assert load_best_record(log, wanted, dag=ComputeDAG(tensors[5])) == (None, None)
 
 
 @pytest.mark.parametrize(
