@@ -27,7 +27,7 @@ from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer
 
 ZEROS = "@ansor.zeros"
-ZERO_BYTES = 256
+_MAX_ZERO_BYTES = 1 << 15
 _HOISTED_PER_LOOP = 8
 
 
@@ -92,18 +92,15 @@ class Memory:
         self, buffer: Buffer, base: Affine, lanes: int, mask: Value | None, guard: Value | None
     ) -> Value:
         pointer = self.pointers[buffer]
-        address = self.address(buffer, base)
         type_ = memory_type(buffer.dtype)
         full = vector_type(type_, lanes)
         align = self._align(buffer, pointer, base)
+        if guard is None:
+            address = self.address(buffer, base)
+        else:
+            address = self._guarded(buffer, base, lanes, guard)
+            align = dtype_info(buffer.dtype).bytes
         depth = address.depth
-        if guard is not None:
-            depth = max(depth, guard.depth)
-            self._need_zeros()
-            address = self.fn.pure(
-                f"select i1 {guard.text}, ptr {address.text}, ptr {ZEROS}", "ptr", 1, depth
-            )
-            align = min(align, dtype_info(buffer.dtype).bytes)
         if mask is None:
             text = f"load {full}, ptr {address.text}, align {align}"
         else:
@@ -167,18 +164,33 @@ class Memory:
         return self._remembered(buffer, text, type_, lanes, max(addresses.depth, mask.depth))
 
     def _element(self, buffer: Buffer, address: Value, guard: Value | None) -> Value:
-        type_, depth = memory_type(buffer.dtype), address.depth
+        type_, size = memory_type(buffer.dtype), dtype_info(buffer.dtype).bytes
         if guard is not None:
-            depth = max(depth, guard.depth)
-            self._need_zeros()
-            address = self.fn.pure(
-                f"select i1 {guard.text}, ptr {address.text}, ptr {ZEROS}", "ptr", 1, depth
-            )
-        text = (
-            f"load {type_}, ptr {address.text}, align {dtype_info(buffer.dtype).bytes}"
-            f" ;{self.pointers[buffer].generation}"
-        )
-        return self._remembered(buffer, text, type_, 1, depth)
+            address = self._either(guard, address, size)
+        text = f"load {type_}, ptr {address.text}, align {size} ;{self.pointers[buffer].generation}"
+        return self._remembered(buffer, text, type_, 1, address.depth)
+
+    def _guarded(self, buffer: Buffer, base: Affine, lanes: int, guard: Value) -> Value:
+        """The address if the guard holds, else one of zeros.
+
+        The choice is made where the guard is known, outside the loops inside of that, which then walk over the
+        data or over a block of zeros, if the block need not be large.
+        """
+        size = dtype_info(buffer.dtype).bytes
+        atoms = self.index.atoms
+        inner = {n: c for n, c in base.terms.items() if atoms[n].value.depth > guard.depth}
+        low, high = self.index.interval(Affine(0, inner))
+        if low is None or high is None or low < 0 or (high + lanes) * size > _MAX_ZERO_BYTES:
+            return self._either(guard, self.address(buffer, base), lanes * size)
+        outer = {n: c for n, c in base.terms.items() if n not in inner}
+        start = self._either(guard, self.address(buffer, Affine(base.const, outer)), (high + lanes) * size)
+        return self._stepped(start, Affine(0, inner), size)
+
+    def _either(self, guard: Value, address: Value, zeros: int) -> Value:
+        """`address` if the guard holds, else that of a block of `zeros` bytes of zeros."""
+        self._need_zeros(zeros)
+        text = f"select i1 {guard.text}, ptr {address.text}, ptr {ZEROS}"
+        return self.fn.pure(text, "ptr", 1, max(address.depth, guard.depth))
 
     # -- stores --------------------------------------------------------------------------------------
 
@@ -244,8 +256,10 @@ class Memory:
 
     def address(self, buffer: Buffer, offset: Affine) -> Value:
         """The pointer to the element at a uniform offset."""
-        size = dtype_info(buffer.dtype).bytes
-        pointer = self.pointers[buffer].value
+        return self._stepped(self.pointers[buffer].value, offset, dtype_info(buffer.dtype).bytes)
+
+    def _stepped(self, pointer: Value, offset: Affine, size: int) -> Value:
+        """`pointer` moved by an offset in elements of `size` bytes, scope by scope."""
         pending: Value | None = None
         for atom, coefficient in self.index.ordered(offset):
             term = self.index.scaled(atom.value, coefficient * size)
@@ -296,10 +310,11 @@ class Memory:
     def _all_lanes(self, lanes: int) -> Value:
         return Value("splat (i1 true)", "i1", lanes)
 
-    def _need_zeros(self) -> None:
-        self.fn.declare(
-            ZEROS, f"{ZEROS} = private unnamed_addr constant [{ZERO_BYTES} x i8] zeroinitializer, align 64"
-        )
+    def _need_zeros(self, size: int) -> None:
+        """Have at least `size` bytes of zeros; not a constant, which would take space in the object file."""
+        known = self.fn.declarations.get(ZEROS, "[64 x")
+        size = max(int(known[known.index("[") + 1 :].split()[0]), 1 << (size - 1).bit_length())
+        self.fn.declare(ZEROS, f"{ZEROS} = internal global [{size} x i8] zeroinitializer, align 64")
 
     # -- representations -----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import copysign
 
 from ansor.codegen.llvm import halves, mathlib
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
@@ -386,6 +387,8 @@ class Expressions:
         if cond.lanes == 1 and not (self.cheap(expr.then) and self.cheap(expr.other)):
             return self._branch(cond, expr, env)
         then = self.value(expr.then, self.narrowed(env, cond))
+        if isinstance(expr.then, Load) and _is_zero(expr.other) and (cond.lanes == 1 or then.lanes > 1):
+            return then  # what a load under a condition gives where the condition fails
         other = self.value(expr.other, self.narrowed(env, self.vectors.negation(cond)))
         return self.vectors.select(cond, then, other)
 
@@ -439,6 +442,11 @@ class Expressions:
         if dtype in ("int32", "int64") and self.index_like(a):
             return self._integer(self.index(a, env), dtype, env)
         return convert(self.vectors, self.value(a, env), a.dtype, dtype)
+
+
+def _is_zero(expr: Expr) -> bool:
+    """Whether `expr` is a constant of which all bits are zero."""
+    return isinstance(expr, Const) and expr.value == 0 and copysign(1.0, expr.value) > 0
 
 
 def _accumulate(expr: Expr, factor: int, total: dict[Var | None, int]) -> bool:
