@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ansor.ir.affine import Affine, add, scaled
 from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Stmt, Store, walk_statements
-from ansor.te.expr import Expr, Load, Var, int_value, walk
+from ansor.te.expr import Expr, Load, Var, distinct_nodes, int_value
 
 
 @dataclass
@@ -49,7 +49,7 @@ def accesses_of(stmt: Stmt) -> Accesses:
     found = Accesses()
     for inner in walk_statements(stmt):
         for expr in statement_expressions(inner):
-            for node in walk(expr):
+            for node in distinct_nodes(expr):
                 if isinstance(node, Load):
                     found.reads.setdefault(node.buffer, []).append(node.indices)
         match inner:
@@ -161,7 +161,7 @@ class IndependenceTest:
         """The variables of an atom, and whether it reads memory."""
         facts = self._atom_facts.get(number)
         if facts is None:
-            nodes = list(walk(self._simplifier.table.atoms[number].node))
+            nodes = list(distinct_nodes(self._simplifier.table.atoms[number].node))
             variables = frozenset(node for node in nodes if isinstance(node, Var))
             facts = variables, any(isinstance(node, Load) for node in nodes)
             self._atom_facts[number] = facts

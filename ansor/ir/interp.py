@@ -15,7 +15,9 @@ order; with `check_races`, an element that two iterations touch and one of them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -54,6 +56,8 @@ from ansor.te.expr import (
     Not,
     Select,
     Var,
+    children,
+    distinct_nodes,
     int_value,
 )
 from ansor.te.numeric import BINARY, apply_call, apply_cast, constant, quiet
@@ -66,6 +70,8 @@ Action = Callable[[Env], None]
 MAX_LANES = 1 << 15
 MAX_SCRATCH = 1 << 22
 """Elements of scratch memory that the lanes of one loop may have together."""
+
+MAX_CALLS = 50_000
 
 THREAD_KINDS = frozenset({LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z, LoopKind.VTHREAD})
 SIDE_BY_SIDE = THREAD_KINDS | {
@@ -119,7 +125,7 @@ def run_nest(
     for var, size in values.items():
         compiler.initial[compiler.slot(var)] = to_numpy(var.dtype).type(size)
     run = compiler.statement(nest.body)
-    with quiet():
+    with quiet(), _deep_calls():
         run(compiler.initial)
     for position in nest.outputs:
         storage, array, name = storages[position], arrays[position], nest.params[position].name
@@ -293,7 +299,7 @@ class _Compiler:
                 f"`{format_stmt(stmt)}` stores {stmt.value.dtype} into {buffer.dtype} {buffer.name!r}"
             )
         value = self.value(stmt.value)
-        offset = self._offset(buffer, stmt.indices, stmt)
+        offset = self._offset(buffer, [self.value(index) for index in stmt.indices], stmt)
         slot = self.slot(buffer)
         watch = None if self._races is None else self._races.access(buffer, stmt, write=True)
 
@@ -313,7 +319,7 @@ class _Compiler:
 
     # -- accesses --------------------------------------------------------------------------------------------
 
-    def _offset(self, buffer: Buffer, indices: tuple[Expr, ...], at: Stmt | Expr) -> Value:
+    def _offset(self, buffer: Buffer, indices: list[Value], at: Stmt | Expr) -> Value:
         """The checked flat position of an element in its storage."""
         if buffer not in self._layout:
             raise RunError(f"buffer {buffer.name!r} is used outside its allocation")
@@ -324,7 +330,7 @@ class _Compiler:
             )
         base = self.slot(buffer) + 1
         parts = [
-            (self.value(index), extent, stride, dimension)
+            (index, extent, stride, dimension)
             for dimension, (index, extent, stride) in enumerate(zip(indices, shape, strides, strict=True))
         ]
         path = tuple(self._path)
@@ -361,27 +367,55 @@ class _Compiler:
     # -- expressions -----------------------------------------------------------------------------------------
 
     def value(self, expr: Expr) -> Value:
+        """Compile an expression; what it uses several times is computed once."""
+        uses: dict[int, int] = {}
+        nodes = list(distinct_nodes(expr))
+        for node in nodes:
+            for child in children(node):
+                uses[id(child)] = uses.get(id(child), 0) + 1
+        values: dict[int, Value] = {}
+        kept: list[int] = []
+        for node in nodes:
+            compute = self._node(node, [values[id(child)] for child in children(node)])
+            if uses.get(id(node), 0) > 1 and children(node):
+                slot = self.new_slot()
+                kept.append(slot)
+                compute = _once(compute, slot)
+            values[id(node)] = compute
+        root = values[id(expr)]
+        if not kept:
+            return root
+
+        def run(env: Env) -> Any:
+            result = root(env)
+            for slot in kept:
+                env[slot] = None
+            return result
+
+        return run
+
+    def _node(self, expr: Expr, inner: list[Value]) -> Value:
+        """One node, over the values of its children."""
         match expr:
             case Const(value=value, dtype=dtype):
                 literal = constant(value, dtype)[()]
                 return lambda env: literal
             case Var():
                 return self._variable(expr)
-            case Binary(a=a, b=b):
-                return self._binary(expr, self.value(a), self.value(b))
-            case Not(a=a):
-                negated = self.value(a)
+            case Binary():
+                return self._binary(expr, *inner)
+            case Not():
+                (negated,) = inner
                 return lambda env: np.logical_not(negated(env))
             case Cast(a=a, dtype=dtype):
-                source, source_dtype = self.value(a), a.dtype
+                (source,), source_dtype = inner, a.dtype
                 return lambda env: apply_cast(source(env), source_dtype, dtype)
             case Select():
-                return self._select(expr)
-            case Call(name=name, args=args, dtype=dtype):
-                sources = [self.value(arg) for arg in args]
-                return lambda env: apply_call(name, [source(env) for source in sources], dtype)
+                return self._select(expr, *inner)
+            case Call(name=name, dtype=dtype):
+                return lambda env: apply_call(name, [source(env) for source in inner], dtype)
             case Load():
-                return self._load(expr)
+                return self._load(expr, inner)
             case _:
                 raise RunError(f"{type(expr).__name__} `{expr}` does not belong into a loop nest")
 
@@ -406,8 +440,7 @@ class _Compiler:
 
         return divide
 
-    def _select(self, expr: Select) -> Value:
-        cond, then, other = self.value(expr.cond), self.value(expr.then), self.value(expr.other)
+    def _select(self, expr: Select, cond: Value, then: Value, other: Value) -> Value:
         if not expr.lazy:
             return lambda env: np.where(cond(env), then(env), other(env))
         dtype = to_numpy(expr.dtype)
@@ -429,9 +462,9 @@ class _Compiler:
 
         return choose
 
-    def _load(self, expr: Load) -> Value:
+    def _load(self, expr: Load, indices: list[Value]) -> Value:
         slot = self.slot(expr.buffer)
-        offset = self._offset(expr.buffer, expr.indices, expr)
+        offset = self._offset(expr.buffer, indices, expr)
         watch = None if self._races is None else self._races.access(expr.buffer, expr, write=False)
         path = tuple(self._path)
 
@@ -447,6 +480,29 @@ class _Compiler:
             return storage.data[where]
 
         return read
+
+
+def _once(compute: Value, slot: int) -> Value:
+    """`compute`, remembered in `slot` while one expression is evaluated."""
+
+    def run(env: Env) -> Any:
+        known = env[slot]
+        if known is None:
+            known = env[slot] = compute(env)
+        return known
+
+    return run
+
+
+@contextmanager
+def _deep_calls() -> Iterator[None]:
+    """Allow the closures of expressions that are thousands of nodes deep."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, MAX_CALLS))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _in_order(

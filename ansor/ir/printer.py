@@ -28,6 +28,7 @@ from ansor.te.expr import (
     Reduce,
     Select,
     Var,
+    distinct_nodes,
 )
 
 _INFIX = {
@@ -47,6 +48,7 @@ _INFIX = {
     BinaryOp.FLOORMOD: (6, "%"),
 }
 _ASSOCIATIVE = frozenset({BinaryOp.OR, BinaryOp.AND})
+_Texts = dict[int, tuple[int, str]]
 _NOT = 3
 _ATOM = 9
 
@@ -91,7 +93,11 @@ def format_stmt(stmt: Stmt, names: Names | None = None) -> str:
 
 def format_expr(expr: Expr, names: Names | None = None) -> str:
     """An expression of a loop nest."""
-    return _expr(expr, names or Names())[1]
+    known = names or Names()
+    texts: _Texts = {}
+    for node in distinct_nodes(expr):
+        texts[id(node)] = _node(node, texts, known)
+    return texts[id(expr)][1]
 
 
 def _shape(buffer: Buffer, names: Names) -> str:
@@ -132,42 +138,48 @@ def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
             yield f"{indent}barrier"
 
 
-def _expr(expr: Expr, names: Names) -> tuple[int, str]:
-    """Binding strength and text."""
+def _inner(expr: Expr, limit: int, texts: _Texts) -> str:
+    strength, text = texts[id(expr)]
+    return text if strength >= limit else f"({text})"
+
+
+def _node(expr: Expr, texts: _Texts, names: Names) -> tuple[int, str]:
+    """Binding strength and text of a node whose children's are in `texts`."""
+
+    def listed(*parts: Expr) -> str:
+        return ", ".join(texts[id(part)][1] for part in parts)
+
     match expr:
         case Const(value=value):
             return (_ATOM if value >= 0 else 0), str(value)
         case Var():
             return _ATOM, names.of(expr)
-        case Binary(op=op, a=a, b=b) if op in _INFIX:
-            strength, sign = _INFIX[op]
-            left_limit = strength + (1 if strength == 4 else 0)
-            right_limit = strength + (0 if op in _ASSOCIATIVE else 1)
-            return strength, f"{_inner(a, left_limit, names)}{sign}{_inner(b, right_limit, names)}"
-        case Binary(op=op, a=a, b=b):
-            return _ATOM, f"{op}({format_expr(a, names)}, {format_expr(b, names)})"
+        case Binary():
+            return _operator(expr, texts)
         case Not(a=a):
-            return _NOT, f"not {_inner(a, _NOT, names)}"
+            return _NOT, f"not {_inner(a, _NOT, texts)}"
         case Cast(a=a, dtype=dtype):
-            return _ATOM, f"{dtype}({format_expr(a, names)})"
+            return _ATOM, f"{dtype}({listed(a)})"
         case Select(cond=cond, then=then, other=other, lazy=lazy):
-            args = ", ".join(format_expr(part, names) for part in (cond, then, other))
-            return _ATOM, f"{'if_then_else' if lazy else 'select'}({args})"
-        case Call(name=name, args=args_):
-            return _ATOM, f"{name}({', '.join(format_expr(arg, names) for arg in args_)})"
+            return _ATOM, f"{'if_then_else' if lazy else 'select'}({listed(cond, then, other)})"
+        case Call(name=name, args=args):
+            return _ATOM, f"{name}({listed(*args)})"
         case Load(buffer=buffer, indices=indices):
-            where = ", ".join(format_expr(index, names) for index in indices)
-            return _ATOM, f"{names.of(buffer)}[{where}]"
+            return _ATOM, f"{names.of(buffer)}[{listed(*indices)}]"
         case Read(tensor=tensor, indices=indices):
-            where = ", ".join(format_expr(index, names) for index in indices)
-            return _ATOM, f"{tensor.name}[{where}]"
+            return _ATOM, f"{tensor.name}[{listed(*indices)}]"
         case Reduce(combiner=combiner, sources=sources, axes=axes):
-            args = ", ".join(format_expr(source, names) for source in sources)
-            return _ATOM, f"{combiner.name}({args}, over {', '.join(names.of(axis) for axis in axes)})"
+            over = ", ".join(names.of(axis) for axis in axes)
+            return _ATOM, f"{combiner.name}({listed(*sources)}, over {over})"
         case _:
             return _ATOM, repr(expr)
 
 
-def _inner(expr: Expr, limit: int, names: Names) -> str:
-    strength, text = _expr(expr, names)
-    return text if strength >= limit else f"({text})"
+def _operator(expr: Binary, texts: _Texts) -> tuple[int, str]:
+    infix = _INFIX.get(expr.op)
+    if infix is None:
+        return _ATOM, f"{expr.op}({texts[id(expr.a)][1]}, {texts[id(expr.b)][1]})"
+    strength, sign = infix
+    left_limit = strength + (1 if strength == 4 else 0)
+    right_limit = strength + (0 if expr.op in _ASSOCIATIVE else 1)
+    return strength, f"{_inner(expr.a, left_limit, texts)}{sign}{_inner(expr.b, right_limit, texts)}"

@@ -43,6 +43,7 @@ from ansor.te.expr import (
     Select,
     Var,
     children,
+    distinct_nodes,
     int_value,
     with_children,
     wrap_int,
@@ -101,30 +102,38 @@ def assume(bounds: Bounds, cond: Expr, *, holds: bool = True) -> Bounds:
 
 def same_structure(a: Expr, b: Expr) -> bool:
     """Whether two expressions are the same tree over the same variables, buffers and tensors."""
-    if a is b:
-        return True
-    if a.dtype != b.dtype:
-        return False
+    pairs = [(a, b)]
+    equal: set[tuple[int, int]] = set()
+    while pairs:
+        x, y = pairs.pop()
+        if x is y or (id(x), id(y)) in equal:
+            continue
+        if x.dtype != y.dtype or not _same_node(x, y):
+            return False
+        equal.add((id(x), id(y)))
+        pairs.extend(zip(children(x), children(y), strict=True))
+    return True
+
+
+def _same_node(a: Expr, b: Expr) -> bool:
+    """Whether two nodes of one dtype do the same to their children."""
     match a, b:
         case Const(value=x), Const(value=y):
-            return x == y and repr(x) == repr(y)
+            return repr(x) == repr(y)
         case Binary(op=op), Binary(op=other):
-            alike = op is other
+            return op is other
         case (Not(), Not()) | (Cast(), Cast()):
-            alike = True
+            return True
         case Select(lazy=lazy), Select(lazy=other_lazy):
-            alike = lazy == other_lazy
+            return lazy == other_lazy
         case Call(name=name), Call(name=other_name):
-            alike = name == other_name
+            return name == other_name
         case Load(buffer=buffer), Load(buffer=other_buffer):
-            alike = buffer is other_buffer
+            return buffer is other_buffer
         case Read(tensor=tensor), Read(tensor=other_tensor):
-            alike = tensor is other_tensor
+            return tensor is other_tensor
         case _:
             return False
-    if not alike:
-        return False
-    return all(same_structure(x, y) for x, y in zip(children(a), children(b), strict=True))
 
 
 class Simplifier:
@@ -142,6 +151,14 @@ class Simplifier:
 
     def canonical(self, expr: Expr) -> Expr:
         """The canonical expression; one object for all integer and bool expressions found equal."""
+        try:
+            return self._known_or_new(expr)
+        except RecursionError:
+            for node in distinct_nodes(expr):  # a deep expression: children first
+                self._known_or_new(node)
+            return self._known_or_new(expr)
+
+    def _known_or_new(self, expr: Expr) -> Expr:
         known = self._canonical.get(id(expr))
         if known is not None:
             return known[1]

@@ -12,7 +12,7 @@ from ansor.dtypes import is_integer
 from ansor.errors import LoweringError
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Seq, Stmt, Store
 from ansor.ir.printer import format_expr, format_stmt
-from ansor.te.expr import Expr, Load, Read, Reduce, Var, free_vars, int_value, walk
+from ansor.te.expr import Expr, Load, Read, Reduce, Var, distinct_nodes, free_vars, int_value
 
 SCOPES = ("global", "shared", "local", "register")
 _EXPANDED = frozenset({LoopKind.UNROLLED, LoopKind.VECTORIZED})
@@ -140,7 +140,7 @@ class _Checker:
 
     def expression(self, expr: Expr, stmt: Stmt) -> None:
         """Check every node of an expression of `stmt`."""
-        for node in walk(expr):
+        for node in distinct_nodes(expr):
             match node:
                 case Read() | Reduce():
                     self.fail(stmt, f"a {type(node).__name__} of tensors is left")
@@ -164,7 +164,7 @@ class _Checker:
             if not is_integer(index.dtype):
                 self.fail(stmt, f"the index `{format_expr(index)}` is {index.dtype}")
             if buffer.scope == "register":
-                memory = any(isinstance(node, Load) for node in walk(index))
+                memory = any(isinstance(node, Load) for node in distinct_nodes(index))
                 if memory or not free_vars(index) <= self.expanded:
                     text = format_expr(index)
                     self.fail(stmt, f"the index `{text}` of register buffer {buffer.name!r} is not constant")

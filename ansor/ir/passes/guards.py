@@ -20,7 +20,7 @@ from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq
 from ansor.ir.passes.peeling import peel_tiles
 from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, with_statements
 from ansor.ir.simplify import assume, prove, same_structure, simplify
-from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, free_vars, int_value, walk
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, free_vars, int_value
 
 _SHORTENED_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL})
 
@@ -187,4 +187,4 @@ def _among(test: Expr, others: tuple[Expr, ...]) -> bool:
 
 
 def _reads_memory(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(expr))
+    return any(isinstance(node, Load) for node in distinct_nodes(expr))

@@ -25,7 +25,7 @@ from ansor.ir.rewriting import (
     with_statements,
 )
 from ansor.ir.simplify import Simplifier, assume
-from ansor.te.expr import Binary, Const, Expr, Load, free_vars, int_value, walk
+from ansor.te.expr import Binary, Const, Expr, Load, distinct_nodes, free_vars, int_value
 
 ENOUGH = 16
 """Iterations of a tile that are worth a test."""
@@ -70,7 +70,7 @@ def _removable(stmt: Stmt, simplifier: Simplifier) -> tuple[list[tuple[Guard, Ex
     for guard in _guards(stmt, ()):
         form = simplifier.below_zero(guard.test)
         run = _tile_loops(guard)
-        if form is None or not run or any(isinstance(node, Load) for node in walk(guard.test)):
+        if form is None or not run or any(isinstance(node, Load) for node in distinct_nodes(guard.test)):
             continue
         whole: Expr = Const(False, "bool")
         if _is_tile(guard, run):

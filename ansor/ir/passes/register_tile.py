@@ -28,7 +28,7 @@ from ansor.ir.independence import IndependenceTest, loop_ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.rewriting import conjuncts, guarded, map_statements, replace_in
 from ansor.ir.simplify import same_structure
-from ansor.te.expr import Expr, Load, Var, children, free_vars, int_value, rewrite, walk
+from ansor.te.expr import Expr, Load, Var, children, distinct_nodes, free_vars, int_value, rewrite
 
 REGISTER = "register"
 _TILE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
@@ -153,20 +153,22 @@ def _levels(stmt: Stmt) -> tuple[list[For], tuple[Expr, ...], Stmt]:
 
 
 def _reads_memory(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(expr))
+    return any(isinstance(node, Load) for node in distinct_nodes(expr))
 
 
 def _updates_itself(found: RegisterTile) -> bool:
     """Whether the update reads its element, and reads its buffer nowhere else."""
     store = found.update
-    reads = [n for n in walk(store.value) if isinstance(n, Load) and n.buffer is store.buffer]
+    reads = [n for n in distinct_nodes(store.value) if isinstance(n, Load) and n.buffer is store.buffer]
     elsewhere = [
         *store.indices,
         *found.guards,
         *(x.extent for x in found.reduce if isinstance(x.extent, Expr)),
     ]
     if not reads or any(
-        isinstance(node, Load) and node.buffer is store.buffer for expr in elsewhere for node in walk(expr)
+        isinstance(node, Load) and node.buffer is store.buffer
+        for expr in elsewhere
+        for node in distinct_nodes(expr)
     ):
         return False
     return all(same_structure(a, b) for n in reads for a, b in zip(n.indices, store.indices, strict=True))
