@@ -174,6 +174,15 @@ class PlaceholderOp:
     def input_tensors(self) -> tuple[Tensor, ...]:
         return ()
 
+    @property
+    def axis(self) -> tuple[IterVar, ...]:
+        """No axes: nothing is computed."""
+        return ()
+
+    @property
+    def reduce_axis(self) -> tuple[IterVar, ...]:
+        return ()
+
 
 @dataclass(frozen=True, eq=False)
 class ComputeOp:
