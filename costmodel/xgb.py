@@ -47,7 +47,7 @@ class XGBModel(CostModel):
         self.num_warmup_sample = num_warmup_sample
         self.adaptive_training = adaptive_training
         self._scores = RandomModel(0 if seed is None else seed)
-        self._records: list[str] = []
+        self._records: dict[str, None] = {}
         if model_file is not None:
             self.load(model_file)
 
@@ -81,7 +81,7 @@ class XGBModel(CostModel):
 
     def save(self, file_name: str | Path) -> None:
         """Write the seed and the training data as JSON."""
-        data = {"format": _FORMAT, "version": 0, "seed": self._scores.seed, "records": self._records}
+        data = {"format": _FORMAT, "version": 0, "seed": self._scores.seed, "records": list(self._records)}
         Path(file_name).write_text(json.dumps(data) + "\n", encoding="utf-8")
 
     def load(self, file_name: str | Path) -> None:
@@ -98,11 +98,12 @@ class XGBModel(CostModel):
             raise LogFormatError(f"{file_name}: not a saved XGBModel: {error}") from error
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise LogFormatError(f"{file_name}: not a saved XGBModel; write one with XGBModel.save")
-        records = [str(record) for record in data["records"]]
+        records = dict.fromkeys(map(str, data["records"]))
         for record in records:
             load_record_from_string(record)
         self._scores = RandomModel(int(data["seed"]))
         self._records = records
 
     def _collect(self, pairs: Iterable[tuple[MeasureInput, MeasureResult]]) -> None:
-        self._records += [dump_record_to_string(inp, res).rstrip("\n") for inp, res in pairs]
+        """Keep records in order, each once: a log that is read twice teaches nothing new."""
+        self._records |= dict.fromkeys(dump_record_to_string(inp, res) for inp, res in pairs)

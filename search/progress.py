@@ -43,8 +43,11 @@ class Progress:
     def round_done(self, report: Report) -> None:
         """Hear of a finished round."""
 
+    def close(self) -> None:
+        """Give the terminal back; called however the run ends."""
+
     def finish(self, result: TuningResult) -> None:
-        """End the run."""
+        """Hear of the result, if there is one."""
 
 
 class _Spoken(Progress):
@@ -123,9 +126,8 @@ class LiveProgress(_Spoken):
                 left=self._left(report),
             )
 
-    def finish(self, result: TuningResult) -> None:
+    def close(self) -> None:
         self._bar.stop()
-        super().finish(result)
 
 
 def make_progress(verbose: int, console: Console | None = None) -> Progress:

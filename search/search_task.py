@@ -253,6 +253,9 @@ class SearchTask(Task):
         state, _ = self.best_state(log_file)
         return schedule_code(state)
 
+    def __repr__(self) -> str:
+        return f"SearchTask({title_of_key(self.workload_key)}, {str(self.target)!r})"
+
     def with_dag(self, dag: ComputeDAG) -> Task:
         """Make a plain task that differs in its computation."""
         return Task(

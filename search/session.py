@@ -105,6 +105,8 @@ class TuningSession:
             self.stop = Stop(StopReason.INTERRUPTED, "interrupted; what was measured is kept")
         except LogWriteError as error:
             self.stop = Stop(StopReason.LOG_FAILED, str(error))
+        finally:
+            self._progress.close()
         for trial in self._log.values():
             self.history.add(trial)
         result = self.result(self.stop)

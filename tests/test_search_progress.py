@@ -27,6 +27,7 @@ def play(progress: Progress, task: ansor.SearchTask) -> None:
         progress.trial_done(Report(trials, trials // 2, 1e-6 if trials > 1 else None, 1, 7 + trials))
     progress.round_done(Report(4, 2, 1e-6, 1, 11))
     errors = {ansor.MeasureErrorNo.RUN_TIMEOUT: 2}
+    progress.close()
     progress.finish(
         TuningResult(
             task, None, 1e-6, 4, 11, 1, StopReason.TRIALS_DONE, "all 4 trials are done", 75.0, errors
