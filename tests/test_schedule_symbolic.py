@@ -1,0 +1,81 @@
+"""Schedules of graphs over symbolic sizes: every split is legal, guards make the sizes right."""
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.errors import ScheduleError
+from ansor.schedule.lowering import lower
+from tests.program_laws import Case
+
+
+def vector_add():
+    n = te.var("n")
+    a, b = te.placeholder((n,), name="A"), te.placeholder((n,), name="B")
+    c = te.compute((n,), lambda i: a[i] + b[i], name="C")
+    return n, c, te.create_schedule(c)
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
+@pytest.mark.parametrize("split", [{"factor": 64}, {"nparts": 4}, {"factors": [4, 8]}, {"nparts": [2, 3]}])
+def test_vector_add_over_any_number_of_elements(split, size):
+    n, c, s = vector_add()
+    s[c].split(s[c].op.axis[0], **split)
+    case = Case.of(s.state, {n: size})
+
+    case.check_interpreted(lower(s, simple_mode=True))
+    case.check_compiled(lower(s))
+
+
+@pytest.mark.parametrize("size", [1, 5, 8, 13])
+def test_rfactor_of_a_split_symbolic_reduction(size):
+    n = te.var("n")
+    a = te.placeholder((3, n), name="A")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((3,), lambda i: te.sum(a[i, k], axis=k), name="C")
+    s = te.create_schedule(c)
+    _, inner = s[c].split(k, factor=4)
+    s.rfactor(c, inner, 0)
+    case = Case.of(s.state, {n: size})
+
+    case.check_interpreted(lower(s))
+    case.check_compiled(lower(s))
+
+
+def test_a_producer_at_a_loop_inside_a_split_symbolic_loop():
+    """Where the outer part of a split ranges below the place, the whole axis is needed."""
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((n,), lambda i: b[i] + 1.0, name="C")
+    s = te.create_schedule(c)
+    outer, inner = s[c].split(s[c].op.axis[0], factor=4)
+    s[c].reorder(inner, outer)
+    s[b].compute_at(s[c], inner)
+
+    Case.of(s.state, {n: 10}).check_interpreted(lower(s))
+
+
+def test_padding_storage_of_a_symbolic_size_is_refused():
+    n = te.var("n")
+    a = te.placeholder((n, n), name="A")
+    b = te.compute((n, n), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((n, n), lambda i, j: b[i, j] + 1.0, name="C")
+    s = te.create_schedule(c)
+    s[b].storage_align(s[b].op.axis[0], 8, 4)
+
+    with pytest.raises(ScheduleError, match="symbolic size"):
+        lower(s)
+
+
+def test_one_program_serves_all_sizes():
+    _, c, s = vector_add()
+    outer, inner = s[c].split(s[c].op.axis[0], factor=8)
+    s[c].parallel(outer)
+    s[c].vectorize(inner)
+    module = ansor.build(s, s.dag.tensors, target="llvm", name="add")
+
+    for size in (1, 7, 8, 100):
+        x = np.arange(size, dtype=np.float32)
+        assert np.array_equal(module(x, x), 2 * x)
