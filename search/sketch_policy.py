@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ansor.errors import DefinitionError
+from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel, RandomModel
@@ -123,6 +123,10 @@ class SketchPolicy(SearchPolicy):
         """Draw unseen programs from the round's generator and return the best scored ones."""
         if count < 1:
             return Proposal(())
+        try:
+            self.space  # noqa: B018 (derived on first use)
+        except ScheduleError as error:
+            return Proposal((), f"no sketch can be derived: {error}")
         spare = _SPARE if self.model.informative else 1
         states, note = self._candidates(round_index, count * spare, history)
         if self.model.informative and states:
@@ -144,8 +148,12 @@ class SketchPolicy(SearchPolicy):
             sample = self.space.sample(max(count - len(found), _SMALLEST_DRAW), rng)
             before = len(found)
             for population, row in sample.in_order():
-                state = population.materialize(row)
-                key = program_key(state)
+                try:
+                    state = population.materialize(row)
+                    key = program_key(state)
+                except ScheduleError as error:
+                    dropped[str(error).partition("\n")[0]] += 1
+                    continue
                 if key not in history:
                     found.setdefault(key, state)
             drawn += len(sample)

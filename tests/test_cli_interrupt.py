@@ -81,6 +81,25 @@ def test_ctrl_c_keeps_the_log_leaves_no_process_and_the_run_goes_on(tmp_path: Pa
     assert len({json.dumps(inp.state.steps_json) for inp, _ in records}) == measured + 2  # type: ignore[union-attr]
 
 
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="needs /proc to look for processes left over"
+)
+def test_kill_9_loses_the_trial_in_flight_only_and_leaves_no_process(tmp_path: Path) -> None:
+    log, mark = tmp_path / "x.json", f"mark-{uuid.uuid4()}"
+    running = ansor("tune", *TASK, "--trials", "5000", "--log", str(log), cwd=tmp_path, mark=mark)
+    wait_for(lambda: lines(log) >= 3)
+    running.kill()
+    running.communicate(timeout=60)
+    wait_for(lambda: not marked_processes(mark))
+    measured = len(list(load_records(log)))
+    with log.open("a") as file:
+        file.write(log.read_text().splitlines()[0][:80])  # As if killed in mid-write.
+    again = ansor("tune", *TASK, "--trials", "1", "--log", str(log), "--json", "--quiet", cwd=tmp_path)
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert json.loads(out)["known_trials"] == measured + 1 == len(list(load_records(log)))
+
+
 def test_the_code_of_the_best_is_a_program(tmp_path: Path) -> None:
     log = tmp_path / "x.json"
     tuned = ansor("tune", *TASK, "--trials", "2", "--log", str(log), "--quiet", cwd=tmp_path)

@@ -304,6 +304,21 @@ def test_an_informative_model_chooses_and_learns_in_log_order(task: SearchTask, 
     assert mean_length(log) > mean_length(blind)
 
 
+def test_a_task_whose_sketches_are_all_illegal_is_diagnosed(task: SearchTask) -> None:
+    class Illegal:
+        name = "Illegal"
+
+        def verdict(self, context: Any, state: State, stage_id: int) -> Any:
+            raise ansor.ScheduleError("this rule refuses everything")
+
+        def apply(self, context: Any, state: State, stage_id: int) -> Any:
+            raise AssertionError
+
+    result = task.tune(options(10), SketchPolicy(task, rules=[Illegal()]))
+    assert result.stop_reason is StopReason.NO_PROGRAM
+    assert "this rule refuses everything" in result.message
+
+
 def test_a_policy_of_another_task_is_refused(task: SearchTask) -> None:
     other = SearchTask(compute_dag=matmul(48))
     with pytest.raises(ansor.DefinitionError, match="make one with this task"):
