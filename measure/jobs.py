@@ -10,6 +10,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
@@ -114,6 +115,13 @@ def _continued(timed: Callable[[int], float], first: float) -> Callable[[int], f
     return rest
 
 
+def _calls_worth_timing(number: int, min_repeat_ms: float, first: float) -> int:
+    """Calls per repeat: as many as asked for, but a slow program needs no more than fill `min_repeat_ms`."""
+    if min_repeat_ms <= 0 or first <= 0:
+        return number
+    return max(1, min(number, ceil(min_repeat_ms / (1e3 * first))))
+
+
 def measure_program(
     object_bytes: bytes,
     entry: str,
@@ -133,7 +141,8 @@ def measure_program(
         The arguments (`ArgumentSpec.to_json`).
     timing
         `number`, `repeat`, `min_repeat_ms` of `ansor.runtime.timing.time_calls`, and `flush`: whether caches
-        are emptied before each repeat.
+        are emptied before each repeat. A program of which fewer than `number` calls take `min_repeat_ms` is
+        called only that often.
 
     Raises
     ------
@@ -151,7 +160,7 @@ def measure_program(
     flush: Callable[[], None] | None = _flush_caches if timing["flush"] else None
     result = time_calls(
         _continued(timed, first),
-        number=timing["number"],
+        number=_calls_worth_timing(timing["number"], timing["min_repeat_ms"], first),
         repeat=timing["repeat"],
         min_repeat_ms=timing["min_repeat_ms"],
         before_repeat=flush,

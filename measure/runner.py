@@ -78,7 +78,8 @@ class LocalRunner(ProgramRunner):
     repeat
         Number of costs.
     min_repeat_ms
-        Least duration of a repeat in milliseconds; `number` grows until it is reached.
+        Least duration of a repeat in milliseconds; `number` grows until it is reached, and shrinks (to one
+        call, if need be) where fewer calls reach it.
     cooldown_interval
         Seconds of rest after each program.
     enable_cpu_cache_flush
