@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Union
 from ansor.te.expr import Var
 
 if TYPE_CHECKING:
-    from ansor.ir.simplify import Simplifier
+    from ansor.ir.simplifier import Simplifier
 
 End = Union[int, float]
 """An end of an interval: an int, or plus or minus infinity."""
@@ -71,7 +71,7 @@ class Bounds(Mapping[Var, OptionalInterval]):
     def simplifier(self) -> Simplifier:
         """The simplifier that works, and remembers, under these bounds."""
         if self._simplifier is None:
-            from ansor.ir.simplify import Simplifier
+            from ansor.ir.simplifier import Simplifier
 
             self._simplifier = Simplifier(self)
         return self._simplifier

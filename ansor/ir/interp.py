@@ -19,19 +19,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from ansor.dtypes import to_numpy
 from ansor.errors import ArgumentError, RunError
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import IndependenceTest, nest_bounds, row_major_strides
+from ansor.ir.independence import IndependenceTest, nest_bounds
 from ansor.ir.lanes import LANES, Array, Env, Storage, keep, per_lane, spread, varies
 from ansor.ir.nest import (
     Alloc,
     Barrier,
-    Buffer,
     For,
     If,
     Let,
@@ -42,28 +40,12 @@ from ansor.ir.nest import (
     Store,
     walk_statements,
 )
-from ansor.ir.printer import format_expr, format_stmt
+from ansor.ir.printer import format_stmt
 from ansor.ir.races import LoopWatch, RaceDetector
-from ansor.ir.simplify import simplify
-from ansor.te.expr import (
-    INTEGER_ONLY,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Not,
-    Select,
-    Var,
-    children,
-    distinct_nodes,
-    int_value,
-)
-from ansor.te.numeric import BINARY, apply_call, apply_cast, constant, quiet
+from ansor.ir.values import ExpressionCompiler, Value
+from ansor.te.expr import Expr, Var
+from ansor.te.numeric import quiet
 
-Value = Callable[[Env], Any]
-"""A compiled expression: its value in all lanes, a scalar where they agree."""
 Action = Callable[[Env], None]
 """A compiled statement."""
 
@@ -72,6 +54,7 @@ MAX_SCRATCH = 1 << 22
 """Elements of scratch memory that the lanes of one loop may have together."""
 
 MAX_CALLS = 50_000
+"""How deep calls of closures may nest, that is, expressions."""
 
 THREAD_KINDS = frozenset({LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z, LoopKind.VTHREAD})
 SIDE_BY_SIDE = THREAD_KINDS | {
@@ -148,49 +131,13 @@ def _check_arguments(nest: LoopNest, arrays: Sequence[Array], shapes: Sequence[t
             )
 
 
-class _Compiler:
-    """Turns statements and expressions into closures over an `Env`."""
+class _Compiler(ExpressionCompiler):
+    """Turns statements into closures over an `Env`."""
 
     def __init__(self, bounds: Bounds, rng: np.random.Generator | None, check_races: bool) -> None:
-        self.initial: Env = [1]
-        self._bounds = bounds
+        super().__init__(bounds, RaceDetector() if check_races else None)
         self._rng = rng
         self._test = IndependenceTest(bounds)
-        self._races = RaceDetector() if check_races else None
-        self._slots: dict[Var | Buffer, int] = {}
-        self._layout: dict[Buffer, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        self._path: list[Var] = []
-
-    # -- slots -------------------------------------------------------------------------------------------
-
-    def slot(self, item: Var | Buffer) -> int:
-        number = self._slots.get(item)
-        if number is None:
-            number = self._slots[item] = len(self.initial)
-            self.initial.extend([None, 0] if isinstance(item, Buffer) else [None])
-        return number
-
-    def new_slot(self) -> int:
-        self.initial.append(None)
-        return len(self.initial) - 1
-
-    def shape(self, buffer: Buffer) -> tuple[int, ...]:
-        """The extents of `buffer`, symbolic sizes replaced by their values."""
-        return tuple(self._known(extent, buffer.name) for extent in buffer.shape)
-
-    def _known(self, extent: int | Expr, name: str) -> int:
-        value = extent if isinstance(extent, int) else int_value(simplify(extent, self._bounds))
-        if value is None:
-            raise RunError(f"the extent `{extent}` of {name!r} is not determined by the sizes")
-        return value
-
-    def declare(
-        self, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...] | None, storage: Storage | None
-    ) -> int:
-        slot = self.slot(buffer)
-        self._layout[buffer] = (shape, strides or row_major_strides(shape))
-        self.initial[slot] = storage
-        return slot
 
     # -- statements ----------------------------------------------------------------------------------------
 
@@ -220,9 +167,9 @@ class _Compiler:
     def _let(self, var: Var, value: Expr, inner: Stmt) -> Action:
         compute = self.value(value)
         slot = self.slot(var)
-        self._path.append(var)
+        self.path.append(var)
         body = self.statement(inner)
-        self._path.pop()
+        self.path.pop()
 
         def run(env: Env) -> None:
             env[slot] = compute(env)
@@ -255,7 +202,7 @@ class _Compiler:
         buffer = stmt.buffer
         shape = self.shape(buffer)
         slot = self.declare(buffer, shape, buffer.strides, None)
-        _, strides = self._layout[buffer]
+        _, strides = self.layout[buffer]
         size = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
         dtype = to_numpy(buffer.dtype)
         body = self.statement(stmt.body)
@@ -274,12 +221,12 @@ class _Compiler:
         fixed = stmt.extent
         extent = (lambda env: fixed) if isinstance(fixed, int) else self.value(fixed)
         declared = stmt.kind in SIDE_BY_SIDE
-        watch = self._races.enter(stmt, self.new_slot()) if self._races is not None and declared else None
-        self._path.append(stmt.var)
+        watch = self.races.enter(stmt, self.new_slot()) if self.races is not None and declared else None
+        self.path.append(stmt.var)
         body = self.statement(stmt.body)
-        self._path.pop()
-        if self._races is not None and watch is not None:
-            self._races.leave()
+        self.path.pop()
+        if self.races is not None and watch is not None:
+            self.races.leave()
         shuffled = self._rng if stmt.kind is LoopKind.PARALLEL else None
         if shuffled is None and (declared or self._test.independent(stmt)):
             return _side_by_side(stmt.var, slot, extent, body, self._lane_limit(stmt), watch)
@@ -299,9 +246,9 @@ class _Compiler:
                 f"`{format_stmt(stmt)}` stores {stmt.value.dtype} into {buffer.dtype} {buffer.name!r}"
             )
         value = self.value(stmt.value)
-        offset = self._offset(buffer, [self.value(index) for index in stmt.indices], stmt)
+        offset = self.offset(buffer, [self.value(index) for index in stmt.indices], stmt)
         slot = self.slot(buffer)
-        watch = None if self._races is None else self._races.access(buffer, stmt, write=True)
+        watch = None if self.races is None else self.races.access(buffer, stmt, write=True)
 
         def run(env: Env) -> None:
             new = value(env)
@@ -316,182 +263,6 @@ class _Compiler:
                 storage.written[where] = True
 
         return run
-
-    # -- accesses --------------------------------------------------------------------------------------------
-
-    def _offset(self, buffer: Buffer, indices: list[Value], at: Stmt | Expr) -> Value:
-        """The checked flat position of an element in its storage."""
-        if buffer not in self._layout:
-            raise RunError(f"buffer {buffer.name!r} is used outside its allocation")
-        shape, strides = self._layout[buffer]
-        if len(indices) != len(shape):
-            raise RunError(
-                f"`{_text(at)}` has {len(indices)} indices, {buffer.name!r} has {len(shape)} dimensions"
-            )
-        base = self.slot(buffer) + 1
-        parts = [
-            (index, extent, stride, dimension)
-            for dimension, (index, extent, stride) in enumerate(zip(indices, shape, strides, strict=True))
-        ]
-        path = tuple(self._path)
-
-        def compute(env: Env) -> Any:
-            total = env[base]
-            for index, extent, stride, dimension in parts:
-                value = index(env)
-                if varies(value):
-                    if value.min() < 0 or value.max() >= extent:
-                        bad = (value < 0) | (value >= extent)
-                        what = f"{int(value[bad][0])} is not in 0..{extent - 1}"
-                        self._fail(env, bad, path, at, f"is out of bounds in dimension {dimension}: {what}")
-                    value = value.astype(np.int64)
-                else:
-                    value = int(value)
-                    if not 0 <= value < extent:
-                        what = f"{value} is not in 0..{extent - 1}"
-                        self._fail(env, None, path, at, f"is out of bounds in dimension {dimension}: {what}")
-                total = total + value * stride
-            return total
-
-        return compute
-
-    def _fail(self, env: Env, bad: Any, path: tuple[Var, ...], at: Stmt | Expr, what: str) -> None:
-        lane = int(np.argmax(bad)) if bad is not None and varies(bad) else 0
-        known = []
-        for var in path:
-            value = env[self._slots[var]]
-            known.append(f"{var.name}={value[lane] if varies(value) else value}")
-        where = f" at {', '.join(known)}" if known else ""
-        raise RunError(f"`{_text(at)}` {what}{where}")
-
-    # -- expressions -----------------------------------------------------------------------------------------
-
-    def value(self, expr: Expr) -> Value:
-        """Compile an expression; what it uses several times is computed once."""
-        uses: dict[int, int] = {}
-        nodes = list(distinct_nodes(expr))
-        for node in nodes:
-            for child in children(node):
-                uses[id(child)] = uses.get(id(child), 0) + 1
-        values: dict[int, Value] = {}
-        kept: list[int] = []
-        for node in nodes:
-            compute = self._node(node, [values[id(child)] for child in children(node)])
-            if uses.get(id(node), 0) > 1 and children(node):
-                slot = self.new_slot()
-                kept.append(slot)
-                compute = _once(compute, slot)
-            values[id(node)] = compute
-        root = values[id(expr)]
-        if not kept:
-            return root
-
-        def run(env: Env) -> Any:
-            result = root(env)
-            for slot in kept:
-                env[slot] = None
-            return result
-
-        return run
-
-    def _node(self, expr: Expr, inner: list[Value]) -> Value:
-        """One node, over the values of its children."""
-        match expr:
-            case Const(value=value, dtype=dtype):
-                literal = constant(value, dtype)[()]
-                return lambda env: literal
-            case Var():
-                return self._variable(expr)
-            case Binary():
-                return self._binary(expr, *inner)
-            case Not():
-                (negated,) = inner
-                return lambda env: np.logical_not(negated(env))
-            case Cast(a=a, dtype=dtype):
-                (source,), source_dtype = inner, a.dtype
-                return lambda env: apply_cast(source(env), source_dtype, dtype)
-            case Select():
-                return self._select(expr, *inner)
-            case Call(name=name, dtype=dtype):
-                return lambda env: apply_call(name, [source(env) for source in inner], dtype)
-            case Load():
-                return self._load(expr, inner)
-            case _:
-                raise RunError(f"{type(expr).__name__} `{expr}` does not belong into a loop nest")
-
-    def _variable(self, var: Var) -> Value:
-        if var not in self._slots:
-            raise RunError(f"variable {var.name!r} is used outside the loop or let that defines it")
-        slot = self._slots[var]
-        return lambda env: env[slot]
-
-    def _binary(self, expr: Binary, a: Value, b: Value) -> Value:
-        compute = BINARY[expr.op]
-        if expr.op not in INTEGER_ONLY:
-            return lambda env: compute(a(env), b(env))
-        path = tuple(self._path)
-
-        def divide(env: Env) -> Any:
-            divisor = b(env)
-            zero = np.equal(divisor, 0)
-            if zero.any():
-                self._fail(env, zero, path, expr, "divides by zero")
-            return compute(a(env), divisor)
-
-        return divide
-
-    def _select(self, expr: Select, cond: Value, then: Value, other: Value) -> Value:
-        if not expr.lazy:
-            return lambda env: np.where(cond(env), then(env), other(env))
-        dtype = to_numpy(expr.dtype)
-
-        def choose(env: Env) -> Any:
-            holds = cond(env)
-            if not varies(holds):
-                return then(env) if holds else other(env)
-            chosen = np.flatnonzero(holds)
-            if len(chosen) == len(holds):
-                return then(env)
-            if not len(chosen):
-                return other(env)
-            result = np.empty(len(holds), dtype)
-            result[chosen] = then(keep(env, chosen))
-            rest = np.flatnonzero(~holds)
-            result[rest] = other(keep(env, rest))
-            return result
-
-        return choose
-
-    def _load(self, expr: Load, indices: list[Value]) -> Value:
-        slot = self.slot(expr.buffer)
-        offset = self._offset(expr.buffer, indices, expr)
-        watch = None if self._races is None else self._races.access(expr.buffer, expr, write=False)
-        path = tuple(self._path)
-
-        def read(env: Env) -> Any:
-            where = offset(env)
-            storage: Storage = env[slot]
-            if storage.written is not None:
-                written = storage.written[where]
-                if not written.all():
-                    self._fail(env, np.logical_not(written), path, expr, "is read before it is written")
-            if watch is not None:
-                watch(env, storage, per_lane(where, env))
-            return storage.data[where]
-
-        return read
-
-
-def _once(compute: Value, slot: int) -> Value:
-    """`compute`, remembered in `slot` while one expression is evaluated."""
-
-    def run(env: Env) -> Any:
-        known = env[slot]
-        if known is None:
-            known = env[slot] = compute(env)
-        return known
-
-    return run
 
 
 @contextmanager
@@ -558,7 +329,3 @@ def _side_by_side(
             body(inner)
 
     return run
-
-
-def _text(item: Stmt | Expr) -> str:
-    return format_expr(item) if isinstance(item, Expr) else format_stmt(item)

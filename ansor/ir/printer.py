@@ -100,6 +100,11 @@ def format_expr(expr: Expr, names: Names | None = None) -> str:
     return texts[id(expr)][1]
 
 
+def format_item(item: Stmt | Expr) -> str:
+    """A statement or an expression, for messages."""
+    return format_expr(item) if isinstance(item, Expr) else format_stmt(item)
+
+
 def _shape(buffer: Buffer, names: Names) -> str:
     return f"[{', '.join(_extent(extent, names) for extent in buffer.shape)}]"
 

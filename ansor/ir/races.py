@@ -17,7 +17,7 @@ import numpy as np
 from ansor.errors import RunError
 from ansor.ir.lanes import LANES, Array, Env, Storage
 from ansor.ir.nest import Alloc, Buffer, For, Stmt, walk_statements
-from ansor.ir.printer import format_expr, format_stmt
+from ansor.ir.printer import format_item
 from ansor.te.expr import Expr
 
 Watch = Callable[[Env, Storage, Array], None]
@@ -72,10 +72,9 @@ class RaceDetector:
         def check(env: Env, storage: Storage, where: Array) -> None:
             for watch in loops:
                 if _touch(watch, storage, where, env[watch.slot], write=write):
-                    text = format_expr(at) if isinstance(at, Expr) else format_stmt(at)
                     raise RunError(
                         f"two iterations of the {watch.loop.kind} loop over {watch.loop.var.name!r} touch "
-                        f"one element of {buffer.name!r}, and one of them writes it, at `{text}`"
+                        f"one element of {buffer.name!r}, and one of them writes it, at `{format_item(at)}`"
                     )
 
         return check

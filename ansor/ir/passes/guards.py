@@ -19,7 +19,8 @@ from ansor.ir.independence import loop_ranges
 from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq
 from ansor.ir.passes.peeling import peel_tiles
 from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, with_statements
-from ansor.ir.simplify import assume, prove, same_structure, simplify
+from ansor.ir.simplify import assume, prove, simplify
+from ansor.ir.structure import same_structure
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, free_vars, int_value
 
 _SHORTENED_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL})

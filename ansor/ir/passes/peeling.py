@@ -24,7 +24,8 @@ from ansor.ir.rewriting import (
     map_statements,
     with_statements,
 )
-from ansor.ir.simplify import Simplifier, assume
+from ansor.ir.simplifier import Simplifier
+from ansor.ir.simplify import assume
 from ansor.te.expr import Binary, Const, Expr, Load, distinct_nodes, free_vars, int_value
 
 ENOUGH = 16

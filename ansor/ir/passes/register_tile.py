@@ -27,7 +27,7 @@ from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.independence import IndependenceTest, loop_ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.rewriting import conjuncts, guarded, map_statements, replace_in
-from ansor.ir.simplify import same_structure
+from ansor.ir.structure import same_structure
 from ansor.te.expr import Expr, Load, Var, children, distinct_nodes, free_vars, int_value, rewrite
 
 REGISTER = "register"
