@@ -55,7 +55,7 @@ def test_register_tiled_matmul(mr: int, nr: int) -> None:
 
 @pytest.mark.parametrize(("mr", "nr"), [(6, 64), (14, 32)])
 def test_the_inner_loop_of_a_tile_is_loads_and_multiply_adds(mr: int, nr: int) -> None:
-    """Neither stack traffic nor index arithmetic per element: what codegen without optimiser passes relies on."""
+    """Neither stack traffic nor index arithmetic per element, though no optimiser pass ran."""
     machine = Machine.of("x86_64-unknown-linux-gnu", "znver4")
     text = assembly(emit_llvm(matmul(mr * 4, nr * 4, 256, mr, nr), machine), machine)
     blocks = [block for block in text.split("\n.LBB") if block.count("vfmadd") >= mr * nr // 16]
@@ -110,6 +110,26 @@ def test_masked_tail_touches_nothing_outside(bound: int, stride: int) -> None:
     expected[: bound * stride : stride] = source[: bound * stride : stride] + 1
     run(nest, source, found)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("lanes", [3, 4, 8, 16, 37])
+@pytest.mark.parametrize("step", [2, 3, 4, 5, -1, -2])
+@pytest.mark.parametrize("dtype", [F32, "int8", "float64"])
+def test_strided_vectors(step: int, lanes: int, dtype: str) -> None:
+    n = (lanes - 1) * abs(step) + 1
+    x, y, i = Buffer("x", dtype, (n,)), Buffer("y", dtype, (lanes,)), Var("i")
+    first = 0 if step > 0 else n - 1
+    value = load(x, first + i * step)
+    source, found = array(n, dtype=dtype), np.zeros(lanes, dtype)
+    run(LoopNest("kernel", (x, y), (), For(i, lanes, V, Store(y, (i,), value)), (1,)), source, found)
+    np.testing.assert_array_equal(found, source[::step])
+    scattered = np.zeros(n, dtype)
+    place = first + i * step
+    nest = LoopNest("kernel", (y, x), (), For(i, lanes, V, Store(x, (place,), load(y, i))), (1,))
+    run(nest, found, scattered)
+    expected = np.zeros(n, dtype)
+    expected[::step] = found
+    np.testing.assert_array_equal(scattered, expected)
 
 
 def test_masked_loads_do_not_fault_at_the_end_of_memory() -> None:
@@ -259,7 +279,7 @@ def test_strided_buffers() -> None:
 
 
 def test_long_unrolled_and_vectorized_loops_stay_small() -> None:
-    x, y, i, j = Buffer("x", F32, (100_000,)), Buffer("y", F32, (100_000,)), Var("i"), Var("j")
+    x, y, i = Buffer("x", F32, (100_000,)), Buffer("y", F32, (100_000,)), Var("i")
     for kind in (U, V):
         body = For(i, 100_000, kind, Store(y, (i,), load(x, i)))
         source, found = array(100_000), np.zeros(100_000, np.float32)
@@ -275,8 +295,8 @@ def test_gpu_programs_are_refused() -> None:
         emit_llvm(LoopNest("k", (y,), (), For(i, 4, LoopKind.THREAD_X, store), (0,)), Machine.host())
     with pytest.raises(BuildError, match="barrier"):
         emit_llvm(LoopNest("k", (y,), (), For(i, 4, S, seq(store, Barrier())), (0,)), Machine.host())
+    scratch = Buffer("t", F32, (Var("n"),))
     with pytest.raises(BuildError, match="symbolic"):
-        scratch = Buffer("t", F32, (Var("n"),))
         emit_llvm(LoopNest("k", (y,), (), Alloc(scratch, For(i, 4, S, store)), (0,)), Machine.host())
     with pytest.raises(BuildError, match="'i' is used outside"):
         emit_llvm(LoopNest("k", (y,), (), store, (0,)), Machine.host())

@@ -95,7 +95,9 @@ DRIVER = r"""
 #include <stdlib.h>
 #include <string.h>
 void sample(void *x, void *h, void *out, void *ints);
-void ansor_parallel_launch(void (*body)(void *, int, int), void *data) { for (int t = 0; t < 3; t++) body(data, t, 3); }
+void ansor_parallel_launch(void (*body)(void *, int, int), void *data) {
+  for (int t = 0; t < 3; t++) body(data, t, 3);
+}
 void *ansor_alloc(long n) { return aligned_alloc(64, (n + 63) / 64 * 64); }
 void ansor_free(void *p) { free(p); }
 int main(void) {

@@ -50,7 +50,7 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
 
 
 def ulps(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Distance to the exact value in units of the last place of the found value's dtype; inf where kinds differ."""
+    """Distance to the exact value in units of the last place of the dtype; inf where kinds differ."""
     with np.errstate(all="ignore"):
         rounded = exact.astype(found.dtype)
         spacing = np.spacing(np.abs(rounded)).astype(np.float64)
@@ -148,7 +148,7 @@ def test_constant_exponents(exponent: float, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", [n for n in sorted(INTRINSICS) if INTRINSICS[n] == 1])
 def test_sixteen_bit_floats_are_within_one_rounding(name: str, dtype: str) -> None:
-    """All 65536 values: equal to the float64 result rounded once, or its neighbour where that is a near tie."""
+    """All 65536 values: the float64 result rounded once, or its neighbour where that is a near tie."""
     x = np.arange(1 << 16, dtype=np.uint16).view(to_numpy(dtype))
     found = apply(name, [x], dtype, 16, "host")
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Dtypes: conversions, integer division, 16-bit floats, min and max, bool; on machines with and without helpers."""
+"""Dtypes: conversions, integer division, 16-bit floats, min and max, bool; on better and lesser machines."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Code generation: loop nests to LLVM IR (`ansor.codegen.llvm`), IR to object code (`ansor.codegen.compile`)."""
+"""Code generation: loop nests to LLVM IR (`llvm`), IR to object code (`compile`), for a CPU (`machine`)."""

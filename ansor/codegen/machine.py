@@ -86,7 +86,7 @@ class Machine:
 
     @staticmethod
     def of(triple: str, cpu: str, features: str = "") -> Machine:
-        """The machine with this LLVM triple, CPU name and feature string (`+avx2,-fma`); results are cached."""
+        """The machine with this LLVM triple, CPU name and feature string (`+avx2,-fma`); cached."""
         return _probe(triple, cpu, features)
 
     def to_json(self) -> dict[str, Any]:
@@ -149,13 +149,14 @@ define float @fma(float %a, float %b, float %c) {
 }
 define void @mask(ptr %a, <16 x i32> %i) {
   %m = icmp slt <16 x i32> %i, splat (i32 7)
-  %x = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %a, i32 4, <16 x i1> %m, <16 x float> zeroinitializer)
+  %x = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %a, i32 4, <16 x i1> %m, <16 x float> poison)
   store <16 x float> %x, ptr %a, align 4
   ret void
 }
 define void @gather(ptr %a, <16 x i64> %i) {
   %p = getelementptr float, ptr %a, <16 x i64> %i
-  %x = call <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr> %p, i32 4, <16 x i1> splat (i1 true), <16 x float> zeroinitializer)
+  %x = call <16 x float> @llvm.masked.gather.v16f32.v16p0(
+      <16 x ptr> %p, i32 4, <16 x i1> splat (i1 true), <16 x float> poison)
   store <16 x float> %x, ptr %a, align 4
   ret void
 }

@@ -1,4 +1,4 @@
-"""What the emitter must know of a statement before it writes it: buffers, variables, widths. Results are cached per nest."""
+"""What the emitter must know of a statement before it writes it: buffers, variables, widths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ansor.te.expr import Call, Cast, Expr, Load, Var, children
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one statement: buffers stored to, buffers accessed, variables used, and what decides how to expand it.
+    """Of one statement: buffers stored to and accessed, variables used, what decides how to expand it.
 
     `stores` counts store statements with unrolled loops expanded; `value_bytes` is the size of the widest
     value computed (index arithmetic aside).
@@ -71,7 +71,7 @@ class Analysis:
         stores = sum(f.stores for f in inner) + isinstance(stmt, Store)
         if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED and isinstance(stmt.extent, int):
             stores *= stmt.extent
-        loop = isinstance(stmt, For)
+        kind = stmt.kind if isinstance(stmt, For) else None
         return Facts(
             written=frozenset(written).union(*(f.written for f in inner)),
             buffers=frozenset(buffers).union(*(f.buffers for f in inner)),
@@ -80,8 +80,8 @@ class Analysis:
             ),
             has_registers=any(b.scope == "register" for b in buffers) or any(f.has_registers for f in inner),
             has_allocs=isinstance(stmt, Alloc) or any(f.has_allocs for f in inner),
-            has_parallel=(loop and stmt.kind is LoopKind.PARALLEL) or any(f.has_parallel for f in inner),
-            has_vectors=(loop and stmt.kind is LoopKind.VECTORIZED) or any(f.has_vectors for f in inner),
+            has_parallel=kind is LoopKind.PARALLEL or any(f.has_parallel for f in inner),
+            has_vectors=kind is LoopKind.VECTORIZED or any(f.has_vectors for f in inner),
             stores=stores,
             value_bytes=max([self._width(stmt), *(f.value_bytes for f in inner)]),
         )
@@ -142,9 +142,12 @@ def may_vectorize(loop: For, analysis: Analysis) -> bool:
         if isinstance(stmt, Let) and not lane.isdisjoint(analysis.variables(stmt.value)):
             lane.add(stmt.var)
     for stmt in walk_statements(loop.body):
-        if isinstance(stmt, For) and not isinstance(stmt.extent, int):
-            if not lane.isdisjoint(analysis.variables(stmt.extent)):
-                return False
+        if (
+            isinstance(stmt, For)
+            and not isinstance(stmt.extent, int)
+            and not lane.isdisjoint(analysis.variables(stmt.extent))
+        ):
+            return False
         if isinstance(stmt, Store) and all(lane.isdisjoint(analysis.variables(i)) for i in stmt.indices):
             return False
     return True

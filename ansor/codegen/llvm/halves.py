@@ -1,4 +1,4 @@
-"""float16 and bfloat16: bits in memory to float32 values and back, rounding to nearest even, for any number of lanes.
+"""float16 and bfloat16: bits in memory to float32 values and back, to nearest even, for any number of lanes.
 
 bfloat16 is the upper half of a float32, so integer instructions do it on every machine (the native conversion
 of x86 flushes denormals). float16 uses the machine's instructions where it has them, and integer instructions
@@ -12,7 +12,7 @@ from ansor.codegen.llvm.vectors import Vectors
 
 
 def widen(v: Vectors, bits: Value, dtype: str) -> Value:
-    """The register value of i16 `bits` of a 16-bit float (a `float`, or a `half` where arithmetic on it is native)."""
+    """The register value of a 16-bit float's i16 `bits`: a `float`, or a `half` where that is native."""
     if dtype == "bfloat16":
         wide = v.convert("zext", bits, "i32")
         return v.convert("bitcast", v.binary("shl", wide, v.number(16, "i32")), "float")
@@ -79,7 +79,7 @@ def _half_bits_to_float(v: Vectors, bits: Value) -> Value:
 
 
 def _float_to_half_bits(v: Vectors, value: Value) -> Value:
-    """float32 to float16 bits, to nearest even: normal results by integer rounding, small ones by a float addition."""
+    """float32 to float16 bits: normal results by integer rounding, small ones by a float addition."""
     bits = v.convert("bitcast", value, "i32")
     sign = v.binary("and", v.binary("lshr", bits, v.number(16, "i32")), v.number(0x8000, "i32"))
     magnitude = v.binary("and", bits, v.number(0x7FFFFFFF, "i32"))

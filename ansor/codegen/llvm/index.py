@@ -240,7 +240,6 @@ class IndexMath:
     def floordiv(self, a: Affine, b: Affine) -> Affine:
         """`a // b`, rounding towards minus infinity."""
         if b.terms or b.const == 0:
-            low, _ = self.interval(a)
             unsigned = self._non_negative(a) and self._non_negative(b)
             if unsigned:
                 return self._operate("udiv", a, b, 0, self.interval(a)[1], trap=True)
@@ -376,7 +375,7 @@ class IndexMath:
     def _operate(
         self, opcode: str, a: Affine, b: Affine, low: Bound, high: Bound, trap: bool = False
     ) -> Affine:
-        """An instruction on two forms as a new atom; vectors of small non-negative numbers are computed in i32."""
+        """An instruction on two forms as a new atom; vectors of small non-negative numbers as i32."""
         lanes = max(self._lanes(a), self._lanes(b))
         ends = (*self.interval(a), *self.interval(b), low, high)
         small = lanes > 1 and all(end is not None and 0 <= end < _I31 for end in ends)

@@ -66,7 +66,7 @@ def exp(v: Vectors, x: Value) -> Value:
 
 
 def log(v: Vectors, x: Value) -> Value:
-    """x = 2**e * (1 + f); log(1 + f) = f - (f*f/2 - s * (f*f/2 + R)), s = f / (2 + f)."""
+    """X = 2**e * (1 + f); log(1 + f) = f - (f*f/2 - s * (f*f/2 + R)), s = f / (2 + f)."""
     is_small = v.compare("olt", x, constant(v, 2.0**-1022))
     scaled = v.select(is_small, v.binary("fmul", x, constant(v, 2.0**52)), x)
     bits = v.convert("bitcast", scaled, "i64")
@@ -99,7 +99,7 @@ def sigmoid(v: Vectors, x: Value) -> Value:
 
 
 def tanh(v: Vectors, x: Value) -> Value:
-    """t / (t + 2) with t = exp(2|x|) - 1, which does not cancel: t = (2**n - 1) + 2**n * p."""
+    """T / (t + 2) with t = exp(2|x|) - 1, which does not cancel: t = (2**n - 1) + 2**n * p."""
     magnitude = clamp(v, v.intrinsic("fabs", x), 0.0, 22.0)
     p, n = _exp_parts(v, v.binary("fadd", magnitude, magnitude))
     scale = _power_of_two(v, n)
@@ -122,8 +122,8 @@ def rsqrt(v: Vectors, x: Value) -> Value:
 def power_of_singles(v: Vectors, x: Value, y: Value) -> Value:
     """`pow` of float32 values given as doubles: exp(y * log|x|) has 20 bits to spare.
 
-    The C library's rules for signs: a negative base with an odd exponent gives a negative result, with an exponent
-    that is no integer NaN; `pow(x, 0)` and `pow(1, y)` are 1 whatever the other is.
+    The C library's rules for signs: a negative base with an odd exponent gives a negative result, with an
+    exponent that is no integer NaN; `pow(x, 0)` and `pow(1, y)` are 1 whatever the other is.
     """
     one, zero = constant(v, 1.0), constant(v, 0.0)
     magnitude = v.intrinsic("fabs", x)
@@ -144,7 +144,7 @@ def power_of_singles(v: Vectors, x: Value, y: Value) -> Value:
 
 
 def rounded(v: Vectors, x: Value) -> Value:
-    """The nearest integer, halves to even, of a float or double; by additions where that is not one instruction."""
+    """The nearest integer, halves to even, of a float or double; by additions where it is no instruction."""
     if v.machine.vector_bits > 128 or not v.machine.arch.startswith("x86"):
         return v.intrinsic("roundeven", x)
     big = v.number(2.0**52 if x.type == "double" else 2.0**23, x.type)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ansor.codegen.llvm import halves, math64
-from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.dtype_map import is_narrow_float
+from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.dtypes import is_float
 from ansor.errors import BuildError
@@ -166,7 +166,7 @@ def _exp(v: Vectors, x: Value) -> Value:
 
 
 def _exp_moderate(v: Vectors, x: Value) -> Value:
-    """exp for |x| < 80."""
+    """Exp for |x| < 80."""
     mantissa, n = _exp_parts(v, x)
     return v.binary("fmul", mantissa, _power_of_two(v, n))
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ansor.codegen.llvm import halves
+from ansor.codegen.llvm.dtype_map import memory_type, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant
 from ansor.codegen.llvm.text import ScopeKind, Value, vector_type
-from ansor.codegen.llvm.dtype_map import memory_type, register_type
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
@@ -29,11 +29,12 @@ from ansor.ir.nest import Buffer
 ZEROS = "@ansor.zeros"
 _MAX_ZERO_BYTES = 1 << 15
 _HOISTED_PER_LOOP = 8
+_SHUFFLED_STEP = 4
 
 
 @dataclass(slots=True)
 class Pointer:
-    """Where a buffer is: its address, the alignment proven for it [bytes], and how often it was written so far."""
+    """A buffer's address, the alignment proven for it [bytes], and how often it was written so far."""
 
     value: Value
     align: int
@@ -47,6 +48,9 @@ class Under:
     lanes: int = 1
     mask: Value | None = None
     guard: Value | None = None
+
+
+ALWAYS = Under()
 
 
 class Memory:
@@ -73,13 +77,17 @@ class Memory:
         base, step = (offset, 0) if under.lanes == 1 else self.index.split_lanes(offset)
         if step == 0:
             guard = under.guard
-            if under.mask is not None:
+            if under.mask is not None and under.mask.text.startswith("%"):
                 guard = self.vectors.both(guard, self.vectors.any_lane(under.mask))
             return self.from_memory(self._load(buffer, base, 1, None, guard), buffer.dtype)
         if step == 1:
             raw = self._load(buffer, base, under.lanes, under.mask, under.guard)
         elif step is None or under.mask is not None:
             raw = self._gather(buffer, offset, under)
+        elif buffer.scope != "register" and (
+            step == -1 or (2 <= step <= _SHUFFLED_STEP and under.lanes >= 4)
+        ):
+            raw = self._shuffled(buffer, base, step, under)
         else:
             elements = [
                 self._load(buffer, add(base, constant(step * lane)), 1, None, under.guard)
@@ -108,7 +116,10 @@ class Memory:
             symbol = f"@llvm.masked.load.v{lanes}{_mangled(type_)}.p0"
             masks = vector_type("i1", lanes)
             self.fn.declare(symbol, f"declare {full} {symbol}(ptr, i32, {masks}, {full})")
-            text = f"call {full} {symbol}(ptr {address.text}, i32 {align}, {masks} {mask.text}, {full} zeroinitializer)"
+            text = (
+                f"call {full} {symbol}(ptr {address.text}, i32 {align}, {masks} {mask.text}, "
+                f"{full} zeroinitializer)"
+            )
         if buffer.scope == "register":
             return self.fn.here(text, type_, lanes)
         return self._remembered(buffer, f"{text} ;{pointer.generation}", type_, lanes, depth)
@@ -134,6 +145,34 @@ class Memory:
         for scope in scopes[target + 1 :]:
             scope.hoisted += 1
         return self.fn.pure(text, type_, lanes, target)
+
+    def _shuffled(self, buffer: Buffer, base: Affine, step: int, under: Under) -> Value:
+        """Lanes a few elements apart, out of whole vectors that stay between the first lane and the last."""
+        lanes = under.lanes
+        last = (lanes - 1) * step
+        if step < 0:
+            raw = self._load(buffer, add(base, constant(last)), lanes, None, under.guard)
+            return self._permuted(raw, raw, [lanes - 1 - lane for lane in range(lanes)])
+        starts = [min(part * lanes, last - lanes + 1) for part in range(step)]
+        parts = [self._load(buffer, add(base, constant(start)), lanes, None, under.guard) for start in starts]
+        result = parts[0]
+        chosen = [lane * step for lane in range(lanes)]
+        for part, start in zip(parts[1:], starts[1:], strict=True):
+            places = [place if place < start else lanes + place - start for place in chosen]
+            places = [min(place, 2 * lanes - 1) for place in places]  # not there yet: any lane will do
+            result = self._permuted(result, part, places)
+            chosen = [lane if place < start + lanes else place for lane, place in enumerate(chosen)]
+        return result
+
+    def _permuted(self, a: Value, b: Value, places: list[int]) -> Value:
+        """The lanes of two vectors at places in their concatenation."""
+        texts = ", ".join(f"i32 {place}" for place in places)
+        return self.fn.inside(
+            f"shufflevector {a.full_type} {a.text}, {b.full_type} {b.text}, <{len(places)} x i32> <{texts}>",
+            a.type,
+            a.lanes,
+            max(a.depth, b.depth),
+        )
 
     def _gather(self, buffer: Buffer, offset: Affine, under: Under) -> Value:
         """Lanes from anywhere."""
@@ -173,8 +212,8 @@ class Memory:
     def _guarded(self, buffer: Buffer, base: Affine, lanes: int, guard: Value) -> Value:
         """The address if the guard holds, else one of zeros.
 
-        The choice is made where the guard is known, outside the loops inside of that, which then walk over the
-        data or over a block of zeros, if the block need not be large.
+        The choice is made where the guard is known, outside the loops inside of that, which then walk over
+        the data or over a block of zeros, if the block need not be large.
         """
         size = dtype_info(buffer.dtype).bytes
         atoms = self.index.atoms
@@ -195,7 +234,7 @@ class Memory:
     # -- stores --------------------------------------------------------------------------------------
 
     def store(self, buffer: Buffer, offset: Affine, value: Value, under: Under) -> None:
-        """Write a register value, a scalar one to all lanes; of lanes that share an element the last one counts."""
+        """Write a register value, a scalar to all lanes; of lanes with one address the last one counts."""
         pointer = self.pointers[buffer]
         pointer.generation += 1
         value = self.to_memory(value, buffer.dtype)
@@ -238,7 +277,8 @@ class Memory:
         self.fn.declare(symbol, f"declare void {symbol}({full}, ptr, i32, {masks})")
         align = self._align(buffer, self.pointers[buffer], base)
         self.fn.effect(
-            f"call void {symbol}({full} {value.text}, ptr {address.text}, i32 {align}, {masks} {under.mask.text})"
+            f"call void {symbol}({full} {value.text}, ptr {address.text}, i32 {align}, "
+            f"{masks} {under.mask.text})"
         )
 
     def _scatter(self, buffer: Buffer, offset: Affine, value: Value, under: Under) -> None:

@@ -198,5 +198,5 @@ class _Module:
 
 def quoted(name: str) -> str:
     """A symbol as LLVM writes it after `@`: in quotes unless it is plain."""
-    plain = all(c.isalnum() and c.isascii() or c in "._$" for c in name) and not name[:1].isdigit()
+    plain = all((c.isalnum() and c.isascii()) or c in "._$" for c in name) and not name[:1].isdigit()
     return name if plain and name else '"' + name.replace("\\", "\\5C").replace('"', "\\22") + '"'

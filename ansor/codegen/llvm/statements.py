@@ -188,14 +188,20 @@ class Function:
                 self._expand(loop, extent, env)
             return
         lanes = max(1, self.machine.vector_bits // 8 // facts.value_bytes)
-        lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
+        masked = self.machine.has_masks and not facts.has_registers and facts.value_bytes >= 4
+        if not masked:
+            lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
         first = 0
         if extent.const // lanes > _MAX_PIECES and not facts.has_registers and lanes > 1:
             pieces = constant(extent.const // lanes)
             self._counted_pieces(loop, pieces, env, lanes)
             first = pieces.const * lanes
         while first < extent.const:
-            while lanes > extent.const - first:
+            left = extent.const - first
+            if masked and left < lanes and left.bit_count() > 1:  # one masked vector instead of several
+                self._piece(loop, constant(first), env, 1 << left.bit_length(), left)
+                return
+            while lanes > left:
                 lanes //= 2
             self._piece(loop, constant(first), env, lanes)
             first += lanes
@@ -207,12 +213,18 @@ class Function:
         self._piece(loop, scale(atom, lanes), env, lanes)
         self.end_loop(counter, pieces, facts)
 
-    def _piece(self, loop: For, first: Affine, env: Env, lanes: int) -> None:
+    def _piece(self, loop: For, first: Affine, env: Env, lanes: int, active: int | None = None) -> None:
+        """Some iterations as the lanes of vectors, of which the first `active` ones count (None: all)."""
         if lanes == 1:
             self.statement(loop.body, env.bind(loop.var, first))
             return
-        under = Under(lanes, None, env.under.guard)
-        inner = Env({**env.vars, loop.var: add(first, self.index.lane(lanes))}, under)
+        mask = None
+        if active is not None:
+            bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
+            mask = Value(f"<{bits}>", "i1", lanes)
+        inner = Env(
+            {**env.vars, loop.var: add(first, self.index.lane(lanes))}, Under(lanes, mask, env.under.guard)
+        )
         self.statement(loop.body, inner)
 
     # -- scratch memory ------------------------------------------------------------------------------

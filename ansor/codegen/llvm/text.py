@@ -24,7 +24,7 @@ from ansor.ir.nest import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An SSA name or literal: `lanes` elements of the LLVM type `type` (1: a scalar), known from scope `depth` on."""
+    """An SSA name or literal: `lanes` elements (1: a scalar) of an LLVM type, known from scope `depth` on."""
 
     text: str
     type: str
@@ -143,7 +143,7 @@ class FunctionText:
         return scope
 
     def open_loop(self, begin: str, written: frozenset[Buffer]) -> Value:
-        """Start the body of a loop that runs at least once; gives its i64 counter, which starts at `begin`."""
+        """Start the body of a loop that runs at least once; gives its i64 counter, from `begin` on."""
         label = self.label("loop")
         scope = self.open(ScopeKind.LOOP, label, written)
         counter = Value(self.name(), "i64", 1, scope.depth)
@@ -176,7 +176,7 @@ class FunctionText:
         self.open(ScopeKind.BRANCH, label).lines.append(f"{label}:")
 
     def join(self, cond: Value, then: Scope, other: Scope | None) -> str:
-        """Place the closed sides of a branch on `cond` and meet again; gives the label of the block before."""
+        """Place the closed sides of a branch on `cond` and meet again; gives the label before it."""
         parent = self.scopes[-1]
         before, meet = parent.label, self.label("meet")
         sides = [then] if other is None else [then, other]

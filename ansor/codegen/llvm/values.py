@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from math import copysign
 
 from ansor.codegen.llvm import halves, mathlib
-from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
-from ansor.codegen.llvm.memory import Memory, Under
-from ansor.codegen.llvm.text import Value
+from ansor.codegen.llvm.conversions import convert
 from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
+from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
+from ansor.codegen.llvm.memory import ALWAYS, Memory, Under
+from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info, is_float
@@ -66,7 +67,7 @@ class Env:
     """Where an expression is evaluated: what its variables are, and under what condition (see `Under`)."""
 
     vars: Mapping[Var, Affine | Value]
-    under: Under = Under()
+    under: Under = ALWAYS
 
     def bind(self, var: Var, value: Affine | Value) -> Env:
         """The same place with one more variable."""
@@ -85,7 +86,7 @@ class Expressions:
         self._index_like: dict[int, bool] = {}
         self._cheap: dict[int, bool] = {}
         self._linear: dict[tuple[int, int], dict[Var | None, int] | None] = {}
-        self._strides: dict[Buffer, tuple[int, ...] | tuple[Affine, ...]] = {}
+        self._strides: dict[Buffer, tuple[int | Affine, ...]] = {}
         self._memo: dict[tuple[int, int], tuple[Env, Value]] = {}  # the Env keeps its id from being reused
 
     def forget(self) -> None:
@@ -199,9 +200,9 @@ class Expressions:
         return total
 
     def _linear_offset(
-        self, strides: tuple[int, ...] | tuple[Affine, ...], indices: tuple[Expr, ...]
+        self, strides: tuple[int | Affine, ...], indices: tuple[Expr, ...]
     ) -> dict[Var | None, int] | None:
-        """The offset as multiples of variables (None: of one) if it is that simple, whatever they stand for."""
+        """The offset as multiples of variables (None: of one) if it is that simple."""
         total: dict[Var | None, int] = {None: 0}
         for index, stride in zip(indices, strides, strict=True):
             if not isinstance(stride, int) or not _accumulate(index, stride, total):
@@ -224,7 +225,7 @@ class Expressions:
             terms = {name: coefficient for name, coefficient in terms.items() if coefficient}
         return Affine(const, terms)
 
-    def _strides_of(self, buffer: Buffer, env: Env) -> tuple[int, ...] | tuple[Affine, ...]:
+    def _strides_of(self, buffer: Buffer, env: Env) -> tuple[int | Affine, ...]:
         known = self._strides.get(buffer)
         if known is not None:
             return known
@@ -236,7 +237,7 @@ class Expressions:
         for extent in reversed(extents[1:]):
             strides.insert(0, self.math.multiply(strides[0], extent))
         strides = strides[: len(extents)]
-        found: tuple[int, ...] | tuple[Affine, ...] = tuple(strides)
+        found: tuple[int | Affine, ...] = tuple(strides)
         if all(not stride.terms for stride in strides):
             found = tuple(stride.const for stride in strides)
         self._strides[buffer] = found
@@ -428,7 +429,8 @@ class Expressions:
         other_scope = fn.close()
         fn.join(cond, then_scope, other_scope)
         return fn.here(
-            f"phi {then.full_type} [ {then.text}, %{then_scope.label} ], [ {other.text}, %{other_scope.label} ]",
+            f"phi {then.full_type} [ {then.text}, %{then_scope.label} ], "
+            f"[ {other.text}, %{other_scope.label} ]",
             then.type,
             lanes,
         )
@@ -466,38 +468,3 @@ def _accumulate(expr: Expr, factor: int, total: dict[Var | None, int]) -> bool:
                 if isinstance(b, Const):
                     return _accumulate(a, factor * int(b.value), total)
     return False
-
-
-def convert(v: Vectors, value: Value, source: str, dtype: str) -> Value:
-    """A register value of dtype `source` as one of `dtype`, by te's rules of casting."""
-    if source == dtype:
-        return value
-    old, new = dtype_info(source), dtype_info(dtype)
-    machine = v.machine
-    type_ = register_type(dtype, machine)
-    if new.kind == "bool":
-        return v.compare("une" if old.kind == "float" else "ne", value, v.number(0, value.type))
-    if old.kind == "float" and new.kind == "float":
-        return _convert_float(v, value, dtype, type_)
-    if old.kind == "float":
-        return v.convert("fptosi" if new.kind == "int" else "fptoui", value, type_)
-    if new.kind == "float":
-        opcode = "sitofp" if old.kind == "int" else "uitofp"
-        result = v.convert(opcode, value, type_)
-        return halves.rounded(v, result, dtype) if is_narrow_float(dtype, machine) else result
-    if old.bits == new.bits:
-        return value
-    if old.bits > new.bits:
-        return v.convert("trunc", value, type_)
-    return v.convert("sext" if old.kind == "int" else "zext", value, type_)
-
-
-def _convert_float(v: Vectors, value: Value, dtype: str, type_: str) -> Value:
-    order = ("half", "float", "double")
-    narrow = is_narrow_float(dtype, v.machine)
-    if value.type == "double" and narrow:
-        return halves.rounded(v, halves.double_to_float_odd(v, value), dtype)
-    if value.type != type_:
-        wider = order.index(type_) > order.index(value.type)
-        value = v.convert("fpext" if wider else "fptrunc", value, type_)
-    return halves.rounded(v, value, dtype) if narrow else value

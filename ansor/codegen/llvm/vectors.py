@@ -8,9 +8,9 @@ liberty is given.
 
 from __future__ import annotations
 
+from ansor.codegen.llvm.dtype_map import float_literal
 from ansor.codegen.llvm.index import IndexMath
 from ansor.codegen.llvm.text import FunctionText, Value, vector_type
-from ansor.codegen.llvm.dtype_map import float_literal
 from ansor.codegen.machine import Machine
 
 _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
@@ -84,7 +84,7 @@ class Vectors:
         return self.fn.inside(text, type_, a.lanes, a.depth)
 
     def intrinsic(self, name: str, *args: Value, extra: str = "") -> Value:
-        """A call of `llvm.NAME` overloaded on the arguments' common type; `extra` is one more literal argument."""
+        """A call of `llvm.NAME` for the arguments' common type; `extra` is one more, literal argument."""
         values, lanes, depth = self.match(*args)
         type_ = args[0].type
         full = vector_type(type_, lanes)
@@ -96,7 +96,7 @@ class Vectors:
         return self.fn.inside(f"call {full} {symbol}({', '.join(texts)})", type_, lanes, depth)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
-        """`a * b + c`: fused if the machine can, else rounded twice. (`intrinsic("fma")` is always fused.)"""
+        """`a * b + c`: fused if the machine can, else rounded twice; `intrinsic("fma")` always fuses."""
         if self.machine.has_fma:
             return self.intrinsic("fma", a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)
