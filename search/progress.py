@@ -108,6 +108,7 @@ class LiveProgress(_Spoken):
             TextColumn("{task.fields[best]}  errors {task.fields[errors]}  left {task.fields[left]}"),
             console=console,
             transient=True,
+            auto_refresh=False,  # A thread that redraws would run beside the programs that are timed.
         )
         self._id: TaskID | None = None
 
@@ -124,6 +125,7 @@ class LiveProgress(_Spoken):
                 best=self._best(report),
                 errors=report.errors,
                 left=self._left(report),
+                refresh=True,
             )
 
     def close(self) -> None:
