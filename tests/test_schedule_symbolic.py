@@ -79,3 +79,18 @@ def test_one_program_serves_all_sizes():
     for size in (1, 7, 8, 100):
         x = np.arange(size, dtype=np.float32)
         assert np.array_equal(module(x, x), 2 * x)
+
+
+def test_a_loop_over_a_whole_symbolic_axis_needs_no_guard():
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), name="A")
+    b = te.compute((n, m), lambda i, j: a[i, j] + 1.0, name="B")
+    s = te.create_schedule(b)
+
+    assert str(lower(s, simple_mode=True)).splitlines()[1:] == [
+        "for i in 0..n:",
+        "  for j in 0..m:",
+        "    B[i, j] = A[i, j] + 1.0",
+    ]
+    s[b].split(s[b].op.axis[1], factor=4)
+    assert "if j.0*4 + j.1 < m" in str(lower(s, simple_mode=True))

@@ -22,6 +22,7 @@ from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
 from ansor.ir.simplify import prove, simplify
+from ansor.ir.structure import same_structure
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
 from ansor.schedule.bounds import Bounds, StageBounds, enclosing_loops, infer_bounds
 from ansor.schedule.extents import Extent, extent_of, is_one
@@ -103,8 +104,11 @@ def lower(
         If an input or output of the graph is missing from `args`.
     """
     state: State = getattr(schedule, "state", schedule)  # type: ignore[arg-type]  # a Schedule has a state
-    bounds = infer_bounds(state)
     tensors = tuple(state.dag.tensors if args is None else args)
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise DefinitionError(f"lower: the arguments are tensors, found {tensor!r}")
+    bounds = infer_bounds(state)
     if simple_mode:
         return _Lowering(bounds, tensors, None).run(name)
     limits = limits or RegisterLimits()
@@ -129,6 +133,7 @@ class _Lowering:
     def __post_init__(self) -> None:
         self.state = self.bounds.state
         self.ranges: dict[Var, tuple[int | None, int | None]] = {}
+        self.ends: dict[Var, Expr] = {}
         self.loops: dict[int, _StageLoops] = {}
         for stage_id in self.bounds.stages:
             self.loops[stage_id] = self._make_loops(stage_id)
@@ -155,6 +160,8 @@ class _Lowering:
                     values[loop.name] = var
                     extent = loop.extent
                     self.ranges[var] = (0, extent - 1 if isinstance(extent, int) else None)
+                    if isinstance(extent, Expr):
+                        self.ends[var] = extent
         return _StageLoops(main, init)
 
     def _find_sizes(self) -> tuple[Var, ...]:
@@ -169,16 +176,17 @@ class _Lowering:
         params: dict[tuple[int, int], Buffer] = {}
         names: set[str] = set()
         for tensor in self.args:
-            if not isinstance(tensor, Tensor):
-                raise DefinitionError(f"lower: the arguments are tensors, found {tensor!r}")
             stage_id = self.state.stage_id(tensor)
             stage = self.state.stages[stage_id]
             key = (stage_id, tensor.value_index)
             if key in params:
                 raise DefinitionError(f"lower: the tensor {tensor.name!r} is given twice")
             if not stage.is_placeholder and stage.compute_at is not ComputeAt.ROOT:
+                place = (
+                    "inlined" if stage.compute_at is ComputeAt.INLINED else "computed inside another stage"
+                )
                 raise ScheduleError(
-                    f"lower: {tensor.name!r} is an argument, but its stage is {stage.compute_at}; "
+                    f"lower: {tensor.name!r} is an argument, but its stage is {place}; "
                     "leave it at root or take it out of the arguments"
                 )
             name = tensor.name
@@ -385,8 +393,17 @@ class _Lowering:
         for guard in guards:
             if prove(guard, self.known) is not True:
                 short = simplify(guard, self.known)
-                kept.setdefault(str(short), short)
+                if not self._is_loop_end(short):
+                    kept.setdefault(str(short), short)
         return tuple(kept.values())
+
+    def _is_loop_end(self, guard: Expr) -> bool:
+        """Whether a guard says what a symbolic loop says already: `i < n` in `for i in 0..n`."""
+        match guard:
+            case Binary(op=BinaryOp.LT, a=Var() as var, b=limit) if var in self.ends:
+                return same_structure(self.ends[var], limit)
+            case _:
+                return False
 
     def _form(self, form: Affine) -> Expr:
         """An affine form over atoms as an index expression over loop variables."""
