@@ -1,18 +1,27 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansor.dtypes import int_range
+from ansor.ir.nest import Buffer
 from ansor.ir.printer import format_expr
-from ansor.ir.simplify import Bounds, interval, prove, simplify
+from ansor.ir.simplify import Bounds, assume, interval, prove, simplify
+from ansor.ir.structure import same_structure
 from ansor.te.expr import (
     Binary,
     BinaryOp,
     Cast,
     Const,
+    Load,
     Not,
     Select,
     Var,
+    call,
+    cast,
+    const,
+    logical_not,
+    select,
 )
 
 # -- evaluation of integer expressions on grids of values ----------------------------------------------
@@ -190,3 +199,148 @@ def check_case(expr, ranges):
 )
 def test_simplified_expressions_have_the_same_values(seed, dtype):
     check_case(*random_case(seed, dtype))
+
+
+# -- the canonical form ---------------------------------------------------------------------------------
+
+i, j, k, n, d = Var("i"), Var("j"), Var("k"), Var("n"), Var("d")
+KNOWN = Bounds({i: (0, 7), j: (0, 3), k: (0, 15), n: (1, None)})
+A = Buffer("A", "float32", (512,))
+IDX = Buffer("IDX", "int32", (512,))
+SMALL = Buffer("SMALL", "int8", (512,))
+
+
+def load(buffer, index):
+    return Load(buffer, (index,), buffer.dtype)
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (i + j + i, "i*2 + j"),
+        (j - i - j + 5 - n + 3, "8 - i - n"),
+        ((i + 3) * 4 - 12, "i*4"),
+        (n * (i + 1) - n, "n*i"),
+        ((i * 4 + j) // 4, "i"),
+        ((i * 4 + j) % 4, "j"),
+        ((i * 4 + j + 9) // 4, "i + (j + 1)//4 + 2"),
+        ((i * 4 + j) // 8, "i//2"),
+        ((i * 4 + j) % 8, "i%2*4 + j"),
+        (k // 2 // 3, "k//6"),
+        (k % 12 // 4, "k//4%3"),
+        (k % 16, "k"),
+        (k // 4 * 4 + k % 4, "k"),
+        (k // 4 * 4 + k // 2 % 2 * 2 + k % 2, "k"),
+        (k // 4 % 2 * 4 + k % 4, "k%8"),
+        ((i * 16 + k) // 5 * 5 + (i * 16 + k) % 5, "i*16 + k"),
+        ((k - 1) % 3, "(k + 2)%3"),
+        ((n * 6 + i) // 3, "n*2 + i//3"),
+        ((n * 6 + i) % 3, "i%3"),
+        ((i * n) // n, "i"),
+        (Binary(BinaryOp.TRUNCDIV, i * 4 + j, const(4), "int32"), "i"),
+        (Binary(BinaryOp.TRUNCMOD, i - 4, const(3), "int32"), "truncmod(i - 4, 3)"),
+        (Binary(BinaryOp.MIN, i * 4 + j, const(31), "int32"), "i*4 + j"),
+        (Binary(BinaryOp.MAX, i + n, i + n - 2, "int32"), "i + n"),
+        (i * 4 + j < 32, "True"),
+        (i * 4 + j < 28, "i < 7"),
+        (i * 4 + j < 30, "i*4 + j < 30"),
+        (i * 4 + k * 8 < 30, "i + k*2 < 8"),
+        (i - 1 >= 0, "i >= 1"),
+        (n - i > j, "i + j < n"),
+        (n - i - 1 < n, "True"),
+        (i * 4 + 1 == k * 2, "False"),
+        (i * 4 - 8 == k * 2, "i*2 == k + 4"),
+        (logical_not(i < 5), "i >= 5"),
+        (logical_not(i == k), "i != k"),
+        ((i < 5) & (j < 9) & (i < 5), "i < 5"),
+        ((i < 5) | (j < 9), "True"),
+        ((k < 5) | (j > 9), "k < 5"),
+        (select(j < 9, i, k), "i"),
+        (select(i < k, i + j, j + i - 0), "i + j"),
+        (cast(i, "int64") * 2 + cast(i, "int64"), "int64(i)*3"),
+        (call("abs", i + 1), "i + 1"),
+        (load(IDX, i * 4 + j - i * 4) + 1 - 1, "IDX[j]"),
+        (cast(load(SMALL, i), "int32") < 200, "True"),
+    ],
+)
+def test_canonical_forms(expr, expected):
+    assert format_expr(simplify(expr, KNOWN)) == expected
+
+
+def test_data_wraps_and_is_not_taken_apart():
+    x = load(IDX, i)
+    for expr in (x < x + 1, (x * 4 + 1) // 4, d < d + 1):
+        assert simplify(expr, KNOWN) is expr
+    assert format_expr(simplify(d + 1 > d, Bounds({d: (0, None)}))) == "True"
+
+
+def test_an_unchanged_expression_is_the_same_object():
+    for expr in (i * 4 + j, load(A, i * 4 + j) * 2.0, (i < n) & (j < k), load(IDX, k // 2) % 8, i == k):
+        assert simplify(expr, KNOWN) is expr
+        assert simplify(expr, KNOWN) is expr
+
+
+def test_float_arithmetic_stays_and_indices_in_it_are_simplified():
+    value = (load(A, (i * 4 + j) // 4) + 0.0) * 1.0 + load(A, j + i - j)
+    result = simplify(value, KNOWN)
+    assert format_expr(result) == "(A[i] + 0.0)*1.0 + A[i]"
+    assert result.dtype == "float32"
+
+
+def test_a_lazy_choice_is_simplified_under_its_condition():
+    inside = select(
+        i >= 4, load(A, Binary(BinaryOp.MAX, i - 4, const(0), "int32")), load(A, i // 4), lazy=True
+    )
+    assert format_expr(simplify(inside, KNOWN)) == "if_then_else(i >= 4, A[i - 4], A[0])"
+    eager = select(i >= 4, load(A, Binary(BinaryOp.MAX, i - 4, const(0), "int32")), load(A, i // 4))
+    assert simplify(eager, KNOWN) is eager
+
+
+def test_assumptions_narrow_single_variables():
+    assert assume(KNOWN, (i < 5) & (j >= 2))[i] == (0, 4)
+    assert assume(KNOWN, i * 4 + j < 16)[i] == (0, 3)
+    assert assume(KNOWN, i < 7, holds=False)[i] == (7, 7)
+    assert assume(KNOWN, (i < 7) | (j < 1), holds=False)[j] == (1, 3)
+    assert assume(KNOWN, n <= 12)[n] == (1, 12)
+    for nothing in (i < 9, i < n, i + j < 5):
+        assert assume(KNOWN, nothing) is KNOWN
+
+
+def test_bounds_are_values():
+    assert KNOWN.extended({d: (0, 1)})[d] == (0, 1)
+    assert d not in KNOWN
+    assert repr(Bounds({i: (0, None)})) == "Bounds({i: 0..?})"
+    with pytest.raises(ValueError, match=r"range 3..2 of variable 'i' is empty"):
+        Bounds({i: (3, 2)})
+
+
+def test_prove_and_interval_of_what_is_unknown():
+    assert prove(i < k, KNOWN) is None
+    assert interval(n * 4 + 3, KNOWN) == (7, None)
+    assert interval(0 - n, KNOWN) == (None, -1)
+    assert interval(i < k, KNOWN) == (0, 1)
+    assert interval(load(A, i), KNOWN) == (None, None)
+
+
+def test_deep_and_shared_expressions():
+    chain = load(A, i)
+    for _ in range(5000):
+        chain = chain * 2.0
+    assert simplify(chain, KNOWN) is chain
+    total = i + j
+    for _ in range(5000):
+        total = Binary(BinaryOp.ADD, total, i, "int32")
+    assert format_expr(simplify(total, KNOWN)) == "i*5001 + j"
+    shared = load(A, i)
+    for _ in range(60):
+        shared = shared * shared
+    assert simplify(shared, KNOWN) is shared
+    assert same_structure(shared, Binary(BinaryOp.MUL, shared.a, shared.b, "float32"))
+
+
+def test_equality_of_trees():
+    assert same_structure(i * 4 + j, i * 4 + j)
+    assert not same_structure(i * 4 + j, j + i * 4)
+    assert not same_structure(const(0.0), const(-0.0))
+    assert not same_structure(const(1), const(1, "int64"))
+    assert not same_structure(load(A, i), load(IDX, i))

@@ -120,8 +120,9 @@ def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
             yield f"{indent}{kind} {names.of(var)} in 0..{_extent(extent, names)}:"
             yield from _lines(body, inner, names)
         case Store(buffer=buffer, indices=indices, value=value):
+            name = names.of(buffer)
             where = ", ".join(format_expr(index, names) for index in indices)
-            yield f"{indent}{names.of(buffer)}[{where}] = {format_expr(value, names)}"
+            yield f"{indent}{name}[{where}] = {format_expr(value, names)}"
         case Let(var=var, value=value, body=body):
             yield f"{indent}let {names.of(var)}: {var.dtype} = {format_expr(value, names)}"
             yield from _lines(body, indent, names)

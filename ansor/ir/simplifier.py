@@ -191,6 +191,8 @@ class Simplifier:
         node = self._select(expr)
         if not isinstance(node, Select):
             return self.affine(node)
+        if self.affine(node.then).key() == self.affine(node.other).key():
+            return self.affine(node.then)
         if node.lazy:
             then = self.assuming(node.cond, True).simplifier.range_of(node.then)
             other = self.assuming(node.cond, False).simplifier.range_of(node.other)
