@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ansor.schedule.lowering import lower as lower
     from ansor.schedule.manual import Schedule as Schedule
     from ansor.schedule.manual import create_schedule as create_schedule
+    from ansor.schedule.stages import Annotation as Annotation
     from ansor.schedule.state import State as State
     from ansor.task.hardware import HardwareParams as HardwareParams
     from ansor.task.registry import make_workload_key as make_workload_key
@@ -50,11 +51,15 @@ if TYPE_CHECKING:
     from costmodel import CostModel as CostModel
     from costmodel import RandomModel as RandomModel
     from costmodel import XGBModel as XGBModel
+    from measure import BuildResult as BuildResult
     from measure import LocalBuilder as LocalBuilder
     from measure import LocalRunner as LocalRunner
+    from measure import MeasureCallback as MeasureCallback
     from measure import MeasureErrorNo as MeasureErrorNo
     from measure import MeasureInput as MeasureInput
     from measure import MeasureResult as MeasureResult
+    from measure import ProgramBuilder as ProgramBuilder
+    from measure import ProgramRunner as ProgramRunner
     from measure import RecordReader as RecordReader
     from measure import RecordToFile as RecordToFile
     from measure import dump_record_to_string as dump_record_to_string
@@ -74,9 +79,14 @@ if TYPE_CHECKING:
     from search import Trial as Trial
     from search import TuningOptions as TuningOptions
     from search import TuningResult as TuningResult
+    from search import program_key as program_key
     from sketches import CPU_RULES as CPU_RULES
+    from sketches import GPU_RULES as GPU_RULES
     from sketches import Sketch as Sketch
+    from sketches import SketchContext as SketchContext
     from sketches import SketchRule as SketchRule
+    from sketches import SkipStage as SkipStage
+    from sketches import Verdict as Verdict
     from sketches import generate_sketches as generate_sketches
     from sketches import sample_programs as sample_programs
 
@@ -113,6 +123,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "Schedule",
         "create_schedule",
     ),
+    "ansor.schedule.stages": ("Annotation",),
     "ansor.schedule.state": ("State",),
     "ansor.task.hardware": ("HardwareParams",),
     "ansor.task.registry": (
@@ -132,11 +143,15 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "XGBModel",
     ),
     "measure": (
+        "BuildResult",
         "LocalBuilder",
         "LocalRunner",
+        "MeasureCallback",
         "MeasureErrorNo",
         "MeasureInput",
         "MeasureResult",
+        "ProgramBuilder",
+        "ProgramRunner",
         "RecordReader",
         "RecordToFile",
         "dump_record_to_string",
@@ -158,11 +173,16 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "Trial",
         "TuningOptions",
         "TuningResult",
+        "program_key",
     ),
     "sketches": (
         "CPU_RULES",
+        "GPU_RULES",
         "Sketch",
+        "SketchContext",
         "SketchRule",
+        "SkipStage",
+        "Verdict",
         "generate_sketches",
         "sample_programs",
     ),

@@ -6,6 +6,7 @@ Reading order: `search_task` (what a user holds), `session` (a tuning run), `pol
 """
 
 from search.history import History, Trial
+from search.identity import program_key
 from search.options import TuningOptions
 from search.policy import EmptyPolicy, Proposal, SearchPolicy
 from search.preload import PreloadMeasuredStates
@@ -31,4 +32,5 @@ __all__ = [
     "TuningOptions",
     "TuningResult",
     "TuningSession",
+    "program_key",
 ]
