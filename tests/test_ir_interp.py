@@ -3,7 +3,7 @@ import pytest
 
 from ansor.errors import ArgumentError, RunError
 from ansor.ir.interp import run_nest
-from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Store, seq
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Store, seq
 from ansor.te.expr import Load, Var, call, cast, const, select
 
 RNG = np.random.default_rng(0)
@@ -277,3 +277,35 @@ def test_outputs_need_not_be_contiguous():
     c = np.zeros((3, 4), np.float32).T
     run_nest(matmul(4, 3, 6), [a, b, c])
     np.testing.assert_array_equal(c, sequential_matmul(a, b))
+
+
+def test_threads_of_a_block_share_memory_and_meet_at_barriers():
+    blocks, threads = 40, 64
+    x, y = Buffer("X", "int32", (blocks, threads)), Buffer("Y", "int32", (blocks, threads))
+    shared = Buffer("S", "int32", (threads,), "shared")
+    b, t, u = Var("b"), Var("t"), Var("u")
+    fill = loops(store(shared, (t,), load(x, b, t)), (t, threads, LoopKind.THREAD_X))
+    back = loops(store(y, (b, u), load(shared, const(threads - 1) - u)), (u, threads, LoopKind.THREAD_X))
+    body = loops(Alloc(shared, seq(fill, Barrier(), back)), (b, blocks, LoopKind.BLOCK_X))
+    values = RNG.integers(0, 99, (blocks, threads)).astype(np.int32)
+    out = np.zeros_like(values)
+    run_nest(LoopNest("f", (x, y), (), body, (1,)), [values, out], check_races=True)
+    np.testing.assert_array_equal(out, values[:, ::-1])
+
+
+def test_what_an_expression_uses_twice_is_computed_once():
+    x, y = Buffer("X", "float64", (4,)), Buffer("Y", "float64", (4,))
+    i = Var("i")
+    value = load(x, i)
+    for _ in range(60):
+        value = value * value
+    nest = LoopNest("f", (x, y), (), loops(store(y, (i,), value), (i, 4)), (1,))
+    out = np.zeros(4)
+    run_nest(nest, [np.array([1.0, 0.5, 0.0, -1.0]), out])
+    np.testing.assert_array_equal(out, [1.0, 0.0, 0.0, 1.0])
+    deep = load(x, i)
+    for _ in range(3000):
+        deep = deep + 1.0
+    nest = LoopNest("f", (x, y), (), loops(store(y, (i,), deep), (i, 4)), (1,))
+    run_nest(nest, [np.zeros(4), out])
+    np.testing.assert_array_equal(out, np.full(4, 3000.0))

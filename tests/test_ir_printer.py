@@ -51,7 +51,7 @@ def test_names_are_told_apart():
         LoopKind.SERIAL,
         For(second, 4, LoopKind.SERIAL, Store(other, (second,), load(A, first, second))),
     )
-    assert format_stmt(stmt).splitlines()[-1] == "    A_1[i_1] = A[i, i_1]"
+    assert format_stmt(stmt).splitlines()[-1] == "    A[i_1] = A_1[i, i_1]"
 
 
 @pytest.mark.parametrize(
