@@ -11,6 +11,10 @@ A machine is plain data: it goes to a builder process as JSON (`to_json`, `from_
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -177,11 +181,18 @@ define void @half_add(ptr %a) {
 
 @cache
 def _probe(triple: str, cpu: str, features: str) -> Machine:
-    tm = target_machine(triple, cpu, features)
     try:
         module = llvm.parse_assembly(_PROBE, llvm.create_context())
     except RuntimeError as error:  # not a fault of the machine: the LLVM under us is too old for the text
         raise BuildError(f"llvmlite {llvm.llvm_version_info} cannot read current LLVM IR: {error}") from None
+    with _listening() as complaints:
+        tm = target_machine(triple, cpu, features)
+    for line in "".join(complaints).splitlines():
+        if "is not a recognized" in line:  # going on, LLVM may end the process
+            raise TargetError(
+                f"-mcpu={cpu} -mattr={features} for {triple}: LLVM {llvm.llvm_version_info[0]} says "
+                f"{line.strip()}; use a name that `llc -mcpu=help` lists"
+            )
     module.triple = triple
     module.data_layout = str(tm.target_data)
     text = _functions(str(tm.emit_assembly(module)))
@@ -204,6 +215,26 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
         has_f16_conversion="__" not in convert and (arm or "vcvtph2ps" in convert or "vcvtsh2ss" in convert),
         has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
     )
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Collect what the process writes to standard error, which is all that LLVM does about some faults."""
+    heard: list[str] = []
+    try:
+        saved = os.dup(2)
+    except OSError:  # the process has none
+        yield heard
+        return
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield heard
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            file.seek(0)
+            heard.append(file.read().decode(errors="replace"))
 
 
 def _functions(assembly: str) -> dict[str, str]:
