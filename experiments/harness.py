@@ -89,13 +89,18 @@ def seconds_per_call(call: Callable[[], object], min_seconds: float = 0.02) -> f
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], object]], repeats: int = 11, min_seconds: float = 0.02
+    calls: Mapping[str, Callable[[], object]],
+    repeats: int = 11,
+    min_seconds: float = 0.02,
+    settle_seconds: float = 0.05,
 ) -> dict[str, list[float]]:
     """
     Time several calls in turn.
 
     Each round times every call once; the order is reversed from round to round. One round is run
-    unrecorded.
+    unrecorded. Before each timing comes a pause of `settle_seconds` [s] and an untimed call: thread pools
+    (OpenBLAS's, for one) go on spinning for tens of milliseconds after their work, on the cores of whoever
+    comes next.
 
     Returns
     -------
@@ -106,6 +111,8 @@ def interleave(
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats + 1):
         for name in names if turn % 2 else reversed(names):
+            time.sleep(settle_seconds)
+            calls[name]()
             seconds = seconds_per_call(calls[name], min_seconds)
             if turn:
                 times[name].append(seconds)

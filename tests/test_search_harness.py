@@ -27,9 +27,12 @@ def test_few_values_have_their_range_as_interval() -> None:
 def test_interleaving_alternates_and_drops_the_first_round() -> None:
     order: list[str] = []
     times = interleave(
-        {name: lambda name=name: order.append(name) for name in "ab"}, repeats=3, min_seconds=0.0
+        {name: lambda name=name: order.append(name) for name in "ab"},
+        repeats=3,
+        min_seconds=0.0,
+        settle_seconds=0.0,
     )  # type: ignore[misc]
-    assert "".join(order) == "ba" + "ab" + "ba" + "ab"
+    assert "".join(order) == "bbaa" + "aabb" + "bbaa" + "aabb"
     assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3}
 
 
