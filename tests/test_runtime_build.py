@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ansor
-from ansor.errors import BuildError, TargetError
+from ansor.errors import BuildError, ScheduleError, TargetError
 from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
 from ansor.te.expr import Load, Var
 
@@ -29,6 +29,14 @@ def test_build_a_loop_nest(kind: LoopKind) -> None:
     assert module.entry_name == "main"
     assert "define void @ansor_main(" in module.get_source("ll")
     assert module.get_source("asm")
+
+
+def test_only_schedules_can_be_lowered() -> None:
+    a = ansor.te.placeholder((4,), name="A")
+    b = ansor.te.compute((4,), lambda i: a[i] + 1.0, name="B")
+    for refuse in (lambda: ansor.lower(b, [a, b]), lambda: ansor.build(b.op, [a, b])):
+        with pytest.raises(ScheduleError, match=r"found .*'?B.*create_schedule"):
+            refuse()
 
 
 def test_names() -> None:

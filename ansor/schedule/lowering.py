@@ -37,6 +37,7 @@ from ansor.schedule.stages import (
     SplitRelation,
     Stage,
 )
+from ansor.schedule.state import State
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
@@ -56,7 +57,6 @@ from ansor.te.tensor import PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from ansor.schedule.manual import Schedule
-    from ansor.schedule.state import State
 
 _ZERO = Const(0, INDEX_DTYPE)
 _KINDS = {annotation: LoopKind(annotation.word) for annotation in Annotation}
@@ -103,7 +103,11 @@ def lower(
     DefinitionError
         If an input or output of the graph is missing from `args`.
     """
-    state: State = getattr(schedule, "state", schedule)  # type: ignore[arg-type]  # a Schedule has a state
+    state: object = getattr(schedule, "state", schedule)  # a Schedule has a state
+    if not isinstance(state, State):
+        raise ScheduleError(
+            f"lower: found {schedule!r}, not a schedule or a state; make one with te.create_schedule(...)"
+        )
     tensors = tuple(state.dag.tensors if args is None else args)
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
