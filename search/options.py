@@ -65,6 +65,11 @@ class TuningOptions:
         _at_least("seed", self.seed, 0)
         if self.early_stopping is not None:
             _at_least("early_stopping", self.early_stopping, 1)
+        if hasattr(self.measure_callbacks, "callback"):
+            raise DefinitionError(
+                f"TuningOptions(measure_callbacks={type(self.measure_callbacks).__name__}(...)): "
+                "it must be a list of callbacks; put brackets around it"
+            )
         for name, value in (("builder", self.builder), ("runner", self.runner)):
             if isinstance(value, str) and value != "local":
                 raise DefinitionError(

@@ -163,6 +163,7 @@ def test_print_modes_are_checked(task: ansor.SearchTask, tmp_path: Path) -> None
         ({"num_measure_trials": 2.5}, "integer >= 0"),
         ({"early_stopping": 0}, "integer >= 1"),
         ({"runner": "remote"}, "LocalRunner"),
+        ({"measure_callbacks": ansor.RecordToFile("log.json")}, "brackets"),
     ],
 )
 def test_options_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
