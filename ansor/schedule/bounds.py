@@ -73,7 +73,10 @@ def infer_bounds(state: State) -> Bounds:
         If the state has holes, or a stage is attached where not all of its consumers can see it.
     """
     if not state.is_concrete:
-        raise ScheduleError("bound inference needs all split lengths; fill the sketch's holes first")
+        raise ScheduleError(
+            "bound inference needs all split lengths, and a split of this state has one left open; it is a "
+            "sketch, sample a program from it first"
+        )
     inference = _Inference(state)
     for stage_id in range(len(state.stages) - 1, -1, -1):
         stage = state.stages[stage_id]

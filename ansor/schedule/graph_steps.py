@@ -20,7 +20,7 @@ from ansor.errors import ScheduleError
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.naming import code_names
-from ansor.schedule.stages import ComputeAt, FuseRelation, IteratorKind, Relation, Stage
+from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, Relation, Stage
 from ansor.schedule.step_base import Step, iterator_at, refuse, stage_at
 from ansor.te.expr import (
     INDEX_DTYPE,
@@ -117,7 +117,10 @@ class CacheReadStep(Step):
     def apply(self, state: State) -> State:
         _check_scope("cache_read", self.scope)
         if not 0 <= self.stage < len(state.stages):
-            raise ScheduleError(f"cache_read: there is no stage {self.stage}")
+            raise ScheduleError(
+                f"cache_read: there is no stage {self.stage}; the stages are "
+                + ", ".join(f"{i}: {s.name}" for i, s in enumerate(state.stages))
+            )
         source = state.stages[self.stage]
         if source.op.num_outputs != 1:
             raise ScheduleError(
@@ -144,14 +147,24 @@ class CacheReadStep(Step):
 
 
 def _refuse_transformed(state: State, stage_id: int, what: str) -> None:
+    """Refuse a stage whose loops a new stage would lose: transformed, annotated, moved, or in use."""
     stage = state.stages[stage_id]
-    in_use = any(target == stage_id for target, _ in state.attach.values())
-    if in_use or stage.relations or stage.compute_at is not ComputeAt.ROOT:
-        raise refuse(
-            stage,
-            f"{what} of stage {stage.name!r}: its loops have been transformed or used already; "
-            f"apply {what} first",
-        )
+    advice = f"apply {what} first"
+    if stage.compute_at is not ComputeAt.ROOT:
+        raise refuse(stage, f"{what} of stage {stage.name!r}: it is not computed at root; {advice}")
+    axes = [axis.name for axis in (*stage.compute.axis, *stage.compute.reduce_axis)]
+    for position, loop in enumerate(stage.iterators):
+        inner = state.attached_to(stage_id, position)
+        if inner:
+            name = state.stages[inner[0]].name
+            found = f"stage {name!r} is computed inside its loop {loop.name!r}"
+        elif position >= len(axes) or loop.name != axes[position]:
+            found = f"its loops have been transformed ({loop.name!r} is not the axis that was here)"
+        elif loop.annotation is not Annotation.NONE:
+            found = f"its loop {loop.name!r} is annotated {loop.annotation.word}"
+        else:
+            continue
+        raise refuse(stage, f"{what} of stage {stage.name!r}: {found}; {advice}", position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +245,10 @@ class RfactorStep(Step):
         if not 0 <= self.factor_iterator <= len(op.axis):
             raise refuse(
                 stage,
-                f"rfactor of stage {stage.name!r}: there is no position {self.factor_iterator}; "
-                f"for a new axis among {len(op.axis)} spatial axes",
+                f"rfactor of stage {stage.name!r}: the new axis cannot stand at position "
+                f"{self.factor_iterator}; choose one of 0..{len(op.axis)}",
             )
-        if [i.name for i in stage.iterators[: len(op.axis)]] != [a.name for a in op.axis]:
-            raise refuse(
-                stage, f"rfactor of stage {stage.name!r}: split or reorder spatial loops after rfactor"
-            )
-        if stage.compute_at is not ComputeAt.ROOT or any(
-            state.attached_to(self.stage, i) for i in range(len(stage.iterators))
-        ):
-            raise refuse(stage, f"rfactor of stage {stage.name!r}: move stages with compute_at after rfactor")
+        self._refuse_transformed(state, stage)
         factored, merge = _factor(state, stage, self.iterator, self.factor_iterator)
         fresh = replace(Stage.of_op(merge, stage.scope), handles=(*stage.handles, merge))
         stages = (
@@ -253,6 +259,32 @@ class RfactorStep(Step):
         )
         moved = dict(zip(op.outputs, merge.outputs, strict=True))
         return state.with_stages(rebuild(stages, moved), self.stage)
+
+    def _refuse_transformed(self, state: State, stage: Stage) -> None:
+        """Refuse what the new stages would lose; splits and fuses of reduction loops are kept."""
+        what = f"rfactor of stage {stage.name!r}"
+        if stage.compute_at is not ComputeAt.ROOT:
+            raise refuse(stage, f"{what}: it is not computed at root; move it after rfactor")
+        spatial = [axis.name for axis in stage.compute.axis]
+        for position, loop in enumerate(stage.iterators):
+            inner = state.attached_to(self.stage, position)
+            if inner:
+                name = state.stages[inner[0]].name
+                raise refuse(
+                    stage,
+                    f"{what}: stage {name!r} is computed inside its loop {loop.name!r}; "
+                    "move it there after rfactor",
+                    position,
+                )
+            if position < len(spatial) and loop.name != spatial[position]:
+                raise refuse(stage, f"{what}: split or reorder spatial loops after rfactor", position)
+            if loop.annotation is not Annotation.NONE:
+                raise refuse(
+                    stage,
+                    f"{what}: {loop.name!r} is annotated {loop.annotation.word}, which would be lost; "
+                    "annotate after rfactor",
+                    position,
+                )
 
 
 def _index(value: Extent) -> Expr:

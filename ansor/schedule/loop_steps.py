@@ -13,7 +13,7 @@ import numpy as np
 
 from ansor.errors import ScheduleError
 from ansor.schedule.extents import Extent, ceil_div, minimum, multiply, product
-from ansor.schedule.stages import Annotation, FuseRelation, Iterator, IteratorKind, SplitRelation
+from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, IteratorKind, SplitRelation
 from ansor.schedule.step_base import (
     Step,
     iterator_at,
@@ -22,6 +22,7 @@ from ansor.schedule.step_base import (
     stage_at,
     to_plain,
 )
+from ansor.te.expr import Expr
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -41,6 +42,9 @@ class AnnotationStep(Step):
     annotation: int
 
     def apply(self, state: State) -> State:
+        if self.annotation not in Annotation.__members__.values():
+            known = ", ".join(f"{a.value} {a.word}" for a in Annotation)
+            raise ScheduleError(f"annotation: there is no code {self.annotation}; the codes are {known}")
         annotation = Annotation(self.annotation)
         stage, loop = iterator_at(state, self.stage, self.iterator, annotation.word)
         if loop.annotation is not Annotation.NONE:
@@ -56,6 +60,13 @@ class AnnotationStep(Step):
                 stage,
                 f"{annotation.word} {loop.name!r} of stage {stage.name!r}: it runs over a reduction, whose "
                 "iterations depend on each other; use rfactor to get a spatial loop from it",
+                self.iterator,
+            )
+        if isinstance(loop.extent, Expr) and annotation in (Annotation.VECTORIZE, Annotation.UNROLL):
+            raise refuse(
+                stage,
+                f"{annotation.word} {loop.name!r} of stage {stage.name!r}: its extent {loop.extent} is "
+                "symbolic; split it by a constant and take the inner part",
                 self.iterator,
             )
         changed = replace(loop, annotation=annotation)
@@ -186,13 +197,20 @@ def split(
 ) -> State:
     """Replace a loop by its parts (the common part of the three split steps)."""
     stage, loop = iterator_at(state, stage_id, position, "split")
+    if loop.annotation is not Annotation.NONE:
+        raise refuse(
+            stage,
+            f"split {loop.name!r} of stage {stage.name!r}: it is annotated {loop.annotation.word} already, "
+            "which its parts would lose; split first",
+            position,
+        )
     if not lengths:
         raise refuse(stage, f"split {loop.name!r} of stage {stage.name!r}: no lengths given", position)
     for length in lengths:
         bad = length is not None and (
             bool((length < 1).any())
             if isinstance(length, np.ndarray)
-            else not isinstance(length, (int, np.integer)) or length < 1
+            else not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 1
         )
         if bad:
             raise refuse(
@@ -250,21 +268,30 @@ class FuseStep(Step):
             if inner:
                 raise refuse(
                     stage,
-                    f"fuse of stage {stage.name!r}: stage {state.stages[inner[0]].name!r} is computed at a "
-                    "loop that is not the innermost of the fused ones",
+                    f"fuse of stage {stage.name!r}: stage {state.stages[inner[0]].name!r} is computed inside "
+                    f"{stage.iterators[position].name!r}, which is not the innermost of the fused loops; "
+                    f"fuse first, or compute it inside {loops[-1].name!r}",
                     position,
                 )
         if any(loop.annotation is not Annotation.NONE for loop in loops):
             bad = next(
                 p for p, x in zip(self.iterators, loops, strict=True) if x.annotation is not Annotation.NONE
             )
-            raise refuse(stage, f"fuse of stage {stage.name!r}: a loop is annotated already", bad)
+            loop = stage.iterators[bad]
+            raise refuse(
+                stage,
+                f"fuse of stage {stage.name!r}: {loop.name!r} is annotated {loop.annotation.word} already; "
+                "fuse first",
+                bad,
+            )
         kinds = {loop.kind for loop in loops}
         if len(kinds) > 1:
             other = next(p for p, x in zip(self.iterators, loops, strict=True) if x.kind is not loops[0].kind)
             raise refuse(
                 stage,
-                f"fuse of stage {stage.name!r}: a spatial and a reduction loop cannot become one loop",
+                f"fuse of stage {stage.name!r}: {loops[0].name!r} is a {loops[0].kind} loop and "
+                f"{stage.iterators[other].name!r} a {stage.iterators[other].kind} loop; "
+                "they cannot become one loop",
                 other,
             )
         kind = kinds.pop()
@@ -294,12 +321,16 @@ class ReorderStep(Step):
 
     def apply(self, state: State) -> State:
         stage = stage_at(state, self.stage, "reorder")
+        if stage.compute_at is ComputeAt.INLINED:
+            raise refuse(stage, f"reorder: stage {stage.name!r} is inlined and has no loops of its own")
         count = len(stage.iterators)
         if sorted(self.order) != list(range(count)):
+            wrong = next((p for p in range(count) if self.order.count(p) != 1), None)
             raise refuse(
                 stage,
                 f"reorder of stage {stage.name!r}: {list(self.order)} is not a permutation of its {count} "
                 f"loops (each of 0..{count - 1} once)",
+                wrong,
             )
         changed = replace(stage, iterators=tuple(stage.iterators[position] for position in self.order))
         moved = state.with_stage(self.stage, changed).with_attach_moved(
@@ -329,11 +360,16 @@ class PragmaStep(Step):
             return int(value)
         if self.text in ("debug_skip_region", "unroll_explicit", "unroll_explicit$1"):
             return None
-        raise ScheduleError(f"pragma {self.text!r} is unknown; use '{UNROLL_PRAGMA}$N' with a number N >= 0")
+        raise ScheduleError(
+            f"pragma {self.text!r} is not understood; use '{UNROLL_PRAGMA}$N' with a number N >= 0"
+        )
 
     def apply(self, state: State) -> State:
-        step = self.max_step
         stage, _ = iterator_at(state, self.stage, self.iterator, "pragma")
+        try:
+            step = self.max_step
+        except ScheduleError as error:
+            raise refuse(stage, str(error), self.iterator) from None
         if step is None:
             return state
         return state.with_stage(self.stage, replace(stage, auto_unroll_max_step=step))
@@ -353,7 +389,10 @@ class StorageAlignStep(Step):
         stage, loop = iterator_at(state, self.stage, self.iterator, "storage_align")
         if self.factor < 1 or self.offset < 0:
             raise refuse(
-                stage, f"storage_align: factor {self.factor} must be >= 1 and offset {self.offset} >= 0"
+                stage,
+                f"storage_align of stage {stage.name!r}: factor {self.factor} must be >= 1 and offset "
+                f"{self.offset} >= 0",
+                self.iterator,
             )
         return state.with_stage(
             self.stage, replace(stage, storage_align=(loop.name, self.factor, self.offset))

@@ -101,8 +101,10 @@ class Schedule:
         tensors: list[Tensor] = [tensor] if isinstance(tensor, Tensor) else list(tensor)
         stages = {self.state.stage_id(t) for t in tensors}
         if len(stages) != 1:
+            names = ", ".join(repr(t.name) for t in tensors) or "none"
             raise ScheduleError(
-                "cache_write: all tensors must be outputs of one operation; cache them one by one"
+                f"cache_write: expected a tensor, or tensors of one operation, found {names}; "
+                "cache those of several operations one by one"
             )
         stage = stages.pop()
         self.apply(CacheWriteStep(stage, scope))
@@ -128,12 +130,18 @@ class Schedule:
         """The position of a loop handle in its stage's loops, refusing one that is gone or foreign."""
         stage = self.state.stages[stage_id]
         if not isinstance(loop, (Loop, IterVar)):
-            raise ScheduleError(f"{what}: expected a loop of stage {stage.name!r}, found {loop!r}")
+            raise refuse(
+                stage,
+                f"{what}: expected a loop of stage {stage.name!r}, from s[{stage.name}].op.axis or what "
+                f"split and fuse return; found {loop!r}",
+            )
         self._check_owner(stage_id, stage, loop, what)
         position = stage.index_of(loop.name)
         if position is None:
             raise refuse(
-                stage, f"{what}: loop {loop.name!r} of stage {stage.name!r} {_fate(stage, loop.name)}"
+                stage,
+                f"{what}: loop {loop.name!r} of stage {stage.name!r} {_fate(stage, loop.name)}",
+                stage.first_from(loop.name),
             )
         return position
 
@@ -211,14 +219,16 @@ class StageHandle:
         `factors=[a, b]` gives three loops with inner lengths a and b, `nparts=[a, b]` three with outer
         extents a and b. Nothing needs to divide. Returns the new loops, outermost first.
         """
-        if sum(x is not None for x in (factor, nparts, factors)) != 1:
-            raise ScheduleError(
-                f"split of {loop.name!r}: give exactly one of factor=, nparts= and factors=, "
-                f"found factor={factor!r}, nparts={nparts!r}, factors={factors!r}"
-            )
         position = self._at(loop, "split")
+        if sum(x is not None for x in (factor, nparts, factors)) != 1:
+            raise refuse(
+                self._stage,
+                f"split of {loop.name!r}: give exactly one of factor=, nparts= and factors=, "
+                f"found factor={factor!r}, nparts={nparts!r}, factors={factors!r}",
+                position,
+            )
         chosen = next(x for x in (factor, nparts, factors) if x is not None)
-        lengths = (chosen,) if isinstance(chosen, int) else tuple(chosen)
+        lengths = tuple(chosen) if isinstance(chosen, (list, tuple)) else (chosen,)
         extent = self._stage.iterators[position].extent
         known = extent if isinstance(extent, int) else None
         self.schedule.apply(SplitStep(self.stage_id, position, known, lengths, int(nparts is None)))
@@ -239,6 +249,7 @@ class StageHandle:
                 self._stage,
                 f"reorder of stage {self._stage.name!r}: a loop is named twice in "
                 + ", ".join(loop.name for loop in loops),
+                next(p for p in positions if positions.count(p) > 1),
             )
         order = list(range(len(self._stage.iterators)))
         for place, position in zip(sorted(positions), positions, strict=True):
@@ -247,6 +258,10 @@ class StageHandle:
 
     def tile(self, x: LoopLike, y: LoopLike, x_factor: int, y_factor: int) -> tuple[Loop, Loop, Loop, Loop]:
         """Split two loops and nest them as x.outer, y.outer, x.inner, y.inner."""
+        if self._at(x, "tile") == self._at(y, "tile"):
+            raise refuse(
+                self._stage, f"tile of {x.name!r} with itself: give two different loops", self._at(x, "tile")
+            )
         x_outer, x_inner = self.split(x, factor=x_factor)
         y_outer, y_inner = self.split(y, factor=y_factor)
         self.reorder(x_outer, y_outer, x_inner, y_inner)
@@ -272,8 +287,10 @@ class StageHandle:
         """Bind a loop to a GPU thread or block index, e.g. `te.thread_axis("threadIdx.x")`."""
         name = thread if isinstance(thread, str) else thread.name
         if name not in _THREAD_ANNOTATIONS:
-            raise ScheduleError(
-                f"bind: unknown thread axis {name!r}; use one of {', '.join(_THREAD_ANNOTATIONS)}"
+            raise refuse(
+                self._stage,
+                f"bind: unknown thread axis {name!r}; use one of {', '.join(_THREAD_ANNOTATIONS)}",
+                self._at(loop, "bind"),
             )
         position = self._at(loop, "bind")
         extent = self._stage.iterators[position].extent
@@ -289,8 +306,8 @@ class StageHandle:
     def pragma(self, loop: LoopLike, pragma_type: str, pragma_value: Any = None) -> None:
         """Attach a pragma: `("auto_unroll_max_step", N)`; `unroll_explicit` is accepted, and implied."""
         position = self._at(loop, "pragma")
-        value = int(pragma_value) if pragma_value is not None else None
-        text = pragma_type if value is None or pragma_type != UNROLL_PRAGMA else f"{pragma_type}${value}"
+        has_value = pragma_value is not None and pragma_type == UNROLL_PRAGMA
+        text = f"{pragma_type}${pragma_value}" if has_value else pragma_type
         self.schedule.apply(PragmaStep(self.stage_id, position, text))
 
     def compute_at(self, target: StageHandle | TensorLike, loop: LoopLike) -> None:
@@ -314,7 +331,15 @@ class StageHandle:
 
     def storage_align(self, axis: LoopLike, factor: int, offset: int) -> None:
         """Pad the storage so that the stride of `axis` is `offset` modulo `factor` elements."""
-        self.schedule.apply(StorageAlignStep(self.stage_id, self._at(axis, "storage_align"), factor, offset))
+        position = self._at(axis, "storage_align")
+        if axis.name not in {a.name for a in self._stage.compute.axis}:
+            raise refuse(
+                self._stage,
+                f"storage_align of stage {self._stage.name!r}: {axis.name!r} is not an axis of its storage; "
+                "align one of the axes in op.axis, before it is split or fused",
+                position,
+            )
+        self.schedule.apply(StorageAlignStep(self.stage_id, position, factor, offset))
 
 
 def create_schedule(ops: TensorLike | Sequence[TensorLike]) -> Schedule:
@@ -332,6 +357,8 @@ def create_schedule(ops: TensorLike | Sequence[TensorLike]) -> Schedule:
             outputs.extend(item.outputs)
         else:
             raise ScheduleError(f"create_schedule: expected operations or tensors, found {item!r}")
+    if not outputs:
+        raise ScheduleError("create_schedule: give at least one operation or tensor to compute")
     inputs: dict[Tensor, None] = {}
     seen: set[Operation] = set()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ansor.errors import ScheduleError
 from ansor.schedule.stages import ComputeAt, Iterator, Stage
 from ansor.schedule.step_base import Step, iterator_at, refuse, refuse_stage_in_lanes, stage_at
 
@@ -93,7 +92,8 @@ class ComputeInlineStep(Step):
             if inner:
                 raise refuse(
                     stage,
-                    f"compute_inline: {state.stages[inner[0]].name!r} is computed inside {stage.name!r}",
+                    f"compute_inline: {state.stages[inner[0]].name!r} is computed inside {stage.name!r}; "
+                    "move it first",
                     position,
                 )
         moved = replace(stage, compute_at=ComputeAt.INLINED)
@@ -112,9 +112,14 @@ class SetScopeStep(Step):
     def apply(self, state: State) -> State:
         stage = stage_at(state, self.stage, "set_scope")
         if self.scope not in ("global", "local", "shared"):
-            raise ScheduleError(
+            raise refuse(
+                stage,
                 f"set_scope of stage {stage.name!r}: unknown scope {self.scope!r}; "
-                "use 'global', 'local' or 'shared'"
+                "use 'global', 'local' or 'shared'",
             )
-        _refuse_output(state, self.stage, "set_scope")
+        if state.is_output(self.stage):
+            raise refuse(
+                stage,
+                f"set_scope: stage {stage.name!r} is an output, which the caller stores; cache_write it",
+            )
         return state.with_stage(self.stage, replace(stage, scope=self.scope))

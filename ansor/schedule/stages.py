@@ -181,13 +181,24 @@ class Stage:
                 return position
         return None
 
+    def first_from(self, name: str) -> int | None:
+        """Position of the first loop that was made from the former loop `name`, None if there is none."""
+        made = {name}
+        for relation in self.relations:
+            if isinstance(relation, FuseRelation):
+                if made.intersection(relation.parents):
+                    made.add(relation.fused)
+            elif relation.parent in made:
+                made.update(relation.parts)
+        return next((p for p, loop in enumerate(self.iterators) if loop.name in made), None)
+
     def with_op(self, op: Operation) -> Stage:
         """The same loops for a rebuilt operation."""
         return replace(self, op=op, handles=(*self.handles, op))
 
     def describe(self, offender: int | None = None) -> str:
-        """The stage's loops as text, one a line, the loop at `offender` marked."""
-        lines = [f"loops of stage {self.name!r}:"]
+        """The stage's loops as text, one a line, the loop at `offender` marked, or else the stage."""
+        lines = [f"loops of stage {self.name!r}:" + ("   <-- here" if offender is None else "")]
         for position, iterator in enumerate(self.iterators):
             mark = "   <-- here" if position == offender else ""
             lines.append(f"{'  ' * (position + 1)}{format_iterator(iterator)} [{iterator.kind}]{mark}")

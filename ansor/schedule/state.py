@@ -37,7 +37,7 @@ from ansor.schedule.steps import (
     StorageAlignStep,
     step_from_json,
 )
-from ansor.te.tensor import Operation, Tensor
+from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
@@ -107,20 +107,22 @@ class State:
 
     def stage_id(self, key: Operation | Tensor | str | int) -> int:
         """The position of the stage that an operation (also a former one), tensor or name denotes."""
-        if isinstance(key, int):
+        if isinstance(key, int) and 0 <= key < len(self.stages):
             return key
         if isinstance(key, str):
             named = [i for i, stage in enumerate(self.stages) if stage.name == key]
             if len(named) == 1:
                 return named[0]
-        else:
+        elif isinstance(key, (Tensor, ComputeOp, PlaceholderOp)):
             op = key.op if isinstance(key, Tensor) else key
             if op in self._ids:
                 return self._ids[op]
         name = key if isinstance(key, str) else getattr(key, "name", key)
+        same = not isinstance(key, str) and any(stage.name == name for stage in self.stages)
         raise ScheduleError(
             f"{name!r} is not a stage of this schedule; the stages are "
             + ", ".join(stage.name for stage in self.stages)
+            + (f" (this {name!r} is another tensor of the same name)" if same else "")
         )
 
     def is_output(self, stage: int) -> bool:

@@ -79,7 +79,10 @@ def step_from_json(item: Sequence[Any]) -> Step:
 
 
 def refuse(stage: Stage, message: str, offender: int | None = None) -> ScheduleError:
-    """The error for an illegal step: the message, then the stage's loops with the offender marked."""
+    """The error for an illegal step: the message, then the stage's loops with the offender marked.
+
+    Without a loop to blame, the stage itself is marked.
+    """
     return ScheduleError(f"{message}\n{stage.describe(offender)}")
 
 
@@ -92,7 +95,9 @@ def stage_at(state: State, stage: int, what: str) -> Stage:
         )
     found = state.stages[stage]
     if found.is_placeholder:
-        raise ScheduleError(f"{what}: stage {stage} is the placeholder {found.name!r}, which has no loops")
+        raise ScheduleError(
+            f"{what}: stage {stage} is the placeholder {found.name!r}, an input without loops"
+        )
     return found
 
 
