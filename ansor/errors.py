@@ -1,8 +1,9 @@
 """Every error class of ansor, in one tree.
 
-Expected errors (`ScheduleError`, `BuildError`, `RunError` and its kin) are what a search catches and counts; everything else is either a
-mistake in the user's input (`DefinitionError`, `LogFormatError`, `TargetError`) or a bug in ansor (`LoweringError`) and stops the run.
-Messages say what was asked, what was found, and what to do.
+Expected errors (`ScheduleError`, `BuildError`, `RunError` and its kin) are what a search catches and counts;
+everything else is either a mistake in the user's input (`DefinitionError`, `LogFormatError`, `TargetError`)
+or a bug in ansor (`LoweringError`) and stops the run. Messages say what was asked, what was found, and what
+to do.
 """
 
 
@@ -47,7 +48,7 @@ class MeasureTimeoutError(AnsorError):
 
 
 class LogWriteError(AnsorError, OSError):
-    """A measurement could not be appended to a log (disk full, no permission); the log is as it was before."""
+    """A measurement could not be appended to a log (disk full, no permission); the log is unchanged."""
 
 
 class LogFormatError(AnsorError, ValueError):
