@@ -54,15 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
     schedule, tensors = task.apply_best(log)
+    kernel = ansor.build(schedule, tensors, target="llvm", name="matmul_add")
     heading("The best loop nest")
-    print(ansor.lower(schedule, tensors, name="matmul_add"))
+    print(kernel.get_source("nest"))
     heading("Its schedule as Python code")
     print(task.print_best(log))
 
     rng = np.random.default_rng(0)
     a, b, c = (rng.uniform(-1, 1, (n, n)).astype(np.float32) for _ in range(3))
     out = np.empty((n, n), np.float32)
-    kernel = ansor.build(schedule, tensors, target="llvm", name="matmul_add")
     kernel(a, b, c, out)
     np.testing.assert_allclose(out, a @ b + c, rtol=1e-3, atol=1e-3)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import ansor
 from ansor.task import registry
 from measure import (
     BuildResult,
@@ -126,7 +127,11 @@ def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str],
     rows = json.loads(capsys.readouterr().out)
     assert [row["workload"][0] for row in rows] == ["ansor.matmul", "layer"]
     assert run(["best", "x.json", "matmul", "16", "16", "16"]) == 0
-    assert "Placeholder: A, B" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Placeholder: A, B" in shown
+    task = ansor.SearchTask("ansor.matmul", (16, 16, 16))
+    built = ansor.build(*task.apply_best("x.json"), target=task.target)
+    assert shown.rstrip().endswith(built.get_source("nest"))
     assert run(["best", "x.json", "matmul", "16", "16", "16", "--code"]) == 0
     code = capsys.readouterr().out
     scope: dict[str, Any] = {}
