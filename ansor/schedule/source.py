@@ -131,9 +131,11 @@ class _Writer:
                     else ""
                 )
             case StorageAlignStep(stage=stage, iterator=position, factor=factor, offset=offset):
-                text = (
-                    f"s[{self.stage(stage)}].storage_align({self.loop(stage, position)}, {factor}, {offset})"
-                )
+                name, loop = self.stage(stage), self.loop(stage, position)
+                # Records may align what is no axis of the storage, to no effect; schedules refuse to.
+                axes = {axis.name for axis in before.stages[stage].compute.axis}
+                aligned = before.stages[stage].iterators[position].name in axes
+                text = f"s[{name}].storage_align({loop}, {factor}, {offset})" if aligned else ""
             case ComputeAtStep(stage=stage, target_stage=target, target_iterator=position):
                 loop = self.loop(target, position)
                 text = f"s[{self.stage(stage)}].compute_at(s[{self.stage(target)}], {loop})"

@@ -1,0 +1,71 @@
+"""Compare random scheduled programs with the oracle for as long as you like.
+
+    python -m experiments.fuzz --seconds 600 --seed 1000
+
+Each seed is one random graph under a random schedule, on which every law of `tests/program_laws.py` is
+checked: interpreted and compiled results equal those of the unscheduled graph, parallel loops do not race,
+steps and records replay, printed code rebuilds the same nest, indices are simplified. Prints how many
+programs were compared and the first failures, each with the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.program_laws import Case, check_all, lowered, seeded_case
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60, help="stop after this time")
+    parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--count", type=int, help="stop after this many programs")
+    parser.add_argument("--steps", type=int, default=12, help="most random schedule changes of a program")
+    parser.add_argument("--failures", type=int, default=5, help="stop after this many failures")
+    parser.add_argument("--no-compile", action="store_true", help="interpret only")
+    arguments = parser.parse_args(argv)
+
+    started, seed = time.monotonic(), arguments.seed
+    stop = None if arguments.count is None else seed + arguments.count
+    failures, steps = 0, Counter[str]()
+    while seed != stop and time.monotonic() - started < arguments.seconds and failures < arguments.failures:
+        case = None
+        try:
+            case = seeded_case(seed, arguments.steps)
+            steps.update(step.code for step in case.state.steps)
+            check_all(case, compiled=not arguments.no_compile)
+        except Exception as error:  # A fuzzer is where any error is a finding.
+            failures += 1
+            report(seed, arguments.steps, case, error)
+        seed += 1
+    compared = seed - arguments.seed
+    print(f"compared {compared} programs, {sum(steps.values())} steps, in {time.monotonic() - started:.0f} s")
+    print("steps:", ", ".join(f"{code} {count}" for code, count in steps.most_common()))
+    print(f"failures: {failures}")
+    return 1 if failures else 0
+
+
+def report(seed: int, max_steps: int, case: Case | None, error: Exception) -> None:
+    """What failed, the program, and how to see it again."""
+    print(f"\nseed {seed}: {type(error).__name__}: {error}")
+    print(f"again: python -m experiments.fuzz --seed {seed} --count 1 --steps {max_steps}")
+    traceback.print_exception(error)
+    if case is None:
+        return
+    print(case.state.dag)
+    for step in case.state.steps:
+        print(step)
+    try:
+        print(lowered(case.state))
+    except Exception as second:
+        print(f"(not lowered: {second})")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
