@@ -12,13 +12,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansor.ir.bounds import Bounds
+from ansor.ir.independence import nest_bounds
 from ansor.ir.nest import LoopNest
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.rewriting import map_expressions
+from ansor.ir.simplify import simplify
 
 
 def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     """The same program with fewer guards and with its accumulators in registers."""
     sizes = Bounds(dict.fromkeys(nest.sizes, (1, None)))
-    body = promote_accumulators(nest.body, limits, sizes)
+    known = nest_bounds(nest)
+    body = map_expressions(nest.body, lambda expr: simplify(expr, known))
+    body = promote_accumulators(body, limits, sizes)
     return replace(nest, body=simplify_guards(body, sizes))

@@ -3,7 +3,8 @@
 A loop that nothing is computed in, that runs over the last index of its stores, and whose iterations are
 independent, becomes vector code of the machine's width. Its extent is divided by the largest lane count
 that divides it if that is at least half a vector; else short loops become one vector of odd length, and
-long ones a vectorised bulk and a vectorised rest. Loops with an annotation of their own stay as they are.
+long ones a vectorised bulk and a vectorised rest. A parallel loop is treated likewise, its strips remaining
+parallel; other annotated loops stay as they are.
 """
 
 from __future__ import annotations
@@ -13,45 +14,50 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq, walk_statements
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, replace_in
+from ansor.ir.simplify import simplify
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, free_vars, int_value, walk
+
+_KINDS = frozenset({LoopKind.SERIAL, LoopKind.PARALLEL})
 
 LONGEST_ODD_VECTOR = 4
 """The longest loop, in vectors, that becomes one vector although no good lane count divides it."""
 
 
 def vectorize_innermost(stmt: Stmt, vector_bits: int, bounds: Bounds) -> Stmt:
-    """`stmt` with its innermost serial loops vectorised where that is legal and stores are contiguous.
+    """`stmt` with its innermost loops vectorised where that is legal and stores are contiguous.
 
     `bounds` hold every loop variable of `stmt` and around it.
     """
-    return _visit(stmt, vector_bits, IndependenceTest(bounds))
+    return _visit(stmt, vector_bits, bounds, IndependenceTest(bounds))
 
 
-def _visit(stmt: Stmt, bits: int, test: IndependenceTest) -> Stmt:
+def _visit(stmt: Stmt, bits: int, bounds: Bounds, test: IndependenceTest) -> Stmt:
     if isinstance(stmt, For):
         if stmt.kind is LoopKind.VECTORIZED:
             return stmt
-        if stmt.kind is LoopKind.SERIAL and not any(
+        if stmt.kind in _KINDS and not any(
             isinstance(inner, (For, Alloc)) for inner in walk_statements(stmt.body)
         ):
-            return _vectorized(stmt, bits, test)
-    return map_statements(stmt, lambda inner: _visit(inner, bits, test))
+            legal = stmt.kind is LoopKind.PARALLEL or test.independent(stmt)
+            return _vectorized(stmt, bits, bounds) if legal else stmt
+    return map_statements(stmt, lambda inner: _visit(inner, bits, bounds, test))
 
 
-def _vectorized(loop: For, bits: int, test: IndependenceTest) -> Stmt:
+def _vectorized(loop: For, bits: int, bounds: Bounds) -> Stmt:
     extent = int_value(loop.extent)
     stores = [s for s in walk_statements(loop.body) if isinstance(s, Store)]
     if extent is None or extent < 2 or not stores:
         return loop
-    if not all(_is_contiguous(s, loop.var) for s in stores) or not test.independent(loop):
-        return loop
     lanes = max(2, bits // max(dtype_info(s.buffer.dtype).bits for s in stores))
+    direct = all(_is_contiguous(s, loop.var) for s in stores)
     if extent <= lanes:
-        return For(loop.var, extent, LoopKind.VECTORIZED, loop.body)
-    best = max(d for d in range(1, lanes + 1) if extent % d == 0)
-    if 2 * best >= lanes:
-        return _strips(loop, loop.body, extent // best, best)
-    if extent <= LONGEST_ODD_VECTOR * lanes:
+        return For(loop.var, extent, LoopKind.VECTORIZED, loop.body) if direct else loop
+    for count in range(-(-extent // lanes), 2 * extent // lanes + 1):
+        if extent % count == 0 and (direct or _strips_are_contiguous(stores, loop, extent // count, bounds)):
+            return _strips(loop, loop.body, count, extent // count)
+    if not direct:
+        return loop
+    if extent <= LONGEST_ODD_VECTOR * lanes and loop.kind is not LoopKind.PARALLEL:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body)
     bulk = extent // lanes
     rest = Var(loop.var.name, loop.var.dtype)
@@ -59,6 +65,31 @@ def _vectorized(loop: For, bits: int, test: IndependenceTest) -> Stmt:
     return seq(
         _strips(loop, loop.body, bulk, lanes),
         For(rest, extent - bulk * lanes, LoopKind.VECTORIZED, tail),
+    )
+
+
+def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: Bounds) -> bool:
+    """Whether stores are contiguous within strips: `f % 80` is, in strips of 16, though not in `f`."""
+    extent = int_value(loop.extent)
+    assert extent is not None
+    strip, lane = Var("strip", loop.var.dtype), Var("lane", loop.var.dtype)
+    known = bounds.extended({strip: (0, extent // lanes - 1), lane: (0, lanes - 1)})
+    place = Binary(
+        BinaryOp.ADD,
+        Binary(BinaryOp.MUL, strip, Const(lanes, INDEX_DTYPE), INDEX_DTYPE),
+        lane,
+        INDEX_DTYPE,
+    )
+    return all(
+        _is_contiguous(
+            Store(
+                s.buffer,
+                tuple(simplify(replace_in(i, {loop.var: place}, {}), known) for i in s.indices),
+                s.value,
+            ),
+            lane,
+        )
+        for s in stores
     )
 
 

@@ -1,0 +1,77 @@
+"""Loops that the schedule left alone become vector code where that is legal."""
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import For, LoopKind, walk_statements
+from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.schedule.lowering import lower
+from ansor.te.interp import evaluate
+
+LIMITS = RegisterLimits(vector_bits=512, num_registers=32)
+
+
+def lanes(nest):
+    return [
+        s.extent for s in walk_statements(nest.body) if isinstance(s, For) and s.kind is LoopKind.VECTORIZED
+    ]
+
+
+def elementwise(shape, fused=False, parallel=False):
+    X = te.placeholder(shape, name="X")
+    Y = te.compute(shape, lambda *i: X(*i) * 2.0 + 1.0, name="Y")
+    s = te.create_schedule(Y.op)
+    loop = s[Y].fuse(*Y.op.axis) if fused else Y.op.axis[0]
+    if parallel:
+        s[Y].parallel(loop)
+    return s, [X, Y]
+
+
+@pytest.mark.parametrize(
+    ("extent", "expected"),
+    [(16, [16]), (48, [16]), (56, [14]), (7, [7]), (17, [17]), (1, []), (100, [10]), (127, [16, 15])],
+)
+def test_contiguous_loops_take_the_largest_good_lane_count(extent, expected):
+    """A divisor of at least half a vector, else one odd vector, else a bulk and a rest."""
+    s, args = elementwise((extent,))
+
+    assert lanes(lower(s, args, limits=LIMITS)) == expected
+
+
+@pytest.mark.parametrize(("shape", "expected"), [((64, 80), [16]), ((3, 7), []), ((5, 12), [12])])
+def test_fused_parallel_loops_are_vectorised_within_rows(shape, expected):
+    """Strips of a fused loop are contiguous if their length divides the rows."""
+    s, args = elementwise(shape, fused=True, parallel=True)
+
+    assert lanes(lower(s, args, limits=LIMITS)) == expected
+
+
+def test_strided_stores_and_reductions_stay_scalar():
+    X = te.placeholder((8, 16), name="X")
+    k = te.reduce_axis((0, 16), name="k")
+    T = te.compute((16, 8), lambda i, j: X[j, i] + 1.0, name="T")
+    R = te.compute((8,), lambda i: te.sum(X[i, k], axis=k), name="R")
+    s = te.create_schedule([T, R])
+    i, j = T.op.axis
+    s[T].reorder(j, i)
+
+    assert lanes(lower(s, [X, T, R], limits=LIMITS)) == []
+
+
+def test_the_schedule_as_written_is_left_alone_in_simple_mode():
+    s, args = elementwise((64,))
+
+    assert lanes(lower(s, args, simple_mode=True)) == []
+
+
+@pytest.mark.parametrize("shape", [(5,), (17,), (100,), (127,), (1000,), (64, 80), (3, 7), (5, 12)])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_vectorised_programs_compute_the_same(shape, parallel):
+    s, args = elementwise(shape, fused=len(shape) > 1, parallel=parallel)
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    out = np.full(shape, np.nan, "float32")
+    run_nest(lower(s, args, limits=LIMITS), [x, out], check_races=True)
+
+    np.testing.assert_array_equal(evaluate([args[1]], {args[0]: x})[args[1]], out)
