@@ -505,3 +505,12 @@ def test_a_sketch_is_not_lowered():
 def test_replay_names_the_step_that_fails():
     with pytest.raises(ScheduleError, match=r"step 1 .*: split: stage 'D' has no loop 9"):
         State.replay(program().s.dag, [["SP", 4, 0, 12, [4], 1], ["SP", 4, 9, 12, [4], 1]])
+
+
+def test_schedules_stages_and_loops_are_shown_briefly():
+    p = program()
+    outer, _ = p.s[p.D].split(p.i, factor=4)
+    assert repr(p.s) == "<Schedule of P, C, D, 1 steps>"
+    assert repr(p.s[p.D]) == "<stage D, loops i.0, i.1, j>"
+    assert repr(outer) == "<loop D.i.0>"
+    assert repr(p.s[p.A]) == "<stage A, loops (none)>"

@@ -54,6 +54,9 @@ class Loop:
     def __str__(self) -> str:
         return f"{self.op.name}.{self.name}"
 
+    def __repr__(self) -> str:
+        return f"<loop {self}>"
+
 
 LoopLike = Union[Loop, IterVar]
 TensorLike = Union[Tensor, Operation]
@@ -162,6 +165,10 @@ class Schedule:
     def __str__(self) -> str:
         return str(self.state)
 
+    def __repr__(self) -> str:
+        stages = ", ".join(stage.name for stage in self.state.stages if not stage.is_placeholder)
+        return f"<Schedule of {stages}, {len(self.state.steps)} steps>"
+
 
 def _fate(stage: Stage, name: str) -> str:
     """What became of a loop that a stage no longer has."""
@@ -201,6 +208,10 @@ class StageHandle:
 
     def _loop(self, name: str) -> Loop:
         return Loop(name, self._stage.op)
+
+    def __repr__(self) -> str:
+        loops = ", ".join(loop.name for loop in self._stage.iterators)
+        return f"<stage {self._stage.name}, loops {loops or '(none)'}>"
 
     def _at(self, loop: LoopLike, what: str) -> int:
         if isinstance(self._stage.op, PlaceholderOp):
