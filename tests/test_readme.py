@@ -1,9 +1,9 @@
 """The README, run: its Python, its commands, its C; the output that it shows, the files that it names.
 
-A program is a sequence of blocks that share a namespace and a directory; it begins at a heading of the second
-level, or at a Python block whose first line is an import. A Python block that begins with a comment such as
-`# norms.py`, and any C block, is written to the file of that name. An `output` block is what the block before it
-prints, where a line `...` stands for any lines. `console` blocks are not run, only looked at.
+A program is a sequence of blocks that share a namespace and a directory; it begins at a heading of the
+second level, or at a Python block whose first line is an import. A Python block that begins with a comment
+such as `# norms.py`, and any C block, is written to the file of that name. An `output` block is what the
+block before it prints, where a line `...` stands for any lines. `console` blocks are not run, only looked at.
 """
 
 import io
