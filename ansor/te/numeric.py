@@ -100,8 +100,17 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     total = product + c
     back = total - product
     sum_error = (product - (total - back)) + (c - back)
-    exact = total + (product_error + sum_error)
-    result: Array = np.where(np.isfinite(exact), exact, a * b + c)
+    error = product_error + sum_error
+    exact = np.where(error == 0, total, total + error)  # adding 0 would lose the sign of -0
+    overflowed = np.isfinite(a) & np.isfinite(b) & np.isinf(c)  # where only the rounded product is infinite
+    result: Array = np.where(np.isfinite(exact), exact, np.where(overflowed, c, a * b + c))
+    return result
+
+
+def _pow(x: Array, y: Array) -> Array:
+    # Of a single exponent 0.5 numpy takes the square root, which differs at minus infinity and -0.
+    power = np.power(x, y)
+    result: Array = np.where(y == 0.5, np.where(x == -np.inf, np.inf, np.abs(power)), power)
     return result
 
 
@@ -121,7 +130,7 @@ _IN_FLOAT64: Mapping[str, Callable[..., Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
-    "pow": np.power,
+    "pow": _pow,
     "fma": _fma,
 }
 
