@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES
+from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
 from ansor.te import Tensor
 from ansor.te.interp import evaluate
@@ -59,6 +62,49 @@ def test_every_operator_in_vectors(
         schedule(s, tensor)
     module = ansor.build(s, tensors, f"llvm -mcpu={cpu}" if cpu else "llvm")
     assert faults(chosen, given, module(*given)) == []
+
+
+MACHINES = [
+    ("x86_64-linux-gnu", "x86-64-v4"),
+    ("x86_64-linux-gnu", "haswell"),
+    ("aarch64-linux-gnu", "generic"),
+]
+LANE_BY_LANE = {("erf", "float64"), ("pow", "float64")}
+"""What the C library computes, as `ansor.codegen.llvm.math64` documents."""
+SCALAR = re.compile(
+    r"= (?:f(?:add|sub|mul|div|ptrunc|pext|cmp \w+)(?: contract)?|fpto[su]i|[us](?:div|rem|itofp)|call) "
+    r"(?:float|double|half|i8|i16|i32)\b.*"
+)
+
+
+@pytest.mark.parametrize(("triple", "cpu"), MACHINES, ids=[cpu for _, cpu in MACHINES])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_operator_is_computed_lane_by_lane(dtype: str, triple: str, cpu: str) -> None:
+    """Loops of 14 are vectors of 8, 4 and 2 lanes; no scalar arithmetic is left."""
+    machine = Machine.of(triple, cpu)
+    for op in operators(dtype):
+        tensors = computations(dtype, [op])
+        s = te.create_schedule(tensors[-1].op)
+        _, inner = s[tensors[-1]].split(s[tensors[-1]].fuse(*tensors[-1].op.axis), factor=14)
+        s[tensors[-1]].vectorize(inner)
+        text = emit_llvm(lower(s, tensors, limits=machine.register_limits), machine, "kernel")
+        scalar = SCALAR.search(text)
+        assert (scalar is None) == ((op.name, dtype) not in LANE_BY_LANE), (op.name, scalar)
+        assert re.search(r"(store|@llvm\.masked\.store\S*\() ?<\d+ x i?\w+>", text), text
+
+
+def test_rows_that_were_fused_are_stored_as_vectors() -> None:
+    """The indices of a fused loop's parts are quotients and remainders; together they are consecutive."""
+    x = te.placeholder((4, 7, 3), name="X")
+    y = te.compute((4, 7, 3), lambda i, j, k: x[i, j, k] * x[i, j, k], name="Y")
+    s = te.create_schedule(y.op)
+    _, inner = s[y].split(s[y].fuse(*y.op.axis), factor=12)
+    s[y].vectorize(inner)
+    module = ansor.build(s, [x, y])
+    text = module.get_source("ll")
+    assert not re.search(r"extractelement|gather|scatter", text), text
+    values = np.arange(84, dtype=np.float32).reshape(4, 7, 3)
+    np.testing.assert_array_equal(module(values), values * values)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -73,6 +73,8 @@ class IndexMath:
     def __init__(self, fn: FunctionText) -> None:
         self.fn = fn
         self.atoms: dict[str, Atom] = {}
+        self._quotients: dict[str, tuple[Affine, int]] = {}
+        self._remainders: dict[str, tuple[Affine, int]] = {}
 
     # -- atoms ---------------------------------------------------------------------------------------
 
@@ -266,7 +268,36 @@ class IndexMath:
             )
         return whole, self._quotient(left, c)
 
+    def joined(self, a: Affine) -> Affine:
+        """`a` with quotients and their remainders put together again: `x // 3 * 3 + x % 3` is `x`.
+
+        An offset in a row-major buffer is such a sum when its indices are parts of one fused loop.
+        """
+        total, expanded = a, set[str]()
+        while rests := [name for name in total.terms if name in self._remainders and name not in expanded]:
+            dividend, c = self._remainders[rests[0]]
+            factor = total.terms[rests[0]]
+            total = add(total, Affine(0, {rests[0]: 1}), -factor)
+            total = add(add(total, dividend, factor), self.floordiv(dividend, constant(c)), -c * factor)
+            expanded.add(rests[0])
+        return total if self._divisions(total) < self._divisions(a) else a
+
+    def _divisions(self, a: Affine) -> int:
+        """How many terms are quotients or remainders."""
+        return sum(name in self._quotients or name in self._remainders for name in a.terms)
+
     def _quotient(self, a: Affine, c: int) -> Affine:
+        nested = next((name for name, k in a.terms.items() if k == 1 and name in self._quotients), None)
+        if nested is not None:  # (y + x // 3) // 7 is (y * 3 + x) // 21
+            dividend, divisor = self._quotients[nested]
+            rest = add(a, Affine(0, {nested: 1}), -1)
+            return self.floordiv(add(dividend, rest, divisor), constant(divisor * c))
+        quotient = self._new_quotient(a, c)
+        if quotient.const == 0 and len(quotient.terms) == 1:
+            self._quotients[next(iter(quotient.terms))] = (a, c)
+        return quotient
+
+    def _new_quotient(self, a: Affine, c: int) -> Affine:
         low, high = self.interval(a)
         bounds = (None if low is None else low // c, None if high is None else high // c)
         non_negative = low is not None and low >= 0
@@ -292,9 +323,13 @@ class IndexMath:
         if low is not None and high is not None and low // c == high // c:
             return add(left, constant(low // c * c), -1)
         if c & (c - 1) == 0:
-            return self._operate("and", left, constant(c - 1), 0, c - 1)
-        _, quotient = self._split(left, c)
-        return self._renamed(add(left, quotient, -c), 0, c - 1)
+            rest = self._operate("and", left, constant(c - 1), 0, c - 1)
+        else:
+            _, quotient = self._split(left, c)
+            rest = self._renamed(add(left, quotient, -c), 0, c - 1)
+        for name in rest.terms:
+            self._remainders[name] = (left, c)
+        return rest
 
     def truncdiv(self, a: Affine, b: Affine) -> Affine:
         """`a / b` rounding towards zero, as in C."""

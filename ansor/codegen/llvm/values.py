@@ -197,7 +197,7 @@ class Expressions:
                 total = add(total, form, stride)
             else:
                 total = add(total, self.math.multiply(form, stride))
-        return total
+        return self.math.joined(total)
 
     def _linear_offset(
         self, strides: tuple[int | Affine, ...], indices: tuple[Expr, ...]
