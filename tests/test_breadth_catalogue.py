@@ -1,0 +1,33 @@
+"""Every workload of the catalogue, in every dtype it claims, at two random schedules with vector code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import ansor
+from ansor.codegen.machine import Machine
+from ansor.workloads import CATALOGUE
+from ansor.workloads.catalogue import Args
+from tests.breadth_programs import PROGRAMS, Case, vector_path
+
+SIZES: dict[str, Args] = {"rgb_to_yuv": (67, 4)}
+"""Sizes in place of the small ones: of few pixels an elementwise program makes one parallel loop."""
+
+
+def cases() -> Iterator[Case]:
+    for entry in CATALOGUE.values():
+        for dtype in entry.dtypes:
+            yield Case(entry, entry.with_dtype(SIZES.get(entry.name, entry.small[0]), dtype))
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases()])
+def test_random_vector_programs_compute_the_workload(case: Case) -> None:
+    machine = Machine.host()
+    programs = case.programs(machine, "llvm")
+    assert len(programs) == PROGRAMS
+    for state, nest in programs:
+        module = ansor.build(state, case.tensors, "llvm")
+        assert vector_path(nest, module.get_source("ll")) is None, f"{state}\n{nest}"
+        assert case.fault(module(*case.arrays)) is None, f"{state}\n{state.steps}"
