@@ -377,7 +377,10 @@ class PragmaStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class StorageAlignStep(Step):
-    """Pad the storage of a stage so that the stride of a loop's axis is `offset` modulo `factor` elements."""
+    """Pad the storage of a stage so that the stride of a loop's axis is `offset` modulo `factor` elements.
+
+    Records may name a loop that is no axis of the storage; it pads nothing and replaces no padding.
+    """
 
     code: ClassVar[str] = "SA"
     stage: int
@@ -394,6 +397,8 @@ class StorageAlignStep(Step):
                 f"{self.offset} >= 0",
                 self.iterator,
             )
+        if stage.storage_align is not None and loop.name not in {a.name for a in stage.compute.axis}:
+            return state
         return state.with_stage(
             self.stage, replace(stage, storage_align=(loop.name, self.factor, self.offset))
         )

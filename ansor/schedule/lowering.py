@@ -366,10 +366,13 @@ class _Lowering:
         local: list[Expr] = []
         guards: list[Expr] = []
         reduced = {axis.name for axis in op.reduce_axis} if spatial_only else set()
+        splits = [r for r in stage.relations if isinstance(r, SplitRelation)]
+        # The outermost part of a guarded loop cannot run too far: its own covering needs no second guard.
+        outermost = {r.parts[0] for r in splits}
         guards.extend(
-            self._below(values[relation.parent], known.extents[relation.parent])
-            for relation in stage.relations
-            if isinstance(relation, SplitRelation) and not _derived_from(stage, relation.parent, reduced)
+            self._below(values[r.parent], known.extents[r.parent])
+            for r in splits
+            if r.parent not in outermost and not _derived_from(stage, r.parent, reduced)
         )
         for axis, region in zip(op.axis, known.region, strict=True):
             offset = simplify(values[axis.name], self.known)
@@ -396,7 +399,7 @@ class _Lowering:
         kept: dict[str, Expr] = {}
         for guard in guards:
             if prove(guard, self.known) is not True:
-                short = simplify(guard, self.known)
+                short = _undivided(simplify(guard, self.known))
                 if not self._is_loop_end(short):
                     kept.setdefault(str(short), short)
         return tuple(kept.values())
@@ -505,6 +508,17 @@ def _guarded(guards: Iterable[Expr], stmt: Stmt) -> Stmt:
     for guard in guards:
         condition = guard if condition is None else binary(BinaryOp.AND, condition, guard)
     return stmt if condition is None else If(condition, stmt)
+
+
+def _undivided(guard: Expr) -> Expr:
+    """`x//c < d` as `x < c*d`: the guard of a fused loop, instead of one more for its outer axis."""
+    match guard:
+        case Binary(
+            op=BinaryOp.LT, a=Binary(op=BinaryOp.FLOORDIV, a=x, b=Const(value=c)), b=Const(value=d)
+        ) if int(c) > 0:
+            return Binary(BinaryOp.LT, x, Const(int(c) * int(d), guard.b.dtype), "bool")
+        case _:
+            return guard
 
 
 def _replace(expr: Expr, mapping: Mapping[Var, Expr]) -> Expr:
