@@ -94,3 +94,21 @@ def test_a_loop_over_a_whole_symbolic_axis_needs_no_guard():
     ]
     s[b].split(s[b].op.axis[1], factor=4)
     assert "if j.0*4 + j.1 < m" in str(lower(s, simple_mode=True))
+
+
+def test_scratch_of_a_symbolic_size_is_allocated_at_run_time():
+    """Intermediate results of a program over symbolic sizes live on the heap."""
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), name="A")
+    b = te.compute((n, m), lambda i, j: te.exp(a[i, j]), name="B")
+    k = te.reduce_axis((0, m), name="k")
+    total = te.compute((n,), lambda i: te.sum(b[i, k], axis=k), name="S")
+    c = te.compute((n, m), lambda i, j: b[i, j] / total[i], name="C")
+    s = te.create_schedule(c)
+    s[c].parallel(c.op.axis[0])
+    module = ansor.build(s, [a, c], target="llvm", name="softmax")
+
+    for shape in ((1, 1), (37, 53), (300, 200)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        e = np.exp(x)
+        np.testing.assert_allclose(module(x), e / e.sum(axis=1, keepdims=True), rtol=1e-5)

@@ -21,6 +21,7 @@ from ansor.codegen.llvm.text import FunctionText, Scope, Value
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
+from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store
 
@@ -235,18 +236,15 @@ class Function:
             pointers[buffer].generation += 1
             self.statement(stmt.body, env)
             return
-        try:
-            size = max(1, buffer.size_bytes)
-        except ValueError:
-            raise BuildError(
-                f"the scratch buffer {buffer.name!r} has a symbolic shape; scratch needs constant sizes"
-            ) from None
-        if self._on_stack(buffer, size):
+        symbolic = not all(isinstance(extent, int) for extent in buffer.shape)
+        size = 0 if symbolic else max(1, buffer.size_bytes)
+        if not symbolic and self._on_stack(buffer, size):
             self._stack_bytes += size
             pointers[buffer] = Pointer(self.fn.slot(size), 64)
             self.statement(stmt.body, env)
             return
-        pointers[buffer] = Pointer(self._allocate(size), 64)
+        text = self._symbolic_bytes(buffer, env) if symbolic else str(size)
+        pointers[buffer] = Pointer(self._allocate(text), 64)
         self.statement(stmt.body, env)
         if self.fn.depth == 0:
             self._free(pointers.pop(buffer).value)
@@ -258,7 +256,21 @@ class Function:
             return True
         return size <= _SMALL_BYTES and self._stack_bytes + size <= _STACK_BYTES
 
-    def _allocate(self, size: int) -> Value:
+    def _symbolic_bytes(self, buffer: Buffer, env: Env) -> str:
+        """The size of scratch whose shape is made of the function's sizes."""
+        total = constant(dtype_info(buffer.dtype).bytes)
+        for extent in buffer.shape:
+            form = constant(extent) if isinstance(extent, int) else self.expressions.index(extent, env)
+            total = self.index.multiply(total, form)
+        value = self.index.scalar(total)
+        if value.depth > 0:
+            raise BuildError(
+                f"the size of the scratch buffer {buffer.name!r} changes from one iteration of a loop to the "
+                "next; it must be made of the function's symbolic sizes"
+            )
+        return value.text
+
+    def _allocate(self, size: str) -> Value:
         """Heap memory, asked for outside all loops and branches that are open."""
         fn = self.fn
         fn.declare("@ansor_alloc", "declare noalias ptr @ansor_alloc(i64)")
