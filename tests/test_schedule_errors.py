@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ansor import te
-from ansor.errors import AnsorError, DefinitionError, ScheduleError
+from ansor.errors import ScheduleError
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
@@ -454,45 +454,6 @@ def test_an_inlined_stage_holds_no_others():
     s[x].compute_inline()
     with pytest.raises(ScheduleError, match="'X' is inlined and has no loops"):
         s[p].compute_at(s[x], x.op.axis[0])
-
-
-def attach_c(p):
-    p.s[p.C].compute_at(p.s[p.D], p.i)
-
-
-def inline_p(p):
-    p.s[p.P].compute_inline()
-
-
-ARGUMENTS = {
-    "an output is missing": (
-        lambda p: [p.A, p.B],
-        None,
-        "the output 'D' is missing from the arguments (A, B)",
-    ),
-    "an input is missing": (lambda p: [p.A, p.D], None, "the input 'B' is missing from the arguments (A, D)"),
-    "twice": (lambda p: [p.A, p.B, p.A, p.D], None, "the tensor 'A' is given twice"),
-    "foreign": (lambda p: [p.A, p.B, te.placeholder((3,), name="Z"), p.D], None, "'Z' is not a stage"),
-    "no tensor": (lambda p: [p.A, p.B, 3, p.D], None, "the arguments are tensors, found 3"),
-    "computed elsewhere": (
-        lambda p: [p.A, p.B, p.C, p.D],
-        attach_c,
-        "'C' is an argument, but its stage is comp",
-    ),
-    "inlined": (lambda p: [p.A, p.B, p.P, p.D], inline_p, "'P' is an argument, but its stage is inlined"),
-}
-
-
-@pytest.mark.parametrize("case", ARGUMENTS)
-def test_arguments_that_do_not_fit(case):
-    arguments, change, message = ARGUMENTS[case]
-    p = program()
-    if change is not None:
-        change(p)
-    with pytest.raises(AnsorError) as caught:
-        lower(p.s, arguments(p))
-    assert message in str(caught.value)
-    assert isinstance(caught.value, (DefinitionError, ScheduleError))
 
 
 def test_a_sketch_is_not_lowered():

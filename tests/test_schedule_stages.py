@@ -3,7 +3,6 @@
 from ansor import te
 from tests.schedule_helper import chain, check, product
 
-
 # -- reductions ----------------------------------------------------------------------------------------------
 
 
