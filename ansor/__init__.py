@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ansor.runtime import load_module as load_module
     from ansor.runtime import set_num_threads as set_num_threads
     from ansor.runtime.build import build as build
+    from ansor.runtime.build import lower as lower
     from ansor.schedule.dag import ComputeDAG as ComputeDAG
-    from ansor.schedule.lowering import lower as lower
     from ansor.schedule.manual import Schedule as Schedule
     from ansor.schedule.manual import create_schedule as create_schedule
     from ansor.schedule.stages import Annotation as Annotation
@@ -116,9 +116,8 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "load_module",
         "set_num_threads",
     ),
-    "ansor.runtime.build": ("build",),
+    "ansor.runtime.build": ("build", "lower"),
     "ansor.schedule.dag": ("ComputeDAG",),
-    "ansor.schedule.lowering": ("lower",),
     "ansor.schedule.manual": (
         "Schedule",
         "create_schedule",

@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from ansor.codegen.machine import Machine
 from ansor.errors import AnsorError, DefinitionError
-from ansor.schedule.lowering import lower
-from ansor.schedule.state import State
+from ansor.runtime.build import lower
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, RecordReader, recover_measure_input
@@ -133,13 +131,7 @@ def _best_of_task(log: str, task: SearchTask, code: bool, as_json: bool) -> None
     else:
         click.echo(f"{title_of_key(task.workload_key)}: {rate_text(flops, seconds)}\n")
         click.echo(str(state.with_bounds()))
-        click.echo(_built_nest(state, task))
-
-
-def _built_nest(state: State, task: SearchTask) -> str:
-    """Text of the loop nest that is compiled for the task's target."""
-    limits = None if task.target.is_gpu else Machine.for_target(task.target).register_limits
-    return str(lower(state, list(task.compute_dag.tensors), limits=limits))
+        click.echo(str(lower(state, target=task.target)))
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""`build`: from a schedule to a callable module, in one call.
+"""`lower` and `build`: from a schedule to a loop nest, and to a callable module.
 
 schedule or state -> loop nest -> LLVM IR -> object code -> `Module`. Every step is a function of its own
 and can be called alone; the search does so, because it lowers in one process and compiles in others.
@@ -27,6 +27,42 @@ if TYPE_CHECKING:
 DEFAULT_NAME: Final = "main"
 
 Program = Union["Schedule", "State", LoopNest]
+
+
+def lower(
+    sch: Schedule | State,
+    args: Sequence[Tensor] | None = None,
+    name: str = DEFAULT_NAME,
+    simple_mode: bool = False,
+    target: Target | str | None = None,
+) -> LoopNest:
+    """Lower a schedule to the loop nest that `build` would compile for the same target.
+
+    Parameters
+    ----------
+    sch
+        A schedule or a state.
+    args
+        The tensors that the function takes, in order; default: the graph's.
+    name
+        The function's name.
+    simple_mode
+        Show the loops as the schedule says them: no vectors, unrolling or registers that it does not ask for.
+    target
+        What to lower for; this machine if not given. Vector widths and register tiles depend on it.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule has holes or computes a stage where a consumer cannot see it.
+    DefinitionError
+        If an input or output of the graph is missing from `args`.
+    """
+    from ansor.schedule import lowering
+
+    resolved = Target(target or "llvm")
+    limits = Machine.for_target(resolved).register_limits if resolved.kind in ("llvm", "c") else None
+    return lowering.lower(sch, args, name=name, simple_mode=simple_mode, limits=limits)
 
 
 def build(
@@ -62,11 +98,9 @@ def build(
         nest = sch
         name = nest.name if name == DEFAULT_NAME else name
     else:
-        from ansor.schedule.lowering import lower
-
         if args is None:
             raise BuildError("building a schedule needs its arguments: build(schedule, [A, B, C])")
-        nest = lower(sch, args, name=name, limits=machine.register_limits)
+        nest = lower(sch, args, name=name, target=resolved)
     symbol = symbol_of(name)
     signature = Signature.of_nest(
         nest,
