@@ -25,6 +25,8 @@ from tests.sketches_cases import HARDWARE
 
 PROGRAMS = 2
 _DRAWN = 12
+_SIZES: dict[str, Args] = {"rgb_to_yuv": (67, 4)}
+"""Sizes in place of the small ones: of few pixels an elementwise program makes one parallel loop."""
 
 _INTEGERS = {f"{sign}int{bits}": (f"i{bits}",) * 2 for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _TYPES = {
@@ -44,6 +46,10 @@ class Case:
 
     entry: Workload
     args: Args
+
+    @classmethod
+    def small(cls, entry: Workload, dtype: str) -> Case:
+        return cls(entry, entry.with_dtype(_SIZES.get(entry.name, entry.small[0]), dtype))
 
     @property
     def name(self) -> str:

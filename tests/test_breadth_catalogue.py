@@ -9,17 +9,13 @@ import pytest
 import ansor
 from ansor.codegen.machine import Machine
 from ansor.workloads import CATALOGUE
-from ansor.workloads.catalogue import Args
 from tests.breadth_programs import PROGRAMS, Case, vector_path
-
-SIZES: dict[str, Args] = {"rgb_to_yuv": (67, 4)}
-"""Sizes in place of the small ones: of few pixels an elementwise program makes one parallel loop."""
 
 
 def cases() -> Iterator[Case]:
     for entry in CATALOGUE.values():
         for dtype in entry.dtypes:
-            yield Case(entry, entry.with_dtype(SIZES.get(entry.name, entry.small[0]), dtype))
+            yield Case.small(entry, dtype)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases()])
