@@ -1,9 +1,9 @@
 """Measuring: programs are built and run in separate worker processes, checked, timed and logged.
 
-Reading order: `record` (what a measurement is), `log` (how it is kept) and `best` (how it is chosen);
-`pool`, `process`, `worker` and `wire` (processes that may die); `builder` and `runner`, whose work inside a
-worker is `jobs` with `arguments`, `arena` and `check`; `reference` and `fill` (what the right answer is);
-`measurer` (all of it together).
+Reading order: `record` (what a measurement is), `log` (how it is kept), `best` and `distill` (how it is
+chosen); `pool`, `process`, `worker` and `wire` (processes that may die); `builder` and `runner`, whose work
+inside a worker is `jobs` with `arguments`, `arena` and `check`; `reference` and `fill` (what the right answer
+is); `measurer` (all of it together).
 
 The names are imported on first use, so that a worker process starts with what it needs and no more.
 """
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from measure.best import same_target as same_target
     from measure.builder import LocalBuilder as LocalBuilder
     from measure.builder import ProgramBuilder as ProgramBuilder
+    from measure.distill import DistillSummary as DistillSummary
+    from measure.distill import distill_record_file as distill_record_file
     from measure.log import RecordReader as RecordReader
     from measure.log import RecordToFile as RecordToFile
     from measure.log import dump_record_to_string as dump_record_to_string
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     "best": ("load_best_record", "same_target"),
     "builder": ("LocalBuilder", "ProgramBuilder"),
+    "distill": ("DistillSummary", "distill_record_file"),
     "log": (
         "RecordReader",
         "RecordToFile",

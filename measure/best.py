@@ -1,12 +1,14 @@
 """Choosing records: which of a log's lines speak about a given task, and which is the best of them.
 
-Targets are compared by what decides whether a program is good and legal there: the kind, and the CPU or GPU
-model where both sides name one. Thread counts, keys and automatic triples differ between versions and
-machines without meaning another target, so they are not compared (of a triple, the architecture is).
+Targets are compared by what decides whether a program is good and legal there: the kind, the CPU or GPU
+model where both sides name one, and of a CPU the architecture. A CPU target without a triple is this
+machine's: that is what it compiles for. Thread counts, keys and the rest of a triple differ between versions
+and machines without meaning another target, so they are not compared.
 
-Workload keys come in two forms. ``["name", args...]`` compares as JSON. ``["hash of the DAG's text",
-shapes...]``, which TVM writes for unregistered computations, cannot be recomputed here; such a record matches
-a computation whose inputs and outputs have these shapes and to which its steps apply.
+Workload keys come in three forms. ``["name", args...]`` compares as JSON. ``["structure hash", shapes...]``
+is ours for an unregistered computation, and is compared with that of the computation in question. TVM's form
+of that has a hash of its own printed text, which cannot be recomputed here; such a record matches a
+computation whose inputs and outputs have these shapes and to which its steps apply.
 
 Source: reference sections 1.2 and 1.7 (`load_best_record`), 5.4.
 """
@@ -15,11 +17,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from ansor.errors import AnsorError
+from ansor.schedule.structure import KeyMatch, match_key
+from ansor.task.hardware import architecture_of
 from ansor.task.target import Target
 from measure.log import PathLike, load_records
 from measure.record import AnyTask, LoggedState, LoggedTask, MeasureInput, MeasureResult
@@ -27,8 +31,8 @@ from measure.record import AnyTask, LoggedState, LoggedTask, MeasureInput, Measu
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
 
-_COMPARED = ("mcpu", "arch", "device", "model", "mattr")
-_HASH = re.compile(r"[0-9a-f]{32}")
+_COMPARED: Final = ("mcpu", "arch", "device", "model", "mattr")
+_COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
 
 
 def load_best_record(
@@ -86,26 +90,37 @@ def target_text(task: AnyTask) -> str:
 
 def same_target(one: Target | str, other: Target | str) -> bool:
     """Whether programs for the one target are meant for the other, too."""
-    (kind_a, a), (kind_b, b) = _target_facts(str(one)), _target_facts(str(other))
+    return _same_target(str(one), str(other))
+
+
+@lru_cache(maxsize=1024)  # A log asks the same question once a line.
+def _same_target(one: str, other: str) -> bool:
+    (kind_a, a), (kind_b, b) = target_facts(one), target_facts(other)
     return kind_a == kind_b and all(a[name] == b[name] for name in a.keys() & b.keys())
 
 
-def _target_facts(text: str) -> tuple[str, dict[str, str]]:
+def target_facts(text: str) -> tuple[str, dict[str, str]]:
     """Return the kind of a target and the options that are compared; never fail on odd text."""
+    kind, options = target_options(text)
+    facts: dict[str, str] = {name: options[name] for name in _COMPARED if name in options}
+    if "mattr" in facts:
+        facts["mattr"] = ",".join(sorted(facts["mattr"].split(",")))
+    if kind in _COMPILED_FOR_A_TRIPLE:
+        facts["architecture"] = architecture_of(options.get("mtriple"))
+    return kind, facts
+
+
+def target_options(text: str) -> tuple[str, dict[str, str]]:
+    """Split a target's text into its kind and its options as they stand there, whatever they are."""
     try:
         words = shlex.split(text)
     except ValueError:
         words = text.split()
-    facts: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word in words[1:]:
         name, _, value = word.lstrip("-").partition("=")
-        if name == "mtriple":
-            facts["architecture"] = value.partition("-")[0]
-        elif name == "mattr":
-            facts[name] = ",".join(sorted(value.split(",")))
-        elif name in _COMPARED:
-            facts[name] = value
-    return (words[0] if words else ""), facts
+        options[name] = value
+    return (words[0] if words else ""), options
 
 
 def workload_distance(wanted: str, found: str) -> float:
@@ -136,15 +151,8 @@ def _distance(wanted: Any, found: Any) -> float:
 
 
 def matches_by_structure(inp: MeasureInput, dag: ComputeDAG) -> bool:
-    """Whether a record known by a hash only fits this computation: shapes agree and the steps apply."""
-    try:
-        key = json.loads(inp.task.workload_key)
-    except ValueError:
-        return False
-    if not isinstance(key, list) or not key or not isinstance(key[0], str) or not _HASH.fullmatch(key[0]):
-        return False
-    shapes = [list(tensor.shape) for tensor in dag.tensors]
-    if not all(isinstance(extent, int) for shape in shapes for extent in shape) or shapes != key[1:]:
+    """Whether a record known by a hash only fits this computation: its key agrees and its steps apply."""
+    if match_key(inp.task.workload_key, dag.structure_hash, dag.tensors) is KeyMatch.NONE:
         return False
     if not isinstance(inp.state, LoggedState):
         return True

@@ -18,11 +18,15 @@ Known = tuple[State, MeasureResult]
 
 
 class InitSearchCallback(Protocol):
-    """Something that supplies earlier measurements before the search begins."""
+    """Something that tells a search before it begins what to start from; subclass it and write either."""
 
     def known(self, task: Task) -> Sequence[Known]:
         """Programs of `task` and their results, in log order."""
-        ...
+        return ()
+
+    def candidates(self, task: Task) -> Sequence[State]:
+        """Programs of `task` to measure first, the most promising first."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,17 @@ from pathlib import Path
 from ansor.errors import LogFormatError, ScheduleError
 from ansor.schedule.state import State
 from ansor.schedule.structure import KeyMatch, match_key
-from ansor.task.hardware import architecture
 from ansor.task.task import Task
-from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
+from measure import (
+    MeasureCallback,
+    MeasureInput,
+    RecordToFile,
+    load_records,
+    recover_measure_input,
+    same_target,
+)
 from measure.best import target_text
-from search.policy import InitSearchCallback
+from search.policy import InitSearchCallback, Known
 
 
 class PreloadMeasuredStates(InitSearchCallback):
@@ -38,12 +44,12 @@ class PreloadMeasuredStates(InitSearchCallback):
                 f"there is no log {self.filename!r} to preload; tune once with a RecordToFile of that name"
             )
 
-    def known(self, task: Task) -> Sequence[tuple[State, MeasureResult]]:
+    def known(self, task: Task) -> Sequence[Known]:
         """Read the measurements of `task`, in log order."""
         return measured_states(task, self.filename)
 
 
-def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[tuple[State, MeasureResult]]:
+def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[Known]:
     """
     Programs of `task` that a log holds, with their results.
 
@@ -55,25 +61,34 @@ def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[tuple[
     LogFormatError
         If a line of the log cannot be understood.
     """
-    dag = task.compute_dag
-    found: list[tuple[State, MeasureResult]] = []
+    return measured_states_of([task], filename)[0]
+
+
+def measured_states_of(tasks: Sequence[Task], filename: str | os.PathLike[str]) -> list[list[Known]]:
+    """`measured_states` of several tasks, in their order, from one reading of the log."""
+    found: list[list[Known]] = [[] for _ in tasks]
     for inp, res in load_records(filename):
-        if not is_record_of(task, inp):
-            continue
-        try:
-            state = recover_measure_input(inp, rebuild_state=True, dag=dag).state
-        except (ScheduleError, LogFormatError):
-            continue
-        if isinstance(state, State):
-            found.append((state, res))
+        for position, task in enumerate(tasks):
+            if not is_record_of(task, inp):
+                continue
+            try:
+                state = recover_measure_input(inp, rebuild_state=True, dag=task.compute_dag).state
+            except (ScheduleError, LogFormatError):
+                continue
+            if isinstance(state, State):
+                found[position].append((state, res))
     return found
+
+
+def logs_of(callbacks: Sequence[MeasureCallback] | None) -> list[str]:
+    """Logs that a run with these callbacks will append to and that exist already: it resumes from them."""
+    names = [callback.filename for callback in callbacks or () if isinstance(callback, RecordToFile)]
+    return [name for name in dict.fromkeys(names) if Path(name).is_file()]
 
 
 def is_record_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record speaks about a task: the same computation for the same kind of machine."""
     if not same_target(task.target, target_text(inp.task)):
-        return False
-    if architecture(task.target) != architecture(inp.task.target):  # One that is not named is this machine's.
         return False
     if inp.task.workload_key == task.workload_key:
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,10 +18,10 @@ from ansor.task.registry import make_workload_key, register_workload_tensors, wo
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import XGBModel
-from measure import MeasureResult, RecordReader, RecordToFile, load_best_record, recover_measure_input
+from measure import MeasureResult, RecordReader, load_best_record, recover_measure_input
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
-from search.preload import measured_states
+from search.preload import logs_of, measured_states
 from search.progress import make_progress, title_of_key
 from search.result import TuningResult
 from search.session import TuningSession
@@ -142,6 +141,9 @@ class SearchTask(Task):
                 policy,
                 measurer,
                 known=self._known(tuning_options, policy),
+                seeds=[
+                    state for callback in policy.init_search_callbacks for state in callback.candidates(self)
+                ],
                 round_size=tuning_options.num_measures_per_round,
                 early_stopping=tuning_options.early_stopping,
                 max_failures_in_a_row=tuning_options.max_failures_in_a_row,
@@ -152,9 +154,8 @@ class SearchTask(Task):
     def _known(self, options: TuningOptions, policy: SearchPolicy) -> list[tuple[State, MeasureResult]]:
         """Results of the preloading callbacks, then those of the logs that this run will append to."""
         known = [pair for callback in policy.init_search_callbacks for pair in callback.known(self)]
-        for callback in options.measure_callbacks or ():
-            if isinstance(callback, RecordToFile) and Path(callback.filename).is_file():
-                known += measured_states(self, callback.filename)
+        for log in logs_of(options.measure_callbacks):
+            known += measured_states(self, log)
         return known
 
     def best_state(

@@ -6,6 +6,9 @@ how a run resumes: with the same seed it proposes what it proposed before, takes
 log, completes the round that was cut short, and goes on. A log that the first round does not recognise came
 from another search; all of it then counts as known from the start.
 
+Programs that are supplied from outside (`seeds`, such as those of a warm start) make rounds of their own
+before the policy's first.
+
 A session advances one round at a time, so that several can share one budget.
 """
 
@@ -47,6 +50,8 @@ class TuningSession:
         Measures them and calls back.
     known
         Results from logs, replayed, in log order.
+    seeds
+        Programs to measure before those of the policy; such as are known are left out.
     round_size
         Programs per round.
     early_stopping, max_failures_in_a_row
@@ -61,6 +66,7 @@ class TuningSession:
         measurer: ProgramMeasurer,
         *,
         known: Sequence[tuple[State, MeasureResult]] = (),
+        seeds: Sequence[State] = (),
         round_size: int = 64,
         early_stopping: int | None = None,
         max_failures_in_a_row: int = 150,
@@ -76,6 +82,8 @@ class TuningSession:
         for state, result in known:
             key = program_key(state)
             self._log.setdefault(key, Trial(key, state, result, from_log=True))
+        self._seeds = tuple(seeds)
+        self._next: Proposal | None = None
         self._round = 0
         self._round_size = round_size
         self._early_stopping = early_stopping
@@ -86,6 +94,11 @@ class TuningSession:
     @property
     def task(self) -> Task:
         return self.policy.task
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a log still holds results that no round has asked for."""
+        return bool(self._log)
 
     def run(self, num_trials: int) -> TuningResult:
         """Advance until `num_trials` new programs are measured or there is another reason to stop.
@@ -115,14 +128,15 @@ class TuningSession:
 
     def advance(self, budget: int) -> int:
         """Run one round that measures at most `budget` programs; returns how many it measured."""
-        proposal = self._propose()
+        proposal, self._next = self._next or self._propose(), None
         if not proposal.states:
             self.stop = self._nothing_proposed(proposal.note)
             return 0
         before = len(self.new_trials)
         trials = self._answer(proposal.states, budget)
         self.policy.learn(trials)
-        self._round += 1
+        if not self._seeds:
+            self._round += 1
         measured = len(self.new_trials) - before
         if measured:
             self.rounds_measured += 1
@@ -130,6 +144,19 @@ class TuningSession:
             self.know_log()
         self.stop = self._reason_to_stop()
         return measured
+
+    def recognise_log(self) -> bool:
+        """
+        Find out, before the first round, whether the log is this search's own, by proposing that round.
+
+        A log that is not is taken as known at once. Returns whether it is; False if there is none.
+        """
+        if not self._log:
+            return False
+        proposal = self._propose()
+        if self._log:
+            self._next = proposal
+        return bool(self._log)
 
     def know_log(self) -> None:
         """Take everything that is left of the log into the history."""
@@ -163,12 +190,21 @@ class TuningSession:
         )
 
     def _propose(self) -> Proposal:
-        proposal = self.policy.propose(self._round, self._round_size, self.history)
+        """What to measure next; decides on the first call whether the log is this search's own."""
+        proposal = self._wanted()
         if self._round > 0 or not self._log:
             return proposal
         if any(program_key(state) in self._log for state in proposal.states):
             return proposal
         self.know_log()
+        return self._wanted()
+
+    def _wanted(self) -> Proposal:
+        """The seeds as long as there are any, then what the policy proposes."""
+        seeds = {program_key(state): state for state in self._seeds}
+        self._seeds = tuple(state for key, state in seeds.items() if key not in self.history)
+        if self._seeds:
+            return Proposal(self._seeds[: self._round_size])
         return self.policy.propose(self._round, self._round_size, self.history)
 
     def _answer(self, states: Sequence[State], budget: int) -> list[Trial]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -337,6 +338,10 @@ def test_workload_distance(wanted: str, found: str, factor: float) -> None:
         ("llvm -mattr=+avx2,+fma", "llvm -mattr=+fma,+avx2", True),
         ("llvm -mtriple=x86_64-pc-linux-gnu", "llvm -mtriple=x86_64-linux-gnu", True),
         ("llvm -mtriple=aarch64-linux-gnu", "llvm -mtriple=x86_64-linux-gnu", False),
+        ("llvm -mtriple=arm64-apple-darwin", "llvm -mtriple=aarch64-linux-gnu", True),
+        ("llvm", f"llvm -mtriple={platform.machine()}-unknown-linux-gnu", True),
+        ("llvm", "llvm -mtriple=riscv64-linux-gnu", False),
+        ("cuda", "cuda -mtriple=nvptx64-nvidia-cuda", True),
         ("cuda -arch=sm_80", "cuda -keys=cuda,gpu -arch=sm_90", False),
         ("cuda", "llvm", False),
         ("hexagon -what=1", "hexagon", True),

@@ -121,7 +121,12 @@ def is_host(target: Target) -> bool:
 
 def architecture(target: Target) -> str:
     """Return the triple's first word, "x86_64", "aarch64", ..., in one spelling (default: the host's)."""
-    return _normal(target.mtriple.partition("-")[0]) if target.mtriple else _machine()
+    return architecture_of(target.mtriple)
+
+
+def architecture_of(triple: str | None) -> str:
+    """Architecture of an LLVM triple, or of its first word; without one, this machine's."""
+    return _normal(triple.partition("-")[0]) if triple else _machine()
 
 
 def _machine() -> str:

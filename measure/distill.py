@@ -1,0 +1,166 @@
+"""Distilling logs: the best record of each workload and target, and nothing else.
+
+A tuning log keeps everything, failures included, because resuming and learning need it. To ship a result one
+wants the winners only. Distilling reads any number of logs and an output that is already there, keeps the
+fastest successful record per workload and target (the earlier one of two equals), and replaces the output in
+one move, so that a reader never sees half of it.
+
+For TVM only programs made of the reference's steps will do. The best of those are then exported, which need
+not be the best that is known; the summary says how often that is so.
+
+Source: reference section 1.7 (`distill_record_file`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ansor.errors import DefinitionError, LogWriteError
+from measure.best import target_facts, target_options, target_text
+from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_records
+from measure.record import steps_to_json
+
+DISTILLED_SUFFIX: Final = ".best.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DistillSummary:
+    """What distilling did.
+
+    Attributes
+    ----------
+    records
+        Records read, those of an existing output included.
+    written
+        Records in the output: one per workload and target.
+    left_out
+        Successful records that could not be exported, for a step that TVM does not know.
+    slower
+        Pairs of workload and target whose exported record is not the best that is known, because that one
+        was left out.
+    lost
+        Pairs of workload and target of which every successful record was left out.
+    failed
+        Pairs of workload and target that have no successful record.
+    """
+
+    records: int
+    written: int
+    left_out: int = 0
+    slower: int = 0
+    lost: int = 0
+    failed: int = 0
+
+
+def distill_record_file(
+    in_file: PathLike | Sequence[PathLike], out_file: PathLike | None = None, tvm_only: bool = False
+) -> DistillSummary:
+    """
+    Write the best record of each workload and target of some logs to `out_file`.
+
+    An output that exists takes part, so that distilling log after log into one file collects the best of all.
+    Two targets are the same if the facts that `measure.best` compares are, and the number of cores asked for.
+
+    Parameters
+    ----------
+    in_file
+        A log, or several.
+    out_file
+        Default: the first log's name with ``.best.json`` appended.
+    tvm_only
+        Keep only records that TVM reads; the output then has no line in our own form.
+
+    Raises
+    ------
+    DefinitionError
+        If the output is one of the logs, whose other records would be lost.
+    FileNotFoundError
+        If a log does not exist.
+    LogFormatError
+        If a line cannot be understood.
+    LogWriteError
+        If the output cannot be written; it is then as it was.
+    """
+    logs = [in_file] if isinstance(in_file, (str, os.PathLike)) else list(in_file)
+    if not logs:
+        raise DefinitionError("distilling needs at least one log to read")
+    out = Path(out_file) if out_file is not None else Path(f"{os.fspath(logs[0])}{DISTILLED_SUFFIX}")
+    for log in logs:
+        if out.exists() and Path(log).exists() and out.samefile(log):
+            raise DefinitionError(
+                f"distilling {os.fspath(log)!r} into itself would lose all its other records; "
+                "name another output"
+            )
+    summary, best = _choose(_all_records([out] if out.exists() else [], logs), tvm_only)
+    _replace(out, (dump_record_to_string(*record) for record in best))
+    return summary
+
+
+def _all_records(first: Sequence[PathLike], logs: Sequence[PathLike]) -> Iterator[Record]:
+    for log in (*first, *logs):
+        yield from load_records(log)
+
+
+def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, list[Record]]:
+    """Best records in order of their workloads' first appearance."""
+    seen: dict[tuple[str, ...], None] = {}
+    best: dict[tuple[str, ...], Record] = {}
+    known: dict[tuple[str, ...], float] = {}
+    count = left_out = 0
+    for inp, res in records:
+        count += 1
+        key = record_group(inp.task.workload_key, target_text(inp.task))
+        seen[key] = None
+        if not res.ok:
+            continue
+        known[key] = min(res.mean_cost, known.get(key, res.mean_cost))
+        if tvm_only and not all(map(is_reference_step, steps_to_json(inp.state))):
+            left_out += 1
+        elif key not in best or res.mean_cost < best[key][1].mean_cost:
+            best[key] = inp, res
+    summary = DistillSummary(
+        records=count,
+        written=len(best),
+        left_out=left_out,
+        slower=sum(record[1].mean_cost > known[key] for key, record in best.items()),
+        lost=len(known.keys() - best.keys()),
+        failed=len(seen.keys() - known.keys()),
+    )
+    return summary, [best[key] for key in seen if key in best]
+
+
+def record_group(workload_key: str, target: str) -> tuple[str, ...]:
+    """What records of one task have in common: their key as JSON, and the target's kind and facts."""
+    try:
+        workload = json.dumps(json.loads(workload_key))
+    except ValueError:
+        workload = workload_key
+    kind, facts = target_facts(target)
+    cores = target_options(target)[1].get("num-cores", "")
+    return (workload, kind, cores, *(f"{name}={facts[name]}" for name in sorted(facts)))
+
+
+def _replace(path: Path, lines: Iterable[str]) -> None:
+    """Write a whole file beside `path` and move it there."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise LogWriteError(
+            f"cannot write {os.fspath(path)!r}: {error.strerror}; it is as it was before"
+        ) from error
