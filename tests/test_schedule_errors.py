@@ -420,6 +420,12 @@ def test_a_symbolic_loop_cannot_be_vectorized_whole():
     with pytest.raises(ScheduleError, match="extent n is symbolic; split it by a constant") as caught:
         s[b].vectorize(b.op.axis[0])
     assert offender(str(caught.value)) == "for i (0,n) [spatial]"
+    s[b].compute_root()  # From here on extents are unknown until bounds are inferred.
+    s[b].unroll(b.op.axis[0])
+    with pytest.raises(ScheduleError, match="extent n is symbolic; split it by a constant") as caught:
+        lower(s)
+    assert offender(str(caught.value)) == "unroll i (0,n) [spatial]"
+    s = te.create_schedule(b)
     s[b].vectorize(s[b].split(b.op.axis[0], 8)[1])
 
 

@@ -70,7 +70,8 @@ def infer_bounds(state: State) -> Bounds:
     Raises
     ------
     ScheduleError
-        If the state has holes, or a stage is attached where not all of its consumers can see it.
+        If the state has holes, a stage is attached where not all of its consumers can see it, or a loop of
+        symbolic extent is vectorized or unrolled.
     """
     if not state.is_concrete:
         raise ScheduleError(
@@ -88,11 +89,22 @@ def infer_bounds(state: State) -> Bounds:
         if known is not None:
             loops = tuple(replace(loop, extent=known.extents[loop.name]) for loop in stage.iterators)
             stage = replace(stage, iterators=loops)
+            _refuse_symbolic_lanes(stage)
         stages.append(stage)
     from ansor.schedule.state import State as StateClass
 
     filled = StateClass(state.dag, tuple(stages), state.attach, state.steps)
     return Bounds(filled, inference.bounds)
+
+
+def _refuse_symbolic_lanes(stage: Stage) -> None:
+    """Refuse to vectorize or unroll a loop whose extent turns out to be symbolic."""
+    for position, loop in enumerate(stage.iterators):
+        if isinstance(loop.extent, Expr) and loop.annotation in (Annotation.VECTORIZE, Annotation.UNROLL):
+            raise ScheduleError(
+                f"{loop.annotation.word} {loop.name!r} of stage {stage.name!r}: its extent {loop.extent} is "
+                f"symbolic; split it by a constant and take the inner part\n{stage.describe(position)}"
+            )
 
 
 def pass_down(stage: Stage, axes: Mapping[str, Extent]) -> dict[str, Extent]:
