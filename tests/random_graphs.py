@@ -20,7 +20,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor
 from tests.random_choice import Chooser
 
-EXTENTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)
+EXTENTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 33)
 MAX_ELEMENTS = 2000
 MAX_POINTS = 20000
 DTYPES = (
@@ -347,8 +347,9 @@ def random_graph(c: Chooser, max_ops: int = 4) -> ComputeDAG:
     b = Builder(c)
     dtype = c.one_of(DTYPES)
     for _ in range(c.between(1, 2)):
-        shape = tuple(c.one_of(EXTENTS) for _ in range(c.between(0 if c.chance(8) else 1, 3)))
-        b.made.append(b.placeholder(shape, dtype))
+        rank = c.between(0 if c.chance(8) else 1, 3)
+        extents = EXTENTS[:10] if rank == 3 else EXTENTS
+        b.made.append(b.placeholder([c.one_of(extents) for _ in range(rank)], dtype))
     for _ in range(c.between(1, max_ops)):
         grow(b)
     if len(b.made) == sum(t in b.made for t in b.inputs):

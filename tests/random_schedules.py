@@ -11,7 +11,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import SetScopeStep, SplitStep
 from tests.random_choice import Chooser
 
-LENGTHS = (1, 2, 3, 4, 5, 8)
+LENGTHS = (1, 2, 3, 4, 5, 8, 16)
 CPU_ANNOTATIONS = (Annotation.PARALLEL, Annotation.VECTORIZE, Annotation.UNROLL)
 
 Move = Callable[[Chooser, State, int], State]
