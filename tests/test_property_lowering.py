@@ -20,8 +20,8 @@ from tests.program_laws import (
 )
 from tests.strategies import Chooser, random_graph, random_state, random_symbolic_graph
 
-quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
-slow = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=80, deadline=None, derandomize=True, database=None)
+slow = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
 def draw_case(data, max_steps=10):
@@ -110,7 +110,7 @@ def test_lowered_indices_are_as_simple_as_they_get(data):
 @pytest.mark.parametrize("block", range(6))
 def test_all_laws_hold_of_seeded_programs(block):
     """Larger programs than Hypothesis draws; `python -m experiments.fuzz --seed N --count 1` shows one."""
-    for seed in range(40 * block, 40 * block + 40):
+    for seed in range(25 * block, 25 * block + 25):
         try:
             check_all(seeded_case(seed))
         except Exception as error:
