@@ -10,6 +10,7 @@ are not annotated, and nested parallel loops never arise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,10 @@ Values = NDArray[np.int64]
 
 PARALLEL_PER_CORE: Final = 16
 """Parallel iterations per core at which fusing further loops stops."""
+
+DERIVE: Final = -1
+"""In an annotation column: what the rules here would choose. For decisions that come from nowhere, as in a
+program that was moved to another family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +188,11 @@ def extent_matrix(state: State, stage: int, start: int, stop: int, rows: Rows) -
 
 
 def parallel_widths(
-    state: State, sites: tuple[ParallelSite, ...], rows: Rows, num_cores: int
+    state: State,
+    sites: tuple[ParallelSite, ...],
+    rows: Rows,
+    num_cores: int,
+    wanted: Sequence[Values] | None = None,
 ) -> list[Values]:
     """
     Decide how many outer loops of each site are fused and made parallel.
@@ -198,19 +207,25 @@ def parallel_widths(
         Rows of the state's columns to decide for.
     num_cores
         Cores to occupy.
+    wanted
+        Wishes, one column per site: so many loops where that is possible. `DERIVE`, and no wishes, mean that
+        loops are fused until the product of extents exceeds 16 per core.
 
     Returns
     -------
     list[Values]
-        One column per site: loops are fused until the product of extents exceeds 16 per core; 0 leaves the
-        site serial, because it has one iteration or lies inside loops that are parallel already.
+        One column per site; 0 leaves the site serial, because that is wished, because it has one iteration,
+        or because it lies inside loops of more than one iteration.
     """
     widths: list[Values] = []
     serial: list[NDArray[np.bool_]] = []
-    for site in sites:
+    for position, site in enumerate(sites):
         products = np.cumprod(extent_matrix(state, site.stage, site.start, site.stop, rows), axis=1)
         enough = products > PARALLEL_PER_CORE * num_cores
         width = np.where(enough.any(axis=1), enough.argmax(axis=1) + 1, site.stop - site.start)
+        if wanted is not None:
+            wish = wanted[position]
+            width = np.where(wish == DERIVE, width, np.minimum(wish, site.stop - site.start))
         reached = serial[site.parent] if site.parent >= 0 else np.ones(len(rows), dtype=np.bool_)
         trivial = products[:, -1] == 1
         widths.append(np.where(reached & ~trivial, width, 0))

@@ -12,6 +12,7 @@ root ("inline if attached", "root"), so root keeps twice the weight of any other
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from ansor.errors import ScheduleError
 from ansor.schedule.extents import Extent
 from ansor.schedule.stages import Annotation, IteratorKind
 from ansor.schedule.state import State
+from ansor.schedule.steps import ComputeAtStep, ComputeInlineStep, ComputeRootStep
 from sketches.relations import (
     has_reduce_iterator,
     is_computed,
@@ -31,6 +33,9 @@ from sketches.relations import (
 
 Rows = NDArray[np.int64]
 """Positions of rows in a column."""
+
+Move = Union[ComputeAtStep, ComputeInlineStep, ComputeRootStep, None]
+"""A step that changes where a stage is computed; None leaves it where it is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +113,23 @@ def _consumer_places(state: State, target: int) -> list[Place]:
     return found
 
 
+def moves(state: State, stage_id: int) -> list[Move]:
+    """
+    List what may be done about the place of a movable stage.
+
+    The first two are what the reference calls "inline" and "root"; either may be None, which leaves the stage
+    where it is. Then one for each of `places`, in order.
+    """
+    attached = stage_id in state.attach
+    hosts = any(place[0] == stage_id for place in state.attach.values())
+    inline = attached and not hosts and not has_reduce_iterator(state, stage_id)
+    return [
+        ComputeInlineStep(stage_id) if inline else None,
+        ComputeRootStep(stage_id) if attached else None,
+        *(ComputeAtStep(stage_id, place.target, place.iterator) for place in places(state, stage_id)),
+    ]
+
+
 def choose_locations(
     state: State, rows: Rows, rng: np.random.Generator
 ) -> tuple[list[LocationGroup], dict[str, int]]:
@@ -145,31 +167,20 @@ def choose_locations(
 def _choose(
     group: LocationGroup, stage_id: int, rng: np.random.Generator, lost: dict[str, int]
 ) -> list[LocationGroup]:
-    """Divide a group by the place drawn for one stage: 0 keep or inline, 1 root, then the places in order."""
-    options = places(group.state, stage_id)
-    weights = rng.random((len(group.rows), len(options) + 2))
-    for position, place in enumerate(options):
-        weights[~place.is_loop(group.rows), position + 2] = -1.0
+    """Divide a group by the move drawn for one stage; a place is drawn only in rows where it is a loop."""
+    options = moves(group.state, stage_id)
+    weights = rng.random((len(group.rows), len(options)))
+    for position, place in enumerate(places(group.state, stage_id), start=2):
+        weights[~place.is_loop(group.rows), position] = -1.0
     drawn = weights.argmax(axis=1)
     if stage_id not in group.state.attach:
         drawn[drawn == 0] = 1
     made: list[LocationGroup] = []
     for choice in np.unique(drawn):
-        members = group.rows[drawn == choice]
+        members, move = group.rows[drawn == choice], options[choice]
         try:
-            made.append(LocationGroup(_move(group.state, stage_id, int(choice), options), members))
+            made.append(LocationGroup(group.state if move is None else group.state.apply(move), members))
         except ScheduleError as error:
             reason = str(error).splitlines()[0]
             lost[reason] = lost.get(reason, 0) + len(members)
     return made
-
-
-def _move(state: State, stage_id: int, choice: int, options: list[Place]) -> State:
-    attached = stage_id in state.attach
-    if choice == 0:
-        hosts = any(place[0] == stage_id for place in state.attach.values())
-        return state if has_reduce_iterator(state, stage_id) or hosts else state.compute_inline(stage_id)
-    if choice == 1:
-        return state.compute_root(stage_id) if attached else state
-    place = options[choice - 2]
-    return state.compute_at(stage_id, place.target, place.iterator)

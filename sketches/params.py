@@ -32,6 +32,9 @@ class SketchParams:
         Largest product of the loops that are vectorised together [elements].
     disable_change_compute_location
         Non-zero keeps every stage where its sketch puts it.
+    max_tile_waste
+        Largest covered over real iterations of a tiled stage whose tile lengths do not divide its axes; 1 for
+        dividing lengths only.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
         structures of the first ones.
@@ -42,6 +45,7 @@ class SketchParams:
     max_innermost_split_factor: int = 64
     max_vectorize_size: int = 16
     disable_change_compute_location: int = 0
+    max_tile_waste: float = 1.0
     max_families: int = 64
 
     def __post_init__(self) -> None:
@@ -52,7 +56,7 @@ class SketchParams:
                     f"{name} is {structure!r}; it must be a string of the letters S (spatial) and "
                     "R (reduction), as 'SSRSRS'"
                 )
-        for name in ("max_innermost_split_factor", "max_vectorize_size", "max_families"):
+        for name in ("max_innermost_split_factor", "max_vectorize_size", "max_families", "max_tile_waste"):
             if getattr(self, name) < 1:
                 raise DefinitionError(f"{name} is {getattr(self, name)}; it must be at least 1")
 

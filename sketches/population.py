@@ -46,6 +46,13 @@ class Population:
         """Return the population of some rows, in the order given."""
         return Population(self.family, self.values[np.asarray(rows, dtype=np.int64)])
 
+    def reannotated(self, values: Matrix) -> Population:
+        """Return the population with other annotations and equal tiles, so that bounds known here hold."""
+        changed = Population(self.family, values)
+        if "bounds" in self.__dict__:
+            changed.__dict__["bounds"] = self.bounds
+        return changed
+
     def unique_rows(self) -> Rows:
         """Positions of the first of each set of equal rows, ascending."""
         _, first = np.unique(self.values, axis=0, return_index=True)

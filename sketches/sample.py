@@ -20,19 +20,27 @@ import numpy as np
 
 from ansor.errors import ScheduleError, TargetError
 from ansor.schedule.state import State
+from ansor.schedule.steps import Step
 from ansor.task.task import Task
-from sketches.annotate import parallel_widths, vector_counts
-from sketches.columns import ColumnKind, fill_holes
+from sketches.annotators import CPU_ANNOTATORS, Annotator, Draft
+from sketches.columns import fill_holes
 from sketches.derive import Sketch, generate_sketches
-from sketches.factors import sample_factorizations
+from sketches.factors import factorization_count, sample_factorizations
 from sketches.family import Family, Matrix
 from sketches.locations import LocationGroup, Rows, choose_locations
-from sketches.params import CPU_UNROLL_CANDIDATES, SketchParams
+from sketches.params import SketchParams
 from sketches.population import Population
 from sketches.rule import SketchContext, SketchRule
+from sketches.tiles import sample_tilings, tile_waste
 
 ATTEMPTS = 4
 """How often `sample_programs` draws again to replace invalid rows."""
+LOOSE_SHARE = 0.15
+"""Share of the tile tuples drawn that need not divide, for an axis with many that do."""
+LOOSE_SHARE_OF_POOR = 0.6
+"""The same for an axis with few, such as one of prime extent."""
+RICH_PER_LENGTH = 16
+"""An axis has many dividing tuples from so many per inner length on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +87,14 @@ class ProgramSpace:
         Task, target, hardware and parameters.
     sketches
         The structures to draw from, equally likely.
+    annotators
+        What decides annotations, in order.
     """
 
     context: SketchContext
     sketches: tuple[Sketch, ...]
+    annotators: tuple[Annotator, ...] = CPU_ANNOTATORS
+    _families: dict[tuple[Sketch, tuple[Step, ...]], Family] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -90,10 +102,12 @@ class ProgramSpace:
         task: Task,
         params: SketchParams | Mapping[str, object] | None = None,
         rules: Sequence[SketchRule] | None = None,
+        annotators: Sequence[Annotator] = CPU_ANNOTATORS,
     ) -> ProgramSpace:
         """Derive the sketches of a task (see `generate_sketches`); keep the result for many samples."""
         chosen = SketchParams.of(params)
-        return cls(SketchContext.of(task, chosen), tuple(generate_sketches(task, chosen, rules)))
+        sketches = generate_sketches(task, chosen, rules)
+        return cls(SketchContext.of(task, chosen), tuple(sketches), tuple(annotators))
 
     def sample(self, count: int, rng: np.random.Generator) -> Sample:
         """
@@ -170,39 +184,52 @@ class ProgramSpace:
 
     def sample_tiles(self, sketch: Sketch, count: int, rng: np.random.Generator) -> Matrix:
         """Draw tile lengths for every hole of a sketch, shape `(count, tile columns)`."""
-        limit = self.context.params.max_innermost_split_factor
-        blocks = [
-            sample_factorizations(hole.extent, len(hole.columns), limit, rng, count) for hole in sketch.holes
-        ]
-        return np.concatenate(blocks, axis=1) if blocks else np.empty((count, 0), dtype=np.int64)
+        params = self.context.params
+        limit, max_waste = params.max_innermost_split_factor, params.max_tile_waste
+        tiles = np.empty((count, sum(len(hole.columns) for hole in sketch.holes)), dtype=np.int64)
+        exact = np.empty_like(tiles)
+        for hole in sketch.holes:
+            own = slice(hole.start, hole.stop)
+            exact[:, own] = sample_factorizations(hole.extent, len(hole.columns), limit, rng, count)
+        if max_waste <= 1:
+            return exact
+        tiles[:] = exact
+        for hole in sketch.holes:
+            own, parts = slice(hole.start, hole.stop), len(hole.columns)
+            rich = factorization_count(hole.extent, parts, limit) >= RICH_PER_LENGTH * parts
+            loose = np.flatnonzero(rng.random(count) < (LOOSE_SHARE if rich else LOOSE_SHARE_OF_POOR))
+            tiles[loose, own] = sample_tilings(hole.extent, parts, limit, max_waste, rng, len(loose))
+        wasteful = tile_waste(sketch.holes, tiles) > max_waste
+        tiles[wasteful] = exact[wasteful]
+        return tiles
 
     def _annotate(
         self, sketch: Sketch, group: LocationGroup, tiles: Matrix, rng: np.random.Generator
     ) -> Population:
         """Decide parallel, unroll and vector columns of the rows of one family."""
         bounded = group.state.with_bounds()
-        family = Family.of(sketch, group.state)
-        rows, context = group.rows, self.context
-        values = np.zeros((len(rows), len(family.columns)), dtype=np.int64)
+        family = self.family(sketch, group.state)
+        values = np.zeros((len(group.rows), len(family.columns)), dtype=np.int64)
         values[:, : tiles.shape[1]] = tiles
-        fused_end: dict[int, Matrix] = {}
-        widths = parallel_widths(bounded, family.parallel, rows, context.hardware.num_cores)
-        for site, width, at in zip(
-            family.parallel, widths, family.positions(ColumnKind.PARALLEL), strict=True
-        ):
-            values[:, at] = width
-            end = np.where(width > 0, site.start + width, 0)
-            fused_end[site.stage] = np.maximum(fused_end.get(site.stage, np.zeros_like(end)), end)
-        candidates = np.array(CPU_UNROLL_CANDIDATES)
-        for at in family.positions(ColumnKind.UNROLL):
-            values[:, at] = candidates[rng.integers(len(candidates), size=len(rows))]
-        none = np.zeros(len(rows), dtype=np.int64)
-        for vector, at in zip(family.vectors, family.positions(ColumnKind.VECTORIZE), strict=True):
-            most = vector_counts(
-                bounded, vector, rows, context.params.max_vectorize_size, fused_end.get(vector.stage, none)
-            )
-            values[:, at] = np.where(most > 0, rng.integers(1, np.maximum(most, 1), endpoint=True), 0)
-        return Population(family, values)
+        draft = Draft(self.context, family, bounded, group.rows, values)
+        for annotator in self.annotators:
+            annotator.draw(draft, rng)
+        return Population(family, draft.values)
+
+    def family(self, sketch: Sketch, state: State) -> Family:
+        """
+        Describe the family of a sketch with compute locations; equal structures give the same object.
+
+        Raises
+        ------
+        ScheduleError
+            If an annotation site has a loop that it cannot describe.
+        """
+        tail = state.steps[len(sketch.steps) :]
+        key = (sketch, tail)
+        if key not in self._families:
+            self._families[key] = Family.of(sketch, state)
+        return self._families[key]
 
 
 def _count(dropped: dict[str, int], error: ScheduleError, rows: int) -> None:

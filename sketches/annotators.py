@@ -1,0 +1,107 @@
+"""How the annotation columns of a family get their values: one small object per kind of column.
+
+Sampling asks the annotators in order, each for all rows of a family at once. A user's annotator is any object
+with the same method, put in place of ours: `ProgramSpace.of(task, annotators=(MyParallel(), ...))`.
+
+Source: the reference's CPU rules Parallel, Unroll and Vectorization, section 4.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+
+from ansor.schedule.state import State
+from sketches.annotate import Values, parallel_widths, vector_counts
+from sketches.columns import ColumnKind
+from sketches.family import Family, Matrix
+from sketches.locations import Rows
+from sketches.params import CPU_UNROLL_CANDIDATES
+from sketches.rule import SketchContext
+
+
+@dataclass(eq=False)
+class Draft:
+    """
+    Rows of one family on their way to be programs.
+
+    Parameters
+    ----------
+    context
+        Task, target, hardware and parameters.
+    family
+        Its sites and columns.
+    bounded
+        The structure with all extents inferred.
+    rows
+        Rows of the extents' columns that belong to this family.
+    values
+        One row each; annotators write their columns.
+    """
+
+    context: SketchContext
+    family: Family
+    bounded: State
+    rows: Rows
+    values: Matrix
+    fused_end: dict[int, Values] = field(default_factory=dict)
+    """Position behind the outermost parallel loops of a stage, by stage; set by `set_parallel`."""
+
+    def set_parallel(self, widths: list[Values]) -> None:
+        """Write one column per parallel site."""
+        family = self.family
+        for site, width, at in zip(
+            family.parallel, widths, family.positions(ColumnKind.PARALLEL), strict=True
+        ):
+            self.values[:, at] = width
+            end = np.where(width > 0, site.start + width, 0)
+            self.fused_end[site.stage] = np.maximum(self.fused_end.get(site.stage, np.zeros_like(end)), end)
+
+    def vector_limits(self) -> list[Values]:
+        """Most loops that each vector site may fuse and vectorise, one column per site."""
+        none = np.zeros(len(self.rows), dtype=np.int64)
+        largest = self.context.params.max_vectorize_size
+        return [
+            vector_counts(self.bounded, site, self.rows, largest, self.fused_end.get(site.stage, none))
+            for site in self.family.vectors
+        ]
+
+
+class Annotator(Protocol):
+    """Decides one kind of annotation for new programs."""
+
+    def draw(self, draft: Draft, rng: np.random.Generator) -> None:
+        """Write the columns of its kind into `draft.values`."""
+
+
+class OuterParallel:
+    """Fuses the outermost spatial loops and makes them parallel, until there is enough work per core."""
+
+    def draw(self, draft: Draft, rng: np.random.Generator) -> None:
+        cores = draft.context.hardware.num_cores
+        draft.set_parallel(parallel_widths(draft.bounded, draft.family.parallel, draft.rows, cores))
+
+
+class RandomUnroll:
+    """Draws each stage's `auto_unroll_max_step` from the candidates."""
+
+    def draw(self, draft: Draft, rng: np.random.Generator) -> None:
+        candidates = np.array(CPU_UNROLL_CANDIDATES)
+        for at in draft.family.positions(ColumnKind.UNROLL):
+            draft.values[:, at] = candidates[rng.integers(len(candidates), size=len(draft.rows))]
+
+
+class RandomVectors:
+    """Fuses and vectorises a random number of the innermost loops, at least one where any may be."""
+
+    def draw(self, draft: Draft, rng: np.random.Generator) -> None:
+        at = draft.family.positions(ColumnKind.VECTORIZE)
+        for position, most in zip(at, draft.vector_limits(), strict=True):
+            drawn = rng.integers(1, np.maximum(most, 1), endpoint=True)
+            draft.values[:, position] = np.where(most > 0, drawn, 0)
+
+
+CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (OuterParallel(), RandomUnroll(), RandomVectors())
+"""In the order of the reference's rules."""

@@ -1,0 +1,72 @@
+"""Making changed programs legal again: what annotations may be depends on tile lengths.
+
+Whoever changes columns (a mutation, a crossover, a move to another family) writes what it wants and leaves it
+to `repaired` to see what the extents allow: parallel loops stay outermost and never nest, vectors stay within
+their size. Tiles themselves are not repaired: `legal_tiles` says which rows have lengths that the space
+allows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketches.annotate import DERIVE, parallel_widths
+from sketches.annotators import Draft
+from sketches.columns import ColumnKind
+from sketches.family import Family, Matrix
+from sketches.population import Population
+from sketches.rule import SketchContext
+from sketches.tiles import clip_lengths, tile_waste
+
+_DERIVED_UNROLL = 16
+
+
+def legal_tiles(family: Family, values: Matrix, context: SketchContext) -> NDArray[np.bool_]:
+    """Whether the lengths of each row are positive, within the innermost limit and not too wasteful."""
+    legal = np.ones(len(values), dtype=np.bool_)
+    for hole in family.holes:
+        lengths = values[:, hole.start : hole.stop]
+        legal &= (lengths >= 1).all(axis=1)
+        legal &= lengths[:, -1] <= context.params.max_innermost_split_factor
+    legal[legal] = tile_waste(family.holes, values[legal]) <= context.params.max_tile_waste
+    return legal
+
+
+def clip_tiles(family: Family, values: Matrix) -> Matrix:
+    """Return the rows with clipped lengths (`tiles.clip_lengths`)."""
+    clipped = values.copy()
+    for hole in family.holes:
+        clipped[:, hole.start : hole.stop] = clip_lengths(hole.extent, values[:, hole.start : hole.stop])
+    return clipped
+
+
+def repaired(population: Population, context: SketchContext) -> Population:
+    """
+    Make the annotation columns fit the tiles.
+
+    Parameters
+    ----------
+    population
+        Rows with legal tiles; annotation columns hold what is wanted, or `DERIVE`.
+    context
+        Hardware and parameters.
+
+    Returns
+    -------
+    Population
+        The same number of rows; its bounds are known already.
+    """
+    family, rows = population.family, np.arange(len(population))
+    draft = Draft(context, family, population.bounds, rows, population.values.copy())
+    wanted = [draft.values[:, at].copy() for at in family.positions(ColumnKind.PARALLEL)]
+    cores = context.hardware.num_cores
+    draft.set_parallel(parallel_widths(draft.bounded, family.parallel, rows, cores, wanted))
+    for at in family.positions(ColumnKind.UNROLL):
+        column = draft.values[:, at]
+        draft.values[:, at] = np.where(column == DERIVE, _DERIVED_UNROLL, column)
+    at_vectors = family.positions(ColumnKind.VECTORIZE)
+    for at, most in zip(at_vectors, draft.vector_limits(), strict=True):
+        column = draft.values[:, at]
+        draft.values[:, at] = np.where(column == DERIVE, np.minimum(most, 1), np.minimum(column, most))
+    return population.reannotated(draft.values)
