@@ -2,7 +2,8 @@
 
 Reading order: `search_task` (what a user holds), `session` (a tuning run), `policy` and `sketch_policy`
 (what is proposed), `history`, `identity` and `preload` (what is known),
-`progress` and `result` (what is told); the `cli_*` modules are the command line.
+`progress` and `result` (what is told); `task_scheduler` with the `scheduler_*` modules (many tasks at once);
+the `cli_*` modules are the command line.
 """
 
 from search.history import History, Trial
@@ -12,22 +13,30 @@ from search.policy import EmptyPolicy, Proposal, SearchPolicy
 from search.preload import PreloadMeasuredStates
 from search.progress import Progress, Report
 from search.result import StopReason, TuningResult
+from search.scheduler_callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
+from search.scheduler_result import SchedulerResult
 from search.search_task import SearchTask
 from search.session import TuningSession
 from search.sketch_policy import DEFAULT_PARAMS, SketchPolicy
+from search.task_scheduler import TaskScheduler
 
 __all__ = [
     "DEFAULT_PARAMS",
     "EmptyPolicy",
     "History",
+    "LogEstimatedLatency",
     "PreloadMeasuredStates",
+    "PrintTableInfo",
     "Progress",
     "Proposal",
     "Report",
+    "SchedulerResult",
     "SearchPolicy",
     "SearchTask",
     "SketchPolicy",
     "StopReason",
+    "TaskScheduler",
+    "TaskSchedulerCallback",
     "Trial",
     "TuningOptions",
     "TuningResult",

@@ -128,7 +128,7 @@ class TuningSession:
 
     def advance(self, budget: int) -> int:
         """Run one round that measures at most `budget` programs; returns how many it measured."""
-        proposal, self._next = self._next or self._propose(), None
+        proposal, self._next = self._propose(), None
         if not proposal.states:
             self.stop = self._nothing_proposed(proposal.note)
             return 0
@@ -147,16 +147,24 @@ class TuningSession:
 
     def recognise_log(self) -> bool:
         """
-        Find out, before the first round, whether the log is this search's own, by proposing that round.
+        Find out whether the log is this search's own, by proposing the first round.
 
-        A log that is not is taken as known at once. Returns whether it is; False if there is none.
+        One that is not is taken as known at once. Returns whether the log still has answers to give.
         """
-        if not self._log:
-            return False
-        proposal = self._propose()
-        if self._log:
-            self._next = proposal
+        if self._log and self._round == 0 and self._next is None:
+            first = self._wanted()
+            if any(program_key(state) in self._log for state in first.states):
+                self._next = first
+            else:
+                self.know_log()
         return bool(self._log)
+
+    def upcoming(self) -> int:
+        """Propose the next round, and count its programs that no log has an answer for."""
+        self._next = self._propose()
+        if not self._log:
+            return len(self._next.states)
+        return sum(program_key(state) not in self._log for state in self._next.states)
 
     def know_log(self) -> None:
         """Take everything that is left of the log into the history."""
@@ -190,14 +198,9 @@ class TuningSession:
         )
 
     def _propose(self) -> Proposal:
-        """What to measure next; decides on the first call whether the log is this search's own."""
-        proposal = self._wanted()
-        if self._round > 0 or not self._log:
-            return proposal
-        if any(program_key(state) in self._log for state in proposal.states):
-            return proposal
-        self.know_log()
-        return self._wanted()
+        """What to measure next."""
+        self.recognise_log()
+        return self._next or self._wanted()
 
     def _wanted(self) -> Proposal:
         """The seeds as long as there are any, then what the policy proposes."""

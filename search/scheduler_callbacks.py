@@ -1,0 +1,140 @@
+"""What a task scheduler tells while it runs: a table of all tasks, and a log of the estimated latency.
+
+Callbacks are called for rounds that measure something. When a run resumes, the rounds that its log answers
+are gone through again in silence.
+
+Source: reference section 8.3.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from search.progress import task_title
+from search.text import digits, time_text
+
+if TYPE_CHECKING:
+    from search.task_scheduler import TaskScheduler
+
+_WIDEST_TITLE = 60
+
+
+class TaskSchedulerCallback:
+    """Base of callbacks; override what you need.
+
+    The scheduler's public fields may be read: `tasks`, `task_weights`, `task_cts`, `task_costs_history`,
+    `best_costs`, `cur_score`, `ct`, `best_ct`, `best_score`, `tic`, `dead_tasks`, `num_measures_per_round`.
+    """
+
+    def pre_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
+        """Be told before a round of task `task_id`."""
+
+    def post_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
+        """Be told after it, when all figures are up to date."""
+
+
+class PrintTableInfo(TaskSchedulerCallback):
+    """Prints a table of all tasks before each round; nothing when `verbose` is 0.
+
+    Parameters
+    ----------
+    file
+        Where to; default the standard error stream.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
+
+    def pre_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
+        if task_scheduler.verbose > 0:
+            print(progress_table(task_scheduler, task_id), file=self._file or sys.stderr, flush=True)
+
+
+def progress_table(scheduler: TaskScheduler, current: int | None = None) -> str:
+    """Where all tasks stand, one a line, with a line for the whole; the current one is marked."""
+    rows = [("ID", "Task Description", "Latency (ms)", "Speed (GFLOPS)", "Trials", "")]
+    for number, task in enumerate(scheduler.tasks):
+        cost = float(scheduler.best_costs[number])
+        known = cost < scheduler.no_cost
+        flops = task.compute_dag.flop_count
+        title = task_title(task)
+        note = "<- now" if number == current else scheduler.dead_reasons.get(number, "")
+        rows.append(
+            (
+                str(number),
+                title if len(title) <= _WIDEST_TITLE else f"{title[: _WIDEST_TITLE - 3]}...",
+                digits(cost * 1e3) if known else "-",
+                digits(flops / cost / 1e9) if known and flops > 0 else "-",
+                str(scheduler.task_trials[number]),
+                note[:_WIDEST_TITLE],
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    rule = "-" * (sum(widths[:5]) + 12)
+    lines = [rule]
+    for row in rows:
+        numbers = (f"{text:>{width}}" for text, width in zip(row[2:5], widths[2:5], strict=True))
+        lines.append(
+            f"{row[0]:>{widths[0]}} | {row[1]:<{widths[1]}} | {' | '.join(numbers)}  {row[5]}".rstrip()
+        )
+        if row is rows[0]:
+            lines.append(rule)
+    total = _total(scheduler)
+    elapsed = time_text(time.time() - scheduler.tic)
+    lines += [rule, f"Estimated total latency: {total} ms  Trials: {scheduler.ct}  Used time: {elapsed}"]
+    return "\n".join(lines)
+
+
+def _total(scheduler: TaskScheduler) -> str:
+    """The objective in ms over the tasks that have a program, or a dash while there is none."""
+    missing = len(scheduler.without_program)
+    if missing == len(scheduler.tasks):
+        return "-"
+    total = digits(scheduler.cur_score * 1e3)
+    return f"{total} (without {missing} tasks that have no program yet)" if missing else total
+
+
+class LogEstimatedLatency(TaskSchedulerCallback):
+    """
+    Appends a line to a file after each round, tab-separated: ElapsedTime(s), EstimatedLatency(ms), Trials.
+
+    A run that resumes goes on in the same file, its time and trials counted from where the last one stopped.
+    A new run writes below what is there; its trials start again at the number of one round.
+
+    Parameters
+    ----------
+    log_file
+        The file; its directory is made if needed.
+    """
+
+    def __init__(self, log_file: str | os.PathLike[str]) -> None:
+        self.log_file = os.fspath(log_file)
+        self._elapsed_before: float | None = None
+
+    def post_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
+        if self._elapsed_before is None:
+            self._elapsed_before = last_elapsed(self.log_file) if task_scheduler.resumed else 0.0
+        elapsed = self._elapsed_before + time.time() - task_scheduler.tic
+        latency = "N/A" if task_scheduler.without_program else f"{task_scheduler.cur_score * 1e3:.6g}"
+        Path(self.log_file).parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log_file, "a", encoding="utf-8") as file:
+            file.write(
+                f"ElapsedTime(s)\t{elapsed:.1f}\tEstimatedLatency(ms)\t{latency}\tTrials\t{task_scheduler.ct}\n"
+            )
+
+
+def last_elapsed(log_file: str) -> float:
+    """Elapsed time [s] in the last line of a file of `LogEstimatedLatency`; 0 if there is none."""
+    try:
+        lines = Path(log_file).read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return 0.0
+    for line in reversed(lines):
+        fields = line.split("\t")
+        if len(fields) == 6 and fields[0] == "ElapsedTime(s)":
+            return float(fields[1])
+    return 0.0

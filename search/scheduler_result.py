@@ -1,0 +1,48 @@
+"""What a task scheduler's run gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search.progress import task_title
+from search.result import StopReason, TuningResult
+from search.text import digits, rate_text, time_text
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerResult:
+    """
+    The outcome of `TaskScheduler.tune`.
+
+    Parameters
+    ----------
+    results
+        One per task, in their order.
+    objective
+        The objective's value at the end; None while a task has no program. By default it is the weighted sum
+        of the latencies [s].
+    trials
+        New measurements of this run.
+    stop_reason, message
+        Why it ended, as a constant and as a sentence.
+    elapsed_seconds
+        Wall time [s].
+    """
+
+    results: tuple[TuningResult, ...]
+    objective: float | None
+    trials: int
+    stop_reason: StopReason
+    message: str
+    elapsed_seconds: float
+
+    def __str__(self) -> str:
+        lines = [f"{self.trials} trials in {time_text(self.elapsed_seconds)}; stopped: {self.message}"]
+        for result in self.results:
+            best = "no program"
+            if result.best_cost is not None:
+                best = rate_text(result.task.compute_dag.flop_count, result.best_cost)
+            lines.append(f"  {task_title(result.task)}: {best}, {result.known_trials} trials")
+        if self.objective is not None:
+            lines.append(f"  estimated total: {digits(self.objective * 1e3)} ms")
+        return "\n".join(lines)

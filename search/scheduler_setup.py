@@ -1,0 +1,128 @@
+"""What a task scheduler needs before it can start: checked tasks, policies, a shared model, known results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ansor.errors import DefinitionError
+from ansor.task.task import Task
+from costmodel import CostModel, RandomModel, XGBModel
+from measure import MeasureCallback
+from search.policy import Known, SearchPolicy
+from search.preload import logs_of, measured_states_of
+from search.progress import task_title
+from search.sketch_policy import SketchPolicy
+
+PathLike = str | os.PathLike[str]
+
+
+def check_tasks(tasks: Sequence[Task], weights: Sequence[float], strategy: str) -> None:
+    """
+    Refuse tasks that cannot be tuned together.
+
+    Raises
+    ------
+    DefinitionError
+        If there is no task, two are the same, the number of weights is wrong or the strategy is unknown.
+    """
+    if not tasks:
+        raise DefinitionError("a TaskScheduler needs at least one task")
+    if len(weights) != len(tasks):
+        raise DefinitionError(f"there are {len(tasks)} tasks and {len(weights)} task_weights; give one each")
+    if strategy not in ("gradient", "round-robin"):
+        raise DefinitionError(f"strategy={strategy!r}: it is 'gradient' or 'round-robin'")
+    first: dict[tuple[str, str], int] = {}
+    for number, task in enumerate(tasks):
+        other = first.setdefault(task.key, number)
+        if other != number:
+            raise DefinitionError(
+                f"tasks {other} and {number} are both {task_title(task)} on {task.target}; pass it once, "
+                "with the sum of their weights"
+            )
+
+
+def check_policies(tasks: Sequence[Task], policies: Sequence[SearchPolicy]) -> list[SearchPolicy]:
+    """
+    Give the policies back if there is one for each task, in order.
+
+    Raises
+    ------
+    DefinitionError
+        If not.
+    """
+    if len(policies) != len(tasks):
+        raise DefinitionError(f"there are {len(tasks)} tasks and {len(policies)} policies; give one each")
+    for number, (task, policy) in enumerate(zip(tasks, policies, strict=True)):
+        if policy.task.key != task.key:
+            raise DefinitionError(
+                f"policy {number} is for {task_title(policy.task)} and task {number} is {task_title(task)}; "
+                "give the policies in the order of the tasks"
+            )
+    return list(policies)
+
+
+def sketch_policies(
+    tasks: Sequence[Task], model: CostModel, params: Mapping[str, int | float | str] | None, seed: int
+) -> list[SearchPolicy]:
+    """Make one sketch policy per task, all with the same model and seed."""
+    return [SketchPolicy(task, model, params=params, seed=seed) for task in tasks]
+
+
+def shared_model(
+    choice: str, seed: int, *, num_warmup_sample: int, adaptive_training: bool, model_file: PathLike | None
+) -> CostModel:
+    """
+    Make the cost model that all tasks share, from the name of a kind of search.
+
+    Raises
+    ------
+    DefinitionError
+        If there is no such search.
+    """
+    if choice == "sketch.random":
+        return RandomModel(seed)
+    if choice not in ("default", "sketch.xgb"):
+        raise DefinitionError(
+            f"search_policy={choice!r}: it is 'default', 'sketch.xgb', 'sketch.random', or a list with "
+            "one policy per task"
+        )
+    model = XGBModel(num_warmup_sample=num_warmup_sample, seed=seed, adaptive_training=adaptive_training)
+    if model_file is not None:
+        model.load(os.fspath(model_file))
+    return model
+
+
+def known_results(
+    tasks: Sequence[Task],
+    policies: Sequence[SearchPolicy],
+    measure_callbacks: Sequence[MeasureCallback] | None,
+    log_file: PathLike | None,
+) -> list[list[Known]]:
+    """
+    Collect earlier results per task: of the policies' callbacks, of `log_file`, of the logs to be written.
+
+    Raises
+    ------
+    FileNotFoundError
+        If `log_file` does not exist and is not one that the run is going to write.
+    """
+    known: list[list[Known]] = [
+        [pair for callback in policy.init_search_callbacks for pair in callback.known(task)]
+        for task, policy in zip(tasks, policies, strict=True)
+    ]
+    logs: list[PathLike] = list(logs_of(measure_callbacks))
+    if log_file is not None and os.fspath(log_file) not in logs:
+        written = [getattr(callback, "filename", None) for callback in measure_callbacks or ()]
+        if Path(log_file).is_file():
+            logs.insert(0, log_file)
+        elif os.fspath(log_file) not in written:
+            raise FileNotFoundError(
+                f"there is no log {os.fspath(log_file)!r} to resume from; leave load_log_file out, or write "
+                "to it by a RecordToFile among the measure_callbacks"
+            )
+    for log in logs:
+        for results, found in zip(known, measured_states_of(tasks, log), strict=True):
+            results += found
+    return known

@@ -1,0 +1,399 @@
+"""`TaskScheduler`: one budget of trials for many tasks, spent where it helps most.
+
+Every task has a policy and a session of its own; all share the measurer and, by default, one learned cost
+model. First each task gets one round, in order. Then a strategy names the task of each further round, by
+figures that are functions of the measured results alone. So a run that reads its own log back makes the same
+decisions, takes the answers from the log, and goes on where it was interrupted. A log of another run is taken
+as known instead: its tasks count as warmed up.
+
+Source: Zheng et al., OSDI 2020, section 6; reference section 8.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+
+from ansor.errors import DefinitionError, LogWriteError
+from ansor.task.task import Task
+from measure import MAX_FLOAT, ProgramMeasurer
+from search.options import TuningOptions, open_measurer
+from search.policy import Known, SearchPolicy
+from search.progress import task_title
+from search.result import StopReason
+from search.scheduler_callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
+from search.scheduler_gradient import Allocation, Objective, SimilarityGroups, gradients, steepest
+from search.scheduler_result import SchedulerResult
+from search.scheduler_setup import (
+    check_policies,
+    check_tasks,
+    known_results,
+    shared_model,
+    sketch_policies,
+)
+from search.session import Stop, TuningSession
+
+PathLike = str | os.PathLike[str]
+
+
+class TaskScheduler:
+    """
+    Tunes several tasks together.
+
+    Parameters
+    ----------
+    tasks
+        What to tune; no two alike.
+    task_weights
+        How often each task runs in the whole; default 1. The default objective is the sum of weight times
+        best latency [s].
+    objective_func
+        Instead: from the best latencies [s] of all tasks to a number to be made small. A task without a
+        program counts with 1e10 s.
+    strategy
+        "gradient": the task whose next round promises most (see `scheduler_gradient`); "round-robin": one
+        after the other.
+    load_model_file
+        A saved model for the shared cost model to start from.
+    load_log_file
+        Earlier measurements, of this run or another. Logs among the `measure_callbacks` are read as well.
+    alpha, beta, backward_window_size
+        Parameters of the gradient: weight of the past against the forecast, how far a task may be behind its
+        group, and how many rounds the past has.
+    gamma
+        Accepted for compatibility; nothing depends on it, as in the reference.
+    callbacks
+        Told of every round; default a table on the standard error stream and a file `total_latency.tsv`.
+
+    Attributes
+    ----------
+    task_cts
+        Rounds per task; `task_trials` the trials.
+    task_costs_history
+        Best latency [s] after each round, per task.
+    best_costs
+        Best latency [s] per task, 1e10 for none. Values set before `tune` count as known.
+    cur_score, best_score
+        Objective now, and at best, over the tasks that have a program.
+    ct, best_ct
+        Trials so far, and those when the objective last improved; results from logs included.
+    tic
+        When tuning began, as `time.time()`.
+    dead_tasks
+        Tasks that are not tuned any more; `dead_reasons` says why.
+    num_measures_per_round
+        Trials of one round.
+    resumed
+        Whether results were known when tuning began.
+
+    Raises
+    ------
+    DefinitionError
+        If there is no task, two are the same, the number of weights is wrong or the strategy is unknown.
+    FileNotFoundError
+        If the model file does not exist.
+    """
+
+    no_cost: Final = MAX_FLOAT
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        task_weights: Sequence[float] | None = None,
+        objective_func: Objective | None = None,
+        strategy: Literal["gradient", "round-robin"] = "gradient",
+        load_model_file: PathLike | None = None,
+        load_log_file: PathLike | None = None,
+        alpha: float = 0.2,
+        beta: float = 2.0,
+        gamma: float = 0.5,
+        backward_window_size: int = 3,
+        callbacks: Sequence[TaskSchedulerCallback] | None = None,
+    ) -> None:
+        self.tasks = list(tasks)
+        self.task_weights = [1.0] * len(self.tasks) if task_weights is None else list(task_weights)
+        self.objective_func: Objective = objective_func or self._weighted_sum
+        self.strategy = strategy
+        check_tasks(self.tasks, self.task_weights, strategy)
+        if load_model_file is not None and not Path(load_model_file).is_file():
+            raise FileNotFoundError(
+                f"there is no model file {os.fspath(load_model_file)!r}; save one with XGBModel.save"
+            )
+        self.load_model_file = load_model_file
+        self.load_log_file = load_log_file
+        self.alpha, self.beta, self.gamma = alpha, beta, gamma
+        self.backward_window_size = backward_window_size
+        self.callbacks = (
+            [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
+            if callbacks is None
+            else list(callbacks)
+        )
+        self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
+        self._started = False
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget all that happened."""
+        count = len(self.tasks)
+        self.task_cts = [0] * count
+        self.task_trials = [0] * count
+        self.task_best_cts = [0] * count
+        self.task_costs_history: list[list[float]] = [[] for _ in range(count)]
+        self.dead_reasons: dict[int, str] = {}
+        self.ct = self.best_ct = self.new_trials = 0
+        self.num_measures_per_round = 0
+        self.verbose = 0
+        self.tic = time.time()
+        self.resumed = False
+        self.cur_score = self.best_score = self._score()
+        self._best_missing = count
+        self._last = -1
+        self._groups = SimilarityGroups(self.tasks, self.beta)
+        self._sessions: list[TuningSession] = []
+
+    @property
+    def dead_tasks(self) -> set[int]:
+        return set(self.dead_reasons)
+
+    @property
+    def without_program(self) -> list[int]:
+        """Tasks for which no valid program is known."""
+        return [number for number, cost in enumerate(self.best_costs) if cost >= MAX_FLOAT]
+
+    def tune(
+        self,
+        tune_option: TuningOptions,
+        search_policy: Literal["default", "sketch.xgb", "sketch.random"] | Sequence[SearchPolicy] = "default",
+        search_policy_params: Mapping[str, int | float | str] | None = None,
+        adaptive_training: bool = False,
+        per_task_early_stopping: int | None = None,
+    ) -> SchedulerResult:
+        """
+        Spend `num_measure_trials` new measurements.
+
+        Parameters
+        ----------
+        tune_option
+            The budget of all tasks together, and what measures. `early_stopping` ends the run when so many
+            trials in a row did not improve the objective, once every task has a program or has been given up.
+        search_policy
+            "default", which is "sketch.xgb": a `SketchPolicy` per task that share an `XGBModel`;
+            "sketch.random": with random scores; or one policy per task.
+        search_policy_params
+            Parameters of the sketch policies.
+        adaptive_training
+            Passed on to the model.
+        per_task_early_stopping
+            A task is given up after so many trials in a row without improvement.
+
+        Returns
+        -------
+        SchedulerResult
+            The outcome of every task, and why the run ended; also after Ctrl-C.
+
+        Raises
+        ------
+        DefinitionError
+            If the trials are fewer than the tasks, or the policies do not fit them.
+        FileNotFoundError
+            If `load_log_file` does not exist and is not one that this run is going to write.
+        LogFormatError
+            If a log has a line that cannot be understood.
+        """
+        per_round = min(tune_option.num_measures_per_round, tune_option.num_measure_trials // len(self.tasks))
+        if per_round < 1:
+            raise DefinitionError(
+                f"num_measure_trials={tune_option.num_measure_trials} is too small: {len(self.tasks)} tasks "
+                "need at least one trial each"
+            )
+        if self._started:
+            self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
+        self._started = True
+        self._reset()
+        self.num_measures_per_round, self.verbose = per_round, tune_option.verbose
+        if isinstance(search_policy, str):
+            model = shared_model(
+                search_policy,
+                tune_option.seed,
+                num_warmup_sample=len(self.tasks) * per_round,
+                adaptive_training=adaptive_training,
+                model_file=self.load_model_file,
+            )
+            policies = sketch_policies(self.tasks, model, search_policy_params, tune_option.seed)
+        else:
+            policies = check_policies(self.tasks, search_policy)
+        known = known_results(self.tasks, policies, tune_option.measure_callbacks, self.load_log_file)
+        self.resumed = any(known)
+        with open_measurer(tune_option) as measurer:
+            self._sessions = [
+                self._session(policy, results, measurer, tune_option, per_task_early_stopping)
+                for policy, results in zip(policies, known, strict=True)
+            ]
+            try:
+                stop = self._run(tune_option)
+            except KeyboardInterrupt:
+                stop = Stop(StopReason.INTERRUPTED, "interrupted; what was measured is kept")
+            except LogWriteError as error:
+                stop = Stop(StopReason.LOG_FAILED, str(error))
+        result = self._result(stop)
+        if self.verbose > 0:
+            print(result, file=sys.stderr)
+        return result
+
+    # -- the run ----------------------------------------------------------------------------------------
+
+    def _run(self, options: TuningOptions) -> Stop:
+        for number in range(len(self.tasks)):
+            self._warm_up(number, options.num_measure_trials)
+        for number in self.without_program:
+            self.dead_reasons.setdefault(number, "no valid program was found")
+        while True:
+            stop = self._reason_to_stop(options)
+            if stop is not None:
+                return stop
+            self._tune_task(self._choose(), options.num_measure_trials)
+
+    def _warm_up(self, number: int, trials: int) -> None:
+        """Give a task its first round; one that another run has tuned already needs none."""
+        session = self._sessions[number]
+        if not session.recognise_log() and session.history.best is not None:
+            self._account(number, 0)
+        elif self.new_trials < trials:
+            self._tune_task(number, trials)
+
+    def _tune_task(self, number: int, trials: int) -> None:
+        """One round of one task."""
+        session = self._sessions[number]
+        before = len(session.history)
+        loud = session.upcoming() > 0
+        if loud:
+            for callback in self.callbacks:
+                callback.pre_tune(self, number)
+        try:
+            session.advance(min(self.num_measures_per_round, trials - self.new_trials))
+        finally:
+            self._account(number, before)
+        if session.stop is not None:
+            self.dead_reasons.setdefault(number, session.stop.message)
+        if loud:
+            for callback in self.callbacks:
+                callback.post_tune(self, number)
+
+    def _account(self, number: int, before: int) -> None:
+        """Bring all figures up to date after the history of a task has grown from `before` trials."""
+        history = list(self._sessions[number].history)
+        seconds = np.array([MAX_FLOAT if t.seconds is None else t.seconds for t in history])
+        curve = np.minimum.accumulate(np.minimum(seconds, self.best_costs[number]))
+        grown = len(history) - before
+        if grown:
+            rounds = max(1, round(grown / self.num_measures_per_round))
+            ends = [before + grown * (step + 1) // rounds for step in range(rounds)]
+            self.task_costs_history[number] += [float(curve[end - 1]) for end in ends]
+            self.task_cts[number] += rounds
+            if curve[-1] < self.best_costs[number]:
+                self.task_best_cts[number] = len(history) - self._sessions[number].history.since_best
+                self.best_costs[number] = curve[-1]
+        self.task_trials[number] = len(history)
+        self.ct = sum(self.task_trials)
+        self.new_trials = sum(len(session.new_trials) for session in self._sessions)
+        self._groups.note_round(number, [float(cost) for cost in self.best_costs], self.task_cts)
+        self._note_score()
+
+    def _note_score(self) -> None:
+        self.cur_score = self._score()
+        missing = len(self.without_program)
+        if (missing, self.cur_score) < (self._best_missing, self.best_score):
+            self._best_missing, self.best_score, self.best_ct = missing, self.cur_score, self.ct
+
+    def _reason_to_stop(self, options: TuningOptions) -> Stop | None:
+        living = [number for number in range(len(self.tasks)) if number not in self.dead_reasons]
+        if self.new_trials >= options.num_measure_trials:
+            return Stop(StopReason.TRIALS_DONE, f"all {options.num_measure_trials} trials are done")
+        if not living:
+            some = len(self.without_program) < len(self.tasks)
+            reasons = "; ".join(
+                f"{task_title(self.tasks[number])}: {why}"
+                for number, why in sorted(self.dead_reasons.items())
+            )
+            return Stop(
+                StopReason.EXHAUSTED if some else StopReason.NO_PROGRAM, f"no task is left to tune: {reasons}"
+            )
+        patience = options.early_stopping
+        replaying = any(self._sessions[number].replaying for number in living)
+        if patience is None or replaying or self.ct - self.best_ct < patience:
+            return None
+        return Stop(
+            StopReason.EARLY_STOPPING,
+            f"the last {self.ct - self.best_ct} trials of all tasks brought no improvement",
+        )
+
+    def _choose(self) -> int:
+        """Task of the next round."""
+        known = Allocation(
+            [float(cost) for cost in self.best_costs],
+            self.task_cts,
+            self.task_costs_history,
+            self.dead_tasks,
+        )
+        if self.strategy == "round-robin":
+            count = len(self.tasks)
+            order = [(self._last + 1 + step) % count for step in range(count)]
+            self._last = next(number for number in order if number not in known.dead)
+            return self._last
+        slopes = gradients(
+            known, self._groups, self.objective_func, alpha=self.alpha, window=self.backward_window_size
+        )
+        return steepest(known, slopes)
+
+    # -- objective ----------------------------------------------------------------------------------------
+
+    def _weighted_sum(self, costs: Sequence[float]) -> float:
+        """Sum of weight times latency [s] over the tasks that have a program."""
+        return sum(
+            weight * cost for weight, cost in zip(self.task_weights, costs, strict=True) if cost < MAX_FLOAT
+        )
+
+    def _score(self) -> float:
+        return float(self.objective_func([float(cost) for cost in self.best_costs]))
+
+    # -- setting up ----------------------------------------------------------------------------------------
+
+    def _session(
+        self,
+        policy: SearchPolicy,
+        known: Sequence[Known],
+        measurer: ProgramMeasurer,
+        options: TuningOptions,
+        early_stopping: int | None,
+    ) -> TuningSession:
+        return TuningSession(
+            policy,
+            measurer,
+            known=known,
+            seeds=[
+                state
+                for callback in policy.init_search_callbacks
+                for state in callback.candidates(policy.task)
+            ],
+            round_size=self.num_measures_per_round,
+            early_stopping=early_stopping,
+            max_failures_in_a_row=options.max_failures_in_a_row,
+        )
+
+    def _result(self, stop: Stop) -> SchedulerResult:
+        for session in self._sessions:
+            session.know_log()
+        return SchedulerResult(
+            results=tuple(session.result(session.stop or stop) for session in self._sessions),
+            objective=None if self.without_program else self.cur_score,
+            trials=sum(len(session.new_trials) for session in self._sessions),
+            stop_reason=stop.reason,
+            message=stop.message,
+            elapsed_seconds=time.time() - self.tic,
+        )

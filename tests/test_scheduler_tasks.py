@@ -1,0 +1,289 @@
+"""Many tasks under one budget: who is tuned when, resuming, stopping, and what callbacks see."""
+
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from measure import LocalRunner, RecordToFile, load_records
+from search import (
+    LogEstimatedLatency,
+    PrintTableInfo,
+    SearchTask,
+    SketchPolicy,
+    StopReason,
+    TaskScheduler,
+    TaskSchedulerCallback,
+    TuningOptions,
+)
+from tests.fake_machine import FakeMachine, logged, matmul_task, options
+
+
+@pytest.fixture(scope="module")
+def tasks() -> list[SearchTask]:
+    return [matmul_task(n) for n in (2, 4, 8)]
+
+
+class Watch(TaskSchedulerCallback):
+    """Notes the order of rounds, and the figures after each."""
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+        self.scores: list[float] = []
+
+    def pre_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
+        self.order.append(task_id)
+
+    def post_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
+        assert self.order[-1] == task_id
+        self.scores.append(task_scheduler.cur_score)
+
+
+def counts(log: Path) -> Counter[str]:
+    return Counter(inp.task.workload_key for inp, _ in load_records(log))
+
+
+def scheduler(tasks: list[SearchTask], **changes: Any) -> TaskScheduler:
+    return TaskScheduler(tasks, **({"callbacks": []} | changes))
+
+
+def test_round_robin_gives_each_task_its_turn_and_resumes(tasks: list[SearchTask], tmp_path: Path) -> None:
+    log, watch = tmp_path / "log.json", Watch()
+    first = scheduler(tasks, strategy="round-robin", callbacks=[watch])
+    result = first.tune(options(6, log, num_measures_per_round=1), "sketch.random")
+    assert watch.order == [0, 1, 2, 0, 1, 2]
+    assert counts(log) == {task.workload_key: 2 for task in tasks}
+    assert result.trials == first.ct == 6
+    assert first.task_cts == [2, 2, 2]
+    again, watch = scheduler(tasks, strategy="round-robin", load_log_file=log), Watch()
+    again.callbacks = [watch]
+    again.tune(options(3, log, num_measures_per_round=1), "sketch.random")
+    assert watch.order == [0, 1, 2]
+    assert counts(log) == {task.workload_key: 3 for task in tasks}
+    assert again.ct == 9
+    assert again.resumed
+
+
+def test_gradient_spends_where_the_objective_falls(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (2, 4)]
+    log = tmp_path / "log.json"
+    chosen = scheduler(pair, objective_func=lambda costs: costs[0])
+    chosen.best_costs = np.array([1e2, 1e-8])  # The second task could not be better.
+    chosen.tune(options(5, log, num_measures_per_round=1), "sketch.random")
+    assert counts(log) == {pair[0].workload_key: 4, pair[1].workload_key: 1}
+    assert chosen.best_costs[0] < 1
+    assert chosen.best_costs[1] == 1e-8
+
+
+def test_weights_decide_between_tasks_of_equal_speed(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    pair = [matmul_task(n) for n in (16, 24)]
+    heavy = scheduler(pair, task_weights=[1.0, 10.0])
+    heavy.tune(options(32, log), "sketch.random")
+    assert counts(log)[pair[1].workload_key] > counts(log)[pair[0].workload_key]
+    assert heavy.cur_score == pytest.approx(heavy.best_costs[0] + 10 * heavy.best_costs[1])
+    assert heavy.num_measures_per_round == 4
+
+
+@pytest.mark.parametrize("strategy", ["gradient", "round-robin"])
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, strategy: str) -> None:
+    """Pieces of a run make the log that it would have made at once, whatever ended each piece."""
+    many = [matmul_task(n) for n in (8, 16, 24)]
+    whole, pieces = tmp_path / "whole.json", tmp_path / "pieces.json"
+    scheduler(many, strategy=strategy).tune(options(40, whole), "sketch.random")
+    for after in (3, 9, 4):
+        machine = FakeMachine(interrupt_after=after)
+        cut = scheduler(many, strategy=strategy).tune(options(40, pieces, machine=machine), "sketch.random")
+        assert cut.stop_reason is StopReason.INTERRUPTED
+        assert cut.trials == after
+    rest = 40 - len(logged(pieces))
+    scheduler(many, strategy=strategy).tune(options(rest, pieces), "sketch.random")
+    assert logged(pieces) == logged(whole)
+
+
+def test_equal_seeds_make_equal_runs(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (8, 16)]
+    logs = [tmp_path / f"{i}.json" for i in range(3)]
+    for log, seed in zip(logs, (5, 5, 6), strict=True):
+        scheduler(pair).tune(options(16, log, seed=seed))
+    assert logged(logs[0]) == logged(logs[1])
+    assert logged(logs[0]) != logged(logs[2])
+
+
+def test_a_log_of_another_run_counts_as_warming_up(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (16, 24)]
+    log, watch = tmp_path / "log.json", Watch()
+    pair[0].tune(options(12, log, seed=9))
+    second = scheduler(pair, load_log_file=log, callbacks=[watch], strategy="round-robin")
+    second.tune(options(8), "sketch.random")
+    assert watch.order == [1, 0]
+    assert second.task_cts == [4, 1]
+    assert second.task_trials == [16, 4]
+    assert len(second.task_costs_history[0]) == 4
+    assert second.task_costs_history[0] == sorted(second.task_costs_history[0], reverse=True)
+
+
+def test_records_for_another_machine_are_not_taken(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    matmul_task(8, target="llvm -mtriple=aarch64-linux-gnu -num-cores=2").tune(options(4, log))
+    mine = scheduler([matmul_task(8)], load_log_file=log)
+    mine.tune(options(4), "sketch.random")
+    assert mine.ct == 4
+    assert not mine.resumed
+
+
+def test_a_task_without_a_program_is_given_up(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (8, 16)]
+    bad = pair[0].workload_key
+    machine = FakeMachine(fails=lambda inp: inp.task.workload_key == bad)
+    watch, log = Watch(), tmp_path / "log.json"
+    chosen = scheduler(pair, callbacks=[watch])
+    result = chosen.tune(options(16, log, machine=machine, early_stopping=1000), "sketch.random")
+    assert watch.order == [0, 1, 1, 1]
+    assert chosen.dead_tasks == {0}
+    assert result.objective is None
+    assert chosen.cur_score == chosen.best_costs[1] < 1
+    assert "no program" in str(result)
+    hopeless = scheduler(pair).tune(options(100, machine=FakeMachine(fails=lambda _: True)), "sketch.random")
+    assert hopeless.stop_reason is StopReason.NO_PROGRAM
+    assert hopeless.trials == 8
+
+
+def test_early_stopping_of_one_and_of_all(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (8, 16)]
+    one = scheduler(pair)
+    result = one.tune(options(4000), "sketch.random", per_task_early_stopping=8)
+    assert result.stop_reason is StopReason.EXHAUSTED
+    assert one.dead_tasks == {0, 1}
+    assert "brought no improvement" in result.message
+    assert result.trials < 4000
+    log = tmp_path / "log.json"
+    both = scheduler(pair)
+    stopped = both.tune(options(4000, log, early_stopping=20), "sketch.random")
+    assert stopped.stop_reason is StopReason.EARLY_STOPPING
+    assert both.ct - both.best_ct >= 20
+    again = scheduler(pair).tune(options(4000, log, early_stopping=20), "sketch.random")
+    assert again.trials == 0
+    assert again.stop_reason is StopReason.EARLY_STOPPING
+
+
+def test_a_second_tune_goes_on_from_the_log(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (8, 16)]
+    log = tmp_path / "log.json"
+    chosen = scheduler(pair)
+    chosen.tune(options(8, log), "sketch.random")
+    chosen.tune(options(8, log), "sketch.random")
+    assert chosen.ct == 16
+    assert len(set(logged(log))) == 16
+
+
+def test_policies_of_ones_own_and_a_shared_model(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (8, 16)]
+    model = ansor.RandomModel(3)
+    policies = [SketchPolicy(task, model, seed=3) for task in pair]
+    result = scheduler(pair).tune(options(8), policies)
+    assert [one.known_trials for one in result.results] == [4, 4]
+    saved = tmp_path / "model.json"
+    ansor.XGBModel().save(saved)
+    assert scheduler(pair, load_model_file=saved).tune(options(8)).trials == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"tasks": []}, ansor.DefinitionError, "at least one task"),
+        ({"task_weights": [1.0]}, ansor.DefinitionError, "2 tasks and 1 task_weights"),
+        ({"strategy": "random"}, ansor.DefinitionError, "'gradient' or 'round-robin'"),
+        ({"load_model_file": "missing.json"}, FileNotFoundError, "no model file"),
+    ],
+)
+def test_a_scheduler_that_makes_no_sense_is_refused(
+    given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        TaskScheduler(**({"tasks": [matmul_task(4), matmul_task(8)], "callbacks": []} | given))
+
+
+def test_two_equal_tasks_are_refused() -> None:
+    with pytest.raises(ansor.DefinitionError, match="sum of their weights"):
+        TaskScheduler([matmul_task(4), matmul_task(8), matmul_task(4)])
+
+
+def test_tuning_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    pair = [matmul_task(4), matmul_task(8)]
+    with pytest.raises(ansor.DefinitionError, match="num_measure_trials=1 is too small"):
+        scheduler(pair).tune(options(1))
+    with pytest.raises(ansor.DefinitionError, match=r"'sketch\.random'"):
+        scheduler(pair).tune(options(4), "sketch.best")  # type: ignore[arg-type]
+    with pytest.raises(ansor.DefinitionError, match="in the order of the tasks"):
+        scheduler(pair).tune(options(4), [SketchPolicy(task) for task in reversed(pair)])
+    with pytest.raises(ansor.DefinitionError, match="2 tasks and 1 policies"):
+        scheduler(pair).tune(options(4), [SketchPolicy(pair[0])])
+    missing = tmp_path / "missing.json"
+    with pytest.raises(FileNotFoundError, match="RecordToFile"):
+        scheduler(pair, load_log_file=missing).tune(options(4))
+    assert scheduler(pair, load_log_file=missing).tune(options(4, missing)).trials == 4
+
+
+def test_the_table_names_every_task_and_the_total() -> None:
+    pair = [matmul_task(8), matmul_task(16, desc="a <layer> with a very long name " * 4)]
+    text = io.StringIO()
+    chosen = scheduler(pair, callbacks=[PrintTableInfo(text)])
+    chosen.tune(options(8, verbose=1), "sketch.random")
+    tables = text.getvalue().split("Estimated total latency: ")
+    assert len(tables) == 3
+    assert tables[1].startswith("- ms  Trials: 0")
+    assert "(without 1 tasks that have no program yet) ms  Trials: 4" in tables[2]
+    row = next(line for line in tables[1].splitlines() if "matmul 8" in line)
+    assert row.split("|")[4].strip() == "4"
+    assert max(map(len, text.getvalue().splitlines())) < 140
+    silent = io.StringIO()
+    scheduler(pair, callbacks=[PrintTableInfo(silent)]).tune(options(4), "sketch.random")
+    assert silent.getvalue() == ""
+
+
+def test_the_latency_log_is_continued_not_replaced(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (8, 16)]
+    log, history = tmp_path / "log.json", tmp_path / "latency" / "total.tsv"
+    scheduler(pair, callbacks=[LogEstimatedLatency(history)]).tune(options(12, log), "sketch.random")
+    first = history.read_text().splitlines()
+    assert [line.split("\t")[0::2] for line in first] == [
+        ["ElapsedTime(s)", "EstimatedLatency(ms)", "Trials"]
+    ] * 3
+    assert [line.split("\t")[5] for line in first] == ["4", "8", "12"]
+    assert first[0].split("\t")[3] == "N/A"
+    history.write_text("\n".join([*first[:-1], first[-1].replace(first[-1].split("\t")[1], "100.5", 1), ""]))
+    chosen = scheduler(pair, callbacks=[LogEstimatedLatency(history)])
+    chosen.tune(options(8, log), "sketch.random")
+    rows = [line.split("\t") for line in history.read_text().splitlines()]
+    assert [row[5] for row in rows] == ["4", "8", "12", "16", "20"]
+    assert all(float(row[1]) >= 100.5 for row in rows[3:])
+    assert float(rows[-1][3]) == pytest.approx(1e3 * chosen.cur_score, rel=1e-5)
+
+
+def test_real_measurements_of_two_tasks(tmp_path: Path) -> None:
+    pair = [matmul_task(n) for n in (8, 16)]
+    log = tmp_path / "log.json"
+    with LocalRunner(min_repeat_ms=1, number=1) as runner:
+        chosen = scheduler(pair)
+        result = chosen.tune(
+            TuningOptions(
+                num_measure_trials=6,
+                num_measures_per_round=2,
+                verbose=0,
+                runner=runner,
+                measure_callbacks=[RecordToFile(log)],
+            )
+        )
+    assert result.trials == 6
+    assert all(cost < 1 for cost in chosen.best_costs)
+    for task in pair:
+        schedule, args = task.apply_best(log)
+        module = ansor.build(schedule, args, target=task.target)
+        n = args[0].shape[0]
+        arrays = [np.ones((n, n), np.float32) for _ in range(2)]
+        np.testing.assert_allclose(module(*arrays), arrays[0] @ arrays[1])
