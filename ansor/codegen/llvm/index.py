@@ -75,6 +75,7 @@ class IndexMath:
         self.atoms: dict[str, Atom] = {}
         self._quotients: dict[str, tuple[Affine, int]] = {}
         self._remainders: dict[str, tuple[Affine, int]] = {}
+        self._joined: dict[tuple[tuple[str, int], ...], Affine] = {}
 
     # -- atoms ---------------------------------------------------------------------------------------
 
@@ -273,6 +274,15 @@ class IndexMath:
 
         An offset in a row-major buffer is such a sum when its indices are parts of one fused loop.
         """
+        if not any(name in self._remainders for name in a.terms):
+            return a
+        key = tuple(sorted(a.terms.items()))
+        known = self._joined.get(key)
+        if known is None:
+            known = self._joined[key] = self._join(Affine(0, a.terms))
+        return Affine(a.const + known.const, known.terms)
+
+    def _join(self, a: Affine) -> Affine:
         total, expanded = a, set[str]()
         while rests := [name for name in total.terms if name in self._remainders and name not in expanded]:
             dividend, c = self._remainders[rests[0]]

@@ -20,6 +20,7 @@ from ansor.codegen.llvm.conversions import convert
 from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
 from ansor.codegen.llvm.memory import ALWAYS, Memory, Under
+from ansor.codegen.llvm.offsets import Offsets
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
@@ -85,7 +86,7 @@ class Expressions:
         self.machine = machine
         self._index_like: dict[int, bool] = {}
         self._cheap: dict[int, bool] = {}
-        self._linear: dict[tuple[int, int], dict[Var | None, int] | None] = {}
+        self._offsets = Offsets(self.math, self.index)
         self._strides: dict[Buffer, tuple[int | Affine, ...]] = {}
         self._memo: dict[tuple[int, int], tuple[Env, Value]] = {}  # the Env keeps its id from being reused
 
@@ -184,46 +185,18 @@ class Expressions:
 
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: Env) -> Affine:
         """The row-major (or strided) element offset of an access."""
-        key = (id(indices), id(buffer))
-        if key not in self._linear:
-            self._linear[key] = self._linear_offset(self._strides_of(buffer, env), indices)
-        linear = self._linear[key]
-        if linear is not None:
-            return self._evaluated(linear, env)
+        strides = self._strides_of(buffer, env)
+        known = self._offsets.offset(indices, strides, env)
+        if known is not None:
+            return known
         total = constant(0)
-        for index, stride in zip(indices, self._strides_of(buffer, env), strict=True):
+        for index, stride in zip(indices, strides, strict=True):
             form = self.index(index, env)
             if isinstance(stride, int):
                 total = add(total, form, stride)
             else:
                 total = add(total, self.math.multiply(form, stride))
         return self.math.joined(total)
-
-    def _linear_offset(
-        self, strides: tuple[int | Affine, ...], indices: tuple[Expr, ...]
-    ) -> dict[Var | None, int] | None:
-        """The offset as multiples of variables (None: of one) if it is that simple."""
-        total: dict[Var | None, int] = {None: 0}
-        for index, stride in zip(indices, strides, strict=True):
-            if not isinstance(stride, int) or not _accumulate(index, stride, total):
-                return None
-        return total
-
-    def _evaluated(self, linear: dict[Var | None, int], env: Env) -> Affine:
-        const, terms = 0, dict[str, int]()
-        for var, factor in linear.items():
-            if var is None:
-                const += factor
-                continue
-            bound = self._bound(var, env)
-            if isinstance(bound, Value):
-                bound = self._loaded_index(bound, var.dtype)
-            const += bound.const * factor
-            for name, coefficient in bound.terms.items():
-                terms[name] = terms.get(name, 0) + coefficient * factor
-        if 0 in terms.values():
-            terms = {name: coefficient for name, coefficient in terms.items() if coefficient}
-        return Affine(const, terms)
 
     def _strides_of(self, buffer: Buffer, env: Env) -> tuple[int | Affine, ...]:
         known = self._strides.get(buffer)
@@ -449,22 +422,3 @@ class Expressions:
 def _is_zero(expr: Expr) -> bool:
     """Whether `expr` is a constant of which all bits are zero."""
     return isinstance(expr, Const) and expr.value == 0 and copysign(1.0, expr.value) > 0
-
-
-def _accumulate(expr: Expr, factor: int, total: dict[Var | None, int]) -> bool:
-    """Add `expr * factor` to a sum of multiples of variables; false if `expr` is not linear."""
-    if isinstance(expr, Const):
-        total[None] += int(expr.value) * factor
-        return True
-    if isinstance(expr, Var):
-        total[expr] = total.get(expr, 0) + factor
-        return True
-    if isinstance(expr, Binary) and expr.dtype in ("int32", "int64"):
-        if expr.op in (BinaryOp.ADD, BinaryOp.SUB):
-            sign = 1 if expr.op is BinaryOp.ADD else -1
-            return _accumulate(expr.a, factor, total) and _accumulate(expr.b, factor * sign, total)
-        if expr.op is BinaryOp.MUL:
-            for a, b in ((expr.a, expr.b), (expr.b, expr.a)):
-                if isinstance(b, Const):
-                    return _accumulate(a, factor * int(b.value), total)
-    return False
