@@ -10,7 +10,7 @@ TVM's schedules (Suriana et al., CGO 2017, for rfactor).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -50,15 +50,24 @@ def _check_scope(what: str, scope: str) -> None:
         raise ScheduleError(f"{what}: unknown scope {scope!r}; use one of {', '.join(map(repr, SCOPES))}")
 
 
-def redirect(op: Operation, tensors: Mapping[Tensor, Tensor]) -> Operation:
-    """`op` reading other tensors; the same object if it reads none of them."""
+Reindex = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+"""From the indices of an element to those of the same element in another layout."""
+
+
+def redirect(
+    op: Operation, tensors: Mapping[Tensor, Tensor], reindex: Mapping[Tensor, Reindex] | None = None
+) -> Operation:
+    """`op` reading other tensors, at other indices if `reindex` says so; itself if it reads none of them."""
     if not isinstance(op, ComputeOp) or not any(t in tensors for t in op.input_tensors):
         return op
     shared: dict[int, tuple[Expr, ...]] = {}
+    change = reindex or {}
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, Read) and node.tensor in tensors:
-            return Read(tensors[node.tensor], node.indices, node.dtype)
+            moved = change.get(node.tensor)
+            indices = node.indices if moved is None else moved(node.indices)
+            return Read(tensors[node.tensor], indices, node.dtype)
         return None
 
     body: list[Expr] = []
@@ -79,14 +88,20 @@ def replace_body(op: ComputeOp, body: tuple[Expr, ...]) -> ComputeOp:
 
 
 def rebuild(
-    stages: tuple[Stage, ...], tensors: dict[Tensor, Tensor], readers: set[int] | None = None
+    stages: tuple[Stage, ...],
+    tensors: dict[Tensor, Tensor],
+    readers: set[int] | None = None,
+    reindex: Mapping[Tensor, Reindex] | None = None,
 ) -> tuple[Stage, ...]:
-    """Stages with `tensors` redirected in `readers` (default: all), and all that depends on them rebuilt."""
+    """Stages with `tensors` redirected in `readers` (default: all), and all that depends on them rebuilt.
+
+    `reindex` gives the new indices of reads of some of the `tensors`.
+    """
     moved = dict(tensors) if readers is None else {}
     result = []
     for position, stage in enumerate(stages):
         mapping = {**moved, **tensors} if readers is not None and position in readers else moved
-        op = redirect(stage.op, mapping)
+        op = redirect(stage.op, mapping, reindex)
         if op is not stage.op:
             moved.update(zip(stage.op.outputs, op.outputs, strict=True))
             stage = stage.with_op(op)
@@ -116,37 +131,48 @@ class CacheReadStep(Step):
 
     def apply(self, state: State) -> State:
         _check_scope("cache_read", self.scope)
-        if not 0 <= self.stage < len(state.stages):
-            raise ScheduleError(
-                f"cache_read: there is no stage {self.stage}; the stages are "
-                + ", ".join(f"{i}: {s.name}" for i, s in enumerate(state.stages))
-            )
-        source = state.stages[self.stage]
-        if source.op.num_outputs != 1:
-            raise ScheduleError(
-                f"cache_read: stage {source.name!r} has several outputs; cache one of its readers"
-            )
-        tensor = source.op.output(0)
-        for reader in self.readers:
-            found = stage_at(state, reader, "cache_read")
-            if tensor not in found.compute.input_tensors:
-                raise refuse(found, f"cache_read: stage {found.name!r} does not read {source.name!r}")
-        if not self.readers:
-            raise ScheduleError(f"cache_read of {source.name!r}: name at least one reader")
-        axes = tuple(
-            IterVar(f"ax{d}", INDEX_DTYPE, Const(e, INDEX_DTYPE) if isinstance(e, int) else e)
-            for d, e in enumerate(tensor.shape)
-        )
-        copy = ComputeOp(
-            _unique_name(state, source.name, self.scope), axes, (), (Read(tensor, axes, tensor.dtype),)
-        )
-        at = self.stage + 1
-        readers = {r + 1 if r >= at else r for r in self.readers}
-        stages = (*state.stages[:at], Stage.of_op(copy, self.scope), *state.stages[at:])
-        return state.with_stages(rebuild(stages, {tensor: copy.output(0)}, readers), at)
+        return insert_copy(state, self.stage, self.scope, self.scope, self.readers, "cache_read")
 
 
-def _refuse_transformed(state: State, stage_id: int, what: str) -> None:
+def insert_copy(
+    state: State, stage_id: int, suffix: str, scope: str, readers: Iterable[int], what: str
+) -> State:
+    """Insert a stage `X.suffix` behind X that copies its result into `scope`; `readers` read the copy.
+
+    Raises
+    ------
+    ScheduleError
+        If there is no such stage, it has several outputs, or a reader does not read it; `what` names the
+        request.
+    """
+    wanted = tuple(readers)
+    if not 0 <= stage_id < len(state.stages):
+        raise ScheduleError(
+            f"{what}: there is no stage {stage_id}; the stages are "
+            + ", ".join(f"{i}: {s.name}" for i, s in enumerate(state.stages))
+        )
+    source = state.stages[stage_id]
+    if source.op.num_outputs != 1:
+        raise ScheduleError(f"{what}: stage {source.name!r} has several outputs; cache one of its readers")
+    tensor = source.op.output(0)
+    for reader in wanted:
+        found = stage_at(state, reader, what)
+        if tensor not in found.compute.input_tensors:
+            raise refuse(found, f"{what}: stage {found.name!r} does not read {source.name!r}")
+    if not wanted:
+        raise ScheduleError(f"{what} of {source.name!r}: name at least one reader")
+    axes = tuple(
+        IterVar(f"ax{d}", INDEX_DTYPE, Const(e, INDEX_DTYPE) if isinstance(e, int) else e)
+        for d, e in enumerate(tensor.shape)
+    )
+    copy = ComputeOp(_unique_name(state, source.name, suffix), axes, (), (Read(tensor, axes, tensor.dtype),))
+    at = stage_id + 1
+    moved = {r + 1 if r >= at else r for r in wanted}
+    stages = (*state.stages[:at], Stage.of_op(copy, scope), *state.stages[at:])
+    return state.with_stages(rebuild(stages, {tensor: copy.output(0)}, moved), at)
+
+
+def refuse_transformed(state: State, stage_id: int, what: str) -> None:
     """Refuse a stage whose loops a new stage would lose: transformed, annotated, moved, or in use."""
     stage = state.stages[stage_id]
     advice = f"apply {what} first"
@@ -182,7 +208,7 @@ class CacheWriteStep(Step):
     def apply(self, state: State) -> State:
         _check_scope("cache_write", self.scope)
         stage = stage_at(state, self.stage, "cache_write")
-        _refuse_transformed(state, self.stage, "cache_write")
+        refuse_transformed(state, self.stage, "cache_write")
         op = stage.compute
         axes = tuple(IterVar(f"{a.name}_c", a.dtype, a.extent) for a in op.axis)
         body = _rename_axes(op, dict[Var, Expr](zip(op.axis, axes, strict=True)))

@@ -88,7 +88,8 @@ def lower(
         A `Schedule` or a concrete `State`.
     args
         The function's parameters, inputs and outputs in any order; default: the graph's tensors. Tensors
-        computed on the way may be among them if they are computed at root.
+        computed on the way may be among them if they are computed at root. An input whose layout the
+        schedule rewrites is taken in the new layout, under its old name or its new one.
     name
         Name of the function.
     simple_mode
@@ -112,11 +113,18 @@ def lower(
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise DefinitionError(f"lower: the arguments are tensors, found {tensor!r}")
+    tensors = tuple(_as_stored(state, tensor) for tensor in tensors)
     bounds = infer_bounds(state)
     if simple_mode:
         return _Lowering(bounds, tensors, None).run(name)
     limits = limits or RegisterLimits()
     return polish(_Lowering(bounds, tensors, limits).run(name), limits)
+
+
+def _as_stored(state: State, tensor: Tensor) -> Tensor:
+    """The argument in the layout that the schedule gives it; only inputs may have another one."""
+    stage = state.stages[state.stage_id(tensor)]
+    return stage.op.output(tensor.value_index) if stage.is_placeholder else tensor
 
 
 @dataclass(frozen=True, slots=True)

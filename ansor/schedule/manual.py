@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from ansor.errors import ScheduleError
+from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.layout import DigitLike, Layout
 from ansor.schedule.stages import Annotation, FuseRelation, Stage
 from ansor.schedule.state import State
 from ansor.schedule.step_base import refuse
@@ -27,6 +28,7 @@ from ansor.schedule.steps import (
     FuseStep,
     PragmaStep,
     ReorderStep,
+    RewriteLayoutStep,
     RfactorStep,
     SetScopeStep,
     SplitStep,
@@ -93,9 +95,7 @@ class Schedule:
     ) -> Tensor:
         """Copy `tensor` into `scope` ("local", "shared" or "global") for `readers`; gives the copy."""
         stage = self.state.stage_id(tensor)
-        wanted: list[TensorLike] = [*readers] if isinstance(readers, (list, tuple)) else [readers]  # type: ignore[list-item]
-        ids = tuple(sorted({self.state.stage_id(reader) for reader in wanted}))
-        self.apply(CacheReadStep(stage, scope, ids))
+        self.apply(CacheReadStep(stage, scope, self._stage_ids(readers)))
         return self.state.stages[stage + 1].op.output(0)
 
     def cache_write(self, tensor: Tensor | Sequence[Tensor], scope: str) -> Any:
@@ -128,6 +128,48 @@ class Schedule:
         self.apply(RfactorStep(stage, position, at))
         made = self.state.stages[stage].op
         return made.output(0) if made.num_outputs == 1 else list(made.outputs)
+
+    def _stage_ids(self, keys: TensorLike | Sequence[TensorLike]) -> tuple[int, ...]:
+        """The stages of one tensor or several, ascending."""
+        listed: list[TensorLike] = [*keys] if isinstance(keys, (list, tuple)) else [keys]  # type: ignore[list-item]
+        return tuple(sorted({self.state.stage_id(key) for key in listed}))
+
+    def rewrite_layout(
+        self,
+        tensor: TensorLike,
+        layout: Layout | Sequence[DigitLike],
+        readers: TensorLike | Sequence[TensorLike] | None = None,
+    ) -> Tensor:
+        """
+        Store a tensor in another layout; gives the tensor that has it.
+
+        Parameters
+        ----------
+        tensor
+            An input: the caller then gives the data in the new layout (`ansor.transform_layout`). Or a
+            computed tensor, a cached one usually, that is no output and not scheduled yet.
+        layout
+            Pieces of the dimensions in memory order: `[(1, None), 0, (1, 16)]` stores B[k, j] in panels of 16
+            columns. See `ansor.Layout.of`.
+        readers
+            Leave the tensor alone and make a stage that copies it into the layout for these readers.
+
+        Raises
+        ------
+        ScheduleError
+            If the layout does not fit the tensor, or the stage cannot change its layout any more.
+        """
+        stage = self.state.stage_id(tensor)
+        name, shape = self.state.stages[stage].name, self.state.stages[stage].op.output(0).shape
+        try:
+            digits = Layout.of(shape, layout, name).to_json()
+        except DefinitionError as error:
+            raise ScheduleError(f"rewrite_layout: {error}") from error
+        ids = () if readers is None else self._stage_ids(readers)
+        if readers is not None and not ids:
+            raise ScheduleError(f"rewrite_layout of {name!r}: name at least one reader, or leave them out")
+        self.apply(RewriteLayoutStep(stage, digits, ids))
+        return self.state.stages[stage + bool(ids)].op.output(0)
 
     def _position(self, stage_id: int, loop: LoopLike, what: str) -> int:
         """The position of a loop handle in its stage's loops, refusing one that is gone or foreign."""

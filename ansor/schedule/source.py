@@ -1,13 +1,14 @@
 """A state as schedule code: the calls that, executed, build the same schedule by hand.
 
 The text stands alone: it defines the tensors, then schedules them. Run it, lower `s` with `tensors`, and the
-loop nest is the same text. Splits that follow others are printed with their numbers.
+loop nest is the same text. Splits and layouts that follow others are printed with their numbers.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ansor.schedule.layout import Layout
 from ansor.schedule.naming import code_names
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
@@ -20,10 +21,12 @@ from ansor.schedule.steps import (
     ComputeInlineStep,
     ComputeRootStep,
     FollowFusedSplitStep,
+    FollowLayoutStep,
     FollowSplitStep,
     FuseStep,
     PragmaStep,
     ReorderStep,
+    RewriteLayoutStep,
     RfactorStep,
     SetScopeStep,
     SplitStep,
@@ -31,10 +34,12 @@ from ansor.schedule.steps import (
     StorageAlignStep,
 )
 from ansor.te.source import graph_source, identifier
-from ansor.te.tensor import ComputeOp, Operation
+from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
+
+NewTensorStep = CacheReadStep | CacheWriteStep | RfactorStep | RewriteLayoutStep | FollowLayoutStep
 
 
 def schedule_code(state: State) -> str:
@@ -94,6 +99,10 @@ class _Writer:
         outputs = [variables[t] for t in dag.tensors if isinstance(t.op, ComputeOp)]
         for step in state.steps:
             self.lines.extend(self.step(step))
+        arguments = [
+            self.stage(self.state.stage_id(t)) if isinstance(t.op, PlaceholderOp) else variables[t]
+            for t in dag.tensors
+        ]
         return "\n".join(
             [
                 "from ansor import te",
@@ -102,7 +111,7 @@ class _Writer:
                 "",
                 f"s = te.create_schedule([{', '.join(outputs)}])",
                 *self.lines,
-                f"tensors = [{', '.join(variables[t] for t in dag.tensors)}]",
+                f"tensors = [{', '.join(arguments)}]",
                 "",
             ]
         )
@@ -145,8 +154,10 @@ class _Writer:
                 text = f"s[{self.stage(stage)}].compute_root()"
             case SetScopeStep(stage=stage, scope=scope):
                 text = f"s[{self.stage(stage)}].set_scope({scope!r})"
-            case CacheReadStep() | CacheWriteStep() | RfactorStep():
-                return self._new_stage(step)
+            case (
+                CacheReadStep() | CacheWriteStep() | RfactorStep() | RewriteLayoutStep() | FollowLayoutStep()
+            ):
+                return self._new_tensor(step)
             case _:
                 raise TypeError(f"no schedule code for {step!r}")
         self.state = before.apply(step)
@@ -177,6 +188,24 @@ class _Writer:
         if annotation in (Annotation.UNROLL, Annotation.VECTORIZE, Annotation.PARALLEL):
             return f"s[{name}].{annotation.word}({loop})"
         return f's[{name}].bind({loop}, te.thread_axis("{annotation.word}"))'
+
+    def _new_tensor(self, step: NewTensorStep) -> list[str]:
+        if isinstance(step, (RewriteLayoutStep, FollowLayoutStep)):
+            return self._layout(step)
+        return self._new_stage(step)
+
+    def _layout(self, step: RewriteLayoutStep | FollowLayoutStep) -> list[str]:
+        name, stage = self.stage(step.stage), self.state.stages[step.stage]
+        readers = step.readers if isinstance(step, RewriteLayoutStep) else ()
+        if isinstance(step, FollowLayoutStep):
+            layout = step.layout(self.state)
+        else:
+            layout = Layout.of(stage.op.output(0).shape, step.digits)
+        listed = f", [{', '.join(map(self.stage, readers))}]" if readers else ""
+        self.state = self.state.apply(step)
+        op = self.state.stages[step.stage + bool(readers)].op
+        self.tensors[op] = identifier(op.name, self.taken)
+        return [f"{self.tensors[op]} = s.rewrite_layout({name}, {layout}{listed})"]
 
     def _new_stage(self, step: CacheReadStep | CacheWriteStep | RfactorStep) -> list[str]:
         old = self.stage(step.stage)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ansor.errors import ScheduleError
 from ansor.schedule.access import AccessAnalysis
 from ansor.schedule.extents import Extent, is_one
+from ansor.schedule.layout import layout_of
 from ansor.schedule.stages import ComputeAt, Stage, format_iterator
 from ansor.schedule.steps import (
     AnnotationStep,
@@ -273,7 +274,7 @@ class State:
 
     def to_text(self, delete_trivial_loop: bool = True) -> str:
         """The loops as text: placeholders first, then each root stage with what is computed inside it."""
-        lines = ["Placeholder: " + ", ".join(s.name for s in self.stages if s.is_placeholder)]
+        lines = ["Placeholder: " + ", ".join(_input_text(s) for s in self.stages if s.is_placeholder)]
         for stage_id, stage in enumerate(self.stages):
             if not stage.is_placeholder and stage.compute_at is ComputeAt.ROOT:
                 self._print_stage(lines, stage_id, 0, delete_trivial_loop)
@@ -302,3 +303,9 @@ class State:
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+
+def _input_text(stage: Stage) -> str:
+    """An input as printed states show it: its name, and its layout if a step has rewritten that."""
+    layout = layout_of(stage.op.output(0))
+    return stage.name if layout is None else f"{stage.name}{layout}"

@@ -1,10 +1,11 @@
 """The transform steps: what a schedule is made of, and what a record stores.
 
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
-where stages are computed, `graph_steps` add stages.
+where stages are computed, `graph_steps` add stages, `layout_steps` change the order of what stages store.
 """
 
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
+from ansor.schedule.layout_steps import FollowLayoutStep, RewriteLayoutStep
 from ansor.schedule.loop_steps import (
     UNROLL_PRAGMA,
     AnnotationStep,
@@ -29,10 +30,12 @@ __all__ = [
     "ComputeInlineStep",
     "ComputeRootStep",
     "FollowFusedSplitStep",
+    "FollowLayoutStep",
     "FollowSplitStep",
     "FuseStep",
     "PragmaStep",
     "ReorderStep",
+    "RewriteLayoutStep",
     "RfactorStep",
     "SetScopeStep",
     "SplitStep",

@@ -1,0 +1,196 @@
+"""The steps that change the layout of a tensor: for an input, a copy of it, or a stage's result.
+
+`RewriteLayoutStep` names the layout. Applied to a placeholder it makes the caller give the data in that
+layout; with `readers` it leaves the tensor alone and adds a stage that copies it into the layout for them;
+applied to a computed stage it changes the order in which the stage computes and stores its result. In each
+case the readers' indices are rewritten by division and remainder, which the loops that the layout was made
+for undo.
+
+`FollowLayoutStep` takes the layout from the loops of a stage that reads the tensor, so that it fits whatever
+tile lengths a sketch is given: the step of *packing*, where a tile of an input is copied into contiguous
+scratch before it is used many times.
+
+None of this is known to TVM's records, whose layout rewriting is an option of the task (`ansor.task.layout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ansor.errors import DefinitionError, LogFormatError, ScheduleError
+from ansor.schedule.extents import Extent
+from ansor.schedule.graph_steps import insert_copy, rebuild, refuse_transformed
+from ansor.schedule.layout import LAYOUT_ATTR, Layout
+from ansor.schedule.layout_reading import tile_layout
+from ansor.schedule.stages import Stage
+from ansor.schedule.step_base import Step, refuse, stage_at
+from ansor.te.expr import (
+    INDEX_DTYPE,
+    BinaryOp,
+    Const,
+    Expr,
+    IterVar,
+    Reduce,
+    Select,
+    Var,
+    binary,
+    const,
+    substitute,
+)
+from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor
+
+if TYPE_CHECKING:
+    from ansor.schedule.state import State
+
+DigitJson = tuple[int, int, int]
+TRANSFORM_SUFFIX = "layout"
+"""A stage that copies `B` into another layout is called `B.layout`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteLayoutStep(Step):
+    """Store a tensor in another layout, or a copy of it for `readers`; digits as `Layout.to_json`."""
+
+    code: ClassVar[str] = "RL"
+    in_reference: ClassVar[bool] = False
+    stage: int
+    digits: tuple[DigitJson, ...]
+    readers: tuple[int, ...] = ()
+
+    @classmethod
+    def from_fields(cls, values: Sequence[Any]) -> RewriteLayoutStep:
+        stage, digits, readers = values if len(values) == 3 else (0, None, None)
+        if not isinstance(digits, list) or not isinstance(readers, list) or not all(map(_is_digit, digits)):
+            raise LogFormatError(
+                f"step {cls.code}: expected stage, [[dim, extent, stride], ...] and [readers], "
+                f"found {list(values)!r}"
+            )
+        return cls(stage, tuple((d, e, s) for d, e, s in digits), tuple(readers))
+
+    def apply(self, state: State) -> State:
+        tensor = _result_of(state, self.stage)
+        try:
+            layout = Layout.of(tensor.shape, self.digits, tensor.name)
+        except DefinitionError as error:
+            raise ScheduleError(f"rewrite_layout: {error}") from error
+        if not self.readers:
+            return rewritten(state, self.stage, layout)
+        copied = insert_copy(state, self.stage, TRANSFORM_SUFFIX, "global", self.readers, "rewrite_layout")
+        return rewritten(copied, self.stage + 1, layout)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowLayoutStep(Step):
+    """Store a computed tensor in the order in which the tiles of `reader` read it.
+
+    Its layout has one digit for each loop of the reader's axes that index the tensor, in loop order; lengths
+    are those of the splits, whether or not they divide.
+    """
+
+    code: ClassVar[str] = "FRL"
+    in_reference: ClassVar[bool] = False
+    stage: int
+    reader: int
+
+    def apply(self, state: State) -> State:
+        stage_at(state, self.stage, "follow_layout")
+        _result_of(state, self.stage)
+        return rewritten(state, self.stage, self.layout(state))
+
+    def layout(self, state: State) -> Layout:
+        """The layout in a state to which the step is about to be applied."""
+        return tile_layout(state, self.stage, self.reader)
+
+
+def _is_digit(item: object) -> bool:
+    return isinstance(item, list) and len(item) == 3
+
+
+def _result_of(state: State, stage_id: int) -> Tensor:
+    """The tensor of a stage with one output."""
+    if not 0 <= stage_id < len(state.stages):
+        raise ScheduleError(
+            f"rewrite_layout: there is no stage {stage_id}; the stages are "
+            + ", ".join(f"{i}: {s.name}" for i, s in enumerate(state.stages))
+        )
+    stage = state.stages[stage_id]
+    if stage.op.num_outputs != 1:
+        raise refuse(stage, f"rewrite_layout: stage {stage.name!r} has several outputs; copy one of them")
+    return stage.op.output(0)
+
+
+def rewritten(state: State, stage_id: int, layout: Layout) -> State:
+    """The state with the result of a stage in `layout`, and its readers rebuilt."""
+    stage = state.stages[stage_id]
+    op = stage.op
+    made: PlaceholderOp | ComputeOp
+    if isinstance(op, PlaceholderOp):
+        if LAYOUT_ATTR in op.attrs:
+            raise ScheduleError(
+                f"rewrite_layout: the layout of input {op.name!r} is rewritten already, to "
+                f"{op.attrs[LAYOUT_ATTR]}; give it the final layout at once"
+            )
+        shape = tuple(extent for extent in layout.new_shape if isinstance(extent, int))
+        made = PlaceholderOp(op.name, shape, op.dtype, op.tag, {**op.attrs, LAYOUT_ATTR: layout})
+        fresh = replace(stage, op=made, handles=(*stage.handles, made))
+    else:
+        if state.is_output(stage_id):
+            raise refuse(
+                stage,
+                f"rewrite_layout: stage {stage.name!r} is an output, which the caller wants as it is "
+                "defined; cache_write it and rewrite the cache",
+            )
+        refuse_transformed(state, stage_id, "rewrite_layout")
+        made = _computed_in(op, layout)
+        fresh = replace(Stage.of_op(made, stage.scope), handles=(*stage.handles, made))
+    stages = (*state.stages[:stage_id], fresh, *state.stages[stage_id + 1 :])
+    old, new = op.output(0), made.output(0)
+    moved = rebuild(stages, {old: new}, reindex={old: layout.new_indices})
+    return state.with_stages(moved, len(stages), 0)
+
+
+def _computed_in(op: ComputeOp, layout: Layout) -> ComputeOp:
+    """The operation with an axis for each digit; zero, or nothing for a reduction, in the padding."""
+    axes = _digit_axes(op, layout)
+    old = layout.old_indices(axes)
+    mapping: dict[Var, Expr] = dict(zip(op.axis, old, strict=True))
+    condition: Expr | None = None
+    for part in layout.inside(old):
+        condition = part if condition is None else binary(BinaryOp.AND, condition, part)
+    (root,) = op.body
+    body: Expr
+    if isinstance(root, Reduce):
+        sources = tuple(substitute(source, mapping) for source in root.sources)
+        if root.condition is not None:
+            own = substitute(root.condition, mapping)
+            condition = own if condition is None else binary(BinaryOp.AND, condition, own)
+        body = replace(root, sources=sources, condition=condition)
+    else:
+        body = substitute(root, mapping)
+        if condition is not None:
+            body = Select(condition, body, _zero(body.dtype), True, body.dtype)
+    return ComputeOp(op.name, axes, op.reduce_axis, (body,), op.tag, op.attrs)
+
+
+def _zero(dtype: str) -> Const:
+    return const(False, dtype) if dtype == "bool" else const(0, dtype)
+
+
+def _digit_axes(op: ComputeOp, layout: Layout) -> tuple[IterVar, ...]:
+    """Axes named after the axes that they are digits of: `k` whole, `j_0`, `j_1` in pieces."""
+    taken = {axis.name for axis in op.reduce_axis}
+    axes: list[IterVar] = []
+    for position, digit in enumerate(layout.digits):
+        chain, base = layout.by_dim[digit.dim], op.axis[digit.dim].name
+        name = base if len(chain) == 1 else f"{base}_{chain.index(position)}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        axes.append(IterVar(name, INDEX_DTYPE, _index(digit.extent)))
+    return tuple(axes)
+
+
+def _index(extent: Extent) -> Expr:
+    return extent if isinstance(extent, Expr) else Const(extent, INDEX_DTYPE)  # type: ignore[arg-type]
