@@ -105,15 +105,20 @@ def input_array(name: str, shape: tuple[int, ...], dtype: str, rng: np.random.Ge
     return rng.integers(low, high, shape).astype(to_numpy(dtype))
 
 
-def vector_computations(nest: LoopNest) -> list[Store]:
-    """The stores of computed values (not of mere copies) in vectorized loops of two or more iterations."""
+def vector_stores(nest: LoopNest) -> list[Store]:
+    """The stores in vectorized loops of two or more iterations."""
     return [
         inner
         for loop in walk_statements(nest.body)
         if isinstance(loop, For) and loop.kind is LoopKind.VECTORIZED and int(loop.extent) > 1
         for inner in walk_statements(loop.body)
-        if isinstance(inner, Store) and computed_dtypes(inner.value)
+        if isinstance(inner, Store)
     ]
+
+
+def vector_computations(nest: LoopNest) -> list[Store]:
+    """Those of computed values, not of mere copies."""
+    return [store for store in vector_stores(nest) if computed_dtypes(store.value)]
 
 
 def computed_dtypes(value: Expr) -> set[str]:
