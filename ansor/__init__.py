@@ -62,23 +62,33 @@ if TYPE_CHECKING:
     from measure import ProgramRunner as ProgramRunner
     from measure import RecordReader as RecordReader
     from measure import RecordToFile as RecordToFile
+    from measure import distill_record_file as distill_record_file
     from measure import dump_record_to_string as dump_record_to_string
     from measure import load_best_record as load_best_record
     from measure import load_record_from_string as load_record_from_string
     from measure import load_records as load_records
     from measure import recover_measure_input as recover_measure_input
     from measure import save_records as save_records
+    from search import ApplyHistoryBest as ApplyHistoryBest
+    from search import DispatchContext as DispatchContext
     from search import EmptyPolicy as EmptyPolicy
     from search import History as History
+    from search import LogEstimatedLatency as LogEstimatedLatency
     from search import PreloadMeasuredStates as PreloadMeasuredStates
+    from search import PrintTableInfo as PrintTableInfo
     from search import Proposal as Proposal
+    from search import SchedulerResult as SchedulerResult
     from search import SearchPolicy as SearchPolicy
     from search import SearchTask as SearchTask
     from search import SketchPolicy as SketchPolicy
     from search import StopReason as StopReason
+    from search import TaskScheduler as TaskScheduler
+    from search import TaskSchedulerCallback as TaskSchedulerCallback
     from search import Trial as Trial
     from search import TuningOptions as TuningOptions
     from search import TuningResult as TuningResult
+    from search import WarmStart as WarmStart
+    from search import dispatch_context as dispatch_context
     from search import program_key as program_key
     from sketches import CPU_RULES as CPU_RULES
     from sketches import GPU_RULES as GPU_RULES
@@ -153,6 +163,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "ProgramRunner",
         "RecordReader",
         "RecordToFile",
+        "distill_record_file",
         "dump_record_to_string",
         "load_best_record",
         "load_record_from_string",
@@ -161,17 +172,26 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "save_records",
     ),
     "search": (
+        "ApplyHistoryBest",
+        "DispatchContext",
         "EmptyPolicy",
         "History",
+        "LogEstimatedLatency",
         "PreloadMeasuredStates",
+        "PrintTableInfo",
         "Proposal",
+        "SchedulerResult",
         "SearchPolicy",
         "SearchTask",
         "SketchPolicy",
         "StopReason",
+        "TaskScheduler",
+        "TaskSchedulerCallback",
         "Trial",
         "TuningOptions",
         "TuningResult",
+        "WarmStart",
+        "dispatch_context",
         "program_key",
     ),
     "sketches": (

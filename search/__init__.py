@@ -1,11 +1,12 @@
 """The search: tasks that can be tuned, policies that propose programs, sessions that measure them.
 
 Reading order: `search_task` (what a user holds), `session` (a tuning run), `policy` and `sketch_policy`
-(what is proposed), `history`, `identity` and `preload` (what is known),
-`progress` and `result` (what is told); `task_scheduler` with the `scheduler_*` modules (many tasks at once);
-the `cli_*` modules are the command line.
+(what is proposed), `history`, `identity` and `preload` (what is known), `progress` and `result` (what is
+told); `task_scheduler` with the `scheduler_*` modules (many tasks at once); `warm_start` with `refit`, and
+`dispatch` (what earlier logs are good for); the `cli_*` modules are the command line.
 """
 
+from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
 from search.history import History, Trial
 from search.identity import program_key
 from search.options import TuningOptions
@@ -19,9 +20,12 @@ from search.search_task import SearchTask
 from search.session import TuningSession
 from search.sketch_policy import DEFAULT_PARAMS, SketchPolicy
 from search.task_scheduler import TaskScheduler
+from search.warm_start import WarmStart
 
 __all__ = [
     "DEFAULT_PARAMS",
+    "ApplyHistoryBest",
+    "DispatchContext",
     "EmptyPolicy",
     "History",
     "LogEstimatedLatency",
@@ -41,5 +45,7 @@ __all__ = [
     "TuningOptions",
     "TuningResult",
     "TuningSession",
+    "WarmStart",
+    "dispatch_context",
     "program_key",
 ]

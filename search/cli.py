@@ -18,6 +18,7 @@ import click
 
 from ansor.errors import AnsorError
 from search.cli_bench import bench
+from search.cli_distill import distill
 from search.cli_inspect import best, show, workloads
 from search.cli_tune import tune
 
@@ -33,6 +34,7 @@ Examples:
   ansor tune net.py:layer 64 relu=true --log net.json  the same for your own function
   ansor best net.json                                  the best of each task in a log
   ansor best net.json net.py:layer 64 relu=true --code  its schedule as Python code
+  ansor distill net.json -o best.json                  keep the best of each task
   ansor bench --quick                                  speed beside numpy, time per trial
 """
 
@@ -43,7 +45,7 @@ def cli() -> None:
     """Find fast programs for tensor computations."""
 
 
-for command in (tune, best, show, workloads, bench):
+for command in (tune, best, show, distill, workloads, bench):
     cli.add_command(command)
 
 

@@ -9,8 +9,14 @@ from ansor.task.task import Task
 
 
 def program_key(state: State) -> str:
-    """Digest of a program's printed loops with all extents filled: equal keys, equal programs."""
-    return hashlib.blake2b(str(state.with_bounds()).encode(), digest_size=16).hexdigest()
+    """
+    Digest of a program: equal keys, equal programs.
+
+    It covers the printed loops with all extents filled, and the steps of ours, whose effect on storage the
+    loops do not show.
+    """
+    ours = "".join(f"\n{step.to_json()}" for step in state.steps if not step.in_reference)
+    return hashlib.blake2b(f"{state.with_bounds()}{ours}".encode(), digest_size=16).hexdigest()
 
 
 def round_rng(seed: int, task: Task, round_index: int) -> np.random.Generator:

@@ -1,0 +1,57 @@
+"""`ansor distill`: keep the best of logs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from measure.distill import DISTILLED_SUFFIX, DistillSummary, distill_record_file
+
+_EXAMPLES = """
+Examples:
+
+\b
+  ansor distill net.json                        writes net.json.best.json
+  ansor distill a.json b.json -o all.json       the best of both, and of all.json if it exists
+  ansor distill net.json -o tvm.json --tvm      only what TVM can read
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    help=f"File to write; merged with if it exists. [default: LOG{DISTILLED_SUFFIX}]",
+)
+@click.option("--tvm", is_flag=True, help="Keep only programs that TVM knows all steps of.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def distill(logs: tuple[str, ...], output: str | None, tvm: bool, as_json: bool) -> None:
+    """Write the best record of each task in LOGS to a file of its own."""
+    out = output or f"{logs[0]}{DISTILLED_SUFFIX}"
+    summary = distill_record_file(logs, out, tvm_only=tvm)
+    if as_json:
+        click.echo(json.dumps({"output": out, **asdict(summary)}, indent=1))
+    else:
+        click.echo(f"{out}: {describe(summary)}")
+
+
+def describe(summary: DistillSummary) -> str:
+    """Sum up in words."""
+    parts = [f"the best of {_count(summary.written, 'task')}, from {_count(summary.records, 'record')}"]
+    if summary.left_out:
+        parts.append(f"{_count(summary.left_out, 'record')} left out, with steps that TVM does not know")
+    if summary.slower:
+        parts.append(f"for {_count(summary.slower, 'task')} a faster program was left out")
+    if summary.lost:
+        parts.append(f"{_count(summary.lost, 'task')} left without any")
+    if summary.failed:
+        parts.append(f"{_count(summary.failed, 'task')} without a valid program")
+    return "; ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,296 @@
+"""Looking up the best known program of a computation: `ApplyHistoryBest`.
+
+A lookup goes by workload key first, then by the structure of the computation, so that a record is found
+although its operators were renamed, or although it was made from a registered function and the question comes
+with a bare graph. Contexts nest: what an inner one does not have, the outer ones are asked for.
+
+    with ansor.ApplyHistoryBest("net.json") as history:
+        for task in tasks:
+            schedule, args = history.apply(task)    # the default schedule on a miss
+        print(history.report())
+
+Source: reference section 1.8.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from itertools import islice
+from types import TracebackType
+from typing import Self, Union
+
+from ansor.errors import AnsorError, DefinitionError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.manual import Schedule
+from ansor.schedule.state import State
+from ansor.schedule.structure import KeyMatch, match_key
+from ansor.task.registry import workload_key_to_tensors
+from ansor.task.target import Target
+from ansor.task.task import Task
+from ansor.te.tensor import Tensor
+from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
+from measure.best import target_text, workload_distance
+from measure.distill import record_group
+from search.progress import title_of_key
+
+PathLike = str | os.PathLike[str]
+Record = tuple[MeasureInput, MeasureResult]
+Records = Union[PathLike, Sequence[PathLike], Iterable[Record]]
+Subject = Union[Task, ComputeDAG, str]
+
+_KEPT = 4
+_note = logging.getLogger(__name__)
+_current: ContextVar[DispatchContext | None] = ContextVar("ansor_dispatch", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A program that was found.
+
+    Attributes
+    ----------
+    state
+        The program, for the computation that was asked for.
+    seconds
+        Its mean run time [s], for the computation that it was measured with.
+    how
+        "key": equal workload keys; "structure": equal computations under other names or keys; "shapes": a key
+        of TVM's that cannot be checked, of equal shapes, whose steps apply; "compatible": another size.
+    """
+
+    state: State
+    seconds: float
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is looked up: a computation, the key it has, and the target."""
+
+    dag: ComputeDAG
+    key: str
+    target: Target
+
+    @classmethod
+    def of(cls, subject: Subject, target: Target | str | None = None) -> Query:
+        """
+        Complete a question; a target that is not given is the task's, else this machine's CPU.
+
+        Raises
+        ------
+        DefinitionError
+            If a key is given whose workload is not registered.
+        """
+        if isinstance(subject, Task):
+            return cls(subject.compute_dag, subject.workload_key, Target(target or subject.target))
+        chosen = Target(target or "llvm")
+        if isinstance(subject, ComputeDAG):
+            return cls(subject, subject.workload_key(), chosen)
+        return cls(ComputeDAG(workload_key_to_tensors(subject)), subject, chosen)
+
+
+class DispatchContext:
+    """
+    Base of contexts that know programs; override `lookup`.
+
+    Attributes
+    ----------
+    misses
+        How often each computation was asked for in vain, by title and target.
+    """
+
+    def __init__(self) -> None:
+        self.misses: dict[str, int] = {}
+        self._outer: DispatchContext | None = None
+        self._token: Token[DispatchContext | None] | None = None
+
+    def lookup(self, query: Query) -> Hit | None:
+        """Find the best program that this context knows."""
+        raise NotImplementedError
+
+    def find(self, subject: Subject, target: Target | str | None = None) -> Hit | None:
+        """Find the best program known here or in the contexts around; a miss is counted.
+
+        Parameters
+        ----------
+        subject
+            A task, a computation, or a workload key.
+        target
+            Default: the task's, else this machine's CPU.
+        """
+        query = Query.of(subject, target)
+        context: DispatchContext | None = self
+        while context is not None:
+            hit = context.lookup(query)
+            if hit is not None:
+                return hit
+            context = context._outer
+        what = f"{title_of_key(query.key)} on {query.target}"
+        self.misses[what] = self.misses.get(what, 0) + 1
+        if self.misses[what] == 1:
+            _note.warning("no record for %s", what)
+        return None
+
+    def query(self, subject: Subject, target: Target | str | None = None) -> State | None:
+        """Find the best program as `find` does; the state alone."""
+        hit = self.find(subject, target)
+        return None if hit is None else hit.state
+
+    def apply(self, subject: Subject, target: Target | str | None = None) -> tuple[Schedule, list[Tensor]]:
+        """Schedule and arguments of the best program, as `ansor.build` takes them; unscheduled on a miss."""
+        state = self.query(subject, target)
+        if state is None:
+            state = State.initial(Query.of(subject, target).dag)
+        return Schedule(state), list(state.dag.tensors)
+
+    def report(self) -> str:
+        """Say what was asked for in vain."""
+        if not self.misses:
+            return "every computation had a record"
+        lines = [f"  {what}" + (f" ({n} times)" if n > 1 else "") for what, n in self.misses.items()]
+        return "\n".join([f"{len(self.misses)} computations without a record:", *lines])
+
+    def __enter__(self) -> Self:
+        if self._token is not None:
+            raise DefinitionError("this context is entered already; make another one to nest")
+        self._outer = _current.get()
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
+        self._token = self._outer = None
+
+
+def dispatch_context() -> DispatchContext | None:
+    """Return the innermost context that is entered, if any."""
+    return _current.get()
+
+
+class ApplyHistoryBest(DispatchContext):
+    """
+    Knows the best programs of logs.
+
+    Parameters
+    ----------
+    records
+        A log, several, or (input, result) pairs.
+    n_lines
+        Read only so many records of each log.
+    include_compatible
+        On a miss, take a program of the same workload at sizes of which the wanted ones are whole multiples.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such log.
+    LogFormatError
+        If a line of a log cannot be understood.
+    """
+
+    def __init__(
+        self, records: Records, n_lines: int | None = None, include_compatible: bool = False
+    ) -> None:
+        super().__init__()
+        self.include_compatible = include_compatible
+        self._groups: dict[tuple[str, ...], list[Record]] = {}
+        self._hashes: dict[str, str | None] = {}
+        for source in _sources(records):
+            for inp, res in islice(source, n_lines):
+                self._add(inp, res)
+
+    def _add(self, inp: MeasureInput, res: MeasureResult) -> None:
+        """Keep a record if it is among the best of its task."""
+        if not res.ok:
+            return
+        best = self._groups.setdefault(record_group(inp.task.workload_key, target_text(inp.task)), [])
+        best.append((inp, res))
+        best.sort(key=lambda record: record[1].mean_cost)  # Stable: of equals the earlier stays first.
+        del best[_KEPT:]
+
+    def __len__(self) -> int:
+        """How many tasks have records."""
+        return len(self._groups)
+
+    def lookup(self, query: Query) -> Hit | None:
+        """Find the best program of the logs, by key, then by structure, then by compatible size."""
+        for how in ("key", "structure", "shapes", *(("compatible",) if self.include_compatible else ())):
+            hits = self._candidates(query, how)
+            for _, (inp, res) in sorted(hits, key=lambda hit: hit[0]):
+                state = _replayed(inp, query.dag)
+                if state is not None:
+                    return Hit(state, res.mean_cost, how)
+        return None
+
+    def _candidates(self, query: Query, how: str) -> Iterator[tuple[float, Record]]:
+        """Records that fit the query in the given way, with the costs by which they compete."""
+        for (key, *_), records in self._groups.items():
+            if not same_target(query.target, target_text(records[0][0].task)):
+                continue
+            factor = self._factor(key, query, how)
+            if not math.isinf(factor):
+                yield from ((record[1].mean_cost * factor, record) for record in records)
+
+    def _factor(self, key: str, query: Query, how: str) -> float:
+        """1 for a record's key that fits, more for one of another size, infinite for none."""
+        if how == "compatible":
+            return workload_distance(query.key, key)
+        if how == "key":
+            return 1.0 if key == _plain(query.key) else math.inf
+        match = match_key(key, query.dag.structure_hash, query.dag.tensors)
+        if how == "shapes":
+            return 1.0 if match is KeyMatch.SHAPES else math.inf
+        equal = match is KeyMatch.EXACT or self._structure(key) == query.dag.structure_hash
+        return 1.0 if equal else math.inf
+
+    def _structure(self, key: str) -> str | None:
+        """Structure hash of a record's workload, None if it is not registered here."""
+        if key not in self._hashes:
+            try:
+                self._hashes[key] = ComputeDAG(workload_key_to_tensors(key)).structure_hash
+            except (AnsorError, TypeError):  # Unknown here, or registered with other arguments.
+                self._hashes[key] = None
+        return self._hashes[key]
+
+
+def _plain(key: str) -> str:
+    """Write a key as `record_group` does."""
+    try:
+        return json.dumps(json.loads(key))
+    except ValueError:
+        return key
+
+
+def _replayed(inp: MeasureInput, dag: ComputeDAG) -> State | None:
+    """Replay a record on a computation; None if it does not apply."""
+    try:
+        if isinstance(inp.state, State):
+            return State.replay(dag, inp.state.steps)
+        state = recover_measure_input(inp, rebuild_state=True, dag=dag).state
+    except AnsorError:
+        return None
+    return state if isinstance(state, State) else None
+
+
+def _sources(records: Records) -> Iterator[Iterator[Record]]:
+    """Iterators over records: of each log, or of the pairs that were given."""
+    if isinstance(records, (str, os.PathLike)):
+        yield load_records(records)
+        return
+    pairs: list[Record] = []
+    for item in records:
+        if isinstance(item, (str, os.PathLike)):
+            yield load_records(item)
+        else:
+            pairs.append(item)
+    if pairs:
+        yield iter(pairs)

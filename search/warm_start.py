@@ -1,0 +1,167 @@
+"""`WarmStart`: begin a search with what was best for the same computation at other sizes.
+
+A log of neighbours is not knowledge of this task: nothing in it was measured here. But its best programs,
+refitted, are better first guesses than random ones, and a learned model and an evolution both grow from what
+was measured first. So they are offered as candidates, measured like any other, before the policy's own.
+
+Two computations are neighbours if they have the same skeleton (`search.skeleton`): the same operations and
+loops, whatever their sizes. Where a log's workload is not known here, the function's name and the form of its
+arguments, and whether the steps apply, must do.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ansor.errors import AnsorError, LogFormatError, ScheduleError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Stage
+from ansor.schedule.state import State
+from ansor.schedule.steps import Step
+from ansor.task.registry import workload_key_to_tensors
+from ansor.task.task import Task
+from ansor.te.tensor import Operation
+from measure import load_records, same_target
+from measure.best import target_text
+from measure.record import LoggedState
+from search.identity import program_key
+from search.policy import InitSearchCallback
+from search.preload import is_record_of
+from search.progress import title_of_key
+from search.refit import Refit, refit_steps
+from search.skeleton import size_distance, skeleton
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass
+class _Source:
+    """A neighbour: its computation if that is known here, how far its sizes are, and its best programs."""
+
+    key: str
+    dag: ComputeDAG | None
+    distance: float
+    programs: list[tuple[float, tuple[Step, ...]]] = field(default_factory=list)
+
+
+class WarmStart(InitSearchCallback):
+    """
+    Offers a search refitted programs from logs of the same computation at other sizes.
+
+    The nearest sizes come first, of each the fastest programs. Use logs that are complete: a run that resumes
+    finds the candidates of its first start again only if these logs have not changed.
+
+    Parameters
+    ----------
+    log_file
+        A log, or several.
+    count
+        Candidates to offer at most.
+    per_source
+        Programs to take from one neighbour at most.
+
+    Attributes
+    ----------
+    notes
+        Where the candidates of the last call came from.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such log.
+    """
+
+    def __init__(self, log_file: PathLike | Sequence[PathLike], count: int = 16, per_source: int = 8) -> None:
+        given = [log_file] if isinstance(log_file, (str, os.PathLike)) else list(log_file)
+        self.log_files = [os.fspath(name) for name in given]
+        for name in self.log_files:
+            if not Path(name).is_file():
+                raise FileNotFoundError(f"there is no log {name!r} to start from")
+        self.count = count
+        self.per_source = per_source
+        self.notes: list[str] = []
+
+    def candidates(self, task: Task) -> list[State]:
+        """
+        Refit programs of other sizes to `task`; each is legal, and no two are the same.
+
+        Raises
+        ------
+        LogFormatError
+            If a line of a log cannot be understood.
+        """
+        found: dict[str, State] = {}
+        taken: dict[str, int] = {}
+        for source, steps, how in self._attempts(self._sources(task)):
+            if len(found) >= self.count:
+                break
+            try:
+                state = refit_steps(task.compute_dag, steps, how, source.dag)
+                key = program_key(state)
+            except ScheduleError:
+                continue
+            if key not in found:
+                found[key] = state
+                taken[source.key] = taken.get(source.key, 0) + 1
+        self.notes = [f"{number} programs from {title_of_key(key)}" for key, number in taken.items()]
+        return list(found.values())
+
+    def _attempts(self, sources: Sequence[_Source]) -> Iterator[tuple[_Source, tuple[Step, ...], Refit]]:
+        """The best of every neighbour in every way, then the second best of each, and so on."""
+        for rank in range(self.per_source):
+            for source in sources:
+                if rank < len(source.programs):
+                    for how in Refit:
+                        yield source, source.programs[rank][1], how
+
+    def _sources(self, task: Task) -> list[_Source]:
+        """Neighbours of `task` in the logs, nearest first, their programs fastest first."""
+        sources: dict[str, _Source | None] = {}
+        for name in self.log_files:
+            for inp, res in load_records(name):
+                if not res.ok or not same_target(task.target, target_text(inp.task)):
+                    continue
+                if is_record_of(task, inp):
+                    continue
+                key = inp.task.workload_key
+                if key not in sources:
+                    sources[key] = _neighbour(task, key)
+                source = sources[key]
+                if source is None or not isinstance(inp.state, LoggedState):
+                    continue
+                try:
+                    source.programs.append((res.mean_cost, inp.state.steps))
+                except LogFormatError:  # A step of a later version.
+                    continue
+        near = [source for source in sources.values() if source is not None]
+        for source in near:
+            source.programs.sort(key=lambda program: program[0])
+        return sorted(near, key=lambda source: source.distance)
+
+
+def _neighbour(task: Task, key: str) -> _Source | None:
+    """The workload `key` as a neighbour of `task`, None if it is none."""
+    try:
+        dag = ComputeDAG(workload_key_to_tensors(key))
+    except (AnsorError, TypeError):  # Not registered here, or registered with other arguments.
+        distance = size_distance(task.workload_key, key)
+        return None if math.isinf(distance) else _Source(key, None, distance)
+    if skeleton(dag) != skeleton(task.compute_dag):
+        return None
+    return _Source(key, dag, _dag_distance(task.compute_dag, dag))
+
+
+def _dag_distance(one: ComputeDAG, other: ComputeDAG) -> float:
+    """Sum over the loops of two graphs of one skeleton of ``|log2|`` of the ratio of their extents."""
+    pairs = zip(map(_extents, one.ops), map(_extents, other.ops), strict=True)
+    return math.fsum(
+        abs(math.log2(a / b)) for first, second in pairs for a, b in zip(first, second, strict=True)
+    )
+
+
+def _extents(op: Operation) -> list[int]:
+    return [loop.extent if isinstance(loop.extent, int) else 1 for loop in Stage.of_op(op).iterators]
