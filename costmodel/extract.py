@@ -1,0 +1,173 @@
+"""Feature extraction: from programs to rows of the feature table.
+
+Everything acts on whole columns. A population becomes a `Form` (its structure with bounds), the form a list
+of statements whose indices are linear in their loops, and the statements of all populations together become
+dense arrays (`Columns`), on which the plan of the emitter and all features are computed in blocks that stay
+in the cache. A state takes the same way as a form of one row, so a record has the very features that its row
+of a population had.
+
+The interesting functions: `extract_population`, `extract_states`, and `extract` for any mix of candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.schedule.state import State
+from ansor.task.hardware import MachineModel
+from ansor.task.target import Target
+from ansor.task.task import Task
+from costmodel.candidates import Candidates, batches_of
+from costmodel.extract_columns import Columns, pack
+from costmodel.extract_form import Form
+from costmodel.extract_machine import Core, machine_rows
+from costmodel.extract_plan import plan
+from costmodel.extract_reference import reference_rows
+from costmodel.extract_regions import regions_of
+from costmodel.extract_statements import statements_of
+from costmodel.features import N_FEATURES, SCALED, scale
+from costmodel.features_reference import REFERENCE_FEATURES
+from sketches import Population
+
+BLOCK = 512
+"""Columns that are computed together: enough to hide the cost of a numpy call, few enough for the cache."""
+
+_REFERENCE = len(REFERENCE_FEATURES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """
+    Feature rows of programs.
+
+    Attributes
+    ----------
+    values
+        One row per stored statement, shape ``(rows, N_FEATURES)``, columns in the order of the table.
+    offsets
+        Rows ``offsets[p]`` up to ``offsets[p + 1]`` are those of program ``p``, its statements in stage
+        order; shape ``(programs + 1,)``.
+    """
+
+    values: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def extract_population(task: Task, population: Population) -> Features:
+    """
+    Extract the features of all rows of a population.
+
+    Raises
+    ------
+    ScheduleError
+        If the structure is illegal for these rows.
+    DefinitionError
+        If a size is symbolic.
+    """
+    return extract_forms(task, [Form.of_population(population)])
+
+
+def extract_populations(task: Task, populations: Sequence[Population]) -> Features:
+    """Extract the features of several populations, programs in their order; faster than one by one."""
+    return extract_forms(task, [Form.of_population(population) for population in populations])
+
+
+def extract_states(task: Task, states: Sequence[State]) -> Features:
+    """
+    Extract the features of programs.
+
+    Raises
+    ------
+    ScheduleError
+        If a state has holes or is illegal.
+    DefinitionError
+        If a size is symbolic.
+    """
+    return extract_forms(task, [Form.of_state(state) for state in states])
+
+
+def extract(task: Task, candidates: Candidates) -> Features:
+    """Extract the features of any candidates, in order: states, `Programs`, populations."""
+    forms: list[Form] = []
+    for batch in batches_of(candidates):
+        if isinstance(batch, Population):
+            forms.append(Form.of_population(batch))
+        else:
+            forms.extend(Form.of_state(state) for state in batch)
+    return extract_forms(task, forms)
+
+
+def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Features:
+    """
+    Extract the features of forms.
+
+    Parameters
+    ----------
+    task
+        For which machine: vector registers, caches, cores.
+    forms
+        Their rows are the programs, in order.
+    scaled
+        Leave magnitudes in their own units if false.
+    """
+    statements = [statements_of(form) for form in forms]
+    columns = pack(forms, statements)
+    counts = (
+        np.repeat([len(found) for found in statements], [form.rows for form in forms])
+        if forms
+        else np.zeros(0, np.int64)
+    )
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+    values = np.empty((len(columns), N_FEATURES), np.float32)
+    _fill(columns, core_of(task), offsets, values, scaled)
+    return Features(values, offsets)
+
+
+def _fill(
+    columns: Columns, core: Core, offsets: NDArray[np.int64], values: NDArray[np.float32], scaled: bool
+) -> None:
+    """Compute the rows block by block and put each where it belongs."""
+    places = offsets[columns.program] + columns.ordinal
+    made = plan(columns, RegisterLimits(core.vector_bits, core.model.vector_registers))
+    table = np.empty((N_FEATURES, min(BLOCK, max(len(columns), 1))))
+    for group in columns.groups:
+        total = group.columns.stop - group.columns.start
+        for start in range(0, total, BLOCK):
+            part = slice(start, min(start + BLOCK, total))
+            block = table[:, : part.stop - part.start]
+            regions = regions_of(columns, group, part)
+            reference_rows(columns, made, regions, core.line, block[:_REFERENCE])
+            machine_rows(columns, made, regions, core, block[_REFERENCE:])
+            values[places[regions.at]] = (scale(block) if scaled else block).T
+
+
+def core_of(task: Task) -> Core:
+    """Describe the machine of a task."""
+    hardware = task.hardware_params
+    return Core(_model(str(task.target)), max(hardware.num_cores, 1), max(hardware.cache_line_bytes, 1))
+
+
+@lru_cache(maxsize=64)
+def _model(target: str) -> MachineModel:
+    return MachineModel.for_target(Target(target))
+
+
+__all__ = [
+    "SCALED",
+    "Features",
+    "core_of",
+    "extract",
+    "extract_forms",
+    "extract_population",
+    "extract_populations",
+    "extract_states",
+]

@@ -1,0 +1,296 @@
+"""What a stored value costs and reads, per point: facts of an expression, whatever its loops.
+
+Operations are counted in the value as written, with inlined producers substituted: a node that occurs twice
+counts twice. Arithmetic on indices does not count as operations (the emitter moves it out of loops), except
+that divisions and remainders in indices are told apart.
+
+Reads of one tensor whose indices differ by constants only (the taps of a stencil) are one access of a wider
+region. Reads whose indices move differently are accesses of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from ansor.dtypes import dtype_info
+from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
+from ansor.schedule.inlining import effective_body
+from ansor.schedule.state import State
+from ansor.te.expr import (
+    COMPARISONS,
+    LOGICAL,
+    Binary,
+    BinaryOp,
+    Call,
+    Cast,
+    Expr,
+    Not,
+    Read,
+    Reduce,
+    Select,
+    Var,
+    children,
+    walk,
+)
+from ansor.te.tensor import Tensor
+from costmodel.features_reference import OPERATIONS
+
+COUNTS: Final = (
+    *(f"{kind}_{name}" for kind in ("float", "int") for name in OPERATIONS),
+    "bool_op",
+    "select_op",
+    "index_div",
+    "loads",
+    "nodes",
+)
+"""What is counted per point: the operations of the table; divisions in indices; reads, the statement's own
+element included; and all nodes that take an instruction."""
+
+_SLOT: Final = {name: position for position, name in enumerate(COUNTS)}
+_ADD: Final = frozenset({BinaryOp.ADD, BinaryOp.SUB})
+_COMPARE: Final = frozenset({BinaryOp.MIN, BinaryOp.MAX}) | frozenset(COMPARISONS)
+_DIVIDE: Final = frozenset(
+    {BinaryOp.DIV, BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD}
+)
+
+Counts = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """
+    Reads of one tensor by indices that differ by constants only.
+
+    Parameters
+    ----------
+    tensor
+        What is read.
+    indices
+        The index of the first of them.
+    spread
+        Per dimension, the largest difference between two of the indices [elements].
+    count
+        Distinct indices.
+    """
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+    spread: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """
+    One stored value.
+
+    Parameters
+    ----------
+    counts
+        Occurrences per point, in the order of `COUNTS`.
+    accesses
+        What is read, the stored element itself left out.
+    is_reduction
+        Whether the value updates the stored element.
+    separable
+        Whether no condition of the reduction ties its loops to the others or reads memory.
+    store_bits, lane_bits
+        Size of an element in memory, and while it is computed with [bits].
+    is_float
+        Whether its operations are those of floats.
+    """
+
+    counts: Counts
+    accesses: tuple[Access, ...]
+    is_reduction: bool
+    separable: bool
+    store_bits: int
+    lane_bits: int
+    is_float: bool
+
+
+def body_of(state: State, stage: int, output: int) -> Body:
+    """Facts of what a stage stores to one of its outputs."""
+    roots = effective_body(state, stage)
+    return _body(roots, output, state.stages[stage].op.outputs[output].dtype)
+
+
+@lru_cache(maxsize=4096)
+def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
+    root = roots[output]
+    counter = _Counter()
+    separable = True
+    if isinstance(root, Reduce):
+        for var, source in zip(root.combiner.rhs, root.sources, strict=True):
+            counter.memo[var] = counter.count(source)
+        own = list(_ZERO)
+        own[_SLOT["loads"]] = own[_SLOT["nodes"]] = 1.0
+        counter.memo.update(dict.fromkeys(root.combiner.lhs, tuple(own)))
+        counts = counter.count(root.combiner.result[root.index])
+        counts = _with_products(root, counts, dtype)
+        reads: list[Expr] = list(root.sources)
+        if root.condition is not None:
+            counts = _sum(counts, counter.count(root.condition))
+            reads.append(root.condition)
+            free = {node for node in walk(root.condition) if isinstance(node, (Var, Read))}
+            axes = set(root.axes)
+            separable = not any(isinstance(node, Read) for node in free) and not (free & axes and free - axes)
+    else:
+        counts = counter.count(root)
+        reads = [root]
+    info = dtype_info(dtype)
+    bits = max(info.bits, 32) if info.kind == "float" else info.bits
+    floats = any(counts[_SLOT[f"float_{name}"]] for name in OPERATIONS)
+    return Body(counts, _accesses(reads), isinstance(root, Reduce), separable, info.bits, bits, floats)
+
+
+def _with_products(root: Reduce, counts: Counts, dtype: str) -> Counts:
+    """Count `lhs + rhs` as a multiply-add where the source is a product."""
+    result = root.combiner.result[root.index]
+    kind = _kind(dtype)
+    if not kind or not isinstance(result, Binary) or result.op not in _ADD:
+        return counts
+    operands = {id(result.a), id(result.b)}
+    for var, source in zip(root.combiner.rhs, root.sources, strict=True):
+        while isinstance(source, Cast):
+            source = source.a
+        if id(var) in operands and isinstance(source, Binary) and source.op is BinaryOp.MUL:
+            changed = list(counts)
+            changed[_SLOT[f"{kind}_mad"]] += 1.0
+            return tuple(changed)
+    return counts
+
+
+_ZERO: Final[Counts] = (0.0,) * len(COUNTS)
+
+
+def _kind(dtype: str) -> str:
+    kind = dtype_info(dtype).kind
+    return {"uint": "int", "bool": ""}.get(kind, kind)
+
+
+def _sum(*counts: Counts) -> Counts:
+    return tuple(map(sum, zip(*counts, strict=True)))
+
+
+class _Counter:
+    """Counts the nodes of an expression tree; `memo` may hold what variables stand for."""
+
+    def __init__(self) -> None:
+        self.memo: dict[Expr, Counts] = {}
+
+    def count(self, expr: Expr) -> Counts:
+        known = self.memo.get(expr)
+        if known is None:
+            known = self.memo[expr] = self._count(expr)
+        return known
+
+    def _count(self, expr: Expr) -> Counts:
+        if isinstance(expr, Read):
+            own = list(_ZERO)
+            own[_SLOT["loads"]] = own[_SLOT["nodes"]] = 1.0
+            own[_SLOT["index_div"]] = float(
+                sum(
+                    isinstance(node, Binary) and node.op in _DIVIDE
+                    for index in expr.indices
+                    for node in walk(index)
+                )
+            )
+            return tuple(own)
+        name = _operation(expr)
+        inner = [self.count(child) for child in children(expr)]
+        if not inner:
+            return _ZERO
+        own = list(_sum(*inner))
+        own[_SLOT["nodes"]] += 1.0
+        if name:
+            own[_SLOT[name]] += 1.0
+        if isinstance(expr, Binary) and expr.op in _ADD and _kind(expr.dtype):
+            products = any(isinstance(x, Binary) and x.op is BinaryOp.MUL for x in (expr.a, expr.b))
+            own[_SLOT[f"{_kind(expr.dtype)}_mad"]] += products
+        return tuple(own)
+
+
+def _operation(expr: Expr) -> str:
+    """The column that a node counts in, "" for none."""
+    match expr:
+        case Select():
+            return "select_op"
+        case Not():
+            return "bool_op"
+        case Cast():
+            kind = _kind(expr.dtype)
+            return f"{kind}_otherfunc" if kind else ""
+        case Call():
+            return f"{_kind(expr.dtype)}_mathfunc"
+        case Binary(op=op):
+            if op in LOGICAL:
+                return "bool_op"
+            kind = _kind(expr.a.dtype)
+            if not kind:
+                return "bool_op"
+            if op in _ADD:
+                return f"{kind}_addsub"
+            if op is BinaryOp.MUL:
+                return f"{kind}_mul"
+            if op in _COMPARE:
+                return f"{kind}_cmp"
+            return f"{kind}_divmod" if op in _DIVIDE else f"{kind}_otherfunc"
+        case _:
+            return ""
+
+
+def _accesses(roots: Sequence[Expr]) -> tuple[Access, ...]:
+    """The reads of some expressions, those that differ by constants only together."""
+    groups: dict[Tensor, list[_Group]] = {}
+    seen: set[Expr] = set()
+    for root in roots:
+        for node in walk(root):
+            if isinstance(node, Read) and node not in seen:
+                seen.add(node)
+                found = groups.setdefault(node.tensor, [])
+                forms = _forms(node.indices)
+                if not any(group.take(forms) for group in found):
+                    found.append(_Group(node, forms))
+    return tuple(group.access() for found in groups.values() for group in found)
+
+
+def _forms(indices: tuple[Expr, ...]) -> tuple[Affine, ...] | None:
+    """Indices as forms over the axes; None if one is not affine."""
+    try:
+        found = [evaluate(index, {}) for index in indices]
+    except UnknownBoundError:
+        return None
+    return tuple(interval.base for interval in found)
+
+
+class _Group:
+    """Reads that differ by constants, as they are found."""
+
+    def __init__(self, first: Read, forms: tuple[Affine, ...] | None) -> None:
+        self.first = first
+        self.forms = forms
+        self.offsets = {tuple(0 for _ in first.indices)}
+
+    def take(self, forms: tuple[Affine, ...] | None) -> bool:
+        if forms is None or self.forms is None:
+            return False
+        differences: list[Any] = []
+        for mine, other in zip(self.forms, forms, strict=True):
+            difference = other - mine
+            if not difference.is_constant or isinstance(difference.const, np.ndarray):
+                return False
+            differences.append(int(difference.const))
+        self.offsets.add(tuple(differences))
+        return True
+
+    def access(self) -> Access:
+        columns = list(zip(*self.offsets, strict=True))
+        low = [min(column) for column in columns]
+        spread = tuple(max(column) - lowest for column, lowest in zip(columns, low, strict=True))
+        return Access(self.first.tensor, self.first.indices, spread, len(self.offsets))

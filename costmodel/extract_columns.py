@@ -1,0 +1,297 @@
+"""Statements of many programs as dense arrays: one column per statement of a program.
+
+The statements of all families that are scored together lie side by side, so that the arithmetic on them is a
+few hundred numpy operations whatever the number of families. Loops are rows of these arrays, outermost first,
+padded at the inner end by loops of one iteration: the loops around an attached stage have the same numbers
+as in the stage that it is attached to.
+
+Accesses have one more axis for the buffers touched. Statements that touch equally many are neighbours and
+form a `Group`, so little is padded there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.schedule.stages import Annotation
+from costmodel.extract_body import COUNTS
+from costmodel.extract_form import Form
+from costmodel.extract_statements import Floats, Statement
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+BOUND = (
+    Annotation.BLOCK_X,
+    Annotation.BLOCK_Y,
+    Annotation.BLOCK_Z,
+    Annotation.THREAD_X,
+    Annotation.THREAD_Y,
+    Annotation.THREAD_Z,
+    Annotation.VTHREAD,
+)
+"""Loops of a GPU's grid, in the order of their columns in the feature table."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """
+    The accesses of statements that touch equally many buffers; the stored one comes first.
+
+    Parameters
+    ----------
+    columns
+        Which columns these are.
+    coefficients
+        How indices move with loops, shape `(buffers, dimensions, loops, columns)`.
+    correction
+        What regions have more than that, same shape; None if nothing.
+    spread, shape
+        Of each dimension, shape `(buffers, dimensions, columns)` [elements].
+    kind, count, element_bytes, shared
+        As of `Touch`, shape `(buffers, columns)`.
+    """
+
+    columns: slice
+    coefficients: Floats
+    correction: Floats | None
+    spread: Floats
+    shape: Floats
+    kind: Ints
+    count: Floats
+    element_bytes: Floats
+    shared: Ints
+
+
+@dataclass(slots=True, eq=False)
+class Columns:
+    """
+    Loops and facts of all statements.
+
+    Parameters
+    ----------
+    extent, reduces
+        Of each loop, shape `(loops, columns)`; extent 1 where there is none.
+    own
+        Which loops belong to the stage itself, same shape.
+    parallel, vector, unroll
+        Which loops are annotated so, same shape.
+    bound
+        Position in `BOUND` of the grid dimension that a loop is bound to, -1 if it is not; None on a CPU.
+    last
+        Coefficient of each loop in the last dimension of the stored element, where the loop occurs in no
+        other dimension; else 0.
+    depth, parent, generation
+        Loops around the stage; column of the statement they belong to, -1 at root; how many stages are
+        around.
+    counts
+        Occurrences of operations per point, shape `(len(COUNTS), columns)`.
+    is_reduction, separable, is_scratch, is_float
+        Flags of each column.
+    store_bits, lane_bits, outputs
+        Of `Body`; and how many stores one point makes.
+    needed, whole, pragma, limit
+        Points needed per visit and in all; limit of the own unroll pragma, and of those around as well.
+    program, ordinal, output
+        Which statement of which program a column is, and which output of its stage it stores.
+    """
+
+    extent: Floats
+    reduces: Bools
+    own: Bools
+    parallel: Bools
+    vector: Bools
+    unroll: Bools
+    bound: NDArray[np.int8] | None
+    last: Floats
+    depth: Ints
+    parent: Ints
+    generation: Ints
+    counts: Floats
+    is_reduction: Bools
+    separable: Bools
+    is_scratch: Bools
+    is_float: Bools
+    store_bits: Floats
+    lane_bits: Floats
+    outputs: Floats
+    needed: Floats
+    whole: Floats
+    pragma: Floats
+    limit: Floats
+    program: Ints
+    ordinal: Ints
+    output: Ints
+    groups: list[Group]
+
+    @property
+    def loops(self) -> int:
+        """Rows of the loop arrays."""
+        return len(self.extent)
+
+    def __len__(self) -> int:
+        return len(self.depth)
+
+
+def pack(forms: Sequence[Form], statements: Sequence[list[Statement]]) -> Columns:
+    """Lay out the statements of some forms, whose rows are programs one after the other."""
+    return _Packer(forms, statements).run()
+
+
+class _Packer:
+    def __init__(self, forms: Sequence[Form], statements: Sequence[list[Statement]]) -> None:
+        starts = np.cumsum([0, *(form.rows for form in forms)])
+        self.places = [
+            (form, int(start), ordinal, found)
+            for form, start, found in zip(forms, starts, statements, strict=False)
+            for ordinal in range(len(found))
+        ]
+        self.places.sort(key=lambda place: len(place[3][place[2]].touches))
+        stops = np.cumsum([0, *(form.rows for form, *_ in self.places)]).tolist()
+        self.slices = [slice(a, b) for a, b in itertools.pairwise(stops)]
+        self.total = int(stops[-1])
+        self.loops = max((len(one.loops) for found in statements for one in found), default=0)
+        self.at = {(id(p[3]), p[2]): s for p, s in zip(self.places, self.slices, strict=True)}
+
+    def run(self) -> Columns:
+        total, loops = self.total, self.loops
+        whole = (loops, total)
+        grid = any(mark in BOUND for p in self.places for x in p[3][p[2]].loops for mark in x.marks)
+        made = Columns(
+            extent=np.ones(whole),
+            reduces=np.zeros(whole, np.bool_),
+            own=np.zeros(whole, np.bool_),
+            parallel=np.zeros(whole, np.bool_),
+            vector=np.zeros(whole, np.bool_),
+            unroll=np.zeros(whole, np.bool_),
+            bound=np.full(whole, -1, np.int8) if grid else None,
+            last=np.zeros(whole),
+            depth=np.zeros(total, np.int64),
+            parent=np.full(total, -1),
+            generation=np.zeros(total, np.int64),
+            counts=np.zeros((len(COUNTS), total)),
+            is_reduction=np.zeros(total, np.bool_),
+            separable=np.zeros(total, np.bool_),
+            is_scratch=np.zeros(total, np.bool_),
+            is_float=np.zeros(total, np.bool_),
+            store_bits=np.zeros(total),
+            lane_bits=np.zeros(total),
+            outputs=np.zeros(total),
+            needed=np.zeros(total),
+            whole=np.zeros(total),
+            pragma=np.zeros(total),
+            limit=np.zeros(total),
+            program=np.zeros(total, np.int64),
+            ordinal=np.zeros(total, np.int64),
+            output=np.zeros(total, np.int64),
+            groups=[],
+        )
+        for which in range(len(self.places)):
+            self._fill(made, which)
+        made.groups = self._groups()
+        return made
+
+    def _statement(self, which: int) -> Statement:
+        _, _, ordinal, found = self.places[which]
+        return found[ordinal]
+
+    def _fill(self, made: Columns, which: int) -> None:
+        form, start, ordinal, found = self.places[which]
+        at, one = self.slices[which], found[ordinal]
+        for number, loop in enumerate(one.loops):
+            made.extent[number, at] = loop.extent
+            made.reduces[number, at] = loop.reduces
+            made.own[number, at] = number >= one.depth
+            for annotation, rows in loop.marks.items():
+                if annotation is Annotation.PARALLEL:
+                    made.parallel[number, at] |= rows
+                elif annotation is Annotation.VECTORIZE:
+                    made.vector[number, at] |= rows
+                elif annotation is Annotation.UNROLL:
+                    made.unroll[number, at] |= rows
+                elif annotation in BOUND and made.bound is not None:
+                    made.bound[number, at] = BOUND.index(annotation)
+        dimensions = one.touches[0].dimensions
+        for number, coefficient in dimensions[-1].terms.items() if dimensions else ():
+            if not any(number in dimension.terms for dimension in dimensions[:-1]):
+                made.last[number, at] = coefficient
+        made.depth[at] = one.depth
+        ancestors = [one]
+        while ancestors[-1].parent >= 0:
+            ancestors.append(found[ancestors[-1].parent])
+        if one.parent >= 0:
+            parent = self.at[id(found), one.parent]
+            made.parent[at] = np.arange(parent.start, parent.stop)
+        made.generation[at] = len(ancestors) - 1
+        made.counts[:, at] = np.array(one.body.counts)[:, None]
+        made.is_reduction[at] = one.body.is_reduction
+        made.separable[at] = one.body.separable
+        made.is_scratch[at] = one.is_scratch
+        made.is_float[at] = one.body.is_float
+        same = [other for other in found if other.stage == one.stage]
+        made.store_bits[at] = max(other.body.store_bits for other in same)
+        made.lane_bits[at] = one.body.lane_bits
+        made.outputs[at] = len(same)
+        made.needed[at] = one.needed
+        made.whole[at] = one.whole
+        made.pragma[at] = one.unroll_steps
+        for ancestor in ancestors:
+            np.maximum(made.limit[at], ancestor.unroll_steps, out=made.limit[at])
+        made.program[at] = np.arange(start, start + form.rows)
+        made.ordinal[at] = ordinal
+        made.output[at] = one.output
+
+    def _groups(self) -> list[Group]:
+        groups: list[Group] = []
+        first = 0
+        while first < len(self.places):
+            buffers = len(self._statement(first).touches)
+            stop = first
+            while stop < len(self.places) and len(self._statement(stop).touches) == buffers:
+                stop += 1
+            groups.append(self._group(range(first, stop), buffers))
+            first = stop
+        return groups
+
+    def _group(self, members: range, buffers: int) -> Group:
+        begin, end = self.slices[members.start].start, self.slices[members.stop - 1].stop
+        total = end - begin
+        statements = [self._statement(which) for which in members]
+        ranks = max((len(touch.dimensions) for one in statements for touch in one.touches), default=0)
+        inexact = any(
+            d.correction is not None for one in statements for touch in one.touches for d in touch.dimensions
+        )
+        four = (buffers, ranks, self.loops, total)
+        made = Group(
+            columns=slice(begin, end),
+            coefficients=np.zeros(four),
+            correction=np.zeros(four) if inexact else None,
+            spread=np.zeros((buffers, ranks, total)),
+            shape=np.ones((buffers, ranks, total)),
+            kind=np.zeros((buffers, total), np.int64),
+            count=np.zeros((buffers, total)),
+            element_bytes=np.zeros((buffers, total)),
+            shared=np.zeros((buffers, total), np.int64),
+        )
+        for which, one in zip(members, statements, strict=True):
+            at = slice(self.slices[which].start - begin, self.slices[which].stop - begin)
+            for buffer, touch in enumerate(one.touches):
+                made.kind[buffer, at] = touch.kind
+                made.count[buffer, at] = touch.count
+                made.element_bytes[buffer, at] = touch.element_bytes
+                made.shared[buffer, at] = touch.shared
+                lead = ranks - len(touch.dimensions)  # dimensions are aligned at the innermost
+                for position, dimension in enumerate(touch.dimensions, lead):
+                    made.spread[buffer, position, at] = dimension.spread
+                    made.shape[buffer, position, at] = dimension.shape
+                    for number, coefficient in dimension.terms.items():
+                        made.coefficients[buffer, position, number, at] = coefficient
+                    if dimension.correction is not None and made.correction is not None:
+                        rows = len(dimension.correction)
+                        made.correction[buffer, position, :rows, at] = dimension.correction
+        return made

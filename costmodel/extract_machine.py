@@ -1,0 +1,241 @@
+"""The machine's part of the feature table, for columns (`features_machine` says what each one is)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ansor.task.hardware import MachineModel
+from costmodel.extract_body import COUNTS
+from costmodel.extract_columns import Columns
+from costmodel.extract_plan import Plan
+from costmodel.extract_regions import Regions, innermost
+from costmodel.extract_statements import READ, READ_WRITE, Floats
+
+_LOADS: Final = COUNTS.index("loads")
+_NODES: Final = COUNTS.index("nodes")
+_MAD: Final = COUNTS.index("float_mad")
+_MATH: Final = COUNTS.index("float_mathfunc")
+_DIV: Final = COUNTS.index("index_div")
+_MOST: Final = 8.0
+_MOST_PER_OP: Final = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The machine as features need it: one core's model, how many cores work, the line size [bytes]."""
+
+    model: MachineModel
+    cores: int
+    line: int
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of a vector register."""
+        return self.model.vector_bytes * 8
+
+    @property
+    def capacities(self) -> tuple[int, int, int]:
+        """Bytes of the three cache levels; one that does not exist is as large as the one before."""
+        first = self.model.l1_bytes
+        second = max(self.model.l2_bytes, first)
+        return first, second, max(self.model.l3_bytes, second)
+
+
+def machine_rows(columns: Columns, plan: Plan, regions: Regions, core: Core, out: Floats) -> None:
+    """Write the machine's features, unscaled, into `out`, shape `(features, columns of the regions)`."""
+    view = _View(columns, plan, regions, core)
+    rows = [
+        *view.vectors(),
+        *view.tile(),
+        *view.instructions(),
+        *view.cores(),
+        *view.caches(),
+        *view.conflicts(),
+    ]
+    for position, row in enumerate(rows):
+        out[position] = row
+
+
+class _View:
+    """A block of columns with what several groups of features need."""
+
+    def __init__(self, columns: Columns, plan: Plan, regions: Regions, core: Core) -> None:
+        at = regions.at
+        self.regions, self.core, self.at, self.columns = regions, core, at, columns
+        self.extent = regions.extent
+        self.real = self.extent > 1
+        self.lane = plan.lane[:, at]
+        self.unrolled = plan.unrolled[:, at]
+        self.own = columns.own[:, at]
+        self.reduces = columns.reduces[:, at]
+        self.parallel = columns.parallel[:, at] & self.real
+        self.tiles, self.steps = plan.tile[:, at], plan.steps[:, at]
+        self.accumulators = plan.accumulators[at]
+        self.promoted = self.accumulators > 0
+        self.starts = plan.starts_in_registers[at]
+        self.ragged = plan.ragged[at]
+        self.counts = columns.counts[:, at]
+        self.strips = np.ceil(self.extent / self.lane)
+        self.lanes = self.lane.prod(axis=0)
+        bits = columns.lane_bits[at]
+        self.regs = np.ceil(self.lanes * bits / core.vector_bits)
+        self.efficiency = self.lanes * bits / (self.regs * core.vector_bits)
+        self.groups = self.strips.prod(axis=0)
+        self.per_point = np.maximum(self.counts[_NODES] - self.counts[_LOADS] - self.counts[_MAD], 0.0)
+        self.numbers = np.arange(len(self.extent))[:, None]
+        looping = self.real & ~self.unrolled & (self.strips > 1)
+        self.looping = looping
+        last = innermost(looping)
+        self.body = (self.numbers > last) & self.real
+        self._accesses()
+
+    def _accesses(self) -> None:
+        """How each access is loaded by vector code, and how often."""
+        regions, lanes = self.regions, self.lanes
+        in_lanes = (self.lane > 1) & self.real
+        varies = (regions.used & in_lanes).any(axis=1)
+        here = np.arange(len(lanes))
+        inner = innermost(in_lanes)
+        row = np.maximum(inner, 0)
+        buffers = len(regions.used)
+        if len(self.extent):
+            inner_lanes = np.where(inner >= 0, self.lane[row, here], 1.0)
+            unit = np.abs(regions.flat[:, row, here]) == 1
+            outer = np.where(in_lanes & (self.numbers < inner), regions.flat, 0.0)
+            dense = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=1)
+        else:
+            inner_lanes, unit = np.ones(len(lanes)), np.zeros((buffers, len(lanes)), np.bool_)
+            dense = unit
+        self.scalar = lanes <= 1
+        self.broadcast = ~self.scalar & ~varies
+        self.contiguous = self.scalar | (varies & dense)
+        self.scattered = ~self.broadcast & ~self.contiguous
+        pieces = np.where(unit, lanes / inner_lanes, lanes)
+        whole = np.ceil(lanes * regions.element_bytes * 8 / self.core.vector_bits)
+        each = np.where(self.contiguous, whole, np.where(self.scattered, pieces, 1.0)) * regions.count
+        self.each = each
+        last_used = innermost(regions.used & self.looping)
+        repeats = np.where(
+            regions.used | (self.looping & (self.numbers <= last_used[:, None])), self.strips, 1.0
+        )
+        self.executed = each * repeats.prod(axis=1)
+        self.reads = regions.kind == READ
+
+    def vectors(self) -> list[Floats]:
+        return [self.lanes, self.regs, self.efficiency, self.ragged.astype(np.float64)]
+
+    def tile(self) -> list[Floats]:
+        strips = np.where(self.body, self.strips, 1.0)
+        per_step = strips.prod(axis=0)
+        work = per_step * self.regs * self.per_point
+        used = np.where(self.body & self.regions.used, self.strips, 1.0).prod(axis=1)
+        loads = np.where(self.reads, self.each * used, 0.0).sum(axis=0)
+        moves = np.where(self.promoted, 0.0, per_step * self.regs)
+        return [
+            self.promoted.astype(np.float64),
+            self.accumulators,
+            self.accumulators / self.core.model.vector_registers,
+            np.where(self.steps, self.extent, 1.0).prod(axis=0),
+            self.starts.astype(np.float64),
+            loads,
+            work,
+            work / np.maximum(work + loads, 1.0),
+            work + loads + moves,
+        ]
+
+    def instructions(self) -> list[Floats]:
+        self.work = self.groups * self.regs * self.per_point
+        executed = np.where(self.reads, self.executed, 0.0)
+        visits = np.where(self.tiles | self.steps, 1.0, self.strips).prod(axis=0)
+        stored = self.regions.kind[0] == READ_WRITE
+        registers = np.where(self.promoted, self.accumulators * visits, self.regs * self.groups)
+        scattered = self.scattered[0]
+        spread = np.where(scattered, self.lanes / np.maximum(self.regs, 1.0), 1.0)
+        times = np.where(stored, np.where(self.promoted & self.starts, 1.0, 2.0), 1.0)
+        moves = registers * times
+        looping = np.where(self.looping, self.strips, 1.0)
+        branches = np.where(self.looping, np.cumprod(looping, axis=0), 0.0).sum(axis=0)
+        innermost_reduction = innermost(self.own & self.real & self.reduces)
+        free = self.own & self.real & ~self.reduces & (self.numbers > innermost_reduction)
+        independent = np.where(free, self.strips, 1.0).prod(axis=0) * self.regs
+        cores = self.cores()[3]
+        chain = np.where(
+            stored & (innermost_reduction >= 0), self.groups * self.regs / independent / cores, 0.0
+        )
+        points = self.regions.points[0]
+        own_points = np.where(self.own, self.extent, 1.0).prod(axis=0)
+        at = self.at
+        return [
+            self.work,
+            self.counts[_MATH] * self.groups * self.regs,
+            np.where(self.contiguous, executed, 0.0).sum(axis=0),
+            np.where(self.broadcast, executed, 0.0).sum(axis=0),
+            np.where(self.scattered, executed, 0.0).sum(axis=0),
+            moves * spread,
+            np.where(scattered, registers * spread, 0.0),
+            branches,
+            chain,
+            self.counts[_DIV] * points,
+            points / self.columns.whole[at],
+            own_points / self.columns.needed[at],
+        ]
+
+    def cores(self) -> list[Floats]:
+        cores = float(max(self.core.cores, 1))
+        chunks = np.where(self.parallel, self.strips, 1.0).prod(axis=0)
+        any_parallel = self.parallel.any(axis=0)
+        first = np.where(self.parallel, self.numbers, len(self.extent)).min(axis=0, initial=len(self.extent))
+        outside = np.where(self.numbers < first, self.extent, 1.0).prod(axis=0)
+        rounds = np.ceil(chunks / cores)
+        return [
+            chunks,
+            np.where(any_parallel, outside, 0.0),
+            chunks / (rounds * cores),
+            np.minimum(chunks, cores),
+        ]
+
+    def caches(self) -> list[Floats]:
+        regions, line = self.regions, float(self.core.line)
+        self.level_lines = regions.lines(self.core.line)
+        total = self.level_lines.sum(axis=0) * line
+        outer = np.ones_like(regions.points)
+        if len(self.extent):
+            np.cumprod(self.extent, axis=0, out=outer[1:])
+        here = np.arange(len(self.lanes))
+        buffers = np.arange(len(regions.used))[:, None]
+        moves = np.where(regions.kind == READ, 1.0, 2.0)
+        rows: list[Floats] = []
+        for capacity in self.core.capacities:
+            level = np.minimum((total > capacity).sum(axis=0), len(self.extent))
+            if not rows:
+                self.in_l1 = level
+            over = np.where(level > 0, total[np.maximum(level - 1, 0), here] / capacity, 0.0)
+            moving = innermost(regions.used & (self.numbers < level))
+            known = np.maximum(moving, 0)
+            lines = self.level_lines[buffers, known, here] * outer[known, here]
+            traffic = (lines * moves).sum(axis=0) * line
+            rows += [
+                regions.points[level, here],
+                np.minimum(total[level, here] / capacity, _MOST),
+                np.minimum(over, _MOST),
+                traffic,
+                np.minimum(traffic / np.maximum(self.work, 1.0), _MOST_PER_OP),
+            ]
+        self.footprint = total[0]
+        return rows
+
+    def conflicts(self) -> list[Floats]:
+        regions, model = self.regions, self.core.model
+        here = np.arange(len(self.lanes))
+        run = regions.run[:, self.in_l1, here]
+        count = regions.elements[:, self.in_l1, here] / run
+        lines = np.ceil(run * regions.element_bytes / self.core.line)
+        way = max(model.l1_bytes // max(model.l1_ways, 1), self.core.line)
+        stride = (regions.row_stride * regions.element_bytes).astype(np.int64)
+        apart = np.minimum(stride & -stride, way)  # gcd with a power of two
+        usable = np.minimum(np.minimum(count, way / apart) * lines, way / self.core.line)
+        pressure = count * lines / (np.maximum(usable, 1.0) * max(model.l1_ways, 1))
+        return [count.max(axis=0), np.minimum(pressure, _MOST).max(axis=0), self.footprint]

@@ -1,0 +1,339 @@
+"""What the emitter makes of each statement's loops, decided for all columns at once.
+
+The counterpart of the passes that lowering applies, without a nest:
+
+- `ansor.ir.passes.vectorize`: the innermost loop, where the schedule left it alone and stores run along it,
+  becomes vectors of the machine's width (`lanes_of`).
+- `ansor.ir.passes.unroll`: the pragma's limit unrolls loops from the inside out (`_Unroller`).
+- `ansor.ir.passes.register_tile`: the element loops inside the innermost reduction loops, if their elements
+  fit into the vector registers, are unrolled and accumulate there (`_register_tile`).
+
+What is left out: guards (a tile whose guard ties a reduction to its elements is not promoted by lowering),
+and loops that turn contiguous only through arithmetic on a remainder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.passes.unroll import MAX_DEPTH
+from ansor.ir.passes.vectorize import LONGEST_ODD_VECTOR
+from costmodel.extract_body import COUNTS
+from costmodel.extract_columns import Bools, Columns, Ints
+from costmodel.extract_statements import Floats
+
+_NODES = COUNTS.index("nodes")
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """
+    What becomes of the loops.
+
+    Parameters
+    ----------
+    lane
+        Iterations of each loop that are lanes of a vector, shape `(loops, columns)`.
+    unrolled
+        Which loops are unrolled, their lanes apart, same shape.
+    inner
+        Number of the innermost own loop, -1 without one.
+    ragged
+        Whether the vector loop has a remainder of its own.
+    tile
+        Element loops of the register tile, none where nothing is promoted, shape `(loops, columns)`.
+    steps
+        Reduction loops that run inside the tile's lifetime, same shape.
+    accumulators
+        Vector registers of the tile, 0 where nothing is promoted.
+    starts_in_registers
+        Whether the tile is initialised there and not loaded.
+    """
+
+    lane: Floats
+    unrolled: Bools
+    inner: Ints
+    ragged: Bools
+    tile: Bools
+    steps: Bools
+    accumulators: Floats
+    starts_in_registers: Bools
+
+
+def plan(columns: Columns, limits: RegisterLimits) -> Plan:
+    """Decide vectors, register tiles and unrolling of all statements."""
+    loops = np.arange(columns.loops)[:, None]
+    real = columns.extent > 1
+    own = columns.own & real
+    inner = _last(own, loops)
+    children = _children(columns)
+    lane, ragged = lanes_of(columns, inner, inner >= children, limits, own)
+    found = _register_tile(columns, limits, own, lane, ragged, children, loops)
+    tile, steps, accumulators, starts = found
+    unrolled = _Unroller(columns, limits, own, lane, ragged, loops).run()
+    unrolled |= tile & (columns.extent > lane)
+    for generation in range(1, int(columns.generation.max(initial=0)) + 1):
+        attached = np.flatnonzero(columns.generation == generation)
+        around = loops < columns.depth[attached]
+        unrolled[:, attached] |= around & unrolled[:, columns.parent[attached]]
+    return Plan(lane, unrolled, inner, ragged, tile, steps, accumulators, starts)
+
+
+def _last(mask: Bools, loops: Ints) -> Ints:
+    """Number of the last loop of each column that is in `mask`, -1 if none."""
+    return np.asarray(np.where(mask, loops, -1).max(axis=0, initial=-1))
+
+
+def _at(values: Floats, rows: Ints) -> Floats:
+    """Return the value of each column at its row; row -1 stands for any."""
+    return values[np.maximum(rows, 0), np.arange(values.shape[1])] if len(values) else np.ones(len(rows))
+
+
+def _children(columns: Columns) -> Ints:
+    """How many loops of a statement, own or around, are also around the innermost stage attached to it."""
+    deepest = np.full(len(columns), -1)
+    attached = np.flatnonzero(columns.parent >= 0)
+    np.maximum.at(deepest, columns.parent[attached], columns.depth[attached])
+    return deepest
+
+
+def lanes_of(
+    columns: Columns, inner: Ints, undisturbed: Bools, limits: RegisterLimits, own: Bools
+) -> tuple[Floats, Bools]:
+    """
+    Find how many iterations of each loop are lanes of vectors.
+
+    Parameters
+    ----------
+    columns
+        The statements.
+    inner
+        Number of the innermost loop of each, -1 without one.
+    undisturbed
+        Where nothing else is computed inside that loop.
+    limits
+        The vector width.
+    own
+        Loops of the stage itself that have more than one iteration.
+
+    Returns
+    -------
+    tuple[Floats, Bools]
+        Lanes, shape `(loops, columns)`, 1 where a loop has none; and where the last vector is a shorter one.
+    """
+    chosen = own & columns.vector
+    lane = np.where(chosen, columns.extent, 1.0)
+    total = len(columns)
+    ragged = np.zeros(total, np.bool_)
+    if not columns.loops:
+        return lane, ragged
+    here = np.arange(total)
+    at = np.maximum(inner, 0)
+    free = (inner >= 0) & undisturbed & ~chosen.any(axis=0)
+    free &= ~columns.reduces[at, here] & ~columns.unroll[at, here]
+    if columns.bound is not None:
+        free &= columns.bound[at, here] < 0
+    extent = columns.extent[at, here]
+    unit = columns.last[at, here] == 1
+    parallel = columns.parallel[at, here]
+    fused = own & columns.parallel
+    several = parallel & (fused.sum(axis=0) > 1)
+    length, direct = extent.copy(), unit.copy()
+    if several.any():
+        spans = np.where(fused, columns.extent, 1.0)
+        inside = np.cumprod(spans[::-1], axis=0)[::-1] / spans
+        length = np.where(several, spans.prod(axis=0), length)
+        direct &= ~several | (~fused | (columns.last == inside)).all(axis=0)
+    widest = np.maximum(2.0, np.floor_divide(limits.vector_bits, columns.store_bits))
+    best = np.ones(total)
+    short = length <= widest
+    best = np.where(short & direct, length, best)
+    pending = free & ~short & unit
+    for count in range(int(widest.max(initial=2.0)), 1, -1):
+        fits = pending & (count <= widest) & (2 * count >= widest)
+        if not fits.any():
+            continue
+        fits &= np.where(direct, length, extent) % count == 0
+        best[fits] = count
+        pending &= ~fits
+    pending &= direct
+    whole = pending & (length <= LONGEST_ODD_VECTOR * widest) & ~parallel
+    best = np.where(whole, length, best)
+    ragged = pending & ~whole
+    best = np.where(ragged, widest, best)
+    lane[at[free], here[free]] = best[free]
+    return lane, ragged
+
+
+def _register_tile(
+    columns: Columns,
+    limits: RegisterLimits,
+    own: Bools,
+    lane: Floats,
+    ragged: Bools,
+    children: Ints,
+    loops: Ints,
+) -> tuple[Bools, Bools, Floats, Bools]:
+    """Find the register tile, its reduction loops, its accumulators, and whether it starts in registers."""
+    reducing, selecting = own & columns.reduces, own & ~columns.reduces
+    last = _last(reducing, loops)
+    tile = selecting & (loops > last)
+    between = _last(selecting & (loops < last), loops)
+    steps = reducing & (loops > np.maximum(between, children - 1))
+    lanes = np.where(tile, lane, 1.0).prod(axis=0)
+    elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
+    needed = elements / lanes * np.ceil(lanes * columns.lane_bits / limits.vector_bits)
+    fits = (needed <= limits.num_registers - limits.reserved) & (
+        needed * columns.counts[_NODES] <= limits.max_instructions
+    )
+    plain = columns.is_reduction & columns.separable & (columns.outputs == 1) & ~ragged
+    promoted = plain & fits & (last >= 0) & (last >= children)
+    promoted &= ~(tile & columns.parallel).any(axis=0)
+    if columns.bound is not None:
+        promoted &= ~((tile | steps) & (columns.bound >= 0)).any(axis=0)
+    first = np.where(reducing, loops, columns.loops).min(axis=0, initial=columns.loops)
+    inside = selecting & (loops > first)
+    starts = promoted & (inside == tile).all(axis=0) & _is_first(steps, first)
+    return tile & promoted, steps & promoted, np.where(promoted, needed, 0.0), starts
+
+
+def _is_first(steps: Bools, first: Ints) -> Bools:
+    """Whether the outermost of all reduction loops is among `steps`."""
+    if not len(steps):
+        return np.zeros(len(first), np.bool_)
+    return steps[np.minimum(first, len(steps) - 1), np.arange(len(first))]
+
+
+class _Unroller:
+    """The pragma's decisions, stage by stage from the inside out, as `ansor.ir.passes.unroll` takes them.
+
+    Steps of a statement are counted through its loops; where it is a reduction its initialisation is counted
+    beside it until both meet outside the outermost reduction loop. What a stage attached to a loop takes is
+    added there.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        limits: RegisterLimits,
+        own: Bools,
+        lane: Floats,
+        ragged: Bools,
+        loops: Ints,
+    ) -> None:
+        self.columns, self.limits, self.own, self.lane, self.loops = columns, limits, own, lane, loops
+        self.ragged = ragged
+        self.unrolled = np.zeros_like(own)
+        shape = (columns.loops + 1, len(columns))
+        attached = bool(columns.generation.any())
+        self.steps = np.zeros(shape) if attached else None
+        self.nested = np.zeros(shape) if attached else None
+        self.looping = np.zeros(shape, np.bool_) if attached else None
+
+    def run(self) -> Bools:
+        columns = self.columns
+        if not (columns.limit.any() or columns.unroll.any()):
+            return self.unrolled
+        for generation in range(int(columns.generation.max(initial=0)), -1, -1):
+            at = np.flatnonzero(columns.generation == generation)
+            steps, nested, looping = self._count(at)
+            if generation and self.steps is not None:
+                assert self.nested is not None
+                assert self.looping is not None
+                place = (columns.depth[at], columns.parent[at])
+                np.add.at(self.steps, place, np.where(columns.output[at] == 0, steps, 0.0))
+                np.maximum.at(self.nested, place, nested)
+                np.logical_or.at(self.looping, place, looping)
+        return self.unrolled
+
+    def _count(self, at: Ints) -> tuple[Floats, Floats, Bools]:
+        """Go through the loops of some columns from the inside; returns what is left for those around."""
+        columns = self.columns
+        everything = len(at) == len(columns)
+        pick = slice(None) if everything else at
+        own, lane, extent = self.own[:, pick], self.lane[:, pick], columns.extent[:, pick]
+        reduces, limit, ragged = columns.reduces[:, pick], columns.limit[pick], self.ragged[pick]
+        held = columns.parallel[:, pick]
+        if columns.bound is not None:
+            held = held | (columns.bound[:, pick] >= 0)
+        forced = columns.unroll[:, pick]
+        first = np.where(own & reduces, self.loops, columns.loops).min(axis=0, initial=columns.loops)
+        start_lane = self._start_lanes(pick, own, reduces, first, lane)
+        main = _Steps(columns.outputs[pick].copy())
+        start = _Steps(main.steps * columns.is_reduction[pick])
+        main.join(start, columns.is_reduction[pick] & (first == columns.loops))
+        for number in range(columns.loops - 1, -1, -1):
+            self._add_children(main, number + 1, pick)
+            active = own[number]
+            if not active.any():
+                continue
+            count = np.ceil(extent[number] / lane[number])
+            tail = ragged & (lane[number] > 1)
+            count -= tail
+            before = main.steps.copy() if tail.any() else None
+            done = main.loop(active & (count > 1), count, held[number], forced[number], limit)
+            self.unrolled[number, pick] |= done
+            if before is not None:
+                main.steps += np.where(tail, before, 0.0)
+            count = np.ceil(extent[number] / start_lane[number])
+            inside = active & ~reduces[number] & (number > first) & (count > 1)
+            start.loop(inside, count, held[number], forced[number], limit)
+            main.join(start, number == first)
+        self._add_children(main, 0, pick)
+        return main.steps, main.nested, main.looping
+
+    def _start_lanes(
+        self, pick: slice | Ints, own: Bools, reduces: Bools, first: Ints, lane: Floats
+    ) -> Floats:
+        """Lanes of the initialisation: where the update's innermost loop reduces, its own vectors."""
+        spatial = own & ~reduces & (self.loops > first)
+        inner, innermost = _last(spatial, self.loops), _last(own, self.loops)
+        other = (inner >= 0) & (inner != innermost)
+        if not other.any():
+            return lane
+        columns = self.columns
+        here = np.arange(len(inner))
+        at = np.maximum(inner, 0)
+        widest = np.maximum(2.0, np.floor_divide(self.limits.vector_bits, columns.store_bits[pick]))
+        extent = columns.extent[:, pick][at, here]
+        unit = other & (columns.last[:, pick][at, here] == 1) & ~columns.unroll[:, pick][at, here]
+        best = np.where(extent <= widest, extent, widest)
+        for count in range(int(widest.max(initial=2.0)) // 2, int(widest.max(initial=2.0)) + 1):
+            fits = (extent > widest) & (count <= widest) & (2 * count >= widest) & (extent % count == 0)
+            best = np.where(fits, count, best)
+        made = lane.copy()
+        made[at[unit], here[unit]] = best[unit]
+        return made
+
+    def _add_children(self, main: _Steps, level: int, pick: slice | Ints) -> None:
+        if self.steps is None or self.nested is None or self.looping is None:
+            return
+        main.steps += self.steps[level, pick]
+        np.maximum(main.nested, self.nested[level, pick], out=main.nested)
+        main.looping |= self.looping[level, pick]
+
+
+class _Steps:
+    """Steps of what has been gone through, how deep unrolled loops nest in it, and whether any loop stays."""
+
+    def __init__(self, steps: Floats) -> None:
+        self.steps = steps
+        self.nested = np.zeros(len(steps))
+        self.looping = np.zeros(len(steps), np.bool_)
+
+    def join(self, other: _Steps, where: Bools) -> None:
+        self.steps += np.where(where, other.steps, 0.0)
+        self.nested = np.where(where, np.maximum(self.nested, other.nested), self.nested)
+        self.looping |= where & other.looping
+
+    def loop(self, active: Bools, count: Floats, held: Bools, forced: Bools, limit: Floats) -> Bools:
+        """Put a loop around; returns where it is unrolled."""
+        small = ~self.looping & (self.nested <= MAX_DEPTH) & (count * self.steps <= limit)
+        done = active & ~held & (forced | small)
+        self.steps = np.where(done, self.steps * count, self.steps)
+        self.nested += done
+        self.looping |= active & ~done
+        return done
