@@ -1,7 +1,7 @@
 """Program sketches and complete programs: what a search chooses from.
 
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
-order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`, and for GPUs `gpu_memory`,
+order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`, `packing`, and for GPUs `gpu_memory`,
 `cross_thread`), `derive`; then `factors`, `columns`, `locations`, `annotate`, `family`, `population`,
 `sample`.
 """
@@ -9,6 +9,7 @@ order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tenso
 from sketches.columns import Column, ColumnKind
 from sketches.derive import CPU_RULES, GPU_RULES, Sketch, SkipStage, generate_sketches
 from sketches.family import Family
+from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
 from sketches.population import Population
 from sketches.rule import Derivation, SketchContext, SketchRule, Verdict
@@ -17,6 +18,7 @@ from sketches.sample import ProgramSpace, Sample, sample_programs
 __all__ = [
     "CPU_RULES",
     "GPU_RULES",
+    "AddPackedRead",
     "Column",
     "ColumnKind",
     "Derivation",

@@ -24,6 +24,7 @@ from sketches.const_tensor import SimplifyComputeWithConstTensor
 from sketches.cross_thread import CrossThreadReduction
 from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
 from sketches.inline import AlwaysInline
+from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
 from sketches.rfactor import AddRfactor
 from sketches.rule import Derivation, SketchContext, SketchRule, Successor, Verdict
@@ -51,7 +52,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
     MultiLevelTiling(),
     SkipStage(),
 )
-"""Rules for CPUs (and GPUs of kind mali), in order."""
+"""Rules for CPUs (and GPUs of kind mali), in order; `AddPackedRead` can be put before them."""
 
 GPU_RULES: Final[tuple[SketchRule, ...]] = (
     AddCacheRead(),
@@ -106,8 +107,10 @@ class Sketch:
 
 
 def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
-    """Return the rules for the context's target."""
-    return GPU_RULES if context.is_gpu else CPU_RULES
+    """Return the rules for the context's target, with those that its parameters turn on."""
+    if context.is_gpu:
+        return GPU_RULES
+    return (AddPackedRead(), *CPU_RULES) if context.params.cpu_packed_read else CPU_RULES
 
 
 def generate_sketches(

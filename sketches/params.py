@@ -35,6 +35,9 @@ class SketchParams:
     max_tile_waste
         Largest covered over real iterations of a tiled stage whose tile lengths do not divide its axes; 1 for
         dividing lengths only.
+    cpu_packed_read
+        Non-zero adds `AddPackedRead` to the rules for CPUs: inputs of a tile may go through contiguous
+        scratch.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
         structures of the first ones.
@@ -46,6 +49,7 @@ class SketchParams:
     max_vectorize_size: int = 16
     disable_change_compute_location: int = 0
     max_tile_waste: float = 1.0
+    cpu_packed_read: int = 0
     max_families: int = 64
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
-from ansor.task.task import Task
+from ansor.task.task import LayoutRewriteOption, Task
 from sketches.params import SketchParams
 
 
@@ -38,6 +38,7 @@ class SketchContext:
     target: Target
     hardware: HardwareParams
     params: SketchParams
+    layout_rewrite_option: LayoutRewriteOption = LayoutRewriteOption.NO_REWRITE
 
     @classmethod
     def of(cls, task: Task, params: SketchParams) -> SketchContext:
@@ -48,7 +49,8 @@ class SketchContext:
         DefinitionError
             If the task's computation is not known.
         """
-        return cls(task.compute_dag, task.target, task.hardware_params, params)
+        option = task.layout_rewrite_option
+        return cls(task.compute_dag, task.target, task.hardware_params, params, option)
 
     @property
     def is_gpu(self) -> bool:

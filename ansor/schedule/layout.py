@@ -156,7 +156,10 @@ class Layout:
         for position, digit in enumerate(self.digits):
             index, chain = indices[digit.dim], self.by_dim[digit.dim]
             outermost = chain[0] == position
-            if int_value(index) == 0 or (not outermost and is_one(digit.extent)):
+            # Not for columns of ones: nothing can be multiplied with a constant and a column.
+            if int_value(index) == 0 or (
+                not outermost and isinstance(digit.extent, int) and digit.extent == 1
+            ):
                 made.append(Const(0, index.dtype))
                 continue
             value = _apply(BinaryOp.FLOORDIV, index, digit.stride)

@@ -1,0 +1,80 @@
+"""Packing: a tile of an input goes through contiguous scratch.
+
+A register tile reads its operands at strides. Rows of A at a power-of-two distance fall into the same few
+cache sets and evict each other; a panel of B spreads over as many pages as it has rows. Copied once per tile
+into the order in which the innermost loops read it, the same data lies in consecutive cache lines, at the
+price of one copy per reuse.
+
+`FollowLayoutStep` gives the copy one dimension for each loop that indexes the input, so the layout is always
+that of the reader's tiles, whatever lengths are drawn: for "SSRSRS" and A[i, k], inside `k.0`, it is
+`[i.2][k.1][i.3]`. The copy is an ordinary stage: sampling may move it to another loop, or inline it.
+
+Source: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. Not in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansor.schedule.access import LAYOUT_FREE_ATTR
+from ansor.schedule.layout_reading import reading_axes
+from ansor.schedule.state import State
+from ansor.schedule.steps import FollowLayoutStep
+from ansor.task.task import LayoutRewriteOption
+from ansor.te.expr import int_value
+from ansor.te.tensor import ComputeOp
+from sketches.gpu_memory import shared_place
+from sketches.relations import is_computed, is_tiled, needs_tiling
+from sketches.rule import SketchContext, Successor, Verdict
+
+PACKED_SCOPE = "local"
+"""Where packed tiles are kept; part of the new stage's name."""
+
+
+class AddPackedRead:
+    """A tensor that a tiled stage reads again and again -> also a variant that packs the reader's tile.
+
+    Every tensor is decided on its own: a matrix product has variants that pack neither operand, one, or both.
+    Left out are tensors that no index of the reader passes over (nothing is reused), those read at computed
+    indices, and constants whose layout the task rewrites anyway.
+    """
+
+    name = "AddPackedRead"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        return Verdict.APPLY if self._readers(context, state, stage_id) else Verdict.PASS
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        for added, reader in enumerate(self._readers(context, state, stage_id)):
+            copy, target = stage_id + 1, reader + added + 1
+            state = state.cache_read(stage_id, PACKED_SCOPE, [reader + added])
+            state = state.apply(FollowLayoutStep(copy, target))
+            place = shared_place(state, target)
+            assert place is not None
+            state = state.compute_at(copy, target, place)
+        return [(state, stage_id)]
+
+    def _readers(self, context: SketchContext, state: State, stage_id: int) -> list[int]:
+        """The tiled stages whose tile of this tensor can be packed, ascending."""
+        source = state.stages[stage_id].op
+        if source.num_outputs != 1 or not source.output(0).shape:
+            return []
+        readers = sorted(state.stage_id(op) for op in state.access.consumers(source))
+        return [reader for reader in readers if self._fits(context, state, stage_id, reader)]
+
+    @staticmethod
+    def _fits(context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
+        if not is_computed(state, reader) or not is_tiled(state, reader) or not needs_tiling(state, reader):
+            return False
+        if shared_place(state, reader) is None:
+            return False
+        stage = state.stages[reader]
+        assert isinstance(stage.op, ComputeOp)
+        rewrites = context.layout_rewrite_option is not LayoutRewriteOption.NO_REWRITE
+        declared = [t.op for t in stage.op.attrs.get(LAYOUT_FREE_ATTR, ())] if rewrites else []
+        if any(op in state.stages[stage_id].handles for op in declared):
+            return False
+        found = reading_axes(state, stage_id, reader)
+        if isinstance(found, str):
+            return False
+        return any(int_value(axis.extent) != 1 and axis.name not in found for axis in stage.op.axis)

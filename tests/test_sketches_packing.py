@@ -1,0 +1,254 @@
+"""Packing a tile of an input: which sketches there are, that their programs are right, and how to by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.errors import DefinitionError
+from ansor.runtime.build import build
+from ansor.schedule.lowering import lower
+from ansor.schedule.manual import Schedule
+from ansor.schedule.source import schedule_code
+from ansor.schedule.state import State
+from ansor.schedule.steps import FollowLayoutStep, SplitStep, step_from_json
+from ansor.task.task import LayoutRewriteOption, Task
+from ansor.te import Tensor
+from ansor.te.interp import evaluate
+from sketches import CPU_RULES, ProgramSpace, generate_sketches, sample_programs
+from sketches.packing import AddPackedRead
+from tests.sketches_cases import HARDWARE, SMALL, matmul, matmul_relu, padded_conv1d, row_sum, task_of
+
+PACKING = {"cpu_packed_read": 1}
+SPACES = {name: ProgramSpace.of(task_of(SMALL[name]()), PACKING) for name in SMALL}
+
+
+def packed_stages(state: State) -> list[str]:
+    """Names of the stages that pack something."""
+    made: list[str] = []
+    current = State.initial(state.dag)
+    for step in state.steps:
+        current = current.apply(step)
+        if isinstance(step, FollowLayoutStep):
+            made.append(current.stages[step.stage].name)
+    return made
+
+
+def random_inputs(state: State, seed: int) -> dict[Tensor, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        t: rng.uniform(-1, 1, [int(s) for s in t.shape if isinstance(s, int)]).astype(t.dtype)
+        for t in state.dag.inputs
+    }
+
+
+# -- sketches ----------------------------------------------------------------------------------------------
+
+
+def test_packing_is_off_by_default_and_on_by_parameter_or_rule() -> None:
+    task = task_of(matmul(64, 64, 64))
+    plain = generate_sketches(task)
+    by_parameter = generate_sketches(task, PACKING)
+    by_rule = generate_sketches(task, rules=(AddPackedRead(), *CPU_RULES))
+    assert not any("AddPackedRead" in sketch.rules for sketch in plain)
+    assert [s.explain() for s in by_parameter] == [s.explain() for s in by_rule]
+    without = [s.explain() for s in by_parameter if "AddPackedRead" not in s.rules]
+    assert without == [s.explain() for s in plain]
+
+
+def test_each_operand_is_packed_or_not() -> None:
+    sketches = generate_sketches(task_of(matmul(64, 64, 64)), PACKING)
+    assert len(sketches) == 4 * len(generate_sketches(task_of(matmul(64, 64, 64))))
+    kinds = {tuple(packed_stages(sketch.state)) for sketch in sketches}
+    assert kinds == {(), ("A.local",), ("B.local",), ("B.local", "A.local")}
+
+
+def test_only_what_is_reused_is_packed() -> None:
+    """A row sum reads each element once; the vector of a matrix-vector product is read by every row."""
+    assert not any("AddPackedRead" in s.rules for s in generate_sketches(task_of(row_sum(8, 60)), PACKING))
+    a, x = te.placeholder((40, 30), name="A"), te.placeholder((30,), name="x")
+    k = te.reduce_axis((0, 30), name="k")
+    y = te.compute((40,), lambda i: te.sum(a[i, k] * x[k], axis=k), name="y")
+    packed = {p for s in generate_sketches(task_of([a, x, y]), PACKING) for p in packed_stages(s.state)}
+    assert packed == {"x.local"}
+
+
+def test_windows_are_not_packed_but_the_weights_are() -> None:
+    packed = {
+        p
+        for s in generate_sketches(task_of(padded_conv1d(12, 4, 6)), PACKING)
+        for p in packed_stages(s.state)
+    }
+    assert packed == {"W.local"}
+
+
+def test_a_computed_operand_is_packed_and_then_inlined_into_the_copy() -> None:
+    a, b = te.placeholder((16, 24), name="A"), te.placeholder((24, 32), name="B")
+    double = te.compute((16, 24), lambda i, j: a[i, j] + a[i, j], name="Double")
+    k = te.reduce_axis((0, 24), name="k")
+    c = te.compute((16, 32), lambda i, j: te.sum(double[i, k] * b[k, j], axis=k), name="C")
+    sketches = generate_sketches(task_of([a, b, c]), PACKING)
+    both = [s for s in sketches if "Double.local" in packed_stages(s.state)]
+    assert both
+    for sketch in both:
+        assert sketch.state.stages[sketch.state.stage_id("Double")].compute_at == "inlined"
+
+
+def test_constants_that_the_task_rewrites_are_left_to_it() -> None:
+    a, b = te.placeholder((64, 64), name="A"), te.placeholder((64, 64), name="B")
+    k = te.reduce_axis((0, 64), name="k")
+    free = te.compute(
+        (64, 64),
+        lambda i, j: te.sum(a[i, k] * b[k, j], axis=k),
+        name="C",
+        attrs={"layout_free_placeholders": [b]},
+    )
+    for option, expected in ((0, {"A.local", "B.local"}), (1, {"A.local"}), (2, {"A.local"})):
+        plain = task_of([a, b, free])
+        task = Task.create(
+            plain.dag,
+            "[]",
+            "llvm",
+            hardware_params=HARDWARE,
+            layout_rewrite_option=LayoutRewriteOption(option),
+        )
+        packed = {p for s in generate_sketches(task, PACKING) for p in packed_stages(s.state)}
+        assert packed == expected
+
+
+def test_the_parameter_is_checked() -> None:
+    with pytest.raises(DefinitionError, match="cpu_packed_read"):
+        generate_sketches(task_of(matmul(4, 4, 4)), {"cpu_packed_read": "yes"})
+
+
+# -- programs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(SPACES))
+def test_packed_programs_compute_the_expression(name: str) -> None:
+    """Compiled; prime extents, extents of one, stages moved and inlined by sampling."""
+    space = SPACES[name]
+    programs = sample_programs(task_of(SMALL[name]()), 8, np.random.default_rng(7), space=space)
+    inputs = random_inputs(programs[0], 3)
+    dag = programs[0].dag
+    expected = evaluate(dag.outputs, inputs)
+    for program in programs:
+        found = build(program, dag.tensors, target="llvm")(*(inputs[t] for t in dag.inputs))
+        np.testing.assert_allclose(
+            found, expected[dag.outputs[0]], rtol=1e-4, atol=1e-4, err_msg=str(program)
+        )
+
+
+def test_columns_and_rows_agree_on_the_extents_of_packed_tiles() -> None:
+    """Bound inference over a whole population gives what it gives for each of its programs."""
+    space = ProgramSpace.of(task_of(matmul_relu(36, 20, 30)), PACKING | {"max_tile_waste": 1.5})
+    sample = space.sample(60, np.random.default_rng(5))
+    compared = 0
+    for population in sample.populations:
+        columns = population.bounds
+        if not any(isinstance(step, FollowLayoutStep) for step in columns.steps):
+            continue
+        for row in range(len(population)):
+            single = State.replay(columns.dag, population.family.fill(population.values[row : row + 1]))
+            alone = single.with_bounds()
+            for ours, theirs in zip(columns.stages, alone.stages, strict=True):
+                assert [x.name for x in ours.iterators] == [x.name for x in theirs.iterators]
+                for a, b in zip(ours.iterators, theirs.iterators, strict=True):
+                    width = a.extent[row] if isinstance(a.extent, np.ndarray) else a.extent
+                    own = b.extent[0] if isinstance(b.extent, np.ndarray) else b.extent
+                    assert width == own, (ours.name, a.name)
+            compared += 1
+    assert compared > 20
+
+
+def test_materialised_rows_have_the_loops_of_their_columns() -> None:
+    space = ProgramSpace.of(task_of(matmul(37, 20, 30)), PACKING)
+    sample = space.sample(40, np.random.default_rng(9))
+    for population in sample.populations:
+        names = [stage.name for stage in population.bounds.stages]
+        for row in range(len(population)):
+            state = population.materialize(row)
+            assert [stage.name for stage in state.stages] == names
+
+
+# -- the same by hand ----------------------------------------------------------------------------------------
+
+
+def by_hand(n: int, m: int, k: int, scope: str) -> tuple[Schedule, list[Tensor]]:
+    """A matrix product in tiles of 6 x 16 with both operands packed inside the outer reduction loop."""
+    a, b, c = matmul(n, m, k)
+    s = te.create_schedule(c)
+    a_packed = s.cache_read(a, scope, [c])
+    a_packed = s.rewrite_layout(a_packed, [(0, None), 1, (0, 6)])
+    b_packed = s.cache_read(b, scope, [c])
+    b_packed = s.rewrite_layout(b_packed, [(1, None), 0, (1, 16)])
+    (i, j), (r,) = s[c].op.axis, s[c].op.reduce_axis
+    i0, i1, i2 = s[c].split(i, factors=[2, 6])
+    j0, j1, j2 = s[c].split(j, factors=[2, 16])
+    r0, r1 = s[c].split(r, factor=8)
+    s[c].reorder(i0, j0, r0, i1, j1, r1, i2, j2)
+    s[c].vectorize(j2)
+    for packed in (a_packed, b_packed):
+        s[packed].compute_at(s[c], r0)
+    s[c].parallel(s[c].fuse(i0, j0))
+    return s, [a, b, c]
+
+
+@pytest.mark.parametrize("scope", ["local", "global"])
+@pytest.mark.parametrize(("n", "m", "k"), [(24, 64, 32), (25, 61, 19), (3, 5, 2)])
+def test_packing_by_hand_does_not_change_a_bit(n: int, m: int, k: int, scope: str) -> None:
+    s, args = by_hand(n, m, k, scope)
+    inputs = random_inputs(s.state, 1)
+    found = build(s, args, target="llvm")(*(inputs[t] for t in args[:2]))
+    plain = te.create_schedule(args[2])
+    plain[args[2]].vectorize(plain[args[2]].op.axis[1])
+    expected = build(plain, args, target="llvm")(*(inputs[t] for t in args[:2]))
+    assert np.array_equal(found, expected)
+
+
+def test_the_kernel_reads_packed_tiles_front_to_back() -> None:
+    """[row tile][k][row] and [column tile][k][lane], of one tile of the reduction."""
+    s, args = by_hand(24, 64, 32, "local")
+    text = str(lower(s, args, simple_mode=True))
+    assert "allocate A.local[2, 8, 6] float32 local" in text
+    assert "allocate B.local[2, 8, 16] float32 local" in text
+    assert "A.local[i.1_1, k.1, i.2_1]*B.local[j.1_1, k.1, j.2_1]" in text
+
+
+def test_the_layout_follows_the_tiles_of_the_reader() -> None:
+    task = task_of(matmul(64, 96, 48))
+    sketch = next(s for s in generate_sketches(task, PACKING) if packed_stages(s.state) == ["B.local"])
+    steps = list(sketch.steps)
+    lengths = iter([(2, 4, 8), (3, 2, 16), (12,)])
+    for position, step in enumerate(steps):
+        if isinstance(step, SplitStep):
+            steps[position] = replace(step, lengths=next(lengths))
+    state = State.replay(task.compute_dag, steps)
+    follow = next(step for step in steps if isinstance(step, FollowLayoutStep))
+    before = State.replay(task.compute_dag, steps[: steps.index(follow)])
+    assert follow.layout(before).spec == [(1, 1), (1, 3), (0, 4), (1, 2), (0, 12), (1, 16)]
+    # Inside k.0 the tile is [j.2][k.1][j.3].
+    text = str(lower(state, simple_mode=True))
+    assert "allocate B.local[1, 1, 1, 2, 12, 16]" in text
+
+
+def test_records_and_code_say_the_same() -> None:
+    space = SPACES["fused matmul"]
+    task = task_of(SMALL["fused matmul"]())
+    programs = sample_programs(task, 12, np.random.default_rng(2), space=space)
+    packed = [p for p in programs if any(isinstance(s, FollowLayoutStep) for s in p.steps)]
+    assert packed
+    for program in packed:
+        assert any(not step.in_reference for step in program.steps)
+        again = State.replay(
+            program.dag, [step_from_json(json.loads(json.dumps(step.to_json()))) for step in program.steps]
+        )
+        assert again == program
+        names: dict[str, object] = {}
+        exec(schedule_code(program), names)
+        text = str(lower(names["s"], names["tensors"]))  # type: ignore[arg-type]
+        assert text == str(lower(program))
