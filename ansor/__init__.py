@@ -36,11 +36,14 @@ if TYPE_CHECKING:
     from ansor.runtime.build import build as build
     from ansor.runtime.build import lower as lower
     from ansor.schedule.dag import ComputeDAG as ComputeDAG
+    from ansor.schedule.layout import Layout as Layout
+    from ansor.schedule.layout import transform_layout as transform_layout
     from ansor.schedule.manual import Schedule as Schedule
     from ansor.schedule.manual import create_schedule as create_schedule
     from ansor.schedule.stages import Annotation as Annotation
     from ansor.schedule.state import State as State
     from ansor.task.hardware import HardwareParams as HardwareParams
+    from ansor.task.layout import rewrite_layouts as rewrite_layouts
     from ansor.task.registry import make_workload_key as make_workload_key
     from ansor.task.registry import register_workload as register_workload
     from ansor.task.registry import register_workload_tensors as register_workload_tensors
@@ -92,6 +95,7 @@ if TYPE_CHECKING:
     from search import program_key as program_key
     from sketches import CPU_RULES as CPU_RULES
     from sketches import GPU_RULES as GPU_RULES
+    from sketches import AddPackedRead as AddPackedRead
     from sketches import Sketch as Sketch
     from sketches import SketchContext as SketchContext
     from sketches import SketchRule as SketchRule
@@ -128,6 +132,10 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ansor.runtime.build": ("build", "lower"),
     "ansor.schedule.dag": ("ComputeDAG",),
+    "ansor.schedule.layout": (
+        "Layout",
+        "transform_layout",
+    ),
     "ansor.schedule.manual": (
         "Schedule",
         "create_schedule",
@@ -135,6 +143,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     "ansor.schedule.stages": ("Annotation",),
     "ansor.schedule.state": ("State",),
     "ansor.task.hardware": ("HardwareParams",),
+    "ansor.task.layout": ("rewrite_layouts",),
     "ansor.task.registry": (
         "make_workload_key",
         "register_workload",
@@ -197,6 +206,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     "sketches": (
         "CPU_RULES",
         "GPU_RULES",
+        "AddPackedRead",
         "Sketch",
         "SketchContext",
         "SketchRule",

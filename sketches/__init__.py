@@ -1,9 +1,9 @@
 """Program sketches and complete programs: what a search chooses from.
 
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
-order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`, `packing`, and for GPUs `gpu_memory`,
-`cross_thread`), `derive`; then `factors`, `columns`, `locations`, `annotate`, `family`, `population`,
-`sample`.
+order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`, `packing`, and for GPUs
+`gpu_memory`, `cross_thread`), `derive`; then `factors`, `columns`, `locations`, `annotate`, `family`,
+`population`, `sample`.
 """
 
 from sketches.columns import Column, ColumnKind
