@@ -207,14 +207,15 @@ class ProgramSpace:
         self, sketch: Sketch, group: LocationGroup, tiles: Matrix, rng: np.random.Generator
     ) -> Population:
         """Decide parallel, unroll and vector columns of the rows of one family."""
-        bounded = group.state.with_bounds()
         family = self.family(sketch, group.state)
-        values = np.zeros((len(group.rows), len(family.columns)), dtype=np.int64)
+        rows = np.arange(len(group.rows))
+        values = np.zeros((len(rows), len(family.columns)), dtype=np.int64)
         values[:, : tiles.shape[1]] = tiles
-        draft = Draft(self.context, family, bounded, group.rows, values)
+        plain = Population(family, values)
+        draft = Draft(self.context, family, plain.bounds, rows, values.copy())
         for annotator in self.annotators:
             annotator.draw(draft, rng)
-        return Population(family, draft.values)
+        return plain.reannotated(draft.values)
 
     def family(self, sketch: Sketch, state: State) -> Family:
         """

@@ -1,0 +1,316 @@
+"""Mutations: small changes to many programs at once.
+
+A mutation gets rows of one family and a generator, and returns children: rows of the same or another family,
+each knowing its parent. It never raises for a program that it cannot change; such a parent just has no
+child, and is counted. What the change asks of annotations is settled afterwards (`sketches.repair`), so a
+mutation of tiles need not think of vectors: a column may be left as `DERIVE`.
+
+A user's mutation is any object with `name` and `propose`; a policy takes them with their weights
+(`SketchPolicy(mutations=[(MyMutation(), 0.1), *CPU_MUTATIONS])`).
+
+Source: reference section 4.4. Differs in that tile lengths need not divide, in that vectors mutate too, and
+in that a parallel loop may become serial.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketches.annotate import DERIVE
+from sketches.columns import ColumnKind, Hole
+from sketches.factors import divisors
+from sketches.family import Family, Matrix
+from sketches.locations import Rows
+from sketches.neighbours import Neighbourhood
+from sketches.params import CPU_UNROLL_CANDIDATES
+from sketches.population import Population
+from sketches.repair import clip_tiles, legal_tiles
+from sketches.tiles import outer_length
+
+Mask = NDArray[np.bool_]
+
+RESIZE_SHARE: Final = 0.4
+"""Share of tile mutations that resize one level; the others move a factor between two."""
+HANDY_LENGTHS: Final = tuple(
+    sorted({1, 3, 5, 7, 14} | {base << shift for base in (2, 3, 5, 7) for shift in range(1, 8)})
+)
+"""Lengths that a resized level often gets: small, or smooth."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offspring:
+    """
+    What became of the rows of one population.
+
+    Parameters
+    ----------
+    populations
+        The children, their annotations not yet repaired.
+    parents
+        For each population, the parent's row of each child.
+    valid
+        Which parents have a child, shape `(parents,)`.
+    """
+
+    populations: tuple[Population, ...]
+    parents: tuple[Rows, ...]
+    valid: Mask
+
+    @property
+    def invalid(self) -> int:
+        """Parents that could not be changed."""
+        return int(len(self.valid) - self.valid.sum())
+
+
+class Mutation(Protocol):
+    """One way to change programs; subclass it, or write `name`, `sources` and `propose`."""
+
+    @property
+    def name(self) -> str:
+        """Name shown in statistics."""
+        ...
+
+    @property
+    def sources(self) -> int | None:
+        """How many families a generation asks at most, for a mutation that makes new families; None: all."""
+        return None
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        """Make at most one child of every row; all randomness comes from `rng`."""
+        ...
+
+
+def same_family(parents: Population, values: Matrix, valid: Mask) -> Offspring:
+    """Wrap children that stay in their parents' family, `values` holding one for every parent."""
+    rows = np.flatnonzero(valid)
+    return Offspring((Population(parents.family, values[rows]),), (rows,), valid)
+
+
+def tiles_changed(parents: Population, values: Matrix, neighbourhood: Neighbourhood) -> Offspring:
+    """
+    Wrap children with other tile lengths: clip them, drop illegal and unchanged ones.
+
+    A stage that is not vectorised in the parent may become so: its extents may have kept it from it.
+    """
+    family = parents.family
+    legal = legal_tiles(family, values, neighbourhood.space.context)
+    clipped = np.where(legal[:, None], values, parents.values)
+    clipped = clip_tiles(family, clipped)
+    legal &= (clipped != parents.values).any(axis=1)
+    vectors = list(family.positions(ColumnKind.VECTORIZE))
+    clipped[:, vectors] = np.where(clipped[:, vectors] == 0, DERIVE, clipped[:, vectors])
+    return same_family(parents, clipped, legal)
+
+
+class TileSize(Mutation):
+    """Moves a factor from one level of a split to another, or gives one level another length."""
+
+    name = "tile size"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        family, values = parents.family, parents.values.copy()
+        holes = [hole for hole in family.holes if hole.extent > 1]
+        if not holes:
+            return same_family(parents, values, np.zeros(len(parents), dtype=np.bool_))
+        weights = np.array([1 + np.log2(hole.extent) for hole in holes])
+        drawn = rng.choice(len(holes), size=len(parents), p=weights / weights.sum())
+        resizes = rng.random(len(parents)) < (
+            RESIZE_SHARE if neighbourhood.space.context.params.max_tile_waste > 1 else 0.0
+        )
+        for which, hole in enumerate(holes):
+            own = slice(hole.start, hole.stop)
+            moved = np.flatnonzero((drawn == which) & ~resizes)
+            values[moved, own] = move_factor(hole, values[moved, own], rng)
+            resized = np.flatnonzero((drawn == which) & resizes)
+            values[resized, own] = resize_level(hole, values[resized, own], rng)
+        return tiles_changed(parents, values, neighbourhood)
+
+
+def move_factor(hole: Hole, lengths: Matrix, rng: np.random.Generator) -> Matrix:
+    """Move a random divisor of one part of each row's split, part 0 included, to another part."""
+    sizes = np.column_stack([outer_length(hole.extent, lengths), lengths])
+    rows = np.arange(len(sizes))
+    source = np.where(sizes > 1, rng.random(sizes.shape), -1.0).argmax(axis=1)
+    order = rng.random(len(sizes) * sizes.shape[1]).reshape(sizes.shape)
+    order[rows, source] = -1.0
+    target = order.argmax(axis=1)
+    factor = random_divisors(sizes[rows, source], rng)
+    sizes[rows, source] //= factor
+    sizes[rows, target] *= factor
+    return sizes[:, 1:]
+
+
+def resize_level(hole: Hole, lengths: Matrix, rng: np.random.Generator) -> Matrix:
+    """Give one level of each row another length: near the old one, or a handy one; part 0 follows."""
+    resized = lengths.copy()
+    rows = np.arange(len(lengths))
+    level = rng.integers(lengths.shape[1], size=len(lengths))
+    near = lengths[rows, level] + rng.choice(np.array([-2, -1, 1, 2]), size=len(lengths))
+    handy = np.array([length for length in HANDY_LENGTHS if length <= hole.extent])
+    drawn = handy[rng.integers(len(handy), size=len(lengths))]
+    resized[rows, level] = np.where(rng.random(len(lengths)) < 0.5, near, drawn)
+    return resized
+
+
+def random_divisors(numbers: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw a divisor greater than 1 of each number; 1 where the number is 1."""
+    found = np.ones_like(numbers)
+    for number in np.unique(numbers):
+        choices = np.array(divisors(int(number))[1:], dtype=np.int64)
+        members = np.flatnonzero(numbers == number)
+        if len(choices):
+            found[members] = choices[rng.integers(len(choices), size=len(members))]
+    return found
+
+
+class AutoUnroll(Mutation):
+    """Gives one stage another unroll limit."""
+
+    name = "unroll"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        candidates = np.array(CPU_UNROLL_CANDIDATES)
+
+        def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:
+            at = (current[:, None] == candidates).argmax(axis=1)
+            step = rng.integers(1, len(candidates), size=len(current))
+            return np.asarray(candidates[(at + step) % len(candidates)])
+
+        return change_one_column(parents, ColumnKind.UNROLL, another, rng)
+
+
+class ParallelWidth(Mutation):
+    """Fuses another number of loops into a parallel one; none leaves the stage serial."""
+
+    name = "parallel width"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        limits = [site.stop - site.start for site in parents.family.parallel]
+
+        def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:
+            return another_count(current, limits[column], rng)
+
+        return change_one_column(parents, ColumnKind.PARALLEL, another, rng, prefer_set=True)
+
+
+class VectorLoops(Mutation):
+    """Vectorises another number of innermost loops; none leaves them scalar."""
+
+    name = "vector loops"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        limits = [site.count for site in parents.family.vectors]
+
+        def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:
+            return another_count(current, limits[column], rng)
+
+        return change_one_column(parents, ColumnKind.VECTORIZE, another, rng)
+
+
+class ComputeLocation(Mutation):
+    """Computes one stage somewhere else, which makes the program a member of another family."""
+
+    name = "compute location"
+    sources = 4
+    targets = 2
+    """So many changes at most are tried on the rows of one family."""
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        offers = neighbourhood.relocations(parents.family)
+        valid = np.zeros(len(parents), dtype=np.bool_)
+        if not offers or not len(parents):
+            return Offspring((), (), valid)
+        count = min(self.targets, len(offers), len(parents))
+        chosen = rng.choice(len(offers), size=count, replace=False)
+        drawn = rng.integers(count, size=len(parents))
+        populations: list[Population] = []
+        origins: list[Rows] = []
+        for which, offer in enumerate(chosen):
+            rows = np.flatnonzero(drawn == which)
+            family = neighbourhood.relocated(parents.family, offers[offer]) if len(rows) else None
+            if family is None or family is parents.family:
+                continue
+            valid[rows] = True
+            populations.append(Population(family, carried_over(parents.values[rows], parents.family, family)))
+            origins.append(rows)
+        return Offspring(tuple(populations), tuple(origins), valid)
+
+
+def carried_over(values: Matrix, source: Family, target: Family) -> Matrix:
+    """Rows of one family as rows of another of the same sketch, column by name; what is new is `DERIVE`."""
+    carried = np.full((len(values), len(target.columns)), DERIVE, dtype=np.int64)
+    for at, column in enumerate(target.columns):
+        if column in source.index:
+            carried[:, at] = values[:, source.index[column]]
+    return carried
+
+
+def another_count(current: NDArray[np.int64], limit: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw a number in 0..limit that is not the current one; `limit` is at least 1."""
+    drawn = rng.integers(limit, size=len(current))
+    return np.asarray(drawn + (drawn >= current))
+
+
+class _Draw(Protocol):
+    def __call__(self, current: NDArray[np.int64], column: int) -> NDArray[np.int64]: ...
+
+
+def change_one_column(
+    parents: Population,
+    kind: ColumnKind,
+    another: _Draw,
+    rng: np.random.Generator,
+    prefer_set: bool = False,
+) -> Offspring:
+    """
+    Change one column of a kind in every row.
+
+    Parameters
+    ----------
+    parents, kind
+        Whose column.
+    another
+        Draws new values for the column at a position among those of its kind.
+    rng
+        Chooses the columns.
+    prefer_set
+        Choose among the columns that are not 0, where there are any.
+    """
+    columns = parents.family.positions(kind)
+    values = parents.values.copy()
+    if not len(columns):
+        return same_family(parents, values, np.zeros(len(parents), dtype=np.bool_))
+    keys = rng.random((len(parents), len(columns)))
+    if prefer_set:
+        keys += values[:, columns.start : columns.stop] > 0
+    drawn = keys.argmax(axis=1)
+    for position, at in enumerate(columns):
+        rows = np.flatnonzero(drawn == position)
+        values[rows, at] = another(values[rows, at], position)
+    return same_family(parents, values, (values != parents.values).any(axis=1))
+
+
+CPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
+    (TileSize(), 0.80),
+    (AutoUnroll(), 0.06),
+    (ComputeLocation(), 0.06),
+    (ParallelWidth(), 0.04),
+    (VectorLoops(), 0.04),
+)
+"""Mutations and how often each is chosen."""

@@ -1,0 +1,159 @@
+"""From a complete program back to its family and integers: the inverse of `Family.program`.
+
+Programs come back from logs as steps. One whose steps are those of a sketch, moves on offer, and annotations
+in the order of sampling is a row, whoever wrote it; any other is a program that the search can measure but
+not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.schedule.steps import (
+    UNROLL_PRAGMA,
+    AnnotationStep,
+    ComputeAtStep,
+    ComputeInlineStep,
+    ComputeRootStep,
+    FuseStep,
+    PragmaStep,
+    SplitStep,
+    Step,
+)
+from sketches.annotate import ParallelSite, UnrollSite
+from sketches.derive import Sketch
+from sketches.family import Family, Matrix
+from sketches.neighbours import Neighbourhood
+
+_PLACES = (ComputeAtStep, ComputeInlineStep, ComputeRootStep)
+_S = TypeVar("_S", bound=Step)
+
+
+def locate(neighbourhood: Neighbourhood, state: State) -> tuple[Family, Matrix] | None:
+    """
+    Find the family and row of a program.
+
+    Parameters
+    ----------
+    neighbourhood
+        The space to look in.
+    state
+        A complete program of the same computation. The extents that its splits carry are not looked at.
+
+    Returns
+    -------
+    tuple[Family, Matrix] | None
+        The family and its integers, shape `(1, columns)`; their program has the same loops. None if there is
+        no such row.
+    """
+    sketches = [sketch for sketch in neighbourhood.space.sketches if _begins_with(state.steps, sketch)]
+    for sketch in sorted(sketches, key=lambda sketch: -len(sketch.steps)):
+        found = _locate_in(neighbourhood, sketch, state)
+        if found is not None:
+            return found
+    return None
+
+
+def _begins_with(steps: tuple[Step, ...], sketch: Sketch) -> bool:
+    """Whether a history is a sketch with its holes filled, and something after it."""
+    own = sketch.steps
+    if len(steps) < len(own):
+        return False
+    holes = {hole.step for hole in sketch.holes}
+    for position, (mine, theirs) in enumerate(zip(own, steps, strict=False)):
+        if isinstance(mine, SplitStep) and isinstance(theirs, SplitStep):
+            lengths = mine.lengths if position in holes else theirs.lengths
+            same_count = len(theirs.lengths) == len(mine.lengths) and None not in theirs.lengths
+            if not same_count or replace(theirs, lengths=lengths, extent=None) != replace(
+                mine, lengths=lengths, extent=None
+            ):
+                return False
+            if position not in holes and theirs.lengths != mine.lengths:
+                return False
+        elif mine != theirs:
+            return False
+    return True
+
+
+def _locate_in(neighbourhood: Neighbourhood, sketch: Sketch, state: State) -> tuple[Family, Matrix] | None:
+    rest = list(state.steps[len(sketch.steps) :])
+    chosen: dict[int, Step] = {}
+    while rest and isinstance(rest[0], _PLACES):
+        step = rest.pop(0)
+        chosen[step.stage] = step
+    family = neighbourhood.family_with(sketch, chosen)
+    if family is None:
+        return None
+    row = [0] * len(family.columns)
+    for hole in family.holes:
+        split = state.steps[hole.step]
+        assert isinstance(split, SplitStep)
+        row[hole.start : hole.stop] = [int(length) for length in split.lengths]
+    first = sum(len(hole.columns) for hole in family.holes)
+    row[first:] = _read_annotations(family, rest)
+    steps = family.program(row)
+    if _plain(steps) != _plain(state.steps):
+        again = State.replay(state.dag, steps)
+        if str(again.with_bounds()) != str(state.with_bounds()):
+            return None
+    return family, np.array([row], dtype=np.int64)
+
+
+def _plain(steps: Sequence[Step]) -> list[Step]:
+    """The steps without the extents that splits carry."""
+    return [replace(step, extent=None) if isinstance(step, SplitStep) else step for step in steps]
+
+
+def _read_annotations(family: Family, rest: list[Step]) -> list[int]:
+    """Read the annotation columns off a history's end; what is not there counts as 0."""
+    reader = _Reader(rest)
+    parallel = [reader.parallel(site) for site in family.parallel]
+    unrolls = [value for site in family.unrolls if (value := reader.unroll(site)) is not None]
+    vectors = [reader.vectors(site.stage) for site in family.vectors]
+    return [*parallel, *unrolls, *vectors]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """What is left of a history."""
+
+    rest: list[Step]
+
+    def parallel(self, site: ParallelSite) -> int:
+        return self._annotated(site.stage, Annotation.PARALLEL, at=site.start)
+
+    def vectors(self, stage: int) -> int:
+        return self._annotated(stage, Annotation.VECTORIZE)
+
+    def unroll(self, site: UnrollSite) -> int | None:
+        for _ in site.loops:
+            self._annotated(site.stage, Annotation.UNROLL)
+        if not site.has_pragma:
+            return None
+        step = self._peek(PragmaStep)
+        if step is None or step.stage != site.stage or not step.text.startswith(UNROLL_PRAGMA):
+            return 0
+        self.rest.pop(0)
+        return step.max_step or 0
+
+    def _annotated(self, stage: int, wanted: Annotation, at: int | None = None) -> int:
+        """How many loops of a stage the next steps annotate, 0 if they do something else; takes them away."""
+        fuse = self._peek(FuseStep)
+        note = self.rest[1] if fuse is not None and len(self.rest) > 1 else self._peek(AnnotationStep)
+        if not isinstance(note, AnnotationStep) or note.annotation != wanted or note.stage != stage:
+            return 0
+        if at is not None and note.iterator != at:
+            return 0
+        if fuse is not None and (fuse.stage != stage or fuse.iterators[0] != note.iterator):
+            return 0
+        del self.rest[: 1 if fuse is None else 2]
+        return 1 if fuse is None else len(fuse.iterators)
+
+    def _peek(self, kind: type[_S]) -> _S | None:
+        return self.rest[0] if self.rest and isinstance(self.rest[0], kind) else None

@@ -1,0 +1,76 @@
+"""Carrying integers from one family to another by name.
+
+A decision keeps its name (stage, axis, level) from family to family, so a row is carried over by looking its
+names up; step numbers play no part. A tile also keeps its name where a sketch moved the computation into a
+cache stage or made partial results of it: `C.local` is tiled as `C` would be.
+
+All names of a search are numbered in one `Names`, and rows of any families spread out over these numbers make
+one matrix, from which every family gathers what it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketches.columns import Column, ColumnKind
+from sketches.family import Family, Matrix
+from sketches.population import Population
+
+MISSING: Final = -2
+"""Stands for an integer that a row does not have."""
+
+
+def shared_name(column: Column) -> Column:
+    """Return the name under which a column is known to other families: tiles of a copy are the original's."""
+    if column.kind is not ColumnKind.TILE:
+        return column
+    stage = column.stage.removesuffix(".local")
+    return replace(column, stage=stage, axis=column.axis.replace("_c", ""))
+
+
+@lru_cache(maxsize=4096)
+def shared_names(family: Family) -> tuple[Column, ...]:
+    """Shared names of all columns, in order."""
+    return tuple(map(shared_name, family.columns))
+
+
+@dataclass(eq=False)
+class Names:
+    """Numbers for the names of columns, given in the order in which families turn up."""
+
+    _numbers: dict[Column, int] = field(default_factory=dict)
+    _of_family: dict[Family, NDArray[np.int64]] = field(default_factory=dict)
+
+    def of(self, family: Family) -> NDArray[np.int64]:
+        """Numbers of a family's columns, shape `(columns,)`."""
+        known = self._of_family.get(family)
+        if known is None:
+            numbers = self._numbers
+            known = np.array([numbers.setdefault(n, len(numbers)) for n in shared_names(family)], np.int64)
+            self._of_family[family] = known
+        return known
+
+    def spread(self, populations: Sequence[Population]) -> Matrix:
+        """Write all rows below each other, one column per name, `MISSING` where a row has none."""
+        places = [self.of(population.family) for population in populations]
+        matrix = np.full((sum(map(len, populations)), len(self._numbers)), MISSING, dtype=np.int64)
+        start = 0
+        for population, columns in zip(populations, places, strict=True):
+            matrix[start : start + len(population), columns] = population.values
+            start += len(population)
+        return matrix
+
+    def gather(self, matrix: Matrix, family: Family) -> Matrix:
+        """Read a family's columns out of such rows; `MISSING` where they have no such name."""
+        columns = self.of(family)
+        if matrix.shape[1] <= columns.max(initial=-1):
+            wider = np.full((len(matrix), len(self._numbers)), MISSING, dtype=np.int64)
+            wider[:, : matrix.shape[1]] = matrix
+            matrix = wider
+        return matrix[:, columns]
