@@ -2,7 +2,8 @@
 
 Input data and expected outputs live in files that the parent wrote and workers map read-only, so that neither
 crosses a pipe and a faulty program cannot change them. A worker copies the inputs once into guarded memory
-and keeps them there from trial to trial; they are verified after every program.
+and keeps them there from trial to trial; they are verified after every program. An input that a program wants
+in another layout is brought into it by the worker, before and outside of what is timed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from ansor.dtypes import to_numpy
 from ansor.errors import WrongAnswerError
+from ansor.schedule.layout import Layout
 from measure.arena import GuardedArray, poison
 from measure.check import Tolerance, mismatch
 
@@ -24,7 +26,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSpec:
-    """One argument; its data, or expected data if it is an output, are raw elements in the file `path`."""
+    """One argument; its data, or expected data if it is an output, are raw elements in the file `path`.
+
+    `shape` is that of the file. With `digits` (`Layout.to_json`) the program takes the input in that layout.
+    """
 
     name: str
     dtype: str
@@ -32,23 +37,32 @@ class ArgumentSpec:
     output: bool
     path: str
     tolerance: Tolerance
+    digits: tuple[tuple[int, int, int], ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> ArgumentSpec:
+        digits = fields.get("digits")
         return cls(
             **{
                 **fields,
                 "shape": tuple(fields["shape"]),
                 "tolerance": Tolerance(**fields["tolerance"]),
+                "digits": None if digits is None else tuple((d, e, s) for d, e, s in digits),
             }
         )
 
     @property
     def size_bytes(self) -> int:
+        """Size of the file."""
         return int(np.prod(self.shape, dtype=np.int64)) * to_numpy(self.dtype).itemsize
+
+    def data(self) -> Array:
+        """What the program takes, or is expected to give: the file's data, in the program's layout."""
+        mapped = self.map()
+        return mapped if self.digits is None else Layout.of(self.shape, self.digits).transform(mapped)
 
     def map(self, writable: bool = False) -> Array:
         """Map the file; with `writable` what is written to the array goes to the file."""
@@ -63,8 +77,10 @@ class ArgumentSet:
 
     def __init__(self, specs: Sequence[ArgumentSpec]) -> None:
         self.specs = tuple(specs)
-        self._wanted = [spec.map() for spec in specs]
-        self._memory = [GuardedArray(spec.shape, spec.dtype) for spec in specs]
+        self._wanted = [spec.data() for spec in specs]
+        self._memory = [
+            GuardedArray(wanted.shape, spec.dtype) for spec, wanted in zip(specs, self._wanted, strict=True)
+        ]
         self._intact = False
 
     @property
@@ -112,7 +128,7 @@ def _changed(spec: ArgumentSpec, found: Array, wanted: Array) -> str:
         np.ascontiguousarray(a).reshape(-1).view(np.uint8).reshape(-1, size) for a in (found, wanted)
     )
     first = int(np.argmax((one != other).any(axis=1)))
-    place = [int(i) for i in np.unravel_index(first, spec.shape)]
+    place = [int(i) for i in np.unravel_index(first, wanted.shape)]
     return (
         f"the program changed its input {spec.name!r}: element {place} "
         f"was {wanted.reshape(-1)[first]} and is {found.reshape(-1)[first]}"

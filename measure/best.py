@@ -41,6 +41,7 @@ def load_best_record(
     target: Target | str | None = None,
     include_compatible: bool = False,
     dag: ComputeDAG | None = None,
+    layout_rewrite_option: int | None = None,
 ) -> tuple[MeasureInput, MeasureResult] | tuple[None, None]:
     """Return the fastest successful record of a log that fits, or ``(None, None)``.
 
@@ -57,6 +58,9 @@ def load_best_record(
         times the ratio.
     dag
         The computation, which lets records match that are known by a hash of it only.
+    layout_rewrite_option
+        Keep records that were measured with this option only; None keeps all. Costs under different options
+        are of different programs.
 
     Raises
     ------
@@ -69,6 +73,8 @@ def load_best_record(
     best_cost = math.inf
     for inp, res in load_records(filename):
         if not res.ok or (target is not None and not same_target(target, target_text(inp.task))):
+            continue
+        if layout_rewrite_option not in (None, inp.task.layout_rewrite_option or 0):
             continue
         factor = 1.0
         if workload_key is not None:

@@ -21,16 +21,10 @@ from typing import Any, Final, Self
 from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError
 from measure.emit import EmittedProgram, emit_program
 from measure.jobs import compile_program, prepare_builder
+from measure.layouts import built_state
 from measure.pool import WorkerPool
 from measure.process import RemoteError
-from measure.record import (
-    BuildResult,
-    LoggedState,
-    LoggedTask,
-    MeasureErrorNo,
-    MeasureInput,
-    recover_measure_input,
-)
+from measure.record import BuildResult, MeasureErrorNo, MeasureInput
 
 MEMORY_SHARE: Final = 0.75
 
@@ -72,12 +66,9 @@ class ProgramBuilder(ABC):
 
 
 def emit_input(inp: MeasureInput) -> EmittedProgram:
-    """Lower the program of a measure input and write its code; one from a log is rebuilt first."""
-    if isinstance(inp.task, LoggedTask) or isinstance(inp.state, LoggedState):
-        inp = recover_measure_input(inp, rebuild_state=True)
-    assert not isinstance(inp.task, LoggedTask)
-    assert not isinstance(inp.state, LoggedState)
-    return emit_program(inp.state, inp.task.compute_dag.tensors, inp.task.target)
+    """Lower the program of a measure input, its layouts rewritten as the task says, and write its code."""
+    state = built_state(inp)
+    return emit_program(state, state.dag.tensors, inp.task.target)
 
 
 class LocalBuilder(ProgramBuilder):

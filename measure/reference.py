@@ -67,8 +67,12 @@ class Reference:
     arguments: tuple[ArgumentSpec, ...]
     compiled: bool
 
-    def to_json(self) -> list[dict[str, Any]]:
-        return [argument.to_json() for argument in self.arguments]
+    def to_json(
+        self, digits: Mapping[int, tuple[tuple[int, int, int], ...]] | None = None
+    ) -> list[dict[str, Any]]:
+        """The arguments for a worker; `digits` are layouts that a program wants inputs in, by position."""
+        wanted = digits or {}
+        return [replace(a, digits=wanted.get(at)).to_json() for at, a in enumerate(self.arguments)]
 
 
 class ReferenceStore:

@@ -25,6 +25,7 @@ from ansor.errors import (
 )
 from measure.builder import default_memory_limit
 from measure.jobs import measure_program, prepare_runner
+from measure.layouts import argument_digits
 from measure.pool import WorkerPool
 from measure.process import RemoteError
 from measure.record import (
@@ -156,7 +157,7 @@ class LocalRunner(ProgramRunner):
                 measure_program,
                 object_bytes,
                 build.entry_name,
-                reference.to_json(),
+                reference.to_json(argument_digits(inp)),
                 self._timing(),
                 threads,
                 task.target.num_cores,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ansor.errors import LogFormatError, ScheduleError
+from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.state import State
 from ansor.schedule.structure import KeyMatch, match_key
-from ansor.task.task import Task
+from ansor.task.task import LayoutRewriteOption, Task
 from measure import (
     MeasureCallback,
     MeasureInput,
@@ -20,6 +22,8 @@ from measure import (
 )
 from measure.best import target_text
 from search.policy import InitSearchCallback, Known
+
+_note = logging.getLogger(__name__)
 
 
 class PreloadMeasuredStates(InitSearchCallback):
@@ -53,8 +57,8 @@ def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[Known]
     """
     Programs of `task` that a log holds, with their results.
 
-    Records of other workloads and targets are passed over, and so are programs whose steps do not apply to
-    the task's computation.
+    Records of other workloads, targets and layout options are passed over, and so are programs whose steps do
+    not apply to the task's computation.
 
     Raises
     ------
@@ -67,9 +71,13 @@ def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[Known]
 def measured_states_of(tasks: Sequence[Task], filename: str | os.PathLike[str]) -> list[list[Known]]:
     """`measured_states` of several tasks, in their order, from one reading of the log."""
     found: list[list[Known]] = [[] for _ in tasks]
+    others: set[str] = set()
     for inp, res in load_records(filename):
         for position, task in enumerate(tasks):
             if not is_record_of(task, inp):
+                continue
+            if not _has_layouts_of(task, inp):
+                others.add(task.workload_key)
                 continue
             try:
                 state = recover_measure_input(inp, rebuild_state=True, dag=task.compute_dag).state
@@ -77,7 +85,18 @@ def measured_states_of(tasks: Sequence[Task], filename: str | os.PathLike[str]) 
                 continue
             if isinstance(state, State):
                 found[position].append((state, res))
+    for key in sorted(others):
+        _note.warning("%s: records of %s with another layout_rewrite_option are not used", filename, key)
     return found
+
+
+def _has_layouts_of(task: Task, inp: MeasureInput) -> bool:
+    """Whether a record of the task's computation was measured under its layout option.
+
+    Where inputs are free of layout, costs under another option are those of other programs.
+    """
+    recorded = inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE
+    return recorded == task.layout_rewrite_option or not layout_free_inputs(task.compute_dag)
 
 
 def logs_of(callbacks: Sequence[MeasureCallback] | None) -> list[str]:

@@ -32,7 +32,8 @@ class TuningResult:
         What was tuned.
     best_state
         The fastest program known, from this run or the log; the model's choice if nothing was measured; None
-        if there is none.
+        if there is none. It is as it was searched; `ansor.rewrite_layouts(best_state, option)` applies the
+        task's layout option.
     best_cost
         Its mean run time [s]; None if it was not measured.
     trials

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,15 +11,17 @@ import numpy as np
 
 from ansor.errors import DefinitionError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.layout_rewrite import LayoutRewrite, layout_free_inputs
 from ansor.schedule.manual import Schedule
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from ansor.task.hardware import HardwareParams
+from ansor.task.layout import rewrite_layouts
 from ansor.task.registry import make_workload_key, register_workload_tensors, workload_key_to_tensors
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import XGBModel
-from measure import MeasureResult, RecordReader, load_best_record, recover_measure_input
+from measure import MeasureInput, MeasureResult, RecordReader, load_best_record, recover_measure_input
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
 from search.preload import logs_of, measured_states
@@ -30,6 +33,8 @@ from search.task_inputs import resolve_inputs
 
 if TYPE_CHECKING:
     from ansor.te.tensor import Tensor
+
+_note = logging.getLogger(__name__)
 
 
 class SearchTask(Task):
@@ -52,7 +57,10 @@ class SearchTask(Task):
     hardware_params
         Default: what is known of the target.
     layout_rewrite_option
-        0, no rewriting of constant inputs' layouts, is the only option there is for now, and the default.
+        What becomes of inputs that an operation lists in `layout_free_placeholders` (`LayoutRewriteOption`):
+        0, the default on every target, nothing; 1, each program first copies them into the layout that suits
+        its loops, and the copy counts; 2, the program takes them in that layout, and the caller brings the
+        data into it once (see `apply_best`). Results under different options are not compared.
     task_inputs
         Real data for inputs that random numbers do not suit (index tensors): arrays by the name of the input
         tensor. Other inputs are filled at random.
@@ -162,7 +170,9 @@ class SearchTask(Task):
         self, log_file: str | os.PathLike[str], include_compatible: bool = False
     ) -> tuple[State, float]:
         """
-        Fastest program of this task in a log, and its mean run time [s].
+        Fastest program of this task in a log, as it was searched, and its mean run time [s].
+
+        Records under another layout option count only if there are none under this task's.
 
         Raises
         ------
@@ -171,13 +181,25 @@ class SearchTask(Task):
         FileNotFoundError
             If there is no such log.
         """
-        inp, res = load_best_record(
-            log_file,
-            self.workload_key,
-            self.target,
-            include_compatible=include_compatible,
-            dag=self.compute_dag,
-        )
+        return self._best(log_file, include_compatible, self.layout_rewrite_option)
+
+    def _best(
+        self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
+    ) -> tuple[State, float]:
+        """`best_state`, preferring records under a layout option."""
+        inp: MeasureInput | None = None
+        res: MeasureResult | None = None
+        for wanted in (int(option), None) if layout_free_inputs(self.compute_dag) else (None,):
+            inp, res = load_best_record(
+                log_file,
+                self.workload_key,
+                self.target,
+                include_compatible=include_compatible,
+                dag=self.compute_dag,
+                layout_rewrite_option=wanted,
+            )
+            if inp is not None:
+                break
         if inp is None or res is None:
             raise DefinitionError(self._no_record(log_file))
         state = recover_measure_input(inp, rebuild_state=True, dag=self.compute_dag).state
@@ -217,22 +239,50 @@ class SearchTask(Task):
         """
         Fetch the fastest program of this task from a log.
 
+        Parameters
+        ----------
+        log_file
+            The log.
+        include_compatible
+            Also consider other sizes of which this task's are whole multiples.
+        layout_rewrite_option
+            Default: the task's. Records under this option are preferred.
+
         Returns
         -------
         tuple
-            A schedule and the arguments, as `ansor.lower` and `ansor.build` take them.
+            A schedule and the arguments, as `ansor.lower` and `ansor.build` take them. With option 2 the
+            layout-free inputs among them have new shapes, and the caller has to bring the data into the new
+            layout: `ansor.transform_layout(array, argument)`. Which inputs stay as they are, and why, is
+            logged (`ansor.rewrite_layouts` gives it as data).
 
         Raises
         ------
         DefinitionError
             If no successful record of the log fits.
         """
-        _resolve_layout(layout_rewrite_option)
-        state, _ = self.best_state(log_file, include_compatible)
-        return Schedule(state), list(self.compute_dag.tensors)
+        rewrite = self._rewritten(log_file, include_compatible, layout_rewrite_option)
+        return Schedule(rewrite.state), rewrite.tensors
+
+    def _rewritten(
+        self,
+        log_file: str | os.PathLike[str],
+        include_compatible: bool,
+        layout_rewrite_option: LayoutRewriteOption | int | None,
+    ) -> LayoutRewrite:
+        given = layout_rewrite_option
+        option = self.layout_rewrite_option if given is None else _resolve_layout(given)
+        state, _ = self._best(log_file, include_compatible, option)
+        rewrite = rewrite_layouts(state, option)
+        for name, reason in rewrite.kept.items():
+            _note.info("the layout of input %r is not rewritten: %s", name, reason)
+        return rewrite
 
     def print_best(
-        self, log_file: str | os.PathLike[str], print_mode: Literal["schedule", "cuda"] = "schedule"
+        self,
+        log_file: str | os.PathLike[str],
+        print_mode: Literal["schedule", "cuda"] = "schedule",
+        layout_rewrite_option: LayoutRewriteOption | int | None = None,
     ) -> str:
         """
         Python code of the fastest program of this task in a log; executed, it rebuilds that very program.
@@ -241,6 +291,8 @@ class SearchTask(Task):
         ----------
         print_mode
             "schedule"; "cuda" (device source) needs a GPU target.
+        layout_rewrite_option
+            As in `apply_best`; the code does what the option asks.
 
         Raises
         ------
@@ -251,8 +303,7 @@ class SearchTask(Task):
             raise DefinitionError(f"print_mode='cuda' needs a cuda target, and this task's is {self.target}")
         if print_mode != "schedule":
             raise DefinitionError(f"print_mode is {print_mode!r}; it must be 'schedule' or 'cuda'")
-        state, _ = self.best_state(log_file)
-        return schedule_code(state)
+        return schedule_code(self._rewritten(log_file, False, layout_rewrite_option).state)
 
     def __repr__(self) -> str:
         return f"SearchTask({title_of_key(self.workload_key)}, {str(self.target)!r})"
@@ -298,9 +349,8 @@ def _resolve_workload(
 
 
 def _resolve_layout(option: LayoutRewriteOption | int | None) -> LayoutRewriteOption:
-    if option is None or option == LayoutRewriteOption.NO_REWRITE:
-        return LayoutRewriteOption.NO_REWRITE
-    raise DefinitionError(
-        f"layout_rewrite_option={int(option)}: rewriting the layout of constant inputs is not supported yet; "
-        "leave it out or pass 0"
-    )
+    try:
+        return LayoutRewriteOption(option or 0)
+    except ValueError:
+        listed = ", ".join(f"{int(known)} ({known.name})" for known in LayoutRewriteOption)
+        raise DefinitionError(f"layout_rewrite_option={option!r} is unknown; options are {listed}") from None

@@ -65,7 +65,7 @@ def test_a_task_comes_from_a_function_a_key_or_a_computation() -> None:
         ({"args": (1,)}, "needs func="),
         ({"func": "nowhere", "args": ()}, "no workload is registered as 'nowhere'"),
         ({"compute_dag": scaled(4), "func": scaled}, "not several"),
-        ({"compute_dag": scaled(4), "layout_rewrite_option": 1}, "not supported yet"),
+        ({"compute_dag": scaled(4), "layout_rewrite_option": 3}, "options are 0"),
         ({"compute_dag": scaled(4), "target": "abacus"}, "unknown kind"),
     ],
 )

@@ -8,8 +8,7 @@ built with either option, and TVM reads the records.
 from __future__ import annotations
 
 from ansor.schedule import layout_rewrite
-from ansor.schedule.dag import ComputeDAG
-from ansor.schedule.layout_rewrite import LayoutRewrite, layout_free_inputs
+from ansor.schedule.layout_rewrite import LayoutRewrite
 from ansor.schedule.state import State
 from ansor.task.task import LayoutRewriteOption
 
@@ -35,9 +34,3 @@ def rewrite_layouts(state: State, option: LayoutRewriteOption | int) -> LayoutRe
         return LayoutRewrite(state, {}, {})
     transform = chosen is LayoutRewriteOption.INSERT_TRANSFORM_STAGE
     return layout_rewrite.rewrite_layouts(state, transform=transform)
-
-
-def effective_option(dag: ComputeDAG, option: LayoutRewriteOption | int | None) -> LayoutRewriteOption:
-    """What an option comes to: nothing is rewritten where no input is free of layout."""
-    chosen = LayoutRewriteOption(option or 0)
-    return chosen if layout_free_inputs(dag) else LayoutRewriteOption.NO_REWRITE

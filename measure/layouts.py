@@ -1,0 +1,52 @@
+"""What a measurement really builds: the program of an input with the task's layout option applied.
+
+A record holds the steps as they were searched and the option beside them. Builder and runner both ask here,
+and get the same program, since the layouts are a function of the two.
+"""
+
+from __future__ import annotations
+
+from ansor.schedule.layout_rewrite import input_layouts
+from ansor.schedule.state import State
+from ansor.schedule.steps import RewriteLayoutStep
+from ansor.task.layout import rewrite_layouts
+from ansor.task.task import LayoutRewriteOption
+from measure.record import LoggedState, LoggedTask, MeasureInput, recover_measure_input
+
+Digits = tuple[tuple[int, int, int], ...]
+
+
+def built_state(inp: MeasureInput) -> State:
+    """
+    Return the program that is built for a measure input; one from a log is replayed first.
+
+    Raises
+    ------
+    DefinitionError
+        If the workload of a logged task is not registered.
+    ScheduleError
+        If the steps do not apply, or no bounds can be inferred.
+    """
+    if isinstance(inp.task, LoggedTask) or isinstance(inp.state, LoggedState):
+        inp = recover_measure_input(inp, rebuild_state=True)
+    assert not isinstance(inp.task, LoggedTask)
+    assert not isinstance(inp.state, LoggedState)
+    return rewrite_layouts(inp.state, inp.task.layout_rewrite_option).state
+
+
+def argument_digits(inp: MeasureInput) -> dict[int, Digits]:
+    """Return the layouts (`Layout.to_json`) in which the built program takes arguments, by their position."""
+    option = inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE
+    if option != LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED and not _rewrites_by_hand(inp):
+        return {}
+    return {position: layout.to_json() for position, layout in input_layouts(built_state(inp)).items()}
+
+
+def _rewrites_by_hand(inp: MeasureInput) -> bool:
+    """Whether the program itself has a step that rewrites a layout.
+
+    What a builder with an `emit` of its own is given need be no state; it has no such steps.
+    """
+    if isinstance(inp.state, LoggedState):
+        return any(item[0] == RewriteLayoutStep.code for item in inp.state.steps_json)
+    return isinstance(inp.state, State) and any(isinstance(s, RewriteLayoutStep) for s in inp.state.steps)
