@@ -221,7 +221,11 @@ ARGUMENTS = {
     ),
     "an input is missing": (lambda p: [p.A, p.D], None, "the input 'B' is missing from the arguments (A, D)"),
     "twice": (lambda p: [p.A, p.B, p.A, p.D], None, "the tensor 'A' is given twice"),
-    "foreign": (lambda p: [p.A, p.B, te.placeholder((3,), name="Z"), p.D], None, "'Z' is not a stage"),
+    "foreign": (
+        lambda p: [p.A, p.B, te.compute((3,), lambda i: i, name="Z"), p.D],
+        None,
+        "'Z' is not a stage",
+    ),
     "no tensor": (lambda p: [p.A, p.B, 3, p.D], None, "the arguments are tensors, found 3"),
     "computed elsewhere": (
         lambda p: [p.A, p.B, p.C, p.D],
@@ -242,3 +246,12 @@ def test_arguments_that_do_not_fit(case):
         lower(p.s, arguments(p))
     assert message in str(caught.value)
     assert isinstance(caught.value, (DefinitionError, ScheduleError))
+
+
+def test_an_input_that_nothing_reads_is_a_parameter_all_the_same():
+    a, unused = te.placeholder((4,), name="A"), te.placeholder((3,), name="Z")
+    b = te.compute((4,), lambda i: a[i] + 1.0, name="B")
+    nest = lower(te.create_schedule(b), [a, unused, b])
+
+    assert ["A", "Z", "B"] == [buffer.name for buffer in nest.params]
+    assert (2,) == nest.outputs

@@ -24,7 +24,7 @@ from ansor.ir.passes.vectorize import vectorize_innermost
 from ansor.ir.simplify import prove, simplify
 from ansor.ir.structure import same_structure
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
-from ansor.schedule.bounds import Bounds, StageBounds, enclosing_loops, infer_bounds
+from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.graph_steps import axis_values
 from ansor.schedule.inlining import effective_body
@@ -38,6 +38,7 @@ from ansor.schedule.stages import (
     Stage,
 )
 from ansor.schedule.state import State
+from ansor.schedule.storage import home, make_parameters, make_scratch
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
@@ -53,24 +54,13 @@ from ansor.te.expr import (
     rewrite,
     substitute,
 )
-from ansor.te.tensor import PlaceholderOp, Tensor
+from ansor.te.tensor import Tensor
 
 if TYPE_CHECKING:
     from ansor.schedule.manual import Schedule
 
 _ZERO = Const(0, INDEX_DTYPE)
 _KINDS = {annotation: LoopKind(annotation.word) for annotation in Annotation}
-_THREADED = {
-    LoopKind.PARALLEL,
-    LoopKind.BLOCK_X,
-    LoopKind.BLOCK_Y,
-    LoopKind.BLOCK_Z,
-    LoopKind.THREAD_X,
-    LoopKind.THREAD_Y,
-    LoopKind.THREAD_Z,
-    LoopKind.VTHREAD,
-}
-_THREADS_OF_BLOCK = {LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z, LoopKind.VTHREAD}
 
 
 def lower(
@@ -123,6 +113,8 @@ def lower(
 
 def _as_stored(state: State, tensor: Tensor) -> Tensor:
     """The argument in the layout that the schedule gives it; only inputs may have another one."""
+    if not state.has_stage(tensor):
+        return tensor
     stage = state.stages[state.stage_id(tensor)]
     return stage.op.output(tensor.value_index) if stage.is_placeholder else tensor
 
@@ -152,11 +144,9 @@ class _Lowering:
         self.sizes = self._find_sizes()
         self.ranges.update(dict.fromkeys(self.sizes, (1, None)))
         self.known = Ranges(self.ranges)
-        self.params = self._make_params()
-        self.buffers: dict[tuple[int, int], Buffer] = dict(self.params)
-        self.scratch: dict[int, list[Buffer]] = {}
-        for stage_id in self.bounds.stages:
-            self._make_scratch(stage_id)
+        self.params = make_parameters(self.state, self.args)
+        self.scratch = make_scratch(self.bounds, self.params)
+        self.homes = {stage_id: home(self.state, stage_id) for stage_id in self.bounds.stages}
 
     # -- set-up ---------------------------------------------------------------------------------------
 
@@ -184,73 +174,6 @@ class _Lowering:
                     found.update(dict.fromkeys(sorted(free_vars(extent), key=lambda v: v.name)))
         return tuple(found)
 
-    def _make_params(self) -> dict[tuple[int, int], Buffer]:
-        params: dict[tuple[int, int], Buffer] = {}
-        names: set[str] = set()
-        for tensor in self.args:
-            stage_id = self.state.stage_id(tensor)
-            stage = self.state.stages[stage_id]
-            key = (stage_id, tensor.value_index)
-            if key in params:
-                raise DefinitionError(f"lower: the tensor {tensor.name!r} is given twice")
-            if not stage.is_placeholder and stage.compute_at is not ComputeAt.ROOT:
-                place = (
-                    "inlined" if stage.compute_at is ComputeAt.INLINED else "computed inside another stage"
-                )
-                raise ScheduleError(
-                    f"lower: {tensor.name!r} is an argument, but its stage is {place}; "
-                    "leave it at root or take it out of the arguments"
-                )
-            name = tensor.name
-            while name in names:
-                name += "_"
-            names.add(name)
-            params[key] = Buffer(name, tensor.dtype, tensor.shape)
-        for tensor in self.state.dag.tensors:
-            if (self.state.stage_id(tensor), tensor.value_index) not in params:
-                kind = "input" if isinstance(tensor.op, PlaceholderOp) else "output"
-                raise DefinitionError(
-                    f"lower: the {kind} {tensor.name!r} is missing from the arguments "
-                    f"({', '.join(t.name for t in self.args)})"
-                )
-        return params
-
-    def _make_scratch(self, stage_id: int) -> None:
-        stage = self.state.stages[stage_id]
-        shape = tuple(region.width for region in self.bounds.stages[stage_id].region)
-        for index, tensor in enumerate(stage.op.outputs):
-            if (stage_id, index) in self.params:
-                continue
-            buffer = Buffer(tensor.name, tensor.dtype, shape, stage.scope, self._strides(stage, shape))  # type: ignore[arg-type]
-            self.buffers[stage_id, index] = buffer
-            self.scratch.setdefault(stage_id, []).append(buffer)
-
-    def _strides(self, stage: Stage, shape: tuple[Extent, ...]) -> tuple[int, ...] | None:
-        """Row-major strides padded as storage_align asks, None where nothing is asked.
-
-        A record may align a loop that is no axis of the storage (a reduction, a part of a split); that
-        has no effect.
-        """
-        if stage.storage_align is None:
-            return None
-        name, factor, offset = stage.storage_align
-        axes = [axis.name for axis in stage.compute.axis]
-        if name not in axes:
-            return None
-        if not all(isinstance(extent, int) for extent in shape):
-            raise ScheduleError(
-                f"storage_align of stage {stage.name!r}: its storage has a symbolic size; "
-                "only storage of a known size can be padded"
-            )
-        strides: list[int] = []
-        stride = 1
-        for axis, extent in zip(reversed(axes), reversed(shape), strict=True):
-            if axis == name:
-                stride += (offset - stride) % factor
-            strides.append(stride)
-            stride *= extent  # type: ignore[assignment]
-        return tuple(reversed(strides))
-
     # -- the nest --------------------------------------------------------------------------------------
 
     def run(self, name: str) -> LoopNest:
@@ -260,35 +183,13 @@ class _Lowering:
                 parts.append(self.emit(stage_id))
         if not parts:
             raise LoweringError(f"{name}: there is nothing to compute")
-        body = self._allocate(seq(*parts), [s for s in self.bounds.stages if self._home(s) is None])
-        outputs = tuple(
-            position for position, tensor in enumerate(self.args) if not isinstance(tensor.op, PlaceholderOp)
-        )
-        params = tuple(self.params[self.state.stage_id(t), t.value_index] for t in self.args)
-        return LoopNest(name, params, self.sizes, body, outputs)
+        body = self._allocate(seq(*parts), None)
+        return LoopNest(name, self.params.order, self.sizes, body, self.params.outputs)
 
-    def _home(self, stage_id: int) -> tuple[int, int] | None:
-        """The loop in whose body a stage's scratch is allocated: the innermost that runs in parallel."""
-        shared = self.state.stages[stage_id].scope == "shared"
-        by_depth = [p for s in self._chain(stage_id) for p in s]
-        for target, position in reversed(by_depth):
-            loop = self.state.stages[target].iterators[position]
-            kind = _KINDS[loop.annotation]
-            if kind in _THREADED and not is_one(loop.extent) and not (shared and kind in _THREADS_OF_BLOCK):
-                return target, position
-        return None
-
-    def _chain(self, stage_id: int) -> list[list[tuple[int, int]]]:
-        """Loops around a stage, outermost stage first."""
-        loops = enclosing_loops(self.state, stage_id)
-        chain: dict[int, list[tuple[int, int]]] = {}
-        for target, position in loops:
-            chain.setdefault(target, []).append((target, position))
-        return list(reversed(chain.values()))
-
-    def _allocate(self, body: Stmt, stages: Iterable[int]) -> Stmt:
-        for stage_id in reversed(list(stages)):
-            for buffer in reversed(self.scratch.get(stage_id, [])):
+    def _allocate(self, body: Stmt, place: tuple[int, int] | None) -> Stmt:
+        """`body` with the scratch that is allocated at `place`."""
+        for (stage_id, _), buffer in reversed(self.scratch.items()):
+            if self.homes[stage_id] == place:
                 body = Alloc(buffer, body)
         return body
 
@@ -333,8 +234,7 @@ class _Lowering:
         if attached:
             before = [self.emit(s) for s in sorted(self.state.attached_to(stage_id, position))]
             inner = seq(*before, inner)
-            here = [s for s in self.bounds.stages if self._home(s) == (stage_id, position)]
-            inner = self._allocate(inner, here)
+            inner = self._allocate(inner, (stage_id, position))
         var = variables[loop.name]
         if not isinstance(var, Var):
             return inner
@@ -446,14 +346,15 @@ class _Lowering:
 
     def _load(self, read: Read) -> Expr:
         stage_id = self.state.stage_id(read.tensor)
-        buffer = self.buffers[stage_id, read.tensor.value_index]
-        bounds = self.bounds.stages.get(stage_id)
-        indices = tuple(self._local(i, d, buffer, bounds) for d, i in enumerate(read.indices))
+        result = (stage_id, read.tensor.value_index)
+        buffer = self.params.results.get(result) or self.scratch[result]
+        bounds = None if result in self.params.results else self.bounds.stages.get(stage_id)
+        indices = tuple(self._local(index, dim, bounds) for dim, index in enumerate(read.indices))
         return Load(buffer, indices, read.dtype)
 
-    def _local(self, index: Expr, dim: int, buffer: Buffer, bounds: StageBounds | None) -> Expr:
-        """An index counted from the start of the buffer's region (parameters hold the whole tensor)."""
-        if bounds is None or buffer in self.params.values():
+    def _local(self, index: Expr, dim: int, bounds: StageBounds | None) -> Expr:
+        """An index counted from the start of a scratch buffer's region; None for a parameter."""
+        if bounds is None:
             return index
         base = self._form(bounds.region[dim].base)
         return Binary(BinaryOp.SUB, index, base, INDEX_DTYPE)
@@ -462,8 +363,8 @@ class _Lowering:
         op = self.state.stages[stage_id].compute
         result = []
         for index in range(op.num_outputs):
-            buffer = self.buffers[stage_id, index]
-            whole = (stage_id, index) in self.params
+            whole = (stage_id, index) in self.params.results
+            buffer = (self.params.results if whole else self.scratch)[stage_id, index]
             indices = tuple(point.axes[axis] for axis in op.axis) if whole else point.local
             result.append((buffer, indices))
         return result

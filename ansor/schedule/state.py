@@ -126,6 +126,10 @@ class State:
             + (f" (this {name!r} is another tensor of the same name)" if same else "")
         )
 
+    def has_stage(self, tensor: Tensor) -> bool:
+        """Whether a tensor is, or has been, computed or read by this schedule."""
+        return tensor.op in self._ids
+
     def is_output(self, stage: int) -> bool:
         """Whether the stage is an output of the graph."""
         return self.access.is_output(self.stages[stage].op)

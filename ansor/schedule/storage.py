@@ -1,0 +1,142 @@
+"""Where a lowered program keeps its data: parameters, scratch buffers, and where scratch is allocated.
+
+Parameters hold whole tensors. Every other stage gets scratch of the extent of its region, allocated at the
+top of the function, or in the body of the innermost loop around the stage whose iterations run side by
+side: they must not share it. (Threads of a block do share what is in "shared" memory.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ansor.errors import DefinitionError, ScheduleError
+from ansor.ir.nest import Buffer
+from ansor.schedule.bounds import Bounds, enclosing_loops
+from ansor.schedule.extents import Extent, is_one
+from ansor.schedule.stages import Annotation, ComputeAt, Stage
+from ansor.schedule.state import State
+from ansor.te.tensor import PlaceholderOp, Tensor
+
+Result = tuple[int, int]
+"""One output of one stage: the stage's position, the output's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The function's parameters: `order` as passed, `results` those that a stage reads or computes."""
+
+    order: tuple[Buffer, ...]
+    results: Mapping[Result, Buffer]
+    outputs: tuple[int, ...]
+    """Positions of the parameters that are computed."""
+
+
+def make_parameters(state: State, args: Sequence[Tensor]) -> Parameters:
+    """One buffer per argument; an input that nothing reads is a parameter all the same.
+
+    Raises
+    ------
+    DefinitionError
+        If a tensor is given twice, is not of this graph, or an input or output of the graph is missing.
+    ScheduleError
+        If an argument is computed on the way, but not at root.
+    """
+    order: list[Buffer] = []
+    results: dict[Result, Buffer] = {}
+    names: set[str] = set()
+    given: set[Tensor] = set()
+    for tensor in args:
+        name = tensor.name
+        while name in names:
+            name += "_"
+        names.add(name)
+        buffer = Buffer(name, tensor.dtype, tensor.shape)
+        order.append(buffer)
+        unused = isinstance(tensor.op, PlaceholderOp) and not state.has_stage(tensor)
+        key = None if unused else (state.stage_id(tensor), tensor.value_index)
+        if tensor in given or key in results:
+            raise DefinitionError(f"lower: the tensor {tensor.name!r} is given twice")
+        given.add(tensor)
+        if key is not None:
+            _check_place(state.stages[key[0]], tensor)
+            results[key] = buffer
+    for tensor in state.dag.tensors:
+        if (state.stage_id(tensor), tensor.value_index) not in results:
+            kind = "input" if isinstance(tensor.op, PlaceholderOp) else "output"
+            raise DefinitionError(
+                f"lower: the {kind} {tensor.name!r} is missing from the arguments "
+                f"({', '.join(t.name for t in args)})"
+            )
+    outputs = tuple(p for p, tensor in enumerate(args) if not isinstance(tensor.op, PlaceholderOp))
+    return Parameters(tuple(order), results, outputs)
+
+
+def _check_place(stage: Stage, tensor: Tensor) -> None:
+    if stage.is_placeholder or stage.compute_at is ComputeAt.ROOT:
+        return
+    place = "inlined" if stage.compute_at is ComputeAt.INLINED else "computed inside another stage"
+    raise ScheduleError(
+        f"lower: {tensor.name!r} is an argument, but its stage is {place}; "
+        "leave it at root or take it out of the arguments"
+    )
+
+
+def make_scratch(bounds: Bounds, parameters: Parameters) -> dict[Result, Buffer]:
+    """A buffer for everything that is computed and is no parameter."""
+    scratch: dict[Result, Buffer] = {}
+    for stage_id, known in bounds.stages.items():
+        stage = bounds.state.stages[stage_id]
+        shape = tuple(region.width for region in known.region)
+        for index, tensor in enumerate(stage.op.outputs):
+            if (stage_id, index) not in parameters.results:
+                strides = _strides(stage, shape)
+                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, stage.scope, strides)  # type: ignore[arg-type]
+    return scratch
+
+
+def _strides(stage: Stage, shape: tuple[Extent, ...]) -> tuple[int, ...] | None:
+    """Row-major strides padded as storage_align asks, None where nothing is asked.
+
+    A record may align a loop that is no axis of the storage (a reduction, a part of a split); that has no
+    effect.
+    """
+    if stage.storage_align is None:
+        return None
+    name, factor, offset = stage.storage_align
+    axes = [axis.name for axis in stage.compute.axis]
+    if name not in axes:
+        return None
+    strides: list[int] = []
+    stride = 1
+    for axis, extent in zip(reversed(axes), reversed(shape), strict=True):
+        if not isinstance(extent, int):
+            raise ScheduleError(
+                f"storage_align of stage {stage.name!r}: its storage has a symbolic size; "
+                "only storage of a known size can be padded"
+            )
+        if axis == name:
+            stride += (offset - stride) % factor
+        strides.append(stride)
+        stride *= extent
+    return tuple(reversed(strides))
+
+
+def home(state: State, stage_id: int) -> tuple[int, int] | None:
+    """The loop `(stage, position)` in whose body a stage's scratch is allocated; None for the function."""
+    shared = state.stages[stage_id].scope == "shared"
+    for target, position in _from_inside(state, stage_id):
+        loop = state.stages[target].iterators[position]
+        threads = loop.annotation.is_thread or loop.annotation is Annotation.VTHREAD
+        side_by_side = threads or loop.annotation.is_block or loop.annotation is Annotation.PARALLEL
+        if side_by_side and not is_one(loop.extent) and not (shared and threads):
+            return target, position
+    return None
+
+
+def _from_inside(state: State, stage_id: int) -> list[tuple[int, int]]:
+    """The loops around a stage, the nearest first."""
+    by_target: dict[int, list[tuple[int, int]]] = {}
+    for target, position in enclosing_loops(state, stage_id):
+        by_target.setdefault(target, []).append((target, position))
+    return [place for places in by_target.values() for place in reversed(places)]
