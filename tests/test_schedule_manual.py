@@ -253,5 +253,5 @@ def test_an_input_that_nothing_reads_is_a_parameter_all_the_same():
     b = te.compute((4,), lambda i: a[i] + 1.0, name="B")
     nest = lower(te.create_schedule(b), [a, unused, b])
 
-    assert ["A", "Z", "B"] == [buffer.name for buffer in nest.params]
-    assert (2,) == nest.outputs
+    assert [buffer.name for buffer in nest.params] == ["A", "Z", "B"]
+    assert nest.outputs == (2,)
