@@ -20,6 +20,7 @@ from ansor.errors import AnsorError
 from search.cli_bench import bench
 from search.cli_distill import distill
 from search.cli_inspect import best, show, workloads
+from search.cli_report import report
 from search.cli_tune import tune
 
 INTERRUPTED: Final = 130
@@ -34,6 +35,7 @@ Examples:
   ansor tune net.py:layer 64 relu=true --log net.json  the same for your own function
   ansor best net.json                                  the best of each task in a log
   ansor best net.json net.py:layer 64 relu=true --code  its schedule as Python code
+  ansor report net.json -o net.html                    curves and programs as a web page
   ansor distill net.json -o best.json                  keep the best of each task
   ansor bench --quick                                  speed beside numpy, time per trial
 """
@@ -45,7 +47,7 @@ def cli() -> None:
     """Find fast programs for tensor computations."""
 
 
-for command in (tune, best, show, distill, workloads, bench):
+for command in (tune, best, show, distill, report, workloads, bench):
     cli.add_command(command)
 
 

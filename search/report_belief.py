@@ -1,0 +1,86 @@
+"""What a cost model would have believed of a log's programs before it saw their results.
+
+A log does not hold predictions, but it holds what a model learns from, in order. So a new model goes through
+the log as a search would have: it predicts a round of programs, is then told their results, and goes on. What
+it says of a round it has not learned from yet is compared with what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ansor.errors import AnsorError
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from costmodel import CostModel
+from costmodel.metrics import order_accuracy
+from measure import MeasureInput, MeasureResult
+from search.report_data import Attempt, TaskHistory
+
+ROUND = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """
+    Predictions of one task's programs.
+
+    Attributes
+    ----------
+    pairs
+        Attempts with the scores that they had before they were learned from, higher is better.
+    order
+        Share of pairs of these programs that the scores put in the right order; None without such pairs.
+    """
+
+    pairs: tuple[tuple[Attempt, float], ...]
+    order: float | None
+
+
+def believed(history: TaskHistory, model: CostModel, round_size: int = ROUND) -> Belief | None:
+    """
+    Let `model` go through a task's log; None if nothing can be predicted.
+
+    Programs whose steps do not apply here are left out, and so are scores that are not finite.
+    """
+    dag = history.dag
+    if dag is None:
+        return None
+    logged = history.attempts[0].record[0].task
+    try:
+        task = logged.with_dag(dag) if isinstance(logged, Task) else logged.to_task(dag)
+    except AnsorError:  # A target that is not known here.
+        return None
+    known = [(a, state) for a in history.attempts if (state := history.state_of(a)) is not None]
+    pairs: list[tuple[Attempt, float]] = []
+    for start in range(0, len(known), round_size):
+        some = known[start : start + round_size]
+        if model.informative:
+            pairs += _scored(task, model, some)
+        model.update(
+            [MeasureInput(task, state) for _, state in some], [_result(attempt) for attempt, _ in some]
+        )
+    if not pairs:
+        return None
+    costs = np.array([np.inf if a.seconds is None else a.seconds for a, _ in pairs])
+    scores = np.array([score for _, score in pairs])
+    order = order_accuracy(scores, costs, np.zeros(len(pairs), np.int64))
+    return Belief(tuple(pairs), None if np.isnan(order) else order)
+
+
+def _scored(
+    task: Task, model: CostModel, some: Sequence[tuple[Attempt, State]]
+) -> list[tuple[Attempt, float]]:
+    scores = model.predict(task, [state for _, state in some])
+    return [
+        (attempt, float(score))
+        for (attempt, _), score in zip(some, scores, strict=True)
+        if np.isfinite(score)
+    ]
+
+
+def _result(attempt: Attempt) -> MeasureResult:
+    return attempt.record[1]

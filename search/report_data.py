@@ -1,0 +1,252 @@
+"""What a log tells of a tuning run: per task its attempts in order, and where the time went.
+
+A record says when a measurement was complete (in whole seconds) and how long building and running took. From
+that follows the rest: the time between one record and the next is the time that the second one cost, of
+which what was not building or running was searching and learning. A gap that is much longer than a round can
+be is a pause between two runs and is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ansor.errors import AnsorError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from measure import MeasureErrorNo, RecordReader, recover_measure_input
+from measure.best import target_text
+from measure.log import PathLike, Record
+from search.progress import title_of_key
+
+LONGEST_GAP = 300.0
+"""A gap between two records [s] beyond which, and beyond thrice the measurement itself, a run was paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """
+    One measured program.
+
+    Attributes
+    ----------
+    trial
+        Its number within the task, from 1.
+    seconds
+        Mean run time [s], None for a failure.
+    error
+        How it ended.
+    spent
+        Time on the task [s] when it was complete, pauses left out.
+    elapsed
+        Time since the log began [s], pauses left out.
+    cost
+        Wall time [s] of building and running it.
+    record
+        The record.
+    """
+
+    trial: int
+    seconds: float | None
+    error: MeasureErrorNo
+    spent: float
+    elapsed: float
+    cost: float
+    record: Record
+
+
+@dataclass
+class TaskHistory:
+    """All attempts at one task, in log order."""
+
+    key: str
+    target: str
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return title_of_key(self.key)
+
+    @cached_property
+    def best(self) -> Attempt | None:
+        """The fastest program, the earlier of two equals."""
+        valid = [attempt for attempt in self.attempts if attempt.seconds is not None]
+        return min(valid, key=lambda attempt: attempt.seconds or 0.0, default=None)
+
+    @cached_property
+    def improvements(self) -> list[Attempt]:
+        """Attempts that were the best so far."""
+        found: list[Attempt] = []
+        for attempt in self.attempts:
+            if attempt.seconds is not None and (not found or attempt.seconds < (found[-1].seconds or 0.0)):
+                found.append(attempt)
+        return found
+
+    def trials_to_within(self, share: float) -> int | None:
+        """Trials until the best so far was at most `share` slower than the final best."""
+        if self.best is None or self.best.seconds is None:
+            return None
+        limit = self.best.seconds * (1.0 + share)
+        return next(a.trial for a in self.improvements if a.seconds is not None and a.seconds <= limit)
+
+    @cached_property
+    def outcomes(self) -> dict[MeasureErrorNo, int]:
+        """How often each outcome occurred; success first, then the most frequent failure."""
+        counts: dict[MeasureErrorNo, int] = {}
+        for attempt in self.attempts:
+            counts[attempt.error] = counts.get(attempt.error, 0) + 1
+        ok = MeasureErrorNo.NO_ERROR
+        return dict(sorted(counts.items(), key=lambda item: (item[0] is not ok, -item[1], item[0])))
+
+    @cached_property
+    def dag(self) -> ComputeDAG | None:
+        """The computation, None if its workload is not known here."""
+        try:
+            task = recover_measure_input(self.attempts[0].record[0]).task
+        except (AnsorError, TypeError):  # Not registered here, or registered with other arguments.
+            return None
+        return task.dag if isinstance(task, Task) else None
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of the task [flop]; 0 if unknown."""
+        return max(0.0, self.dag.flop_count) if self.dag is not None else 0.0
+
+    def state_of(self, attempt: Attempt) -> State | None:
+        """Replay a program; None if the computation is not known here or the steps do not apply to it."""
+        if self.dag is None:
+            return None
+        try:
+            state = recover_measure_input(attempt.record[0], rebuild_state=True, dag=self.dag).state
+        except AnsorError:
+            return None
+        return state if isinstance(state, State) else None
+
+    @cached_property
+    def time(self) -> TimeSpent:
+        """Where the time of this task went."""
+        return TimeSpent.of(self.attempts, self.attempts[-1].spent)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpent:
+    """
+    Wall time [s] by what it was spent on.
+
+    Programs are built side by side, so the times of building and running can add up to more than the time
+    that passed; they are then scaled down to it.
+    """
+
+    valid: float
+    failed: float
+    searching: float
+
+    @property
+    def total(self) -> float:
+        return self.valid + self.failed + self.searching
+
+    @classmethod
+    def of(cls, attempts: Iterable[Attempt], total: float) -> TimeSpent:
+        """Divide `total` seconds among successes, failures, and the rest."""
+        valid = failed = 0.0
+        for attempt in attempts:
+            if attempt.seconds is None:
+                failed += attempt.cost
+            else:
+                valid += attempt.cost
+        scale = min(1.0, total / (valid + failed)) if valid + failed > 0 else 0.0
+        return cls(valid * scale, failed * scale, max(0.0, total - (valid + failed) * scale))
+
+
+@dataclass
+class LogHistory:
+    """
+    All tasks of a log, in order of appearance, and when it was written.
+
+    Attributes
+    ----------
+    attempts
+        The attempts at all tasks, each with its task, in log order.
+    notes
+        What was passed over in reading.
+    first_timestamp, last_timestamp
+        Unix times of the first and the last record, 0 if they have none.
+    """
+
+    name: str
+    tasks: list[TaskHistory]
+    attempts: list[tuple[TaskHistory, Attempt]]
+    notes: list[str]
+    first_timestamp: int = 0
+    last_timestamp: int = 0
+
+    @property
+    def elapsed(self) -> float:
+        """Time that the log covers [s], pauses left out."""
+        return self.attempts[-1][1].elapsed if self.attempts else 0.0
+
+    def totals(self) -> list[tuple[int, float, float]]:
+        """Records so far, time [s] and sum of all tasks' best run times [s], once each has a program."""
+        best: dict[int, float] = {}
+        found: list[tuple[int, float, float]] = []
+        for count, (task, attempt) in enumerate(self.attempts, 1):
+            if attempt.seconds is not None:
+                best[id(task)] = min(attempt.seconds, best.get(id(task), attempt.seconds))
+            if len(best) == len(self.tasks):
+                found.append((count, attempt.elapsed, sum(best.values())))
+        return found
+
+
+def read_history(log: PathLike) -> LogHistory:
+    """
+    Read a log.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it does not exist.
+    LogFormatError
+        If a line cannot be understood.
+    """
+    reader = RecordReader(log)
+    tasks: dict[tuple[str, str], TaskHistory] = {}
+    attempts: list[tuple[TaskHistory, Attempt]] = []
+    elapsed, previous, first = 0.0, 0, 0
+    for inp, res in reader:
+        group = _plain(inp.task.workload_key), target_text(inp.task).strip()
+        task = tasks.setdefault(group, TaskHistory(inp.task.workload_key, group[1]))
+        gap = _gap(previous, res.timestamp, res.all_cost)
+        elapsed += gap
+        spent = (task.attempts[-1].spent if task.attempts else 0.0) + gap
+        attempt = Attempt(
+            trial=len(task.attempts) + 1,
+            seconds=res.mean_cost if res.ok else None,
+            error=res.error_no,
+            spent=spent,
+            elapsed=elapsed,
+            cost=res.all_cost,
+            record=(inp, res),
+        )
+        task.attempts.append(attempt)
+        attempts.append((task, attempt))
+        previous = res.timestamp or previous
+        first = first or res.timestamp
+    return LogHistory(reader.filename, list(tasks.values()), attempts, reader.notes, first, previous)
+
+
+def _plain(key: str) -> str:
+    try:
+        return json.dumps(json.loads(key))
+    except ValueError:
+        return key
+
+
+def _gap(before: int, after: int, cost: float) -> float:
+    """Time [s] that a record took: since the one before it, unless a run was paused or logs were joined."""
+    gap = float(after - before)
+    if before <= 0 or after <= 0 or gap < 0 or gap > max(LONGEST_GAP, 3 * cost):
+        return cost
+    return gap

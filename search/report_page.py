@@ -1,0 +1,327 @@
+"""The report's page: one HTML file that needs nothing else, no script, no font, no other file.
+
+Colours are variables of the style sheet with a light and a dark set; the charts name classes only. All text
+from the log goes through `escape`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from ansor.errors import AnsorError
+from ansor.runtime.build import lower
+from ansor.schedule.source import schedule_code
+from ansor.task.target import Target
+from measure import MeasureErrorNo
+from search.report_belief import Belief
+from search.report_charts import Curve, Mark, bars, cloud, stack
+from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent
+from search.text import digits, rate_text, seconds_text, time_text
+
+_FEW_TASKS: Final = 3
+_STYLE: Final = """
+:root { color-scheme: light dark;
+  --page: #f9f9f7; --card: #fcfcfb; --ink: #0b0b0b; --soft: #52514e; --faint: #898781; --line: #e1e0d9;
+  --accent: #2a78d6; --dot: #86b6ef; --rest: #c3c2b7; --bad: #d03b3b; }
+@media (prefers-color-scheme: dark) { :root {
+  --page: #0d0d0d; --card: #1a1a19; --ink: #ffffff; --soft: #c3c2b7; --faint: #898781; --line: #2c2c2a;
+  --accent: #3987e5; --dot: #256abf; --rest: #52514e; --bad: #e66767; } }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
+main { max-width: 1040px; margin: 0 auto; padding: 28px 20px 60px; }
+h1 { font-size: 24px; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 20px; margin: 44px 0 2px; overflow-wrap: anywhere; }
+h3 { font-size: 15px; margin: 0 0 6px; }
+p { margin: 4px 0; } .soft { color: var(--soft); } a { color: var(--accent); }
+.grid2 { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 16px;
+  margin: 16px 0; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px; }
+.tiles { display: flex; flex-wrap: wrap; gap: 10px 36px; margin: 14px 0; }
+.tiles div { min-width: 90px; } .tiles b { display: block; font-size: 22px; font-weight: 600; }
+.tiles span { color: var(--soft); font-size: 13px; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 500; } .text { text-align: left; overflow-wrap: anywhere; }
+pre { overflow-x: auto; font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; margin: 8px 0 0; }
+details { margin: 12px 0; } summary { cursor: pointer; font-weight: 600; }
+svg { width: 100%; height: auto; display: block; }
+svg text { font-size: 12px; fill: var(--soft); } svg .tick { fill: var(--faint); font-size: 11px; }
+svg .value { fill: var(--ink); }
+svg path { fill: none; } .grid { stroke: var(--line); } .axis { stroke: var(--faint); }
+.best { stroke: var(--accent); stroke-width: 2; stroke-linejoin: round; }
+.corner { fill: var(--accent); stroke: var(--card); stroke-width: 1.5; } .dot { fill: var(--dot); }
+.point { fill: var(--accent); fill-opacity: .55; } .failure { stroke: var(--bad); stroke-width: 1.5; }
+.bar { fill: var(--accent); } .bar.bad { fill: var(--bad); } .bar.rest { fill: var(--rest); }
+"""
+
+
+def report_page(log: LogHistory, beliefs: Sequence[Belief | None] | None = None) -> str:
+    """
+    Write the page.
+
+    Parameters
+    ----------
+    log
+        The log.
+    beliefs
+        What a model believed of each task's programs; None where there is nothing to show.
+    """
+    known = beliefs if beliefs is not None else [None] * len(log.tasks)
+    name = Path(log.name).name
+    body = [_head(log, name)]
+    if len(log.tasks) > 1:
+        body.append(_overview(log))
+    body += [
+        _task(number, task, belief, listings_open=len(log.tasks) <= _FEW_TASKS)
+        for number, (task, belief) in enumerate(zip(log.tasks, known, strict=True))
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(name)}: ansor report</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{''.join(body)}</main>\n</body>\n</html>\n"
+    )
+
+
+# -- the whole log -----------------------------------------------------------------------------------
+
+
+def _head(log: LogHistory, name: str) -> str:
+    count, tasks = len(log.attempts), len(log.tasks)
+    facts = [
+        f"{count} measurement{'' if count == 1 else 's'} of {tasks} task{'' if tasks == 1 else 's'}",
+        f"{time_text(log.elapsed)} of tuning",
+    ]
+    if log.first_timestamp:
+        facts.append(" to ".join(dict.fromkeys(map(_date, (log.first_timestamp, log.last_timestamp)))))
+    notes = "".join(f'<p class="soft">{escape(note)}</p>' for note in log.notes)
+    return f'<h1>{escape(name)}</h1>\n<p class="soft">{escape(", ".join(facts))}</p>{notes}\n'
+
+
+def _date(timestamp: int) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _overview(log: LogHistory) -> str:
+    """All tasks in a table, and the sum of their run times against records and time."""
+    rows = []
+    for number, task in enumerate(log.tasks):
+        best = task.best.seconds if task.best is not None else None
+        near = task.trials_to_within(0.05)
+        rows.append(
+            [
+                f'<a href="#task-{number}">{escape(task.title)}</a>',
+                escape(task.target),
+                "-" if best is None else seconds_text(best),
+                "-" if best is None or not task.flops else digits(task.flops / best / 1e9),
+                str(len(task.attempts)),
+                str(sum(attempt.seconds is None for attempt in task.attempts)),
+                "-" if near is None else str(near),
+                time_text(task.attempts[-1].spent),
+            ]
+        )
+    names = ("Task", "Target", "Best", "GFLOP/s", "Trials", "Failed", "Within 5 % after", "Time")
+    totals = log.totals()
+    charts = ""
+    if totals:
+        first = totals[0]
+        drops = [
+            total
+            for total, before in zip(totals, [(0, 0.0, float("inf")), *totals], strict=False)
+            if total[2] < before[2]
+        ]
+        text = f"sum of the best run times, from record {first[0]} on, when every task has a program"
+        charts = (
+            '<div class="grid2">'
+            + _card("All tasks, by trials", _total_curve(drops, 0, "trials", len(log.attempts)))
+            + _card("All tasks, by time", _total_curve(drops, 1, "seconds", log.elapsed))
+            + f'</div><p class="soft">{escape(text)}</p>'
+        )
+    return f"<div class='wide'>{_table(names, rows, 2)}</div>{charts}"
+
+
+def _total_curve(drops: Sequence[tuple[int, float, float]], at: int, label: str, end: float) -> str:
+    steps = [
+        Mark(drop[at], drop[2] * 1e3, f"{seconds_text(drop[2])} after {drop[0]} trials, {time_text(drop[1])}")
+        for drop in drops
+    ]
+    return Curve(f"total by {label}", label, "sum of best [ms]", steps, log=True, x_end=end).to_svg()
+
+
+# -- one task ------------------------------------------------------------------------------------------
+
+
+def _task(number: int, task: TaskHistory, belief: Belief | None, listings_open: bool) -> str:
+    cards = [
+        _card("Best so far, by trials", _curve(task, "trials")),
+        _card("Best so far, by time", _curve(task, "seconds")),
+        _card("Outcomes", _outcomes(task)),
+        _card("Where the time went", _time(task.time)),
+    ]
+    if belief is not None:
+        cards.append(_card("Predicted and measured", _belief(task, belief)))
+    return (
+        f'<section id="task-{number}">\n<h2>{escape(task.title)}</h2>\n'
+        f'<p class="soft">{escape(task.target)}</p>\n{_tiles(task)}'
+        f'<div class="grid2">{"".join(cards)}</div>\n'
+        f"{_program(task, listings_open)}{_improvements(task)}</section>\n"
+    )
+
+
+def _tiles(task: TaskHistory) -> str:
+    failed = sum(attempt.seconds is None for attempt in task.attempts)
+    tiles = [(str(len(task.attempts)), "trials"), (str(failed), "failed")]
+    if task.best is not None and task.best.seconds is not None:
+        tiles = [
+            (seconds_text(task.best.seconds), f"best, trial {task.best.trial}"),
+            *([(digits(task.flops / task.best.seconds / 1e9), "GFLOP/s")] if task.flops else []),
+            (str(task.trials_to_within(0.05)), "trials to within 5 %"),
+            *tiles,
+        ]
+    tiles.append((time_text(task.attempts[-1].spent), "time"))
+    return (
+        '<div class="tiles">'
+        + "".join(f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in tiles)
+        + "</div>\n"
+    )
+
+
+def _curve(task: TaskHistory, against: str) -> str:
+    """Speed of each program and of the best so far; run times where the FLOPs are not known."""
+
+    def x(attempt: Attempt) -> float:
+        return attempt.trial if against == "trials" else attempt.spent
+
+    def y(attempt: Attempt) -> float:
+        seconds = attempt.seconds or 1.0
+        return task.flops / seconds / 1e9 if task.flops else seconds * 1e3
+
+    def mark(attempt: Attempt) -> Mark:
+        if attempt.seconds is None:
+            return Mark(x(attempt), 0.0, f"trial {attempt.trial}: {attempt.error.name}")
+        speed = rate_text(task.flops, attempt.seconds)
+        return Mark(x(attempt), y(attempt), f"trial {attempt.trial}, {time_text(attempt.spent)}: {speed}")
+
+    valid = [attempt for attempt in task.attempts if attempt.seconds is not None]
+    return Curve(
+        title=f"best so far by {against}",
+        x_label=against,
+        y_label="GFLOP/s" if task.flops else "ms",
+        steps=[mark(attempt) for attempt in task.improvements],
+        dots=[mark(attempt) for attempt in valid],
+        failures=[mark(attempt) for attempt in task.attempts if attempt.seconds is None],
+        log=not task.flops and bool(valid),
+        x_end=x(task.attempts[-1]),
+    ).to_svg()
+
+
+def _outcomes(task: TaskHistory) -> str:
+    total = len(task.attempts)
+    rows = []
+    for error, count in task.outcomes.items():
+        ok = error is MeasureErrorNo.NO_ERROR
+        words = f"{count} ({100 * count / total:.0f} %)"
+        rows.append(("valid" if ok else error.name, float(count), words, "good" if ok else "bad"))
+    return bars("outcomes", rows)
+
+
+def _time(spent: TimeSpent) -> str:
+    total = spent.total or 1.0
+    named = (
+        ("building and running valid programs", spent.valid, "good"),
+        ("building and running failed ones", spent.failed, "bad"),
+        ("searching, learning, the rest", spent.searching, "rest"),
+    )
+    return stack(
+        "where the time went",
+        [
+            (label, value, f"{time_text(value)} ({100 * value / total:.0f} %)", style)
+            for label, value, style in named
+        ],
+    )
+
+
+def _belief(task: TaskHistory, belief: Belief) -> str:
+    fastest = task.best.seconds if task.best is not None and task.best.seconds is not None else 1.0
+    dots = [
+        Mark(
+            score,
+            0.0 if a.seconds is None else fastest / a.seconds,
+            f"trial {a.trial}: score {score:.4g}, "
+            + (a.error.name if a.seconds is None else seconds_text(a.seconds)),
+        )
+        for a, score in belief.pairs
+    ]
+    text = "Each score was given before the model learned of the program's result."
+    if belief.order is not None:
+        text = f"{100 * belief.order:.0f} % of the pairs are in the right order. {text}"
+    chart = cloud("predicted and measured", "predicted score", "measured speed, best = 1", dots)
+    return f'{chart}<p class="soft">{escape(text)}</p>'
+
+
+def _program(task: TaskHistory, is_open: bool) -> str:
+    """The best program: its loop nest and its schedule, as far as they are known here."""
+    if task.best is None:
+        return "<p>No program of this task was valid.</p>\n"
+    state = task.state_of(task.best)
+    if state is None:
+        steps = getattr(task.best.record[0].state, "steps_json", ())
+        why = "The workload is not known here, so only the steps of the best program are shown."
+        listings = [("Steps", "\n".join(json.dumps(step) for step in steps))]
+        return f'<p class="soft">{why}</p>\n' + "".join(_listing(*item, is_open) for item in listings)
+    try:
+        nest = str(lower(state, target=Target.parse(task.target)))
+    except (AnsorError, NotImplementedError) as error:
+        nest = f"cannot be lowered here: {error}"
+    listings = [
+        ("Best loop nest", nest),
+        ("Its loops", str(state.with_bounds())),
+        ("Its schedule", schedule_code(state)),
+    ]
+    return "".join(_listing(*item, is_open) for item in listings)
+
+
+def _improvements(task: TaskHistory) -> str:
+    rows = [
+        [
+            str(attempt.trial),
+            time_text(attempt.spent),
+            seconds_text(attempt.seconds),
+            digits(task.flops / attempt.seconds / 1e9) if task.flops else "-",
+        ]
+        for attempt in task.improvements
+        if attempt.seconds is not None
+    ]
+    if not rows:
+        return ""
+    table = _table(("Trial", "After", "Run time", "GFLOP/s"), rows, 0)
+    return f"<details><summary>Improvements as a table</summary>{table}</details>\n"
+
+
+# -- parts ---------------------------------------------------------------------------------------------
+
+
+def _card(title: str, inner: str) -> str:
+    return f'<div class="card"><h3>{escape(title)}</h3>{inner}</div>\n'
+
+
+def _listing(title: str, text: str, is_open: bool) -> str:
+    tag = '<details class="card" open>' if is_open else '<details class="card">'
+    return f"{tag}<summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>\n"
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:
+    """Make a table of cells that are HTML already; the first `text_columns` are text, the others numbers."""
+    kinds = [' class="text"' if column < text_columns else "" for column in range(len(names))]
+    head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(names, kinds, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
