@@ -75,11 +75,14 @@ if TYPE_CHECKING:
     from search import ApplyHistoryBest as ApplyHistoryBest
     from search import DispatchContext as DispatchContext
     from search import EmptyPolicy as EmptyPolicy
+    from search import GATuner as GATuner
+    from search import GridSearchTuner as GridSearchTuner
     from search import History as History
     from search import LogEstimatedLatency as LogEstimatedLatency
     from search import PreloadMeasuredStates as PreloadMeasuredStates
     from search import PrintTableInfo as PrintTableInfo
     from search import Proposal as Proposal
+    from search import RandomTuner as RandomTuner
     from search import SchedulerResult as SchedulerResult
     from search import SearchPolicy as SearchPolicy
     from search import SearchTask as SearchTask
@@ -87,22 +90,37 @@ if TYPE_CHECKING:
     from search import StopReason as StopReason
     from search import TaskScheduler as TaskScheduler
     from search import TaskSchedulerCallback as TaskSchedulerCallback
+    from search import TemplateTask as TemplateTask
+    from search import TemplateTuner as TemplateTuner
+    from search import TransferConfigs as TransferConfigs
     from search import Trial as Trial
     from search import TuningOptions as TuningOptions
     from search import TuningResult as TuningResult
     from search import WarmStart as WarmStart
+    from search import XGBTuner as XGBTuner
+    from search import apply_history_best as apply_history_best
     from search import dispatch_context as dispatch_context
+    from search import pick_best as pick_best
     from search import program_key as program_key
     from sketches import CPU_RULES as CPU_RULES
     from sketches import GPU_RULES as GPU_RULES
     from sketches import AddPackedRead as AddPackedRead
+    from sketches import AnnotateEntity as AnnotateEntity
+    from sketches import Config as Config
+    from sketches import ConfigEntity as ConfigEntity
+    from sketches import ConfigSpace as ConfigSpace
+    from sketches import KnobEntity as KnobEntity
+    from sketches import ReorderEntity as ReorderEntity
     from sketches import Sketch as Sketch
     from sketches import SketchContext as SketchContext
     from sketches import SketchRule as SketchRule
     from sketches import SkipStage as SkipStage
+    from sketches import SplitEntity as SplitEntity
+    from sketches import Template as Template
     from sketches import Verdict as Verdict
     from sketches import generate_sketches as generate_sketches
     from sketches import sample_programs as sample_programs
+    from sketches import template as template
 
 __version__: Final = "0.1.0"
 
@@ -184,11 +202,14 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "ApplyHistoryBest",
         "DispatchContext",
         "EmptyPolicy",
+        "GATuner",
+        "GridSearchTuner",
         "History",
         "LogEstimatedLatency",
         "PreloadMeasuredStates",
         "PrintTableInfo",
         "Proposal",
+        "RandomTuner",
         "SchedulerResult",
         "SearchPolicy",
         "SearchTask",
@@ -196,24 +217,39 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "StopReason",
         "TaskScheduler",
         "TaskSchedulerCallback",
+        "TemplateTask",
+        "TemplateTuner",
+        "TransferConfigs",
         "Trial",
         "TuningOptions",
         "TuningResult",
         "WarmStart",
+        "XGBTuner",
+        "apply_history_best",
         "dispatch_context",
+        "pick_best",
         "program_key",
     ),
     "sketches": (
         "CPU_RULES",
         "GPU_RULES",
         "AddPackedRead",
+        "AnnotateEntity",
+        "Config",
+        "ConfigEntity",
+        "ConfigSpace",
+        "KnobEntity",
+        "ReorderEntity",
         "Sketch",
         "SketchContext",
         "SketchRule",
         "SkipStage",
+        "SplitEntity",
+        "Template",
         "Verdict",
         "generate_sketches",
         "sample_programs",
+        "template",
     ),
 }
 _MODULES: Final = ("te", "workloads")

@@ -20,6 +20,10 @@ from search.search_task import SearchTask
 from search.session import TuningSession
 from search.sketch_policy import DEFAULT_PARAMS, SketchPolicy
 from search.task_scheduler import TaskScheduler
+from search.template_history import TransferConfigs, apply_history_best, pick_best
+from search.template_task import TemplateTask
+from search.template_tuner import GATuner, GridSearchTuner, RandomTuner, TemplateTuner
+from search.template_xgb import XGBTuner
 from search.warm_start import WarmStart
 
 __all__ = [
@@ -27,12 +31,15 @@ __all__ = [
     "ApplyHistoryBest",
     "DispatchContext",
     "EmptyPolicy",
+    "GATuner",
+    "GridSearchTuner",
     "History",
     "LogEstimatedLatency",
     "PreloadMeasuredStates",
     "PrintTableInfo",
     "Progress",
     "Proposal",
+    "RandomTuner",
     "Report",
     "SchedulerResult",
     "SearchPolicy",
@@ -41,11 +48,17 @@ __all__ = [
     "StopReason",
     "TaskScheduler",
     "TaskSchedulerCallback",
+    "TemplateTask",
+    "TemplateTuner",
+    "TransferConfigs",
     "Trial",
     "TuningOptions",
     "TuningResult",
     "TuningSession",
     "WarmStart",
+    "XGBTuner",
+    "apply_history_best",
     "dispatch_context",
+    "pick_best",
     "program_key",
 ]

@@ -14,24 +14,36 @@ from sketches.params import SketchParams
 from sketches.population import Population
 from sketches.rule import Derivation, SketchContext, SketchRule, Verdict
 from sketches.sample import ProgramSpace, Sample, sample_programs
+from sketches.template_choices import AnnotateEntity, KnobEntity, ReorderEntity, SplitEntity
+from sketches.template_config import Config, ConfigEntity, ConfigSpace
+from sketches.template_function import Template, template
 
 __all__ = [
     "CPU_RULES",
     "GPU_RULES",
     "AddPackedRead",
+    "AnnotateEntity",
     "Column",
     "ColumnKind",
+    "Config",
+    "ConfigEntity",
+    "ConfigSpace",
     "Derivation",
     "Family",
+    "KnobEntity",
     "Population",
     "ProgramSpace",
+    "ReorderEntity",
     "Sample",
     "Sketch",
     "SketchContext",
     "SketchParams",
     "SketchRule",
     "SkipStage",
+    "SplitEntity",
+    "Template",
     "Verdict",
     "generate_sketches",
     "sample_programs",
+    "template",
 ]

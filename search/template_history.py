@@ -1,0 +1,93 @@
+"""What earlier logs are good for to templates: the best program, good starts at other sizes, short logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ansor.errors import DefinitionError, ScheduleError
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from measure import load_records, same_target
+from measure.best import target_text
+from measure.distill import DistillSummary, distill_record_file
+from measure.log import PathLike
+from search.dispatch import ApplyHistoryBest, Records, dispatch_context
+from search.policy import InitSearchCallback
+from search.skeleton import size_distance
+from search.template_task import TemplateTask, recorded_config
+from sketches.template_function import set_best_lookup
+
+
+def apply_history_best(records: Records) -> ApplyHistoryBest:
+    """
+    Make templates that are called take their best program from logs.
+
+    ``with apply_history_best(log): s, args = my_template(512)``; see `ApplyHistoryBest`.
+    """
+    return ApplyHistoryBest(records)
+
+
+def _best_state(workload_key: str) -> State | None:
+    """Ask the entered contexts for a workload; None without one, or on a miss, which is counted."""
+    context = dispatch_context()
+    return None if context is None else context.query(workload_key)
+
+
+set_best_lookup(_best_state)
+
+
+def pick_best(in_file: PathLike | Sequence[PathLike], out_file: PathLike) -> DistillSummary:
+    """Keep the best record of each workload and target of some logs; see `distill_record_file`."""
+    return distill_record_file(in_file, out_file)
+
+
+class TransferConfigs(InitSearchCallback):
+    """
+    Starts a template's search with the configurations that were best at other sizes.
+
+    Parameters
+    ----------
+    filename
+        A log of the same template.
+    count
+        Most programs to start with, those of the nearest sizes first, of one size the fastest first.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such log.
+    """
+
+    def __init__(self, filename: PathLike, count: int = 8) -> None:
+        self.filename = os.fspath(filename)
+        self.count = count
+        load_records(self.filename)
+
+    def candidates(self, task: Task) -> Sequence[State]:
+        """Programs of `task` by the nearest configurations of its own space."""
+        if not isinstance(task, TemplateTask):
+            raise DefinitionError(
+                f"configurations are carried over to the task of a template, not to {task.workload_key}; "
+                "make it with ansor.TemplateTask"
+            )
+        by_key: dict[str, list[tuple[float, int]]] = {}
+        records = list(load_records(self.filename))
+        for position, (inp, res) in enumerate(records):
+            if res.ok and same_target(task.target, target_text(inp.task)):
+                by_key.setdefault(inp.task.workload_key, []).append((res.mean_cost, position))
+        distances = {key: size_distance(key, task.workload_key) for key in by_key}
+        found: dict[int, State] = {}
+        for key in sorted(
+            (key for key in by_key if 0 < distances[key] < float("inf")), key=distances.__getitem__
+        ):
+            for _, position in sorted(by_key[key])[: self.count]:
+                config = recorded_config(task.template, records[position][0])
+                if config is None or len(found) >= self.count:
+                    continue
+                mine = task.config_space.adapt(config)
+                try:
+                    found.setdefault(mine.index, task.state_of(mine))
+                except ScheduleError:
+                    continue
+        return list(found.values())

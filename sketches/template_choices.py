@@ -1,0 +1,424 @@
+"""What a template leaves open: dimensions, each a list of entities, each of which can be applied.
+
+A *dimension* is one open decision of a template: how a loop is split, in which order loops nest, how they are
+annotated, or any value at all. It is a finite list in a fixed order. An *entity* is one of its members and
+knows how to act on a schedule, by the ordinary calls of the schedule, so that what a template makes is an
+ordinary history of steps.
+
+Entities have numeric features, which a model learns from and by which the nearest entity of another size is
+found: tile lengths in powers of two, positions of loops, kinds of annotations.
+
+The names of dimensions' policies are those of AutoTVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from math import ceil, isnan, log2, nan, prod
+from typing import Any, Final, Protocol, Union
+
+from ansor.errors import DefinitionError
+from ansor.schedule.manual import Loop, LoopLike, Schedule, TensorLike
+from sketches.factors import enumerate_factorizations
+
+Plain = Union[int, float, str, bool, None, tuple["Plain", ...]]
+"""What a knob may hold: anything that prints, compares and can be written as JSON."""
+
+REORDER_LIMIT: Final = 8
+"""Most loops of which all orders are listed."""
+ANNOTATIONS: Final = ("none", "unroll", "vec", "parallel")
+
+
+class Entity(Protocol):
+    """One choice of a dimension."""
+
+    @property
+    def value(self) -> Any:
+        """The choice as plain data: a number, a word, or a tuple of these."""
+        ...
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """Numbers that describe the choice; as many for every entity of a dimension."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SplitEntity:
+    """
+    Lengths of the parts of a split loop.
+
+    Parameters
+    ----------
+    size
+        Extents, outermost first. The first is what the others leave, and only said for reading: -1 will do.
+    """
+
+    size: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", tuple(self.size))
+        if not self.size or any(length < 1 for length in self.size[1:]):
+            raise DefinitionError(
+                f"SplitEntity({list(self.size)}): give the parts' extents, outermost first, "
+                "each at least 1; the first may be -1"
+            )
+
+    @property
+    def value(self) -> tuple[int, ...]:
+        return self.size
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        return tuple(log2(length) if length > 0 else nan for length in self.size)
+
+    def apply(self, s: Schedule, op: TensorLike, axis: LoopLike) -> tuple[Loop, ...]:
+        """Split a loop of the stage of `op`; gives the parts, outermost first."""
+        if len(self.size) == 1:
+            return (Loop(axis.name, s[op].op),)
+        return s[op].split(axis, factors=self.size[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderEntity:
+    """An order of loops: `perm[k]` is the position, in the list given, of the k-th loop from outside."""
+
+    perm: tuple[int, ...]
+
+    @property
+    def value(self) -> tuple[int, ...]:
+        return self.perm
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        return tuple(float(self.perm.index(loop)) for loop in range(len(self.perm)))
+
+    def apply(self, s: Schedule, op: TensorLike, axes: Sequence[LoopLike]) -> list[LoopLike]:
+        """Put the loops into this order; gives them in it."""
+        _check_count("order", self.perm, axes)
+        ordered = [axes[position] for position in self.perm]
+        s[op].reorder(*ordered)
+        return ordered
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotateEntity:
+    """How each of some loops is executed: "none", "unroll", "vec" or "parallel"."""
+
+    anns: tuple[str, ...]
+
+    @property
+    def value(self) -> tuple[str, ...]:
+        return self.anns
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        return tuple(float(ann == kind) for ann in self.anns for kind in ANNOTATIONS[1:])
+
+    def apply(self, s: Schedule, op: TensorLike, axes: Sequence[LoopLike]) -> list[LoopLike]:
+        """Annotate the loops; gives them back."""
+        _check_count("annotation", self.anns, axes)
+        stage = s[op]
+        for axis, ann in zip(axes, self.anns, strict=True):
+            if ann == "unroll":
+                stage.unroll(axis)
+            elif ann == "vec":
+                stage.vectorize(axis)
+            elif ann == "parallel":
+                stage.parallel(axis)
+        return list(axes)
+
+
+@dataclass(frozen=True, slots=True)
+class KnobEntity:
+    """A value that the template uses as it likes; `position` is its place among the candidates."""
+
+    val: Plain
+    position: int = 0
+
+    @property
+    def value(self) -> Plain:
+        return self.val
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        return (float(self.val) if isinstance(self.val, (int, float)) else float(self.position),)
+
+
+AnyEntity = Union[SplitEntity, ReorderEntity, AnnotateEntity, KnobEntity]
+
+
+def _check_count(what: str, choice: Sequence[object], axes: Sequence[LoopLike]) -> None:
+    if len(choice) != len(axes):
+        raise DefinitionError(
+            f"this {what} is of {len(choice)} loops, found {len(axes)} to apply it to: "
+            + ", ".join(axis.name for axis in axes)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One open decision: what it is about, for reading, and its entities in order."""
+
+    title: str
+    entities: tuple[AnyEntity, ...]
+
+    def __len__(self) -> int:
+        return len(self.entities)
+
+    def __getitem__(self, position: int) -> AnyEntity:
+        return self.entities[position]
+
+    def nearest(self, entity: AnyEntity) -> int:
+        """
+        Position of the entity that is most like one of another space.
+
+        Of splits only inner lengths are compared, because the outer one follows from the loop's extent.
+        """
+        for position, mine in enumerate(self.entities):
+            if mine.value == entity.value:
+                return position
+        theirs = entity.features
+        return min(range(len(self)), key=lambda position: _distance(self.entities[position], theirs))
+
+    def __str__(self) -> str:
+        first, last = self.entities[0].value, self.entities[-1].value
+        shown = f"{_text(first)}" if len(self) == 1 else f"{_text(first)} .. {_text(last)}"
+        return f"{self.title}: {len(self)} choice{'s' * (len(self) != 1)}, {shown}"
+
+
+def _distance(entity: AnyEntity, features: tuple[float, ...]) -> float:
+    skip = 1 if isinstance(entity, SplitEntity) and len(features) > 1 else 0
+    pairs = list(zip(entity.features, features, strict=False))[skip:]
+    return sum(abs(a - b) for a, b in pairs if not isnan(a) and not isnan(b))
+
+
+def _text(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+# -- splits ------------------------------------------------------------------------------------------
+
+
+def split_dimension(
+    title: str,
+    extent: int,
+    policy: str,
+    num_outputs: int,
+    max_factor: int | None,
+    no_tail: bool,
+    candidate: Sequence[Sequence[int]] | None,
+    keep: Callable[[SplitEntity], bool] | None,
+) -> Dimension:
+    """
+    List the ways to split a loop of `extent` iterations.
+
+    Parameters
+    ----------
+    title
+        What is split.
+    policy
+        "factors": lengths whose product divides the extent; "power2": powers of two; "verbose": both;
+        "candidate": those given.
+    num_outputs
+        Number of parts, at least 1.
+    max_factor
+        Largest length of a part but the first.
+    no_tail
+        Only splits without a remainder.
+    candidate
+        Lists of extents, for the policy "candidate".
+    keep
+        Only splits for which it is true.
+
+    Raises
+    ------
+    DefinitionError
+        If the policy or an argument is wrong, or nothing is left to choose from.
+    """
+    if num_outputs < 1:
+        raise DefinitionError(f"{title}: num_outputs is {num_outputs}; it must be at least 1")
+    if (policy == "candidate") != (candidate is not None):
+        raise DefinitionError(f"{title}: policy='candidate' and candidate=[[...], ...] go together")
+    inner = num_outputs - 1
+    lengths: set[tuple[int, ...]] = set()
+    if policy in ("factors", "verbose"):
+        listed = enumerate_factorizations(extent, inner, extent) if inner else [()]
+        lengths.update(tuple(int(length) for length in row) for row in listed)
+    if policy in ("power2", "verbose"):
+        powers = [1 << exponent for exponent in range(extent.bit_length())]
+        lengths.update(row for row in product(powers, repeat=inner) if prod(row) <= extent)
+    if policy == "candidate":
+        lengths.update(_inner_lengths(title, row) for row in candidate or ())
+    elif policy not in ("factors", "power2", "verbose"):
+        raise DefinitionError(
+            f"{title}: unknown policy {policy!r}; known are 'factors', 'power2', 'verbose' and 'candidate'"
+        )
+    found = [SplitEntity((ceil(extent / prod(row)), *row)) for row in sorted(lengths)]
+    found = [
+        entity
+        for entity in found
+        if (max_factor is None or all(length <= max_factor for length in entity.size[1:]))
+        and (not no_tail or prod(entity.size) == extent)
+        and (keep is None or keep(entity))
+    ]
+    return Dimension(title, _some(title, found))
+
+
+def _inner_lengths(title: str, row: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(row, (list, tuple)) or not row or not all(isinstance(x, int) for x in row):
+        raise DefinitionError(f"{title}: a candidate is a list of extents such as [-1, 8], found {row!r}")
+    return SplitEntity(tuple(row)).size[1:]
+
+
+# -- orders, annotations, values ---------------------------------------------------------------------
+
+
+def reorder_dimension(
+    title: str,
+    axes: Sequence[object],
+    policy: str,
+    interval: tuple[int, int] | None,
+    candidate: Sequence[Sequence[object]] | None,
+    spatial: Sequence[Sequence[object]] | None,
+    reduce: Sequence[Sequence[object]] | None,
+) -> Dimension:
+    """
+    List orders of loops.
+
+    Parameters
+    ----------
+    title
+        What is ordered.
+    axes
+        The loops.
+    policy
+        "identity": as given; "all": every order; "interval_all": those that permute the loops from
+        ``interval[0]`` up to, not including, ``interval[1]``; "candidate": those given; "interleave": those
+        that keep the order inside each chain of `spatial` and `reduce`.
+
+    Raises
+    ------
+    DefinitionError
+        If the policy or an argument is wrong, or there are too many loops to list all orders.
+    """
+    count = len(axes)
+    begin, end = interval or (0, count)
+    orders: list[tuple[int, ...]]
+    if policy == "identity":
+        orders = [tuple(range(count))]
+    elif policy in ("all", "interval_all"):
+        if policy == "interval_all" and (interval is None or not 0 <= begin < end <= count):
+            raise DefinitionError(
+                f"{title}: policy='interval_all' needs interval=(begin, end) within (0, {count}), "
+                f"found {interval!r}"
+            )
+        middle = range(begin, end) if policy == "interval_all" else range(count)
+        if len(middle) > REORDER_LIMIT:
+            raise DefinitionError(
+                f"{title}: all orders of {len(middle)} loops are too many to list; permute at most "
+                f"{REORDER_LIMIT} with policy='interval_all', or name some with policy='candidate'"
+            )
+        head, tail = tuple(range(middle.start)), tuple(range(middle.stop, count))
+        orders = [(*head, *order, *tail) for order in permutations(middle)]
+    elif policy == "candidate":
+        orders = [tuple(_position(title, axes, axis) for axis in row) for row in candidate or ()]
+    elif policy == "interleave":
+        chains = [
+            [_position(title, axes, axis) for axis in chain] for chain in (*(spatial or ()), *(reduce or ()))
+        ]
+        orders = list(_merges([chain for chain in chains if chain]))
+    else:
+        raise DefinitionError(
+            f"{title}: unknown policy {policy!r}; known are 'identity', 'all', 'interval_all', 'candidate' "
+            "and 'interleave'"
+        )
+    for order in orders:
+        if sorted(order) != list(range(count)):
+            raise DefinitionError(
+                f"{title}: an order must name each of the {count} loops once, found {order}"
+            )
+    return Dimension(title, _some(title, [ReorderEntity(order) for order in dict.fromkeys(orders)]))
+
+
+def _position(title: str, axes: Sequence[object], axis: object) -> int:
+    for position, known in enumerate(axes):
+        if axis is known or (isinstance(axis, (Loop, TemplateAxis)) and axis == known):
+            return position
+    if isinstance(axis, int) and 0 <= axis < len(axes):
+        return axis
+    raise DefinitionError(f"{title}: {axis!r} is not one of its loops {', '.join(map(axis_name, axes))}")
+
+
+def _merges(chains: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    if not any(chains):
+        yield ()
+        return
+    for number, chain in enumerate(chains):
+        if chain:
+            rest = [*chains[:number], chain[1:], *chains[number + 1 :]]
+            for order in _merges(rest):
+                yield (chain[0], *order)
+
+
+def annotate_dimension(title: str, axes: Sequence[object], policy: str) -> Dimension:
+    """
+    List annotations of some loops, given outermost first.
+
+    Parameters
+    ----------
+    title
+        What is annotated.
+    axes
+        The loops.
+    policy
+        "none", or words joined by "_", as in "try_unroll_vec": each loop gets one of them, where "try" allows
+        "none" too. Only the last loop is ever vectorised and only the first parallel.
+
+    Raises
+    ------
+    DefinitionError
+        If a word is unknown.
+    """
+    words = [("none" if word == "try" else word) for word in policy.split("_")]
+    if not axes or any(word not in ANNOTATIONS for word in words):
+        raise DefinitionError(
+            f"{title}: policy {policy!r} of {len(axes)} loops; it must be 'none' or words out of "
+            "'try', 'unroll', 'vec' and 'parallel' joined by '_', for at least one loop"
+        )
+    last = len(axes) - 1
+    places = {"vec": last, "parallel": 0}
+    choices = [
+        [word for word in dict.fromkeys(words) if places.get(word, at) == at] or ["none"]
+        for at in range(len(axes))
+    ]
+    return Dimension(title, tuple(AnnotateEntity(row) for row in product(*choices)))
+
+
+def knob_dimension(title: str, candidates: Sequence[Any]) -> Dimension:
+    """List the values of a knob."""
+    values = [tuple(value) if isinstance(value, list) else value for value in candidates]
+    return Dimension(title, _some(title, [KnobEntity(value, at) for at, value in enumerate(values)]))
+
+
+def _some(title: str, entities: Sequence[AnyEntity]) -> tuple[AnyEntity, ...]:
+    if not entities:
+        raise DefinitionError(f"{title}: there is nothing to choose from; loosen its limits")
+    return tuple(entities)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateAxis:
+    """A loop that a split will make, to be named in the order and annotation of loops."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def axis_name(axis: object) -> str:
+    """Name of a loop, or its number."""
+    return str(getattr(axis, "name", axis))

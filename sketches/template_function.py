@@ -1,0 +1,225 @@
+"""Templates: sketches written by hand.
+
+A template is a function of a configuration and plain arguments that defines a computation and schedules it,
+leaving some decisions open::
+
+    @ansor.template
+    def matmul(cfg, n): ...             # cfg.define_split(...), cfg["tile"].apply(s, C, i), ...
+        return s, [A, B, C]
+
+What it makes of a configuration is a list of ordinary steps, so a template's programs are measured, recorded,
+printed and resumed as any other. Its name and arguments are a registered workload: the same records serve
+templates and sketches, and the automatic search can be run on the same task.
+
+Source: AutoTVM (Chen et al., "Learning to optimize tensor programs", NeurIPS 2018); names as there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Union, overload
+
+from ansor.errors import DefinitionError, ScheduleError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.manual import Schedule
+from ansor.schedule.state import State
+from ansor.schedule.steps import Step
+from ansor.task.registry import make_workload_key, register_workload
+from ansor.te.tensor import Tensor
+from sketches.template_choices import AnyEntity
+from sketches.template_config import Config, ConfigEntity, ConfigSpace
+
+TemplateFunction = Callable[..., tuple[Schedule, Sequence[Tensor]]]
+Choice = Mapping[str, AnyEntity]
+
+TEMPLATES: Final[dict[str, Template]] = {}
+"""Every template by its name."""
+
+
+_LOOKUPS: Final[list[Callable[[str], State | None]]] = []
+
+
+def set_best_lookup(lookup: Callable[[str], State | None]) -> None:
+    """Say how a template that is simply called finds the best program of a workload key, if one is known."""
+    _LOOKUPS[:] = [lookup]
+
+
+class Template:
+    """
+    A function that schedules a computation and leaves decisions open; made by `template`.
+
+    Parameters
+    ----------
+    name
+        Name of the workload.
+    function
+        Called with a `Config` and plain arguments; returns a schedule and the tensors, inputs and outputs.
+    override
+        Replace a template or workload of that name.
+    """
+
+    def __init__(self, name: str, function: TemplateFunction, override: bool = False) -> None:
+        parameters = list(inspect.signature(function).parameters)
+        if not parameters:
+            raise DefinitionError(
+                f"template {name!r} takes no argument; the first must be the configuration: def f(cfg, ...)"
+            )
+        self.name = name
+        self.function = function
+        register_workload(name, self.tensors, override=override)
+        TEMPLATES[name] = self
+        self._spaces: dict[str, ConfigSpace] = {}
+
+    def workload_key(self, args: Sequence[Any]) -> str:
+        """Key of the records of a call with these arguments."""
+        return make_workload_key(self.name, tuple(args))
+
+    def tensors(self, *args: Any) -> list[Tensor]:
+        """Define the computation alone."""
+        return self._run(Config(), args)[1]
+
+    def space(self, *args: Any) -> ConfigSpace:
+        """
+        Collect what is left open for these arguments.
+
+        Raises
+        ------
+        DefinitionError
+            If the template is written wrongly.
+        """
+        key = self.workload_key(args)
+        if key not in self._spaces:
+            config = Config()
+            self._run(config, args)
+            self._spaces[key] = config.space
+        return self._spaces[key]
+
+    def schedule(self, args: Sequence[Any], config: Choice | None = None) -> tuple[Schedule, list[Tensor]]:
+        """
+        Schedule the computation by a configuration, default the first of the space.
+
+        Raises
+        ------
+        ScheduleError
+            If the configuration makes an illegal schedule.
+        """
+        return self._run(Config(self.space(*args), config), args)
+
+    def state(self, args: Sequence[Any], config: Choice, dag: ComputeDAG) -> State:
+        """
+        Make the program of a configuration, over a given definition of the computation.
+
+        Raises
+        ------
+        ScheduleError
+            If the configuration makes an illegal schedule.
+        DefinitionError
+            If it changes the computation.
+        """
+        made = self.schedule(args, config)[0].state
+        mine, wanted = [op.name for op in made.dag.ops], [op.name for op in dag.ops]
+        if mine != wanted:
+            raise DefinitionError(
+                f"template {self.name!r} schedules the operations {', '.join(mine)}, and the tensors that it "
+                f"returns are made of {', '.join(wanted)}; configurations must not change the computation, "
+                "and outputs are returned in the order in which create_schedule gets them"
+            )
+        return State.replay(dag, made.steps)
+
+    def __call__(self, *args: Any) -> tuple[Schedule, list[Tensor]]:
+        """Schedule the computation by its best record in ``with apply_history_best(log)``.
+
+        Without such a context, or if it has no record, by the first configuration.
+        """
+        key = self.workload_key(args)
+        for lookup in _LOOKUPS:
+            state = lookup(key)
+            if state is not None:
+                return Schedule(state), list(state.dag.tensors)
+        return self.schedule(args)
+
+    def find(self, args: Sequence[Any], steps: Sequence[Step]) -> ConfigEntity | None:
+        """
+        Find the configuration that makes these steps, so that records need not hold it.
+
+        A template applies its choices one after the other, so a right choice shows in a longer common
+        beginning of the two histories: each dimension in turn takes the choice with the longest, until all
+        agree.
+
+        Returns
+        -------
+        ConfigEntity
+            The configuration; None if no such was found, as for programs that another search made.
+        """
+        space = self.space(*args)
+        wanted = [repr(step.to_json()) for step in steps]
+        found = (0,) * len(space.dims)
+        best = self._agreement(args, space[0], wanted)
+        before = -2
+        while before < best <= len(wanted):
+            before = best
+            for number, count in enumerate(space.dims):
+                for position in range(count):
+                    tried = (*found[:number], position, *found[number + 1 :])
+                    agreement = self._agreement(args, space[space.index_of(tried)], wanted)
+                    if agreement > best:
+                        best, found = agreement, tried
+                        break
+        return space[space.index_of(found)] if best > len(wanted) else None
+
+    def _agreement(self, args: Sequence[Any], config: ConfigEntity, wanted: Sequence[str]) -> int:
+        """Count the first steps that agree; one more than all if nothing differs."""
+        try:
+            steps = self.schedule(args, config)[0].state.steps
+        except ScheduleError:
+            return -1
+        for number, step in enumerate(steps):
+            if number >= len(wanted) or repr(step.to_json()) != wanted[number]:
+                return number
+        return len(steps) + (len(steps) == len(wanted))
+
+    def _run(self, config: Config, args: Sequence[Any]) -> tuple[Schedule, list[Tensor]]:
+        made = self.function(config, *args)
+        match made:
+            case (Schedule() as s, (list() | tuple()) as tensors) if tensors:
+                return s, list(tensors)
+            case _:
+                raise DefinitionError(
+                    f"template {self.name!r} returns {made!r}; it must return a schedule and the list of the "
+                    "tensors, inputs and outputs: return s, [A, B, C]"
+                )
+
+    def __repr__(self) -> str:
+        return f"<template {self.name}>"
+
+
+@overload
+def template(name: TemplateFunction) -> Template: ...
+
+
+@overload
+def template(name: str, *, override: bool = False) -> Callable[[TemplateFunction], Template]: ...
+
+
+def template(
+    name: Union[str, TemplateFunction], *, override: bool = False
+) -> Union[Template, Callable[[TemplateFunction], Template]]:
+    """
+    Make a template of a function; a decorator, with a name or without.
+
+    Parameters
+    ----------
+    name
+        The name that records carry; default the function's.
+    override
+        Replace a template or workload of that name.
+
+    Raises
+    ------
+    DefinitionError
+        If the name is taken, or the function takes no configuration.
+    """
+    if not isinstance(name, str):
+        return Template(name.__qualname__, name)
+    return lambda function: Template(name, function, override)

@@ -1,0 +1,253 @@
+"""Templates: what they leave open, what a choice makes of a schedule, and how mistakes are answered."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.errors import DefinitionError, ScheduleError
+
+
+@ansor.template("tests.template_matmul")
+def matmul(cfg: ansor.Config, n: int, m: int, k: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    s = te.create_schedule(c)
+    i, j = c.op.axis
+    io, ii = cfg.define_split("tile_i", i)
+    jo, ji = cfg.define_split("tile_j", j, policy="power2", max_factor=16)
+    cfg.define_reorder(
+        "order", [io, jo, r, ii, ji], "candidate", candidate=[[io, jo, r, ii, ji], [io, jo, ii, r, ji]]
+    )
+    cfg.define_annotate("ann", [ii, ji], "try_unroll_vec")
+    cfg.define_knob("unroll", [0, 16])
+    io, ii = cfg["tile_i"].apply(s, c, i)
+    jo, ji = cfg["tile_j"].apply(s, c, j)
+    cfg["order"].apply(s, c, [io, jo, r, ii, ji])
+    cfg["ann"].apply(s, c, [ii, ji])
+    if cfg["unroll"].val:
+        s[c].pragma(io, "auto_unroll_max_step", cfg["unroll"].val)
+    return s, [a, b, c]
+
+
+def defined(define: Any) -> ansor.Config:
+    cfg = ansor.Config()
+    define(cfg)
+    return cfg
+
+
+def values(cfg: ansor.Config, name: str = "x") -> list[Any]:
+    return [entity.value for entity in cfg.space.dimensions[name].entities]
+
+
+def test_the_space_prints_what_is_open() -> None:
+    assert str(matmul.space(6, 32, 8)) == (
+        "ConfigSpace of 480 configurations\n"
+        "  tile_i  split of i: 4 choices, [6, 1] .. [1, 6]\n"
+        "  tile_j  split of j: 5 choices, [32, 1] .. [2, 16]\n"
+        "  order   order of tile_i.0, tile_j.0, r, tile_i.1, tile_j.1: 2 choices, "
+        "[0, 1, 2, 3, 4] .. [0, 1, 3, 2, 4]\n"
+        "  ann     annotation of tile_i.1, tile_j.1: 6 choices, ['none', 'none'] .. ['unroll', 'vec']\n"
+        "  unroll  value: 2 choices, 0 .. 16"
+    )
+
+
+def test_indices_and_coordinates_are_inverse() -> None:
+    space = matmul.space(6, 32, 8)
+    assert len(space) == prod(space.dims) == 480
+    for index in (0, 1, 4, 77, 479):
+        assert space.index_of(space.coordinates(index)) == index
+        assert space[index].index == index
+    with pytest.raises(IndexError, match="480"):
+        space[480]
+
+
+def test_a_choice_becomes_ordinary_steps() -> None:
+    config = matmul.space(6, 32, 8).pick(
+        tile_i=[-1, 3], tile_j=[4, 8], order=[0, 1, 2, 3, 4], ann=["unroll", "vec"], unroll=16
+    )
+    s, args = matmul.schedule((6, 32, 8), config)
+    assert str(s).splitlines()[1:] == [
+        "C auto_unroll: 16",
+        "for i.0 (0,2)",
+        "  for j.0 (0,4)",
+        "    for r (0,8)",
+        "      unroll i.1 (0,3)",
+        "        vectorize j.1 (0,8)",
+        "          C = ...",
+    ]
+    a, b = (np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in ((6, 8), (8, 32)))
+    np.testing.assert_allclose(ansor.build(s, args)(a, b), a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_program_tells_its_configuration() -> None:
+    task = ansor.TemplateTask(matmul, (6, 32, 8))
+    for index in np.random.default_rng(0).integers(len(task.config_space), size=20):
+        state = task.state_of(int(index))
+        found = task.config_of(state)
+        assert found is not None
+        assert task.state_of(found) == state
+    foreign = ansor.State.initial(task.compute_dag).fuse(2, [0, 1])
+    assert task.config_of(foreign) is None
+
+
+def test_a_configuration_survives_json() -> None:
+    config = matmul.space(6, 32, 8)[123]
+    again = ansor.ConfigEntity.from_json(config.to_json())
+    assert again == config
+    assert again.index == 123
+    assert str(again) == str(config)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [(6, 1), (3, 2), (2, 3), (1, 6)]),
+        ({"max_factor": 3}, [(6, 1), (3, 2), (2, 3)]),
+        ({"policy": "power2"}, [(6, 1), (3, 2), (2, 4)]),
+        ({"policy": "power2", "no_tail": True}, [(6, 1), (3, 2)]),
+        ({"policy": "verbose"}, [(6, 1), (3, 2), (2, 3), (2, 4), (1, 6)]),
+        ({"policy": "candidate", "candidate": [[-1, 4], [1, 6]]}, [(2, 4), (1, 6)]),
+        ({"filter": lambda e: e.size[-1] > 2}, [(2, 3), (1, 6)]),
+        ({"num_outputs": 1}, [(6,)]),
+        (
+            {"num_outputs": 3, "filter": lambda e: e.size[0] == 1},
+            [(1, 1, 6), (1, 2, 3), (1, 3, 2), (1, 6, 1)],
+        ),
+    ],
+)
+def test_split_policies(options: dict[str, Any], expected: list[tuple[int, ...]]) -> None:
+    assert values(defined(lambda cfg: cfg.define_split("x", 6, **options))) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "count"),
+    [
+        ("identity", {}, 1),
+        ("all", {}, 24),
+        ("interval_all", {"interval": (1, 3)}, 2),
+        ("candidate", {"candidate": [[3, 2, 1, 0]]}, 1),
+        ("interleave", {"spatial": [[0, 1]], "reduce": [[2, 3]]}, 6),
+    ],
+)
+def test_reorder_policies(policy: str, options: dict[str, Any], count: int) -> None:
+    def define(cfg: ansor.Config) -> None:
+        axes = [*cfg.define_split("a", 4), *cfg.define_split("b", 4)]
+        cfg.define_reorder("x", axes, policy, **options)
+
+    orders = values(defined(define))
+    assert len(orders) == len(set(orders)) == count
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
+    if policy == "interleave":
+        assert all(order.index(0) < order.index(1) and order.index(2) < order.index(3) for order in orders)
+
+
+def test_annotate_policies() -> None:
+    def choices(policy: str) -> list[Any]:
+        return values(defined(lambda cfg: cfg.define_annotate("x", cfg.define_split("a", 4), policy)))
+
+    assert choices("none") == [("none", "none")]
+    assert choices("unroll") == [("unroll", "unroll")]
+    assert choices("try_vec") == [("none", "none"), ("none", "vec")]
+    assert ("parallel", "vec") in choices("try_parallel_vec")
+    assert not any("parallel" in row[1:] or "vec" in row[:-1] for row in choices("try_parallel_vec"))
+
+
+@pytest.mark.parametrize(
+    ("define", "message"),
+    [
+        (
+            lambda cfg: cfg.define_split("x", 6, policy="divisors"),
+            "unknown policy 'divisors'; known are 'factors'",
+        ),
+        (lambda cfg: cfg.define_split("x", 6, filter=lambda e: False), "nothing to choose from"),
+        (lambda cfg: cfg.define_split("x", te.var("n")), "must be a known number"),
+        (lambda cfg: cfg.define_split("x", 6, policy="candidate"), "go together"),
+        (lambda cfg: cfg.define_split("x", 6, num_outputs=0), "at least 1"),
+        (lambda cfg: [cfg.define_knob("x", [1]), cfg.define_knob("x", [1])], "'x' twice"),
+        (lambda cfg: cfg.define_reorder("x", list(range(9))), "too many to list"),
+        (
+            lambda cfg: cfg.define_reorder("x", [0, 1], "candidate", candidate=[[0]]),
+            "each of the 2 loops once",
+        ),
+        (lambda cfg: cfg.define_annotate("x", [0], "vectorise"), "'try', 'unroll', 'vec' and 'parallel'"),
+        (lambda cfg: [cfg.define_knob("tile_x", [1]), cfg["tile"]], "did you mean 'tile_x'"),
+        (lambda cfg: ansor.SplitEntity((4, 0)), "each at least 1"),
+    ],
+)
+def test_mistakes_are_explained(define: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        defined(define)
+
+
+def test_what_is_defined_must_not_depend_on_what_is_chosen() -> None:
+    @ansor.template("tests.template_dependent", override=True)
+    def dependent(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+        s = te.create_schedule(b)
+        cfg.define_knob("split", [False, True])
+        if cfg["split"].val:
+            cfg.define_split("tile", b.op.axis[0])
+        return s, [a, b]
+
+    with pytest.raises(DefinitionError, match="'tile' for some configurations only"):
+        dependent.schedule((8,), dependent.space(8)[1])
+
+
+def test_the_computation_must_not_depend_on_what_is_chosen() -> None:
+    @ansor.template("tests.template_changing", override=True)
+    def changing(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        cfg.define_knob("twice", [False, True])
+        a = te.placeholder((n,), name="A")
+        b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+        if cfg["twice"].val:
+            b = te.compute((n,), lambda i: b[i] + 1.0, name="C")
+        return te.create_schedule(b), [a, b]
+
+    with pytest.raises(DefinitionError, match="must not change the computation"):
+        ansor.TemplateTask(changing, (8,)).state_of(1)
+
+
+def test_a_template_must_return_a_schedule_and_tensors() -> None:
+    @ansor.template("tests.template_empty", override=True)
+    def empty(cfg: ansor.Config) -> Any:
+        return None
+
+    with pytest.raises(DefinitionError, match="return s, "):
+        empty.space()
+    with pytest.raises(DefinitionError, match="first must be the configuration"):
+        ansor.template("tests.template_nullary")(lambda: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(DefinitionError, match=r"no template; .*tests\.template_matmul"):
+        ansor.TemplateTask("tests.no_such_template")
+
+
+def test_an_illegal_configuration_is_a_schedule_error() -> None:
+    @ansor.template("tests.template_illegal", override=True)
+    def illegal(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        k = te.reduce_axis((0, n), name="k")
+        b = te.compute((1,), lambda i: te.sum(a[k], axis=k), name="B")
+        s = te.create_schedule(b)
+        cfg.define_annotate("ann", [k], "try_vec_parallel")
+        cfg["ann"].apply(s, b, [k])
+        return s, [a, b]
+
+    task = ansor.TemplateTask(illegal, (8,))
+    task.state_of(0)
+    with pytest.raises(ScheduleError, match="rfactor"):
+        task.state_of(task.config_space.pick(ann=["parallel"]))
+
+
+def test_a_configuration_is_adapted_to_another_size() -> None:
+    small, large = matmul.space(6, 32, 8), matmul.space(48, 32, 8)
+    config = small.pick(tile_i=[2, 3], tile_j=[4, 8], ann=["unroll", "vec"], unroll=16)
+    adapted = large.adapt(config)
+    assert adapted["tile_i"].value == (16, 3)
+    assert adapted["tile_j"].value == (4, 8)
+    assert adapted["ann"] == config["ann"]
+    assert large.adapt({"tile_i": ansor.SplitEntity((1, 5))})["tile_i"].value in {(12, 4), (8, 6)}

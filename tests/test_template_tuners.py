@@ -1,0 +1,233 @@
+"""Tuners of templates as search policies: proposed, learned, resumed, carried over; over a fake machine."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.errors import DefinitionError
+from measure import MeasureInput, load_records
+from search import SketchPolicy, StopReason, TemplateTask, TemplateTuner
+from tests.fake_machine import HOST, FakeMachine, logged, options
+
+
+@ansor.template("tests.tuner_matmul")
+def matmul(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    r = te.reduce_axis((0, n), name="r")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    s = te.create_schedule(c)
+    i, j = c.op.axis
+    cfg.define_split("tile_i", i)
+    cfg.define_split("tile_j", j)
+    cfg.define_knob("vector", [False, True])
+    io, ii = cfg["tile_i"].apply(s, c, i)
+    jo, ji = cfg["tile_j"].apply(s, c, j)
+    s[c].reorder(io, jo, r, ii, ji)
+    if cfg["vector"].val:
+        s[c].vectorize(ji)
+    return s, [a, b, c]
+
+
+def task(n: int = 16) -> TemplateTask:
+    return TemplateTask(matmul, (n,), target=HOST)
+
+
+def ideal(inp: MeasureInput) -> float:
+    """A machine that likes tiles of 4 by 8, in lanes."""
+    sizes = [loop.extent for loop in inp.state.with_bounds().stages[2].iterators]  # type: ignore[union-attr]
+    lanes = "vectorize" in str(inp.state)
+    away = abs(np.log2(sizes[3] / 4)) + abs(np.log2(sizes[4] / 8)) + 2 * (not lanes)  # type: ignore[operator,arg-type]
+    return 1e-3 * float(2.0**away)
+
+
+TUNERS: dict[str, Callable[[TemplateTask], TemplateTuner]] = {
+    "grid": lambda t: ansor.GridSearchTuner(t),
+    "random": lambda t: ansor.RandomTuner(t, seed=1),
+    "ga": lambda t: ansor.GATuner(t, seed=1, pop_size=8),
+    "xgb": lambda t: ansor.XGBTuner(t, seed=1, plan_size=8),
+}
+
+
+@pytest.mark.parametrize("name", TUNERS)
+def test_every_tuner_covers_its_space_once_and_says_so(name: str, tmp_path: Path) -> None:
+    """Of 18 configurations three vectorise a loop of one iteration: programs that are there already."""
+    log = tmp_path / "log.json"
+    result = task(4).tune(options(100, log), TUNERS[name](task(4)))
+    space = task(4).config_space
+    programs = {str(task(4).state_of(index)) for index in range(len(space))}
+    assert result.trials == len(programs) == len(set(logged(log))) == 15
+    assert result.stop_reason is StopReason.EXHAUSTED
+    assert "space of 18 configurations gave no more new programs" in result.message
+
+
+@pytest.mark.parametrize("name", TUNERS)
+def test_an_interrupted_run_goes_on_where_it_stopped(name: str, tmp_path: Path) -> None:
+    whole, pieces = tmp_path / "whole.json", tmp_path / "pieces.json"
+    machine = FakeMachine(scale=ideal)
+    task().tune(options(22, whole, machine=machine), TUNERS[name](task()))
+    for trials in (5, 1, 10, 6):
+        task().tune(options(trials, pieces, machine=machine), TUNERS[name](task()))
+    assert logged(pieces) == logged(whole)
+
+
+def test_grid_goes_by_index(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    task().tune(options(6, log), ansor.GridSearchTuner(task()))
+    states = [inp.state.replay(task().compute_dag) for inp, _ in load_records(log)]  # type: ignore[union-attr]
+    assert states == [task().state_of(index) for index in range(6)]
+
+
+@pytest.mark.parametrize("name", ["ga", "xgb"])
+def test_learning_tuners_find_the_best_sooner_than_the_grid(name: str) -> None:
+    """On a machine whose answers follow the configuration, 40 of 98 programs are enough."""
+    machine = FakeMachine(scale=lambda inp: 1e6 * ideal(inp))  # The fake's own noise is a factor below 2.
+    large = task(64)
+    result = large.tune(options(40, machine=machine), TUNERS[name](large))
+    assert result.best_state is not None
+    config = large.config_of(result.best_state)
+    assert config is not None
+    assert config["vector"].value is True
+
+
+def test_the_model_orders_configurations_that_it_has_not_seen() -> None:
+    large = task(64)
+    tuner = ansor.XGBTuner(large, plan_size=16)
+    large.tune(options(32, machine=FakeMachine(scale=ideal)), tuner)
+    order = tuner._best_by_columns(np.random.default_rng(0))
+    lanes = [large.config_space[index]["vector"].val for index in order]
+    assert np.mean(lanes[:20]) > np.mean(lanes[-20:])
+
+
+def test_any_cost_model_will_do() -> None:
+    class LikesLanes(ansor.CostModel):
+        def update(self, inputs: Any, results: Any) -> None:
+            return
+
+        def predict(self, task: Any, candidates: Any) -> Any:
+            return np.array([float("vectorize" in str(state)) for state in candidates])
+
+    policy = ansor.XGBTuner(task(), model=LikesLanes())
+    proposal = policy.propose(0, 8, ansor.History())
+    assert sum("vectorize" in str(state) for state in proposal.states) >= 6
+
+
+def test_an_xgb_tuner_is_what_a_template_is_tuned_with() -> None:
+    result = task().tune(options(5))
+    assert result.trials == 5
+    assert result.best_state is not None
+    assert task().config_of(result.best_state) is not None
+
+
+def test_the_automatic_search_shares_log_and_task(tmp_path: Path) -> None:
+    """A log that holds programs of sketches too does no harm, and what it knows is not measured again."""
+    log = tmp_path / "log.json"
+    task().tune(options(6, log), SketchPolicy(task()))
+    for name in ("ga", "xgb"):
+        task().tune(options(6, log), TUNERS[name](task()))
+    assert len(logged(log)) == len(set(logged(log))) == 18
+
+
+def test_other_sizes_teach_where_to_begin(tmp_path: Path) -> None:
+    log, mine = tmp_path / "small.json", tmp_path / "large.json"
+    machine = FakeMachine(scale=ideal)
+    small, large = task(16), task(64)
+    small.tune(options(49, log, machine=machine), ansor.GridSearchTuner(small))
+    best = small.config_of(small.best_state(log)[0])
+    assert best is not None
+    for name in ("random", "xgb"):
+        tuner = TUNERS[name](large)
+        tuner.load_history(log)
+        mine.unlink(missing_ok=True)
+        large.tune(options(4, mine, machine=machine), tuner)
+        first = next(iter(load_records(mine)))[0].state.replay(large.compute_dag)  # type: ignore[union-attr]
+        config = large.config_of(first)
+        assert config is not None
+        assert config["tile_i"].value[1:] == best["tile_i"].value[1:]
+        assert config["tile_j"].value[1:] == best["tile_j"].value[1:]
+    assert isinstance(tuner, ansor.XGBTuner)
+    assert tuner.model.informative
+
+
+def test_large_spaces_are_searched_by_draws() -> None:
+    @ansor.template("tests.tuner_large", override=True)
+    def large(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n, n), name="A")
+        b = te.compute((n, n), lambda i, j: a[i, j] + 1.0, name="B")
+        s = te.create_schedule(b)
+        for axis in b.op.axis:
+            cfg.define_split(axis.name, axis, num_outputs=5)
+            cfg[axis.name].apply(s, b, axis)
+        cfg.multi_filter(lambda config: config["i"].value[-1] * config["j"].value[-1] <= 64)
+        return s, [a, b]
+
+    wide = TemplateTask(large, (256,), target=HOST)
+    assert len(wide.config_space) > 1 << 16
+    assert "limited by 1 filter" in str(wide.config_space)
+    for tuner in (ansor.XGBTuner(wide, plan_size=8), ansor.GATuner(wide, pop_size=8)):
+        result = wide.tune(options(24, machine=FakeMachine()), tuner)
+        assert result.trials == 24
+        for one in tuner.measured:
+            config = wide.config_space[wide.config_space.index_of(one.coordinates)]
+            assert config["i"].value[-1] * config["j"].value[-1] <= 64
+
+
+def test_a_space_without_a_legal_program_ends_with_a_diagnosis() -> None:
+    @ansor.template("tests.tuner_illegal", override=True)
+    def illegal(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        k = te.reduce_axis((0, n), name="k")
+        b = te.compute((1,), lambda i: te.sum(a[k], axis=k), name="B")
+        s = te.create_schedule(b)
+        cfg.define_split("tile", k)
+        outer, _ = cfg["tile"].apply(s, b, k)
+        s[b].parallel(outer)
+        return s, [a, b]
+
+    # The template cannot even be run once: its author learns that before anything is tuned.
+    with pytest.raises(ansor.ScheduleError, match="use rfactor"):
+        TemplateTask(illegal, (8,), target=HOST)
+
+
+def test_tuners_want_a_template() -> None:
+    other = ansor.SearchTask(func="ansor.matmul", args=(8, 8, 8))
+    with pytest.raises(DefinitionError, match=r"ansor\.TemplateTask"):
+        ansor.RandomTuner(other)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="elite_num"):
+        ansor.GATuner(task(), elite_num=0)
+
+
+def test_a_template_that_is_called_takes_the_best_record(tmp_path: Path) -> None:
+    log, short = tmp_path / "log.json", tmp_path / "best.json"
+    task().tune(options(12, log, machine=FakeMachine(scale=ideal)), ansor.RandomTuner(task()))
+    summary = ansor.pick_best(log, short)
+    assert summary.written == 1
+    best, _ = task().best_state(log)
+    for records in (log, short):
+        with ansor.apply_history_best(records) as history:
+            s, args = matmul(16)
+            assert s.state == best
+            assert [tensor.name for tensor in args] == ["A", "B", "C"]
+            assert matmul(32)[0].state.steps == matmul.schedule((32,))[0].state.steps
+            assert "tests.tuner_matmul(32)" in history.report()
+    assert matmul(16)[0].state.steps == matmul.schedule((16,))[0].state.steps
+
+
+def test_for_real(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    real = TemplateTask(matmul, (16,))
+    runner = ansor.LocalRunner(number=1, repeat=1, min_repeat_ms=0)
+    with runner:
+        result = real.tune(
+            options(3, log, builder=ansor.LocalBuilder(), runner=runner), ansor.RandomTuner(real)
+        )
+    assert result.trials == 3
+    assert not result.errors, result.error_examples
+    with ansor.apply_history_best(log):
+        kernel = ansor.build(*matmul(16))
+    a, b = (np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32) for _ in range(2))
+    np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-4)
