@@ -70,7 +70,7 @@ class Programs(Sequence[State]):
 
 
 def batches_of(candidates: Candidates) -> list[Population | list[State]]:
-    """Divide candidates into populations and runs of states, in order; scores of all of them in a row answer."""
+    """Divide candidates into populations and runs of states, in order."""
     if isinstance(candidates, Population):
         return [candidates]
     if isinstance(candidates, Programs):

@@ -17,7 +17,7 @@ from costmodel.storage import read_model, write_model
 from measure import MeasureInput, MeasureResult
 from sketches import Population
 
-_FORMAT: Final = "ansor.RandomModel"
+_KIND: Final = "RandomModel"
 
 
 class RandomModel(CostModel):
@@ -50,11 +50,11 @@ class RandomModel(CostModel):
 
     def save(self, file_name: str | Path) -> None:
         """Write the seed."""
-        write_model(file_name, _FORMAT, {"seed": self.seed})
+        write_model(file_name, _KIND, {"seed": self.seed})
 
     def load(self, file_name: str | Path) -> None:
         """Take over the seed of a saved model."""
-        self.seed = int(read_model(file_name, _FORMAT)["seed"])
+        self.seed = int(read_model(file_name, _KIND)["seed"])
 
     def _score(self, task: Task, steps: Sequence[Step]) -> float:
         text = json.dumps([self.seed, task.workload_key, [step.to_json() for step in steps]])

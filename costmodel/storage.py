@@ -1,20 +1,30 @@
-"""The file form of saved models: one JSON object that says which class wrote it."""
+"""The file forms of saved models; both say which class wrote them.
+
+Trees and other small things are one JSON object. A model that is saved by its training data is a zip file of
+arrays (numpy's), with that object as its header. Nothing is pickled.
+"""
 
 from __future__ import annotations
 
 import json
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ansor.errors import LogFormatError
 
 VERSION: Final = 1
+_HEADER: Final = "header"
+Arrays = dict[str, NDArray[Any]]
 
 
-def write_model(file_name: str | Path, kind: str, content: dict[str, Any]) -> None:
+def write_model(file_name: str | Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write a model's content under the name of its class."""
-    data = {"format": kind, "version": VERSION, **content}
-    Path(file_name).write_text(json.dumps(data) + "\n", encoding="utf-8")
+    Path(file_name).write_text(_header(kind, content) + "\n", encoding="utf-8")
 
 
 def read_model(file_name: str | Path, kind: str) -> dict[str, Any]:
@@ -26,16 +36,52 @@ def read_model(file_name: str | Path, kind: str) -> dict[str, Any]:
     LogFormatError
         If the file is not a model of this kind and version.
     """
-    name = kind.removeprefix("ansor.")
     try:
-        data = json.loads(Path(file_name).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise LogFormatError(f"{file_name}: not a saved {name}: {error}") from error
-    if not isinstance(data, dict) or data.get("format") != kind:
-        raise LogFormatError(f"{file_name}: not a saved {name}; write one with {name}.save")
+        text = Path(file_name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
+    return _checked(file_name, kind, text)
+
+
+def write_arrays(file_name: str | Path, kind: str, content: Mapping[str, Any], arrays: Arrays) -> None:
+    """Write a model's content and its arrays under the name of its class."""
+    with open(file_name, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **{_HEADER: np.array(_header(kind, content)), **arrays})
+
+
+def read_arrays(file_name: str | Path, kind: str) -> tuple[dict[str, Any], Arrays]:
+    """
+    Read what `write_arrays` wrote.
+
+    Raises
+    ------
+    LogFormatError
+        If the file is not a model of this kind and version.
+    """
+    try:
+        with open(file_name, "rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            arrays = dict(np.load(file, allow_pickle=False))
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
+    return _checked(file_name, kind, str(arrays.pop(_HEADER, ""))), arrays
+
+
+def _header(kind: str, content: Mapping[str, Any]) -> str:
+    return json.dumps({"format": f"ansor.{kind}", "version": VERSION, **content})
+
+
+def _checked(file_name: str | Path, kind: str, text: str) -> dict[str, Any]:
+    """Parse a header and see whose it is."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != f"ansor.{kind}":
+        raise LogFormatError(f"{file_name}: not a saved {kind}; write one with {kind}.save")
     if data.get("version") != VERSION:
         raise LogFormatError(
-            f"{file_name}: a {name} of version {data.get('version')}, and this is version {VERSION}; "
-            f"train it again from its logs ({name}.update_from_file)"
+            f"{file_name}: a {kind} in version {data.get('version')} of the format, and this reads version "
+            f"{VERSION}; train it again from its logs ({kind}.update_from_file)"
         )
     return data

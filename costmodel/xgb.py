@@ -1,38 +1,64 @@
-"""`XGBModel`: the interface of the learned cost model.
+"""`XGBModel`: the learned cost model, gradient-boosted trees over statement features.
 
-What is here: collecting training data from rounds and logs, saving and loading it, and the place in a search
-where it is asked. What is not here yet: learning. Until the feature table and the trees exist its scores are
-`RandomModel`'s, its `informative` is false, and a search with it is random search. It loads no xgboost.
+How it is trained when records keep arriving, without starting over each time: the number of records at which
+it learns from scratch forms a series, each a quarter larger than the last. In between, the trees of the last
+such fit stay, and a few more are grown on all records to correct them. Which trees there are is therefore a
+function of the records alone.
+
+A model read from a file is where such a series begins: its trees stay, corrected on what is measured here,
+until there are as many records as it was trained on; then only those count.
 """
 
-import json
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from __future__ import annotations
+
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ansor.errors import LogFormatError
-from ansor.schedule.state import State
-from ansor.task.task import Task
-from costmodel.model import CostModel, FloatArray
-from costmodel.random_model import RandomModel
-from measure import MeasureInput, MeasureResult, dump_record_to_string, load_record_from_string, load_records
+import numpy as np
 
-_FORMAT: Final = "ansor.XGBModel"
+from ansor.errors import DefinitionError
+from costmodel.boosting import Boosting, apply_trees, boost, booster_from_json, booster_to_json
+from costmodel.dataset import Dataset
+from costmodel.learned import LearnedModel, check_features, describe_features
+from costmodel.losses import LOSSES, LossName
+from costmodel.rows import FeatureSource, FloatArray, PackedRows
+from costmodel.storage import read_model, write_model
+
+if TYPE_CHECKING:
+    from xgboost import Booster
+
+_KIND: Final = "XGBModel"
+REFIT_FACTOR: Final = 1.25
+"""Growth of the records after which everything is learned anew."""
+CORRECTION_ROUNDS: Final = 30
+"""Trees that correct the last full fit on all records since."""
 
 
-class XGBModel(CostModel):
+class XGBModel(LearnedModel):
     """
-    The model that will learn from measurements; for now it remembers them and scores at random.
+    Trees that score statements; a program's score is their sum.
 
     Parameters
     ----------
-    verbose_eval, num_warmup_sample, adaptive_training
-        Accepted under the reference's names for the learned part to come; without effect until then.
+    verbose_eval
+        Log the training loss every so many trees, at level DEBUG.
+    num_warmup_sample
+        Programs to see before scores mean anything; up to that number they are random. A model read from a
+        file means something at once.
     seed
-        Seed of the scores.
+        Seed of the random scores and of the training; default 0.
     model_file
         A file written by `save` to start from.
+    adaptive_training
+        Train only each time the records have grown by a fifth.
+    loss
+        What a good score is: "pairwise" or "listwise" (the order within a task), "squared" (the relative
+        speed).
+    features
+        Makes the rows; default the feature table.
+    boosting
+        How trees are grown, where that differs from the defaults.
     """
 
     def __init__(
@@ -42,68 +68,104 @@ class XGBModel(CostModel):
         seed: int | None = None,
         model_file: str | Path | None = None,
         adaptive_training: bool = False,
+        *,
+        loss: LossName | None = None,
+        features: FeatureSource | None = None,
+        boosting: Boosting | None = None,
     ) -> None:
-        self.verbose_eval = verbose_eval
-        self.num_warmup_sample = num_warmup_sample
-        self.adaptive_training = adaptive_training
-        self._scores = RandomModel(0 if seed is None else seed)
-        self._records: dict[str, None] = {}
+        super().__init__(
+            num_warmup_sample=num_warmup_sample,
+            seed=0 if seed is None else seed,
+            adaptive_training=adaptive_training,
+            features=features,
+        )
+        if loss is not None and loss not in LOSSES:
+            raise DefinitionError(f"XGBModel(loss={loss!r}): it must be one of {', '.join(LOSSES)}")
+        chosen = boosting or Boosting()
+        self.boosting = replace(
+            chosen, seed=self.seed, verbose_eval=verbose_eval, loss=chosen.loss if loss is None else loss
+        )
         if model_file is not None:
             self.load(model_file)
 
-    @property
-    def informative(self) -> bool:
-        """False: nothing is learned yet."""
-        return False
+    def forget(self) -> None:
+        """Return to the state before the first record, loaded trees included."""
+        super().forget()
+        self._loaded: tuple[Booster, ...] = ()
+        self._loaded_count = 0
+        self._base: Booster | None = None
+        self._base_count = 0
+        self._trees: tuple[Booster, ...] = ()
 
     @property
     def num_records(self) -> int:
-        """Measurements collected as training data."""
-        return len(self._records)
+        """Measurements seen, those behind a loaded file included."""
+        return self._loaded_count + super().num_records
 
-    def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
-        """Collect measurements, failures included."""
-        self._collect(zip(inputs, results, strict=True))
+    @property
+    def informative(self) -> bool:
+        """Whether more than `num_warmup_sample` programs are known, or trees were loaded."""
+        return bool(self._loaded) or super().informative
 
-    def update_from_file(self, file_name: str | Path, n_lines: int | None = None) -> None:
-        """Collect the records of a log, or its first `n_lines` ones.
+    def fit(self, data: Dataset) -> None:
+        """Learn from scratch at the numbers of the series, and correct the last such fit in between."""
+        count = self.last_checkpoint(len(data), REFIT_FACTOR)
+        if self._loaded and len(data) < self._loaded_count:
+            base = self._loaded
+        else:
+            if self._base is None or self._base_count != count:
+                self._base, self._base_count = boost(data.take(slice(count)), self.boosting), count
+            base = (self._base,)
+            if count == len(data):
+                self._trees = base
+                return
+        start = sum_of_trees(base, data.rows)
+        few = replace(self.boosting, rounds=CORRECTION_ROUNDS)
+        self._trees = (*base, boost(data, few, start, hold_out=False))
 
-        Raises
-        ------
-        LogFormatError
-            If a line of the log cannot be understood.
-        """
-        self._collect(islice(load_records(str(file_name)), n_lines))
-
-    def predict(self, task: Task, states: Sequence[State]) -> FloatArray:
-        """Score the states; for now a fixed random number each, shape ``(len(states),)``."""
-        return self._scores.predict(task, states)
+    def score(self, rows: PackedRows) -> FloatArray:
+        """Add up all trees over all rows of each program."""
+        return sum_of_trees(self._trees, rows)
 
     def save(self, file_name: str | Path) -> None:
-        """Write the seed and the training data as JSON."""
-        data = {"format": _FORMAT, "version": 0, "seed": self._scores.seed, "records": list(self._records)}
-        Path(file_name).write_text(json.dumps(data) + "\n", encoding="utf-8")
+        """Write the trees and how many records are behind them; the records themselves stay in their logs."""
+        if self.informative:
+            self.train()
+        content = {
+            "seed": self.seed,
+            "loss": self.boosting.loss,
+            "records": self.num_records,
+            "features": describe_features(self.features),
+            "trees": [booster_to_json(booster) for booster in self._trees] if self.informative else [],
+        }
+        write_model(file_name, _KIND, content)
 
     def load(self, file_name: str | Path) -> None:
-        """Replace seed and training data by a saved model's.
+        """
+        Replace what was learned by a saved model's trees; records seen so far are forgotten.
 
         Raises
         ------
         LogFormatError
-            If the file is not one that `save` wrote.
+            If the file is not one that `save` wrote, or was written with another feature table.
         """
-        try:
-            data = json.loads(Path(file_name).read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise LogFormatError(f"{file_name}: not a saved XGBModel: {error}") from error
-        if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise LogFormatError(f"{file_name}: not a saved XGBModel; write one with XGBModel.save")
-        records = dict.fromkeys(map(str, data["records"]))
-        for record in records:
-            load_record_from_string(record)
-        self._scores = RandomModel(int(data["seed"]))
-        self._records = records
+        data = read_model(file_name, _KIND)
+        check_features(file_name, data["features"], self.features)
+        trees = tuple(booster_from_json(content) for content in data["trees"])
+        self.forget()
+        self.seed = int(data["seed"])
+        self.boosting = replace(self.boosting, seed=self.seed, loss=data["loss"])
+        self._loaded = self._trees = trees
+        self._loaded_count = int(data["records"])
 
-    def _collect(self, pairs: Iterable[tuple[MeasureInput, MeasureResult]]) -> None:
-        """Keep records in order, each once: a log that is read twice teaches nothing new."""
-        self._records |= dict.fromkeys(dump_record_to_string(inp, res) for inp, res in pairs)
+    @property
+    def _can_score(self) -> bool:
+        return bool(self._trees)
+
+
+def sum_of_trees(boosters: tuple[Booster, ...], rows: PackedRows) -> FloatArray:
+    """Score programs by several groups of trees; 0 by none."""
+    scores = np.zeros(len(rows))
+    for booster in boosters:
+        scores += apply_trees(booster, rows)
+    return scores

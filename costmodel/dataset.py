@@ -1,0 +1,324 @@
+"""Training data: from measurements and logs to arrays.
+
+A `Dataset` is a value: feature rows, run times and tasks of measured programs in the order of measuring.
+`take`, `split_by_program` and `split_by_task` make others of it. Which side a program falls on is a function
+of the program, not of its place: as a log grows, nothing moves from the training to the held-out side.
+
+A `Collector` grows. It takes measurements, each once (a log that is read twice teaches nothing new), replays
+those that were read from a log, and keeps the rows of what it has seen, so that a measured program's features
+are extracted once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.errors import DefinitionError, LogFormatError, ScheduleError
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from costmodel.labels import throughput_labels
+from costmodel.rows import FeatureSource, FloatArray, Indices, PackedRows, extract_rows
+from measure import MeasureInput, MeasureResult, load_records, recover_measure_input
+from measure.record import LoggedTask, steps_to_json
+
+TaskKey = tuple[str, str]
+"""Workload key and target."""
+
+_note = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """
+    Measured programs, in order of measuring.
+
+    Attributes
+    ----------
+    rows
+        Their features.
+    costs
+        Mean run times [s], shape ``(programs,)``; infinite for a failure.
+    tasks
+        Number of each program's task, an index into `task_keys`.
+    task_keys
+        The tasks.
+    digests
+        A 64-bit digest of each program's task and steps.
+    """
+
+    rows: PackedRows
+    costs: FloatArray
+    tasks: Indices
+    task_keys: tuple[TaskKey, ...]
+    digests: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.costs)
+
+    @cached_property
+    def labels(self) -> FloatArray:
+        """Speed relative to the best of the same task, in [0, 1] (`throughput_labels`)."""
+        return throughput_labels(self.costs, self.tasks)
+
+    @property
+    def failed(self) -> NDArray[np.bool_]:
+        """Which programs did not run."""
+        return np.isinf(self.costs)
+
+    @classmethod
+    def empty(cls, features: int) -> Dataset:
+        """No measurements."""
+        none = np.zeros(0, np.int64)
+        return cls(PackedRows.empty(features), np.zeros(0), none, (), np.zeros(0, np.uint64))
+
+    def take(self, programs: Sequence[int] | Indices | slice) -> Dataset:
+        """Return the data of some programs, in the order given; the tasks keep their numbers."""
+        if isinstance(programs, slice):
+            programs = range(*programs.indices(len(self)))
+        at = np.asarray(programs, dtype=np.int64)
+        return Dataset(self.rows.take(at), self.costs[at], self.tasks[at], self.task_keys, self.digests[at])
+
+    def followed_by(self, later: Dataset) -> Dataset:
+        """Append the data of a set whose task numbers continue these."""
+        return Dataset(
+            PackedRows.concatenate([self.rows, later.rows]),
+            np.concatenate([self.costs, later.costs]),
+            np.concatenate([self.tasks, later.tasks]),
+            later.task_keys,
+            np.concatenate([self.digests, later.digests]),
+        )
+
+    def held_out(self, share: float, seed: int = 0) -> NDArray[np.bool_]:
+        """Choose about `share` of the programs by their digests; other seeds choose others."""
+        scrambler = np.random.default_rng(seed).integers(2**63, size=2, dtype=np.uint64)
+        mixed = (self.digests ^ scrambler[0]) * (scrambler[1] | np.uint64(1))
+        chosen: NDArray[np.bool_] = (mixed >> np.uint64(40)).astype(np.float64) / 2.0**24 < share
+        return chosen
+
+    def split_by_program(self, held_out: float, seed: int = 0) -> tuple[Dataset, Dataset]:
+        """
+        Divide the programs into two sets, each task on both sides.
+
+        Parameters
+        ----------
+        held_out
+            Share of the second set, in [0, 1].
+        seed
+            Other seeds, other divisions.
+
+        Returns
+        -------
+        tuple[Dataset, Dataset]
+            What is left to learn from, and what is held out.
+        """
+        outside = self.held_out(held_out, seed)
+        return self.take(np.flatnonzero(~outside)), self.take(np.flatnonzero(outside))
+
+    def split_by_task(self, held_out: Iterable[TaskKey]) -> tuple[Dataset, Dataset]:
+        """Divide the programs into those of other tasks and those of `held_out`."""
+        names = set(held_out)
+        numbers = [number for number, key in enumerate(self.task_keys) if key in names]
+        outside = np.isin(self.tasks, numbers)
+        return self.take(np.flatnonzero(~outside)), self.take(np.flatnonzero(outside))
+
+    @classmethod
+    def from_logs(
+        cls,
+        file_names: Iterable[str | Path] | str | Path,
+        source: FeatureSource,
+        tasks: Iterable[Task] = (),
+    ) -> Dataset:
+        """
+        Read the records of some logs.
+
+        Parameters
+        ----------
+        file_names
+            The logs, or the one log.
+        source
+            Makes the features.
+        tasks
+            Definitions of computations that are not registered.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such log.
+        LogFormatError
+            If a line of a log cannot be understood.
+        """
+        collector = Collector(source)
+        for task in tasks:
+            collector.define(task)
+        paths = [file_names] if isinstance(file_names, (str, Path)) else file_names
+        for path in paths:
+            collector.add_log(path)
+        return collector.dataset
+
+
+@dataclass(eq=False)
+class Collector:
+    """
+    Grows a data set from measurements.
+
+    Parameters
+    ----------
+    source
+        Makes the features.
+
+    Attributes
+    ----------
+    skipped
+        Records that could not be used, by reason: workloads that are not registered, steps that do not apply.
+    """
+
+    source: FeatureSource
+    skipped: Counter[str] = field(default_factory=Counter)
+    _seen: dict[bytes, None] = field(default_factory=dict)
+    _pending: list[tuple[MeasureInput, MeasureResult, bytes]] = field(default_factory=list)
+    _tasks: dict[TaskKey, Task] = field(default_factory=dict)
+    _numbers: dict[TaskKey, int] = field(default_factory=dict)
+    _data: Dataset | None = None
+
+    def __len__(self) -> int:
+        """Count the measurements taken in, unusable ones included."""
+        return len(self._seen)
+
+    def define(self, task: Task) -> None:
+        """Supply a computation for records that name it by its key only."""
+        self._tasks.setdefault(task.key, task)
+
+    @property
+    def seen(self) -> NDArray[np.uint64]:
+        """Digests of the measurements taken in."""
+        return np.frombuffer(b"".join(self._seen), dtype="<u8").astype(np.uint64)
+
+    def restore(self, data: Dataset, seen: NDArray[np.uint64]) -> None:
+        """Take over what another collector had."""
+        self._data = data
+        self._pending.clear()
+        self._seen = dict.fromkeys(digest.tobytes() for digest in seen.astype("<u8"))
+        self._numbers = {key: number for number, key in enumerate(data.task_keys)}
+
+    def add(self, inputs: Iterable[MeasureInput], results: Iterable[MeasureResult]) -> int:
+        """Take measurements in; one that is there already is ignored. Returns how many were new."""
+        before = len(self._seen)
+        for inp, result in zip(inputs, results, strict=True):
+            if isinstance(inp.task, Task):
+                self.define(inp.task)
+            digest = _program_digest(inp)
+            record = _record_digest(digest, result)
+            if record not in self._seen:
+                self._seen[record] = None
+                self._pending.append((inp, result, digest))
+        return len(self._seen) - before
+
+    def add_log(self, file_name: str | Path, n_lines: int | None = None) -> int:
+        """
+        Take the records of a log in, or its first `n_lines` ones; returns how many were new.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such log.
+        LogFormatError
+            If a line of the log cannot be understood.
+        """
+        before = len(self._seen)
+        for inp, result in islice(load_records(str(file_name)), n_lines):
+            self.add([inp], [result])
+        return len(self._seen) - before
+
+    @property
+    def dataset(self) -> Dataset:
+        """Everything usable so far; features of new programs are extracted now."""
+        known = self._data or Dataset.empty(self.source.width)
+        if self._pending:
+            known = self._extended(known)
+            self._pending.clear()
+        self._data = known
+        return known
+
+    def _extended(self, known: Dataset) -> Dataset:
+        """Append what is pending."""
+        usable: list[tuple[Task, State, float, bytes]] = []
+        for inp, result, digest in self._pending:
+            try:
+                task, state = self._recover(inp)
+            except (DefinitionError, LogFormatError, ScheduleError) as error:
+                self._skip(str(error))
+                continue
+            usable.append((task, state, result.mean_cost if result.ok else np.inf, digest))
+            self._numbers.setdefault(task.key, len(self._numbers))
+        rows = self._extract([(task, state) for task, state, _, _ in usable])
+        digests = np.frombuffer(b"".join(digest for *_, digest in usable), dtype="<u8")
+        found = Dataset(
+            rows,
+            np.array([cost for _, _, cost, _ in usable]),
+            np.array([self._numbers[task.key] for task, *_ in usable], dtype=np.int64),
+            tuple(self._numbers),
+            digests.astype(np.uint64),
+        )
+        empty = np.flatnonzero(rows.counts == 0)
+        for _ in empty:
+            self._skip("its program has no feature rows")
+        return known.followed_by(found.take(np.flatnonzero(rows.counts > 0)))
+
+    def _extract(self, programs: Sequence[tuple[Task, State]]) -> PackedRows:
+        """Make the rows of programs of several tasks, one task after the other, and put them in order."""
+        by_task: dict[TaskKey, list[int]] = {}
+        for position, (task, _) in enumerate(programs):
+            by_task.setdefault(task.key, []).append(position)
+        parts = [PackedRows.empty(self.source.width)]
+        for members in by_task.values():
+            states = [programs[member][1] for member in members]
+            parts.append(extract_rows(self.source, programs[members[0]][0], states))
+        order = np.array([member for members in by_task.values() for member in members], dtype=np.int64)
+        return PackedRows.concatenate(parts).take(np.argsort(order))
+
+    def _recover(self, inp: MeasureInput) -> tuple[Task, State]:
+        """Make the task and the state that a logged input speaks of."""
+        if isinstance(inp.task, Task) and isinstance(inp.state, State):
+            return inp.task, inp.state
+        key = _task_key(inp)
+        if isinstance(inp.task, LoggedTask) and key in self._tasks:
+            inp = MeasureInput(self._tasks[key], inp.state)
+        dag = inp.task.dag if isinstance(inp.task, Task) else None
+        recovered = recover_measure_input(inp, rebuild_state=True, dag=dag)
+        assert isinstance(recovered.task, Task)
+        assert isinstance(recovered.state, State)
+        self._tasks.setdefault(key, recovered.task)
+        return recovered.task, recovered.state
+
+    def _skip(self, reason: str) -> None:
+        first = reason.partition("\n")[0]
+        if first not in self.skipped:
+            _note.warning("a record is not learned from: %s", first)
+        self.skipped[first] += 1
+
+
+def _task_key(inp: MeasureInput) -> TaskKey:
+    return inp.task.key if isinstance(inp.task, Task) else (inp.task.workload_key, str(inp.task.target))
+
+
+def _program_digest(inp: MeasureInput) -> bytes:
+    """Eight bytes that identify a program of a task, logged or live."""
+    text = json.dumps([*_task_key(inp), steps_to_json(inp.state)])
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def _record_digest(program: bytes, result: MeasureResult) -> bytes:
+    """Eight bytes that identify a measurement of a program."""
+    text = json.dumps([list(result.costs), int(result.error_no), result.all_cost, result.timestamp])
+    return hashlib.blake2b(program + text.encode(), digest_size=8).digest()

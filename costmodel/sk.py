@@ -1,0 +1,167 @@
+"""Models of scikit-learn behind the same protocol.
+
+They take one vector per program, so a program's rows are pooled: sum, mean and maximum of every column, side
+by side. They predict the label, the speed relative to the best of the task.
+
+A saved file holds the training data, not the fitted object: loading fits again, which gives the same model
+because everything that fitting draws comes from the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol, Union
+
+import numpy as np
+
+from ansor.errors import DefinitionError
+from costmodel.dataset import Dataset
+from costmodel.labels import weights_of
+from costmodel.learned import LearnedModel
+from costmodel.rows import POOLINGS, FeatureSource, FloatArray, PackedRows, Pooling
+
+EstimatorName = Literal["hist_gradient_boosting", "random_forest", "ridge", "mlp"]
+
+
+class Estimator(Protocol):
+    """A regressor of scikit-learn, or anything that looks like one."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any: ...  # noqa: N803
+
+    def predict(self, X: Any) -> Any: ...  # noqa: N803
+
+
+class _Scaled(Estimator):
+    """Another regressor behind columns scaled to mean 0 and deviation 1; constant columns stay 0."""
+
+    def __init__(self, inner: Estimator) -> None:
+        self._inner = inner
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
+        self._mean, self._deviation = X.mean(axis=0), X.std(axis=0)
+        self._deviation[self._deviation < 1e-9] = 1.0
+        self._inner.fit(self._scale(X), y, sample_weight=sample_weight)
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        return self._inner.predict(self._scale(X))
+
+    def _scale(self, values: Any) -> Any:
+        # A column far outside of what was seen says little more than that; clipping keeps it from ruling.
+        return np.clip((values - self._mean) / self._deviation, -5.0, 5.0)
+
+
+def _hist_gradient_boosting(seed: int) -> Estimator:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    model: Estimator = HistGradientBoostingRegressor(
+        max_iter=100, learning_rate=0.1, max_leaf_nodes=15, min_samples_leaf=5, random_state=seed
+    )
+    return model
+
+
+def _random_forest(seed: int) -> Estimator:
+    from sklearn.ensemble import RandomForestRegressor
+
+    model: Estimator = RandomForestRegressor(n_estimators=60, max_features=0.3, random_state=seed)
+    return model
+
+
+def _ridge(seed: int) -> Estimator:
+    from sklearn.linear_model import Ridge
+
+    return _Scaled(Ridge(alpha=30.0, random_state=seed))
+
+
+def _mlp(seed: int) -> Estimator:
+    from sklearn.neural_network import MLPRegressor
+
+    return _Scaled(
+        _Mlp(MLPRegressor(hidden_layer_sizes=(64, 32), alpha=1e-2, max_iter=60, random_state=seed))
+    )
+
+
+class _Mlp(Estimator):
+    """Fits without weights, and does not say that it could have gone on."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
+        import warnings
+
+        from sklearn.exceptions import ConvergenceWarning
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self._inner.fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        return self._inner.predict(X)
+
+
+ESTIMATORS: Final[Mapping[str, Callable[[int], Estimator]]] = MappingProxyType(
+    {
+        "hist_gradient_boosting": _hist_gradient_boosting,
+        "random_forest": _random_forest,
+        "ridge": _ridge,
+        "mlp": _mlp,
+    }
+)
+"""Makers of regressors, from a seed, by name."""
+
+
+class SklearnModel(LearnedModel):
+    """
+    A regressor over pooled rows.
+
+    Parameters
+    ----------
+    estimator
+        One of the names, or a function from a seed to a new regressor.
+    num_warmup_sample, seed, adaptive_training, features
+        As in `LearnedModel`.
+    pooling
+        How rows become a vector: some of "sum", "mean", "max".
+
+    Raises
+    ------
+    DefinitionError
+        If there is no estimator or pooling of that name.
+    """
+
+    def __init__(
+        self,
+        estimator: Union[EstimatorName, Callable[[int], Estimator]] = "hist_gradient_boosting",
+        *,
+        num_warmup_sample: int = 100,
+        seed: int = 0,
+        adaptive_training: bool = False,
+        features: FeatureSource | None = None,
+        pooling: Sequence[Pooling] = POOLINGS,
+    ) -> None:
+        if isinstance(estimator, str) and estimator not in ESTIMATORS:
+            known = ", ".join(ESTIMATORS)
+            raise DefinitionError(f"SklearnModel({estimator!r}): known are {known}; or pass a function")
+        if not pooling or set(pooling) - set(POOLINGS):
+            raise DefinitionError(f"SklearnModel(pooling={pooling!r}): known are {', '.join(POOLINGS)}")
+        self._make = ESTIMATORS[estimator] if isinstance(estimator, str) else estimator
+        self.pooling = tuple(pooling)
+        super().__init__(
+            num_warmup_sample=num_warmup_sample,
+            seed=seed,
+            adaptive_training=adaptive_training,
+            features=features,
+        )
+
+    def fit(self, data: Dataset) -> None:
+        """Fit a new regressor to the labels."""
+        self._regressor = self._make(self.seed)
+        vectors = data.rows.pooled(self.pooling)
+        self._regressor.fit(vectors, data.labels, sample_weight=weights_of(data.labels))
+
+    def score(self, rows: PackedRows) -> FloatArray:
+        """Predict the programs' labels."""
+        return np.asarray(self._regressor.predict(rows.pooled(self.pooling)), dtype=np.float64)

@@ -1,0 +1,228 @@
+"""What every cost model must do; a new one is one subclass of the suite."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from costmodel import (
+    CostModel,
+    Dataset,
+    LearnedModel,
+    PackedRows,
+    Programs,
+    RandomModel,
+    SklearnModel,
+    XGBModel,
+)
+from costmodel.rows import FloatArray
+from measure import MeasureErrorNo, MeasureInput, MeasureResult
+from sketches import Population
+from tests.costmodel_fakes import LoopFeatures, draw, matmul_task, measured
+
+WARM_UP = 24
+
+
+@cache
+def task(size: int = 64) -> ansor.SearchTask:
+    return matmul_task(size)
+
+
+@cache
+def lessons(size: int = 64) -> tuple[list[MeasureInput], list[MeasureResult]]:
+    return measured(task(size), 60, seed=1, failing=0.1)
+
+
+@cache
+def candidates(size: int = 64) -> list[Population]:
+    return draw(task(size), 24, seed=2)
+
+
+def failures(inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+    return [MeasureResult.failed(MeasureErrorNo.RUNTIME_DEVICE, "it crashed", 0.1, 0) for _ in inputs]
+
+
+class CostModelSuite:
+    """Subclass it, write `make`, and pytest runs all of it."""
+
+    @abstractmethod
+    def make(self) -> CostModel:
+        """Make a new model; equal ones every time."""
+
+    def taught(self) -> CostModel:
+        model = self.make()
+        model.update(*lessons())
+        return model
+
+    def test_one_finite_score_per_program(self) -> None:
+        programs = Programs(candidates())
+        for model in (self.make(), self.taught()):
+            scores = model.predict(task(), programs)
+            assert scores.shape == (len(programs),)
+            assert scores.dtype == np.float64
+            assert np.isfinite(scores).all()
+
+    def test_nothing_to_score_gives_no_scores(self) -> None:
+        for model in (self.make(), self.taught()):
+            for nothing in ([], Programs([]), Programs(candidates()[0].take([]))):
+                assert model.predict(task(), nothing).shape == (0,)
+
+    def test_states_and_rows_of_populations_score_alike(self) -> None:
+        programs = Programs(candidates())
+        for model in (self.make(), self.taught()):
+            np.testing.assert_allclose(
+                model.predict(task(), programs), model.predict(task(), list(programs)), rtol=1e-9
+            )
+
+    def test_a_score_does_not_depend_on_the_other_programs(self) -> None:
+        states = Programs(candidates())[:6]
+        for model in (self.make(), self.taught()):
+            together = model.predict(task(), states)
+            alone = np.concatenate([model.predict(task(), [state]) for state in states[::-1]])[::-1]
+            np.testing.assert_allclose(together, alone, rtol=1e-9)
+
+    def test_equal_models_taught_alike_agree(self) -> None:
+        programs = Programs(candidates())
+        first, second = self.taught().predict(task(), programs), self.taught().predict(task(), programs)
+        np.testing.assert_array_equal(first, second)
+
+    def test_lessons_in_pieces_teach_what_they_teach_at_once(self) -> None:
+        """Asking in between changes nothing either: this is what makes runs resumable."""
+        inputs, results = lessons()
+        model, programs = self.make(), Programs(candidates())
+        for start, stop in ((0, 7), (7, 30), (30, 31), (31, 60)):
+            model.update(inputs[start:stop], results[start:stop])
+            model.predict(task(), programs)
+        expected = self.taught().predict(task(), programs)
+        np.testing.assert_array_equal(model.predict(task(), programs), expected)
+
+    def test_a_lesson_told_twice_teaches_nothing_new(self) -> None:
+        model, programs = self.taught(), Programs(candidates())
+        model.update(*lessons())
+        expected = self.taught().predict(task(), programs)
+        np.testing.assert_array_equal(model.predict(task(), programs), expected)
+
+    def test_an_unseen_task_gets_finite_scores(self) -> None:
+        scores = self.taught().predict(task(48), Programs(candidates(48)))
+        assert np.isfinite(scores).all()
+
+    def test_failures_alone_can_be_learned_from(self) -> None:
+        inputs, _ = lessons()
+        model = self.make()
+        model.update(inputs, failures(inputs))
+        assert np.isfinite(model.predict(task(), Programs(candidates()))).all()
+        model.update(*lessons(48))
+        assert np.isfinite(model.predict(task(48), Programs(candidates(48)))).all()
+
+    def test_a_loaded_model_scores_like_the_saved_one(self, tmp_path: Path) -> None:
+        programs = Programs(candidates())
+        for model in (self.make(), self.taught()):
+            model.save(tmp_path / "model")
+            loaded = self.make()
+            loaded.load(tmp_path / "model")
+            assert loaded.informative == model.informative
+            expected = model.predict(task(), programs)
+            np.testing.assert_array_equal(loaded.predict(task(), programs), expected)
+
+    def test_a_foreign_file_is_refused(self, tmp_path: Path) -> None:
+        for content in (b"{}", b"", b"\xff\xfe", b"PK\x03\x04"):
+            (tmp_path / "model").write_bytes(content)
+            with pytest.raises(ansor.LogFormatError, match="not a saved"):
+                self.make().load(tmp_path / "model")
+
+
+class LearnedSuite(CostModelSuite):
+    """What models that learn must do besides."""
+
+    def test_it_learns_what_is_fast(self) -> None:
+        inputs, results = measured(task(), 40, seed=5)
+        scores = self.taught().predict(task(), [inp.state for inp in inputs])  # type: ignore[misc]
+        costs = np.array([result.mean_cost for result in results])
+        assert np.corrcoef(scores, -np.log(costs))[0, 1] > 0.5
+
+    def test_it_is_informative_after_its_warm_up(self) -> None:
+        inputs, results = lessons()
+        model = self.make()
+        model.update(inputs[:WARM_UP], results[:WARM_UP])
+        assert not model.informative
+        model.update(inputs[WARM_UP : WARM_UP + 1], results[WARM_UP : WARM_UP + 1])
+        assert model.informative
+
+
+class TestRandomModel(CostModelSuite):
+    def make(self) -> CostModel:
+        return RandomModel(3)
+
+
+class TestXGBModel(LearnedSuite):
+    def make(self) -> CostModel:
+        return XGBModel(num_warmup_sample=WARM_UP, seed=3, features=LoopFeatures())
+
+
+class TestXGBModelSquared(LearnedSuite):
+    def make(self) -> CostModel:
+        return XGBModel(num_warmup_sample=WARM_UP, features=LoopFeatures(), loss="squared")
+
+
+class TestXGBModelAdaptive(LearnedSuite):
+    def make(self) -> CostModel:
+        return XGBModel(num_warmup_sample=WARM_UP, features=LoopFeatures(), adaptive_training=True)
+
+
+class TestRidge(LearnedSuite):
+    def make(self) -> CostModel:
+        return SklearnModel("ridge", num_warmup_sample=WARM_UP, features=LoopFeatures())
+
+
+class TestHistGradientBoosting(LearnedSuite):
+    def make(self) -> CostModel:
+        return SklearnModel("hist_gradient_boosting", num_warmup_sample=WARM_UP, features=LoopFeatures())
+
+
+class TestRandomForest(LearnedSuite):
+    def make(self) -> CostModel:
+        return SklearnModel("random_forest", num_warmup_sample=WARM_UP, features=LoopFeatures())
+
+
+class TestMlp(LearnedSuite):
+    def make(self) -> CostModel:
+        return SklearnModel("mlp", num_warmup_sample=WARM_UP, features=LoopFeatures())
+
+
+class NearestNeighbour(LearnedModel):
+    """A user's model: a program is as fast as the most similar one that was measured."""
+
+    def fit(self, data: Dataset) -> None:
+        self.known, self.labels = data.rows.pooled(["mean"]), data.labels
+
+    def score(self, rows: PackedRows) -> FloatArray:
+        distances = np.abs(rows.pooled(["mean"])[:, None] - self.known).sum(axis=2)
+        scores: FloatArray = self.labels[distances.argmin(axis=1)]
+        return scores
+
+
+class TestUsersLearnedModel(LearnedSuite):
+    def make(self) -> CostModel:
+        return NearestNeighbour(num_warmup_sample=WARM_UP, features=LoopFeatures())
+
+
+def test_a_model_of_states_scores_the_rows_of_populations() -> None:
+    class Shortest(ansor.CostModel):
+        def update(self, inputs: Any, results: Any) -> None:
+            pass
+
+        def predict(self, task: ansor.Task, states: Sequence[ansor.State]) -> FloatArray:
+            return np.array([-float(len(state.steps)) for state in states])
+
+    programs = Programs(candidates())
+    scores = Shortest().predict(task(), programs)
+    assert scores.tolist() == [-len(state.steps) for state in programs]
+    with pytest.raises(ansor.DefinitionError, match="a Shortest cannot be saved"):
+        Shortest().save("nowhere")

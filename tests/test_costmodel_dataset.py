@@ -1,0 +1,210 @@
+"""Packed rows, candidates and training data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ansor
+from costmodel import Candidates, Collector, Dataset, PackedRows, Programs
+from costmodel.candidates import batches_of, count_programs
+from costmodel.rows import extract_rows, offsets_of
+from measure import MAX_FLOAT, MeasureInput, load_records, save_records
+from tests.costmodel_fakes import WIDTH, LoopFeatures, answer, draw, matmul_task, measured, states_of
+
+
+def packed(counts: list[int], seed: int = 0) -> PackedRows:
+    offsets = offsets_of(np.array(counts, dtype=np.int64))
+    return PackedRows(np.random.default_rng(seed).random((offsets[-1], 3), dtype=np.float32), offsets)
+
+
+def program_rows(rows: PackedRows, program: int) -> np.ndarray:
+    return rows.values[rows.offsets[program] : rows.offsets[program + 1]]
+
+
+COUNTS = st.lists(st.integers(0, 4), max_size=8)
+
+
+@given(COUNTS, st.data())
+def test_rows_follow_their_programs(counts: list[int], data: st.DataObject) -> None:
+    rows = packed(counts)
+    assert len(rows) == len(counts)
+    assert rows.counts.tolist() == counts
+    chosen = data.draw(st.lists(st.integers(0, len(counts) - 1)) if counts else st.just([]))
+    taken = rows.take(np.array(chosen, dtype=np.int64))
+    assert len(taken) == len(chosen)
+    for place, program in enumerate(chosen):
+        np.testing.assert_array_equal(program_rows(taken, place), program_rows(rows, program))
+    both = PackedRows.concatenate([rows, taken])
+    np.testing.assert_array_equal(both.counts, [*rows.counts, *taken.counts])
+
+
+@given(COUNTS)
+def test_sums_over_rows_are_those_of_a_loop(counts: list[int]) -> None:
+    rows = packed(counts)
+    totals = rows.total(rows.values[:, 0])
+    pooled = rows.pooled(["sum", "mean", "max"])
+    assert pooled.shape == (len(counts), 9)
+    for program, count in enumerate(counts):
+        mine = program_rows(rows, program)
+        assert totals[program] == pytest.approx(float(mine[:, 0].sum()))
+        expected = [mine.sum(axis=0), mine.mean(axis=0), mine.max(axis=0)] if count else [np.zeros(3)] * 3
+        np.testing.assert_allclose(pooled[program], np.concatenate(expected), rtol=1e-6)
+    per_program = np.arange(len(counts))
+    assert rows.spread(per_program).tolist() == np.repeat(per_program, counts).tolist()
+
+
+def test_candidates_divide_into_populations_and_runs_of_states() -> None:
+    first, *rest = draw(matmul_task(), 6)
+    state = first.materialize(0)
+    batches = batches_of([state, state, first, state])  # type: ignore[list-item]
+    assert [len(batch) for batch in batches] == [2, len(first), 1]
+    assert batches_of(first) == [first]
+    assert count_programs([first, *rest]) == 6
+    assert batches_of([]) == []
+
+
+def test_programs_are_a_sequence_of_states() -> None:
+    populations = draw(matmul_task(), 7)
+    programs = Programs(populations)
+    assert len(programs) == 7
+    assert [state.steps for state in programs] == [
+        p.materialize(r).steps for p in populations for r in range(len(p))
+    ]
+    assert programs[-1].steps == programs[6].steps
+    assert [state.steps for state in programs[2:4]] == [programs[2].steps, programs[3].steps]
+    with pytest.raises(IndexError, match="program 7 of 7"):
+        programs[7]
+    assert str(programs) == f"Programs(7 in {len(populations)} populations)"
+
+
+def test_illegal_programs_get_no_rows() -> None:
+    class Picky(LoopFeatures):
+        def extract(self, task: ansor.Task, candidates: Candidates) -> PackedRows:
+            states = states_of(candidates)
+            if any(state.steps == forbidden.steps for state in states):
+                raise ansor.ScheduleError("no bounds")
+            return super().extract(task, states)
+
+    task = matmul_task()
+    programs = Programs(draw(task, 6))
+    forbidden = programs[3]
+    for candidates in (programs, list(programs)):
+        counts = extract_rows(Picky(), task, candidates).counts
+        assert np.flatnonzero(counts == 0).tolist() == [3]
+
+
+def test_a_collector_keeps_order_and_each_program_once() -> None:
+    source = LoopFeatures()
+    collector = Collector(source)
+    small, large = matmul_task(32), matmul_task(48)
+    lessons = [measured(small, 5), measured(large, 4), measured(small, 5, seed=1, failing=1.0)]
+    for inputs, results in lessons:
+        assert collector.add(inputs, results) == len(inputs)
+        assert collector.add(inputs, results) == 0
+        assert len(collector.dataset) == len(collector)
+    data = collector.dataset
+    assert data.tasks.tolist() == [0] * 5 + [1] * 4 + [0] * 5
+    assert data.task_keys == (small.key, large.key)
+    assert data.costs.tolist() == [
+        result.mean_cost if result.mean_cost < MAX_FLOAT else np.inf
+        for _, results in lessons
+        for result in results
+    ]
+    assert data.failed.tolist() == [False] * 9 + [True] * 5
+    assert source.extracted == 14, "features of a measured program are extracted once"
+    expected = source.extract(large, [inp.state for inp in lessons[1][0]])  # type: ignore[misc]
+    np.testing.assert_array_equal(data.take(slice(5, 9)).rows.values, expected.values)
+
+
+def test_mixed_tasks_in_one_update_keep_their_rows() -> None:
+    small, large = matmul_task(32), matmul_task(48)
+    pairs = [pair for both in zip(zip(*measured(small, 4)), zip(*measured(large, 4))) for pair in both]  # noqa: B905
+    collector = Collector(LoopFeatures())
+    collector.add(*zip(*pairs, strict=True))
+    data = collector.dataset
+    for position, (inp, _) in enumerate(pairs):
+        expected = LoopFeatures().extract(inp.task, [inp.state])
+        np.testing.assert_array_equal(data.rows.take(np.array([position])).values, expected.values)
+
+
+def test_logs_give_the_data_that_measuring_gave(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", matmul_task()
+    inputs, results = measured(task, 8, failing=0.2)
+    save_records(log, inputs, results)
+    live = Collector(LoopFeatures())
+    live.add(inputs, results)
+    data = Dataset.from_logs(log, LoopFeatures())
+    np.testing.assert_array_equal(data.digests, live.dataset.digests)
+    np.testing.assert_array_equal(data.rows.values, live.dataset.rows.values)
+    np.testing.assert_array_equal(data.costs, live.dataset.costs)
+    assert data.task_keys == (task.key,)
+    assert Collector(LoopFeatures()).add_log(log, n_lines=3) == 3
+    mixed = Collector(LoopFeatures())
+    mixed.add(inputs, results)
+    assert mixed.add_log(log) == 0, "a program that is known live is the same program in a log"
+
+
+def test_records_that_cannot_be_used_are_counted(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", matmul_task()
+    state = draw(task, 1)[0].materialize(0)
+    other = ansor.Task(None, '["nobody.knows", 3]', task.target, None, task.hardware_params)
+    bent = matmul_task(48)
+    save_records(log, [MeasureInput(other, state), MeasureInput(bent, state)], [answer(state)] * 2)
+    text = log.read_text().splitlines()
+    log.write_text(text[0] + "\n" + text[1].replace("48, 48, 48", "48, 48, 49") + "\n")
+    assert len(list(load_records(log))) == 2
+    collector = Collector(LoopFeatures())
+    collector.add_log(log)
+    assert len(collector) == 2
+    assert len(collector.dataset) <= 1
+    assert any("nobody.knows" in reason for reason in collector.skipped)
+
+
+def test_a_computation_that_is_not_registered_can_be_supplied(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", matmul_task()
+    unknown = ansor.Task(task.dag, '["nobody.knows", 3]', task.target, None, task.hardware_params)
+    state = draw(task, 1)[0].materialize(0)
+    save_records(log, [MeasureInput(unknown, state)], [answer(state)])
+    assert len(Dataset.from_logs(log, LoopFeatures())) == 0
+    assert len(Dataset.from_logs([log], LoopFeatures(), tasks=[unknown])) == 1
+
+
+def test_splits_are_of_programs_or_of_tasks() -> None:
+    collector = Collector(LoopFeatures())
+    small, large = matmul_task(32), matmul_task(48)
+    collector.add(*measured(small, 40))
+    collector.add(*measured(large, 20))
+    data = collector.dataset
+    inside, outside = data.split_by_program(0.3, seed=1)
+    assert len(inside) + len(outside) == len(data)
+    assert 8 <= len(outside) <= 30
+    assert not set(inside.digests.tolist()) & set(outside.digests.tolist())
+    assert set(outside.tasks.tolist()) == {0, 1}
+    assert len(data.split_by_program(0.0)[1]) == len(data.split_by_program(1.0)[0]) == 0
+    assert outside.digests.tolist() != data.split_by_program(0.3, seed=2)[1].digests.tolist()
+    learn, rest = data.split_by_task([large.key])
+    assert set(learn.tasks.tolist()) == {0}
+    assert len(rest) == int((data.tasks == 1).sum())
+
+
+def test_a_growing_log_moves_nothing_across_the_split() -> None:
+    collector = Collector(LoopFeatures())
+    task = matmul_task(32)
+    collector.add(*measured(task, 30))
+    before = collector.dataset
+    collector.add(*measured(task, 30, seed=1))
+    after = collector.dataset
+    assert after.held_out(0.3)[: len(before)].tolist() == before.held_out(0.3).tolist()
+    np.testing.assert_array_equal(after.take(slice(len(before))).digests, before.digests)
+
+
+def test_the_empty_data_set() -> None:
+    data = Dataset.empty(WIDTH)
+    assert len(data) == 0
+    assert data.labels.shape == (0,)
+    assert len(data.split_by_program(0.5)[0]) == 0

@@ -1,0 +1,252 @@
+"""The learned model: what it learns, when it trains, what its file holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ansor
+from costmodel import Programs, XGBModel, metrics
+from costmodel.boosting import Boosting, apply_trees, boost, load_library
+from costmodel.dataset import Collector, Dataset
+from costmodel.learned import LearnedModel
+from costmodel.losses import LOSSES
+from costmodel.rows import FloatArray, PackedRows, offsets_of
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
+from tests.costmodel_fakes import LoopFeatures, draw, matmul_task, measured
+
+
+@cache
+def task(size: int = 64) -> ansor.SearchTask:
+    return matmul_task(size)
+
+
+@cache
+def lessons(count: int = 120) -> tuple[list[MeasureInput], list[MeasureResult]]:
+    return measured(task(), count, seed=1)
+
+
+def model(**changes: object) -> XGBModel:
+    settings: dict[str, object] = {"num_warmup_sample": 0, "features": LoopFeatures(), **changes}
+    return XGBModel(**settings)  # type: ignore[arg-type]
+
+
+def taught(count: int = 120, **changes: object) -> XGBModel:
+    made = model(**changes)
+    inputs, results = lessons()
+    made.update(inputs[:count], results[:count])
+    return made
+
+
+def synthetic(programs: int, seed: int = 0, noise: float = 0.0) -> Dataset:
+    """Programs of two tasks whose time is a sum over statements of a function of two columns."""
+    rng = np.random.default_rng(seed)
+    rows = PackedRows(
+        rng.random((3 * programs, 6), dtype=np.float32), offsets_of(np.full(programs, 3, np.int64))
+    )
+    seconds = rows.total(1.0 + 4.0 * rows.values[:, 0] ** 2 + (rows.values[:, 1] > 0.5))
+    costs = 1e-3 * seconds * np.exp(noise * rng.standard_normal(programs))
+    tasks = np.arange(programs) % 2
+    digests = rng.integers(2**63, size=programs, dtype=np.uint64)
+    return Dataset(rows, np.where(tasks, 7 * costs, costs), tasks, (("a", "t"), ("b", "t")), digests)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_sums_over_statements_are_learned(loss: str) -> None:
+    """No single row tells a program's speed; the trees must share it out."""
+    train, test = synthetic(400), synthetic(200, seed=1)
+    scores = apply_trees(boost(train, Boosting(loss=loss)), test.rows)  # type: ignore[arg-type]
+    assert metrics.order_accuracy(scores, test.costs, test.tasks) > 0.85
+
+
+def test_held_out_programs_stop_the_boosting() -> None:
+    learnable, noise = synthetic(400), synthetic(400, noise=8.0)
+    trees = [boost(data, Boosting(rounds=80)).num_boosted_rounds() for data in (learnable, noise)]
+    assert trees[1] < trees[0] <= 80
+    assert boost(noise, Boosting(rounds=40), hold_out=False).num_boosted_rounds() == 40
+    assert boost(noise.take(slice(50)), Boosting(rounds=30)).num_boosted_rounds() == 30
+
+
+def test_trees_correct_the_scores_they_start_from() -> None:
+    train, test = synthetic(400), synthetic(200, seed=1)
+    half_right = [data.rows.total(-4.0 * data.rows.values[:, 0] ** 2) for data in (train, test)]
+    booster = boost(train, Boosting(rounds=20), 3.0 * half_right[0])
+    refined = 3.0 * half_right[1] + apply_trees(booster, test.rows)
+
+    def accuracy(scores: FloatArray) -> float:
+        return metrics.order_accuracy(scores, test.costs, test.tasks)
+
+    assert accuracy(refined) > accuracy(half_right[1]) + 0.02
+
+
+def test_any_number_of_threads_grows_the_same_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("ANSOR_NUM_THREADS", threads)
+        scores.append(taught().predict(task(), Programs(draw(task(), 20))))
+    np.testing.assert_array_equal(*scores)
+
+
+def test_seeds_grow_different_trees() -> None:
+    programs = Programs(draw(task(), 20))
+    first, second = (taught(seed=seed).predict(task(), programs) for seed in (1, 2))
+    assert (first != second).any()
+
+
+def test_failures_teach_what_fails() -> None:
+    """A program that fails scores below slow ones that run, also when all that failed share a trait."""
+    inputs, results = lessons()
+
+    def fails(inp: MeasureInput) -> bool:
+        return max(stage.auto_unroll_max_step for stage in inp.state.stages) == 512  # type: ignore[union-attr]
+
+    broken = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "too slow", 1.0, 0)
+    learner = model()
+    learner.update(inputs, [broken if fails(inp) else res for inp, res in zip(inputs, results, strict=True)])
+    fresh, _ = measured(task(), 60, seed=8)
+    scores = learner.predict(task(), [inp.state for inp in fresh])  # type: ignore[misc]
+    failing = np.array([fails(inp) for inp in fresh])
+    above = (scores[~failing][:, None] > scores[failing][None, :]).mean()
+    assert above > 0.9
+
+
+def test_a_task_of_failures_alone_does_not_disturb_another() -> None:
+    learner, programs = taught(), Programs(draw(task(), 40))
+    inputs, _ = measured(task(48), 60)
+    broken = MeasureResult.failed(MeasureErrorNo.COMPILE_HOST, "no", 1.0, 0)
+    learner.update(inputs, [broken] * len(inputs))
+    before, after = taught().predict(task(), programs), learner.predict(task(), programs)
+    assert np.corrcoef(before, after)[0, 1] > 0.8
+    assert np.isfinite(learner.predict(task(48), Programs(draw(task(48), 5)))).all()
+
+
+class CountingModel(LearnedModel):
+    """Notes the sizes it is trained on."""
+
+    sizes: Sequence[int] = ()
+
+    def fit(self, data: Dataset) -> None:
+        self.sizes = (*self.sizes, len(data))
+
+    def score(self, rows: PackedRows) -> FloatArray:
+        return np.zeros(len(rows))
+
+
+@pytest.mark.parametrize(("adaptive", "sizes"), [(False, (10, 20, 21, 60)), (True, (10, 20, 51))])
+def test_training_happens_when_scores_are_asked_for_and_there_is_enough_new(
+    adaptive: bool, sizes: tuple[int, ...]
+) -> None:
+    learner = CountingModel(num_warmup_sample=0, features=LoopFeatures(), adaptive_training=adaptive)
+    inputs, results = lessons()
+    for stop in (5, 10):
+        learner.update(inputs[:stop], results[:stop])
+    programs = Programs(draw(task(), 3))
+    for stop in (10, 20, 21, 60):
+        learner.update(inputs[:stop], results[:stop])
+        learner.predict(task(), programs)
+        learner.predict(task(), programs)
+    assert learner.sizes == sizes
+
+
+def test_between_full_fits_trees_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[tuple[int, bool]] = []
+
+    def spy(data: Dataset, settings: Boosting, start: FloatArray | None = None, **how: bool) -> object:
+        fits.append((len(data), start is None))
+        return boost(data, settings, start, **how)
+
+    monkeypatch.setattr("costmodel.xgb.boost", spy)
+    learner, (inputs, results) = model(), lessons()
+    for stop in (40, 50, 54, 60):
+        learner.update(inputs[:stop], results[:stop])
+        learner.train()
+    assert fits == [(40, True), (50, True), (54, False), (60, False)]
+
+
+def test_a_log_teaches_what_its_measurements_did(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    save_records(log, *lessons())
+    programs = Programs(draw(task(), 20))
+    learner = model()
+    learner.update_from_file(log)
+    np.testing.assert_array_equal(learner.predict(task(), programs), taught().predict(task(), programs))
+    few = model()
+    few.update_from_file(log, n_lines=7)
+    assert few.num_records == 7
+
+
+def test_a_file_holds_the_trees_and_how_much_is_behind_them(tmp_path: Path) -> None:
+    learner, file, programs = taught(), tmp_path / "model.json", Programs(draw(task(), 20))
+    learner.save(file)
+    loaded = model(num_warmup_sample=1000, model_file=file)
+    assert loaded.num_records == 120
+    assert loaded.informative, "a loaded model needs no warm-up"
+    expected = learner.predict(task(), programs)
+    np.testing.assert_array_equal(loaded.predict(task(), programs), expected)
+    loaded.save(file)
+    np.testing.assert_array_equal(model(model_file=file).predict(task(), programs), expected)
+
+
+def test_a_loaded_model_goes_on_learning(tmp_path: Path) -> None:
+    taught(60).save(tmp_path / "model.json")
+    loaded, programs = model(model_file=tmp_path / "model.json"), Programs(draw(task(), 40))
+    before = loaded.predict(task(), programs)
+    other, other_results = measured(task(48), 70, seed=3)
+    loaded.update(other[:20], other_results[:20])
+    during = loaded.predict(task(), programs)
+    assert (during != before).any()
+    assert np.corrcoef(before, during)[0, 1] > 0.5, "few records correct the loaded trees"
+    loaded.update(other, other_results)
+    assert loaded.num_records == 130
+    own = model()
+    own.update(other, other_results)
+    np.testing.assert_array_equal(
+        loaded.predict(task(), programs),
+        own.predict(task(), programs),
+        "in the end only its own records count",
+    )
+
+
+def test_a_model_of_another_feature_table_is_refused(tmp_path: Path) -> None:
+    class Newer(LoopFeatures):
+        @property
+        def version(self) -> str:
+            return "loops-2"
+
+    file = tmp_path / "model.json"
+    taught(20).save(file)
+    with pytest.raises(ansor.LogFormatError, match="loops-1 of 20 columns, and this is table loops-2"):
+        model(features=Newer(), model_file=file)
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "version": 99}))
+    with pytest.raises(ansor.LogFormatError, match="version 99"):
+        model(model_file=file)
+
+
+def test_an_unknown_loss_is_refused() -> None:
+    with pytest.raises(ansor.DefinitionError, match="must be one of pairwise"):
+        model(loss="hinge")
+
+
+def test_loading_the_library_leaves_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    load_library()
+    assert "OMP_WAIT_POLICY" not in os.environ
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    load_library()
+    assert os.environ["OMP_WAIT_POLICY"] == "active"
+
+
+def test_features_of_measured_programs_are_extracted_once() -> None:
+    source = LoopFeatures()
+    collector = Collector(source)
+    inputs, results = lessons()
+    for stop in (10, 20, 30):
+        collector.add(inputs[:stop], results[:stop])
+        assert len(collector.dataset) == source.extracted == stop
