@@ -3,7 +3,7 @@
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
 order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`, `packing`, and for GPUs
 `gpu_memory`, `cross_thread`), `derive`; then `factors`, `columns`, `locations`, `annotate`, `family`,
-`population`, `sample`.
+`population`, `sample`. Sketches written by hand: `template_choices`, `template_config`, `template_function`.
 """
 
 from sketches.columns import Column, ColumnKind
