@@ -3,8 +3,8 @@
 Reading order: `search_task` (what a user holds), `session` (a tuning run), `policy` and `sketch_policy`
 (what is proposed), `history`, `identity` and `preload` (what is known), `progress` and `result` (what is
 told); `task_scheduler` with the `scheduler_*` modules (many tasks at once); `warm_start` with `refit`, and
-`dispatch` (what earlier logs are good for); `template_task`, `template_tuner`, `template_xgb`, `template_history` (policies over sketches written by hand);
-the `cli_*` modules are the command line.
+`dispatch` (what earlier logs are good for); `template_task`, `template_tuner`, `template_xgb` and
+`template_history` (policies over sketches written by hand); the `cli_*` modules are the command line.
 """
 
 from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
