@@ -61,10 +61,12 @@ if TYPE_CHECKING:
     from measure import MeasureErrorNo as MeasureErrorNo
     from measure import MeasureInput as MeasureInput
     from measure import MeasureResult as MeasureResult
+    from measure import NullBuilder as NullBuilder
     from measure import ProgramBuilder as ProgramBuilder
     from measure import ProgramRunner as ProgramRunner
     from measure import RecordReader as RecordReader
     from measure import RecordToFile as RecordToFile
+    from measure import SimulatedRunner as SimulatedRunner
     from measure import distill_record_file as distill_record_file
     from measure import dump_record_to_string as dump_record_to_string
     from measure import load_best_record as load_best_record
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from measure import load_records as load_records
     from measure import recover_measure_input as recover_measure_input
     from measure import save_records as save_records
+    from search import CPU_MUTATIONS as CPU_MUTATIONS
     from search import ApplyHistoryBest as ApplyHistoryBest
     from search import DispatchContext as DispatchContext
     from search import EmptyPolicy as EmptyPolicy
@@ -79,6 +82,9 @@ if TYPE_CHECKING:
     from search import GridSearchTuner as GridSearchTuner
     from search import History as History
     from search import LogEstimatedLatency as LogEstimatedLatency
+    from search import Mutation as Mutation
+    from search import Offspring as Offspring
+    from search import PreloadCustomSketchRule as PreloadCustomSketchRule
     from search import PreloadMeasuredStates as PreloadMeasuredStates
     from search import PrintTableInfo as PrintTableInfo
     from search import Proposal as Proposal
@@ -186,10 +192,12 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "MeasureErrorNo",
         "MeasureInput",
         "MeasureResult",
+        "NullBuilder",
         "ProgramBuilder",
         "ProgramRunner",
         "RecordReader",
         "RecordToFile",
+        "SimulatedRunner",
         "distill_record_file",
         "dump_record_to_string",
         "load_best_record",
@@ -199,6 +207,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "save_records",
     ),
     "search": (
+        "CPU_MUTATIONS",
         "ApplyHistoryBest",
         "DispatchContext",
         "EmptyPolicy",
@@ -206,6 +215,9 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "GridSearchTuner",
         "History",
         "LogEstimatedLatency",
+        "Mutation",
+        "Offspring",
+        "PreloadCustomSketchRule",
         "PreloadMeasuredStates",
         "PrintTableInfo",
         "Proposal",

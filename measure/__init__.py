@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from measure.record import recover_measure_input as recover_measure_input
     from measure.runner import LocalRunner as LocalRunner
     from measure.runner import ProgramRunner as ProgramRunner
+    from measure.simulate import NullBuilder as NullBuilder
+    from measure.simulate import SimulatedRunner as SimulatedRunner
 
 _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     "best": ("load_best_record", "same_target"),
@@ -62,6 +64,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "recover_measure_input",
     ),
     "runner": ("LocalRunner", "ProgramRunner"),
+    "simulate": ("NullBuilder", "SimulatedRunner"),
 }
 _HOME: Final = {name: module for module, names in _EXPORTS.items() for name in names}
 

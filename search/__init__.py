@@ -1,15 +1,18 @@
 """The search: tasks that can be tuned, policies that propose programs, sessions that measure them.
 
 Reading order: `search_task` (what a user holds), `session` (a tuning run), `policy` and `sketch_policy`
-(what is proposed), `history`, `identity` and `preload` (what is known), `progress` and `result` (what is
+(what is proposed), with `params`, `evolution`, `generation`, `mutation`, `crossover`, `polish`, `exhaustive`
+and `picking`; `history`, `known`, `identity` and `preload` (what is known), `progress` and `result` (what is
 told); `task_scheduler` with the `scheduler_*` modules (many tasks at once); `warm_start` with `refit`, and
 `dispatch` (what earlier logs are good for); `template_task`, `template_tuner`, `template_xgb` and
 `template_history` (policies over sketches written by hand); the `cli_*` modules are the command line.
 """
 
+from search.custom_rule import PreloadCustomSketchRule
 from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
 from search.history import History, Trial
 from search.identity import program_key
+from search.mutation import CPU_MUTATIONS, Mutation, Offspring
 from search.options import TuningOptions
 from search.policy import EmptyPolicy, Proposal, SearchPolicy
 from search.preload import PreloadMeasuredStates
@@ -28,6 +31,7 @@ from search.template_xgb import XGBTuner
 from search.warm_start import WarmStart
 
 __all__ = [
+    "CPU_MUTATIONS",
     "DEFAULT_PARAMS",
     "ApplyHistoryBest",
     "DispatchContext",
@@ -36,6 +40,9 @@ __all__ = [
     "GridSearchTuner",
     "History",
     "LogEstimatedLatency",
+    "Mutation",
+    "Offspring",
+    "PreloadCustomSketchRule",
     "PreloadMeasuredStates",
     "PrintTableInfo",
     "Progress",

@@ -47,7 +47,9 @@ name=value.
 )
 @click.option("--target", default="llvm", show_default="llvm, this machine", help="What to tune for.")
 @click.option(
-    "--early-stopping", type=click.IntRange(1), help="Stop after so many trials without improvement."
+    "--early-stopping",
+    type=click.IntRange(1),
+    help="Stop after so many trials without improvement. [default: a third of all, at least 100]",
 )
 @click.option(
     "--round", "round_size", default=64, show_default=True, type=click.IntRange(1), help="Programs per round."
@@ -85,7 +87,7 @@ def tune(
     path = log or default_log(task)
     options = TuningOptions(
         num_measure_trials=trials,
-        early_stopping=early_stopping,
+        early_stopping=early_stopping or "auto",
         num_measures_per_round=round_size,
         verbose=0 if quiet else 1,
         measure_callbacks=[RecordToFile(path)],

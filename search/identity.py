@@ -4,8 +4,13 @@ import hashlib
 
 import numpy as np
 
+from ansor.ir.nest import Buffer
+from ansor.ir.printer import Names, format_stmt
+from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.task.task import Task
+from ansor.te.expr import Var
+from measure.emit import machine_for
 
 
 def program_key(state: State) -> str:
@@ -17,6 +22,34 @@ def program_key(state: State) -> str:
     """
     ours = "".join(f"\n{step.to_json()}" for step in state.steps if not step.in_reference)
     return hashlib.blake2b(f"{state.with_bounds()}{ours}".encode(), digest_size=16).hexdigest()
+
+
+def plan_key(task: Task, state: State) -> str:
+    """
+    Digest of the loop nest that would be compiled, whatever its variables are called.
+
+    Programs with different keys (`program_key`) may have equal plans: a loop may be unrolled because a pragma
+    says so, or anyway.
+
+    Raises
+    ------
+    ScheduleError
+        If the program cannot be lowered.
+    """
+    limits = machine_for(task.target).register_limits
+    nest = lower(state, list(task.compute_dag.tensors), limits=limits)
+    return hashlib.blake2b(format_stmt(nest.body, _Numbered()).encode(), digest_size=16).hexdigest()
+
+
+class _Numbered(Names):
+    """Variables called by the order in which they turn up."""
+
+    def of(self, item: Var | Buffer) -> str:
+        if isinstance(item, Buffer):
+            return super().of(item)
+        if item not in self._names:
+            self._names[item] = f"%{len(self._names)}"
+        return self._names[item]
 
 
 def round_rng(seed: int, task: Task, round_index: int) -> np.random.Generator:

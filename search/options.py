@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from ansor.errors import DefinitionError
 from measure import (
@@ -14,6 +14,11 @@ from measure import (
     ProgramMeasurer,
     ProgramRunner,
 )
+
+LEAST_PATIENCE: Final = 100
+"""Trials without improvement before an automatic early stop, whatever the budget."""
+PATIENCE_SHARE: Final = 3
+"""The automatic early stop comes when one part in so many of all trials brought no improvement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,8 @@ class TuningOptions:
         New measurements to make; what a log already holds does not count. 0 measures nothing and answers with
         the best of the log, or the model's first choice.
     early_stopping
-        Stop when so many trials in a row brought no improvement, those of the log included; None: never.
+        Stop when so many trials in a row brought no improvement, those of the log included; "auto": a third
+        of all trials of the task, at least 100; None: never.
     num_measures_per_round
         Programs proposed per round; the cost model learns between rounds.
     verbose
@@ -49,7 +55,7 @@ class TuningOptions:
     """
 
     num_measure_trials: int = 0
-    early_stopping: int | None = None
+    early_stopping: int | Literal["auto"] | None = "auto"
     num_measures_per_round: int = 64
     verbose: int = 1
     builder: ProgramBuilder | Literal["local"] = "local"
@@ -63,7 +69,7 @@ class TuningOptions:
         _at_least("num_measures_per_round", self.num_measures_per_round, 1)
         _at_least("max_failures_in_a_row", self.max_failures_in_a_row, 1)
         _at_least("seed", self.seed, 0)
-        if self.early_stopping is not None:
+        if self.early_stopping is not None and self.early_stopping != "auto":
             _at_least("early_stopping", self.early_stopping, 1)
         if hasattr(self.measure_callbacks, "callback"):
             raise DefinitionError(
@@ -76,6 +82,26 @@ class TuningOptions:
                     f"TuningOptions({name}={value!r}): the only text it takes is 'local'; "
                     f"for anything else pass an object such as ansor.Local{name.capitalize()}(...)"
                 )
+
+    def patience(self, known: int) -> int | None:
+        """Resolve `early_stopping` for a run that begins with so many known trials; None: never stop."""
+        return patience(self.early_stopping, known + self.num_measure_trials)
+
+
+def patience(early_stopping: int | Literal["auto"] | None, trials: int) -> int | None:
+    """
+    Say after how many trials without improvement to stop.
+
+    Parameters
+    ----------
+    early_stopping
+        As in `TuningOptions`.
+    trials
+        All trials that there will be, known ones included: so a run in pieces stops where a whole one would.
+    """
+    if early_stopping != "auto":
+        return early_stopping
+    return max(LEAST_PATIENCE, trials // PATIENCE_SHARE)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ DEFAULT_PARAMS: Final[Params] = {
     "max_families": 64,
     "disable_change_compute_location": 0,
     "polish_ratio": 0.25,
+    "polish_after": 24,
     "first_rounds_size": 16,
 }
 """Search parameters and their defaults.
@@ -41,7 +42,8 @@ DEFAULT_PARAMS: Final[Params] = {
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
 - `max_families`: structures in one generation, at first.
-- `polish_ratio`: share of a round, after the first ones, given to neighbours of the best; 0 for none.
+- `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
+  measured; 0 for none.
 - `first_rounds_size`: programs in each of the first rounds, so that the model learns early; later rounds are
   as large as asked for. 0 for rounds of one size.
 - `retry_search_one_round_on_empty`, `sample_init_min_population`: the reference's; the first has no effect,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ansor.errors import LogWriteError
 from ansor.schedule.state import State
@@ -25,6 +26,7 @@ from measure import MeasureInput, MeasureResult, ProgramMeasurer
 from measure.record import count_errors
 from search.history import History, Trial
 from search.identity import program_key
+from search.options import patience
 from search.policy import Proposal, SearchPolicy
 from search.progress import Progress, Report
 from search.result import StopReason, TuningResult
@@ -68,7 +70,7 @@ class TuningSession:
         known: Sequence[tuple[State, MeasureResult]] = (),
         seeds: Sequence[State] = (),
         round_size: int = 64,
-        early_stopping: int | None = None,
+        early_stopping: int | Literal["auto"] | None = None,
         max_failures_in_a_row: int = 150,
         progress: Progress | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class TuningSession:
         self._round = 0
         self._round_size = round_size
         self._early_stopping = early_stopping
+        self._patience = None if early_stopping == "auto" else early_stopping
         self._max_failures = max_failures_in_a_row
         self._progress = progress or Progress()
         self._started = time.monotonic()
@@ -106,6 +109,7 @@ class TuningSession:
         Ctrl-C and a log that cannot be written end the run; both give the result so far.
         """
         self._progress.start(self.task, num_trials, len(self._log))
+        self._patience = patience(self._early_stopping, len(self._log) + num_trials)
         try:
             if num_trials == 0:
                 self.know_log()
@@ -259,9 +263,10 @@ class TuningSession:
                 StopReason.ONLY_FAILURES,
                 f"{history.failures_in_a_row} trials in a row failed; the last one with {what}".rstrip(": "),
             )
-        patience = self._early_stopping
-        if patience is not None and history.best is not None and history.since_best >= patience:
+        limit = self._patience
+        if limit is not None and history.best is not None and history.since_best >= limit:
             return Stop(
-                StopReason.EARLY_STOPPING, f"the last {history.since_best} trials brought no improvement"
+                StopReason.EARLY_STOPPING,
+                f"the last {history.since_best} trials brought no improvement (early_stopping={limit})",
             )
         return None

@@ -1,50 +1,56 @@
-"""`SketchPolicy`: sketches filled in at random, the best by the cost model first.
+"""`SketchPolicy`: programs from sketches, searched by evolution under a cost model.
 
-For now the search is random sampling: a round draws distinct unseen programs from its own generator, and with
-an informative model draws a few times more than it needs and keeps the best scored ones. Evolution replaces
-`_candidates`; the rest stays.
+A round: what was measured is found again among the rows; a first generation is sampled and joined by the best
+of these; generations are bred (`evolution`) and everything is scored by the model; the best distinct programs
+are picked, with some at random, and after the first rounds with neighbours of the best (`polish`). A space
+small enough is listed and scored instead. With a model that knows nothing the search is random sampling.
 
-Source: reference sections 1.6 and 4.1; parameters under the reference's names.
+Every round draws from a generator of its own, and what a policy remembers between rounds could be worked out
+again from the history: so a run that reads its own log back proposes the same programs again.
+
+Source: reference sections 1.6 and 4; parameters under the reference's names.
 """
 
-import difflib
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import isfinite
+from math import ceil
 from typing import Final
 
 import numpy as np
 
-from ansor.errors import DefinitionError, ScheduleError
+from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from costmodel import CostModel, RandomModel
+from costmodel import CostModel, FloatArray, Programs, RandomModel
 from measure import MeasureInput
+from search.custom_rule import PreloadCustomSketchRule
+from search.evolution import Evolution, Outcome, evolve
+from search.exhaustive import enumerate_space
+from search.generation import Generation, unseen
 from search.history import History, Trial
-from search.identity import program_key, round_rng
+from search.identity import round_rng
+from search.known import Known
+from search.mutation import CPU_MUTATIONS, Mutation
+from search.params import DEFAULT_PARAMS, Params, resolve_params
+from search.picking import Picker
 from search.policy import InitSearchCallback, Proposal, SearchPolicy
-from sketches import ProgramSpace, Sketch, SketchRule
+from search.polish import polish
+from sketches import ProgramSpace, Sketch, SketchContext, SketchParams, SketchRule
+from sketches.annotators import CPU_ANNOTATORS, Annotator
+from sketches.derive import default_rules
+from sketches.neighbours import Neighbourhood
+from sketches.population import Population
 
-DEFAULT_PARAMS: Final[Mapping[str, int | float | str]] = {
-    "eps_greedy": 0.05,
-    "retry_search_one_round_on_empty": 1,
-    "sample_init_min_population": 50,
-    "sample_init_use_measured_ratio": 0.2,
-    "evolutionary_search_population": 2048,
-    "evolutionary_search_num_iters": 4,
-    "evolutionary_search_mutation_prob": 0.85,
-    "cpu_multi_level_tiling_structure": "SSRSRS",
-    "gpu_multi_level_tiling_structure": "SSSRRSRS",
-    "max_innermost_split_factor": 64,
-    "max_vectorize_size": 16,
-    "disable_change_compute_location": 0,
-}
-"""Search parameters and their defaults. The `evolutionary_search_*` ones have no effect on random search."""
-
-_FRUITLESS_DRAWS: Final = 4
-_SMALLEST_DRAW: Final = 8
-_SPARE: Final = 4
+FIRST_ROUNDS: Final = 4
+"""So many rounds have the size of a first round; the next ones are twice as large, until all is asked for."""
+SPARE: Final = 4
+"""The best so many times more programs than a round needs are kept: some will be duplicates."""
+FRUITLESS_DRAWS: Final = 4
+"""Random search ends after so many draws in a row without a new program."""
+SMALLEST_DRAW: Final = 32
 
 
 class SketchPolicy(SearchPolicy):
@@ -64,9 +70,14 @@ class SketchPolicy(SearchPolicy):
     verbose
         0 says nothing; kept for debugging methods.
     init_search_callbacks
-        Suppliers of earlier measurements, such as `PreloadMeasuredStates`.
+        Suppliers of earlier measurements, such as `PreloadMeasuredStates`, of first candidates, and of rules
+        (`PreloadCustomSketchRule`).
     rules
         Sketch rules in order; default those of the target.
+    mutations
+        Mutations with their weights; default `CPU_MUTATIONS`.
+    annotators
+        What decides annotations of sampled programs; default `CPU_ANNOTATORS`.
 
     Raises
     ------
@@ -78,17 +89,23 @@ class SketchPolicy(SearchPolicy):
         self,
         task: Task,
         program_cost_model: CostModel | None = None,
-        params: Mapping[str, int | float | str] | None = None,
+        params: Params | None = None,
         seed: int | None = None,
         verbose: int = 1,
         init_search_callbacks: Sequence[InitSearchCallback] | None = None,
         rules: Sequence[SketchRule] | None = None,
+        mutations: Sequence[tuple[Mutation, float]] = CPU_MUTATIONS,
+        annotators: Sequence[Annotator] = CPU_ANNOTATORS,
     ) -> None:
         self._task = task
         self.seed = 0 if seed is None else seed
         self.model: CostModel = RandomModel(self.seed) if program_cost_model is None else program_cost_model
         self.params = resolve_params(params)
         self.verbose = verbose
+        self.mutations = tuple(mutations)
+        self.annotators = tuple(annotators)
+        self.last_outcome: Outcome | None = None
+        """Statistics of the last round that was searched by evolution."""
         self._callbacks = tuple(init_search_callbacks or ())
         self._rules = None if rules is None else tuple(rules)
 
@@ -97,13 +114,46 @@ class SketchPolicy(SearchPolicy):
         return self._task
 
     @property
+    def search_task(self) -> Task:
+        """The task, by the reference's name."""
+        return self._task
+
+    @property
     def init_search_callbacks(self) -> Sequence[InitSearchCallback]:
         return self._callbacks
+
+    @property
+    def rules(self) -> tuple[SketchRule, ...]:
+        """The sketch rules in order, those of callbacks first."""
+        own = [c.rule_for(self) for c in self._callbacks if isinstance(c, PreloadCustomSketchRule)]
+        given = self._rules
+        if given is None:
+            given = default_rules(SketchContext.of(self._task, SketchParams.of(self.params)))
+        return (*own, *given)
 
     @cached_property
     def space(self) -> ProgramSpace:
         """All programs that the search can reach."""
-        return ProgramSpace.of(self._task, self.params, self._rules)
+        return ProgramSpace.of(self._task, self.params, self.rules, self.annotators)
+
+    @cached_property
+    def neighbourhood(self) -> Neighbourhood:
+        """The families of the space and the ways between them."""
+        return Neighbourhood(self.space)
+
+    @cached_property
+    def known(self) -> Known:
+        """Measured programs as rows."""
+        return Known(self._task, self.neighbourhood)
+
+    @cached_property
+    def all_programs(self) -> list[Population] | None:
+        """Every program of the space, if there are no more than fit into a generation; else None."""
+        return enumerate_space(self.neighbourhood, self._population)
+
+    @property
+    def _population(self) -> int:
+        return int(self.params["evolutionary_search_population"])
 
     def generate_sketches(self, print_for_debug: bool = False) -> list[Sketch]:
         """List the sketches of the task; optionally print them."""
@@ -116,92 +166,141 @@ class SketchPolicy(SearchPolicy):
     def sample_initial_population(self, round_index: int = 0) -> list[State]:
         """Draw the programs that a round without any history would choose from."""
         count = int(self.params["sample_init_min_population"])
-        states, _ = self._candidates(round_index, count, History())
-        return states
+        picker = Picker(self.known, History())
+        self._draw(picker, count, round_rng(self.seed, self._task, round_index))
+        return picker.states
 
     def propose(self, round_index: int, count: int, history: History) -> Proposal:
-        """Draw unseen programs from the round's generator and return the best scored ones."""
+        """Choose a round: the best by the model, some at random, some next to the best measured."""
         if count < 1:
             return Proposal(())
         try:
             self.space  # noqa: B018 (derived on first use)
         except ScheduleError as error:
             return Proposal((), f"no sketch can be derived: {error}")
-        spare = _SPARE if self.model.informative else 1
-        states, note = self._candidates(round_index, count * spare, history)
-        if self.model.informative and states:
-            states = self._pick(states, count, round_index)
-        return Proposal(tuple(states[:count]), note)
+        rng = round_rng(self.seed, self._task, round_index)
+        picker = Picker(self.known, history)
+        wanted = self._round_size(round_index, count)
+        if not self.model.informative:
+            note = self._draw(picker, wanted, rng)
+            return Proposal(tuple(picker.states), note)
+        self._search(picker, wanted, history, rng)
+        note = ""
+        if len(picker.states) < wanted:
+            note = self._draw(picker, wanted, rng)
+        return Proposal(tuple(picker.states), note)
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Hand a round's results to the cost model."""
         inputs = [MeasureInput(self._task, trial.state) for trial in trials]
         self.model.update(inputs, [trial.result for trial in trials])
 
-    def _candidates(self, round_index: int, count: int, history: History) -> tuple[list[State], str]:
-        """Draw programs that are not in `history`; also say why there are fewer than `count`."""
-        rng = round_rng(self.seed, self._task, round_index)
-        found: dict[str, State] = {}
-        drawn = fruitless = 0
-        dropped: Counter[str] = Counter()
-        while len(found) < count and fruitless < _FRUITLESS_DRAWS:
-            sample = self.space.sample(max(count - len(found), _SMALLEST_DRAW), rng)
-            before = len(found)
-            for population, row in sample.in_order():
-                try:
-                    state = population.materialize(row)
-                    key = program_key(state)
-                except ScheduleError as error:
-                    dropped[str(error).partition("\n")[0]] += 1
-                    continue
-                if key not in history:
-                    found.setdefault(key, state)
-            drawn += len(sample)
-            dropped.update(sample.dropped)
-            fruitless = 0 if len(found) > before else fruitless + 1
-        states = list(found.values())[:count]
-        return states, "" if len(states) == count else self._shortage(drawn, len(states), dropped)
+    def score(self, populations: Sequence[Population]) -> FloatArray:
+        """Ask the model about all rows of some populations."""
+        if not populations:
+            return np.empty(0)
+        return np.asarray(self.model.predict(self._task, Programs(populations)), dtype=np.float64)
 
-    def _shortage(self, drawn: int, new: int, dropped: Counter[str]) -> str:
+    def _round_size(self, round_index: int, count: int) -> int:
+        """How many programs a round proposes: few at first, so that the model learns early."""
+        first = int(self.params["first_rounds_size"])
+        if first < 1:
+            return count
+        doublings = max(0, round_index - FIRST_ROUNDS + 1)
+        return min(count, first << min(doublings, 20))
+
+    def _search(self, picker: Picker, wanted: int, history: History, rng: np.random.Generator) -> None:
+        """Fill a round with the best of evolution, neighbours of the best measured, and some others."""
+        measured = self.known.fine(history)
+        outcome = self._outcome(wanted, history, measured, rng)
+        self.last_outcome = outcome
+        at_random = min(ceil(float(self.params["eps_greedy"]) * wanted), wanted - 1)
+        next_to_best = int(float(self.params["polish_ratio"]) * wanted)
+        by_model = wanted - at_random
+        if len(history) >= int(self.params["polish_after"]) and next_to_best > 0:
+            by_model -= next_to_best
+            picker.take(outcome.best, outcome.best.ranking(), by_model)
+            score, context = self.score, self.space.context
+            for ring in polish(self.known, history, context, score, next_to_best, measured):
+                picker.take(ring, ring.ranking(), wanted - at_random)
+        picker.take(outcome.best, outcome.best.ranking(), wanted - at_random)
+        usable = outcome.first.ranking()
+        picker.take(outcome.first, rng.permutation(usable), wanted)
+
+    def _outcome(
+        self,
+        wanted: int,
+        history: History,
+        measured: np.ndarray[tuple[int], np.dtype[np.uint64]],
+        rng: np.random.Generator,
+    ) -> Outcome:
+        """Score the whole space, or what evolution reaches of it."""
+        if self.all_programs is not None:
+            everything = unseen(Generation.of(self.all_programs), measured)
+            everything = everything.scored(self.score(everything.populations))
+            return Outcome(everything, everything, len(everything))
+        share = float(self.params["sample_init_use_measured_ratio"])
+        best = self.known.best_populations(history, int(share * self._population))
+        fresh = self.space.sample(self._population - sum(map(len, best)), rng)
+        settings = Evolution(
+            self.neighbourhood,
+            self.mutations,
+            self._population,
+            int(self.params["evolutionary_search_num_iters"]),
+            float(self.params["evolutionary_search_mutation_prob"]),
+            float(self.params["evolutionary_search_crossover_prob"]),
+            int(self.params["max_families"]),
+        )
+        first = [*best, *fresh.populations]
+        return evolve(settings, self.score, first, measured, SPARE * wanted + SMALLEST_DRAW, rng)
+
+    def _draw(self, picker: Picker, wanted: int, rng: np.random.Generator) -> str:
+        """Fill a round with random programs; say why there are fewer than wanted."""
+        if self.all_programs is not None:
+            everything = Generation.of(self.all_programs)
+            everything = unseen(everything, np.empty(0, dtype=np.uint64))
+            picker.take(everything, rng.permutation(len(everything)), wanted)
+            drawn, lost = len(everything), Counter[str]()
+            fruitless = FRUITLESS_DRAWS
+        else:
+            drawn = fruitless = 0
+            lost = Counter()
+        while len(picker.states) < wanted and fruitless < FRUITLESS_DRAWS:
+            before = len(picker.states)
+            sample = self.space.sample(max(wanted - before, SMALLEST_DRAW), rng)
+            generation, order = _in_order_of_drawing(sample.populations, sample.draws)
+            picker.take(generation, order, wanted)
+            drawn += len(sample)
+            lost.update(sample.dropped)
+            fruitless = 0 if len(picker.states) > before else fruitless + 1
+        if len(picker.states) >= wanted:
+            return ""
+        return self._shortage(picker, drawn, lost)
+
+    def _shortage(self, picker: Picker, drawn: int, lost: Mapping[str, int]) -> str:
         """Say what drawing gave."""
         of = f"{len(self.space.sketches)} sketches"
-        lost = "; ".join(f"{count} of them because {why}" for why, count in dropped.most_common(3))
-        lost = f"; {dropped.total()} more were invalid, {lost}" if dropped else ""
+        why = Counter(lost)
+        why.update({r: n for r, n in picker.passed_over.items() if r not in _REASONS_OF_CHOICE})
+        details = "; ".join(f"{count} of them because {reason}" for reason, count in why.most_common(3))
+        invalid = f"; {why.total()} more were invalid, {details}" if why else ""
         if drawn == 0:
-            return f"no program could be drawn from {of}{lost}"
-        return f"{drawn} programs drawn from {of} held {new} new ones{lost}"
-
-    def _pick(self, states: list[State], count: int, round_index: int) -> list[State]:
-        """Choose the best by score and random others for `eps_greedy` of the places; drop scores of -inf."""
-        scores = self.model.predict(self._task, states)
-        order = [int(i) for i in np.argsort(-scores, kind="stable") if isfinite(scores[i])]
-        exploring = min(int(float(self.params["eps_greedy"]) * count), max(0, len(order) - count))
-        best, rest = order[: count - exploring], order[count - exploring :]
-        rng = round_rng(self.seed + 1, self._task, round_index)
-        chosen = [*best, *(int(i) for i in rng.choice(rest, exploring, replace=False))] if exploring else best
-        return [states[i] for i in chosen]
+            return f"no program could be drawn from {of}{invalid}"
+        if self.all_programs is not None:
+            return f"all {drawn} programs of {of} are known but {len(picker.states)}{invalid}"
+        return f"{drawn} programs drawn from {of} held {len(picker.states)} new ones{invalid}"
 
 
-def resolve_params(params: Mapping[str, int | float | str] | None) -> dict[str, int | float | str]:
-    """
-    Complete search parameters by the defaults.
+_REASONS_OF_CHOICE: Final = frozenset({"known", "equal plan", "too many alike"})
 
-    Raises
-    ------
-    DefinitionError
-        If a name is unknown, or a value is not of its default's type (an int may stand for a float).
-    """
-    resolved = dict(DEFAULT_PARAMS)
-    for name, value in (params or {}).items():
-        if name not in resolved:
-            near = difflib.get_close_matches(name, resolved, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise DefinitionError(f"unknown search parameter {name!r}; {hint}known are {', '.join(resolved)}")
-        wanted = type(resolved[name])
-        if not isinstance(value, (float, int) if wanted is float else wanted):
-            raise DefinitionError(
-                f"search parameter {name!r} is {value!r}; it must be {wanted.__name__}, "
-                f"as its default {resolved[name]!r}"
-            )
-        resolved[name] = wanted(value)
-    return resolved
+
+def _in_order_of_drawing(
+    populations: Sequence[Population], draws: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]
+) -> tuple[Generation, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Put a sample together, with the numbers of its programs in the order in which they were drawn."""
+    generation = Generation.of(populations)
+    order = np.concatenate(draws) if draws else np.empty(0, dtype=np.int64)
+    return generation, np.argsort(order, kind="stable")
+
+
+__all__ = ["DEFAULT_PARAMS", "SketchPolicy", "resolve_params"]

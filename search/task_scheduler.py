@@ -324,7 +324,7 @@ class TaskScheduler:
             return Stop(
                 StopReason.EXHAUSTED if some else StopReason.NO_PROGRAM, f"no task is left to tune: {reasons}"
             )
-        patience = options.early_stopping
+        patience = options.patience(self.ct - self.new_trials)
         replaying = any(self._sessions[number].replaying for number in living)
         if patience is None or replaying or self.ct - self.best_ct < patience:
             return None

@@ -27,7 +27,16 @@ from numpy.typing import NDArray
 
 from ansor.schedule.stages import ComputeAt, IteratorKind
 from ansor.schedule.state import State
-from ansor.schedule.steps import CacheReadStep, CacheWriteStep, RfactorStep
+from ansor.schedule.steps import (
+    ComputeAtStep,
+    ComputeInlineStep,
+    ComputeRootStep,
+    FollowFusedSplitStep,
+    FollowSplitStep,
+    FuseStep,
+    ReorderStep,
+    SplitStep,
+)
 from sketches.annotate import extent_matrix
 from sketches.columns import ColumnKind, stage_names
 from sketches.family import Family
@@ -36,7 +45,17 @@ from sketches.population import Population
 Hashes = NDArray[np.uint64]
 
 _LEVEL: Final = re.compile(r"\.\d+")
-_GRAPH_STEPS: Final = (CacheReadStep, CacheWriteStep, RfactorStep)
+_LOOP_STEPS: Final = (
+    ComputeAtStep,
+    ComputeInlineStep,
+    ComputeRootStep,
+    FollowFusedSplitStep,
+    FollowSplitStep,
+    FuseStep,
+    ReorderStep,
+    SplitStep,
+)
+"""Steps that change nothing but loops and places; these are in the fingerprint by what they do."""
 _A: Final = np.uint64(0x9E3779B97F4A7C15)
 _B: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _PARALLEL: Final = np.uint64(0x165667B19E3779F9)
@@ -123,7 +142,7 @@ def _shape_of(family: Family) -> _Shape:
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
     stages: dict[int, _StageShape] = {}
-    text = ";".join(str(step.to_json()) for step in family.steps if isinstance(step, _GRAPH_STEPS))
+    text = ";".join(str(step.to_json()) for step in family.steps if not isinstance(step, _LOOP_STEPS))
     for stage_id, stage in enumerate(state.stages):
         if stage.compute_at is ComputeAt.INLINED:
             text += f";inlined {names[stage_id]}"

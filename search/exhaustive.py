@@ -1,0 +1,76 @@
+"""Spaces so small that all their programs can be listed.
+
+A few thousand rows are scored faster than they are searched, and a search that has seen all of them can say
+that there is nothing more.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from sketches.columns import ColumnKind
+from sketches.family import Family, Matrix
+from sketches.neighbours import Neighbourhood
+from sketches.params import CPU_UNROLL_CANDIDATES
+from sketches.population import Population
+from sketches.repair import legal_tiles, repaired
+from sketches.rule import SketchContext
+from sketches.tiles import enumerate_tilings
+
+_SPELLINGS = 16
+"""A program is written in so many ways at most, on average; spaces with more rows are not listed."""
+
+
+def enumerate_space(neighbourhood: Neighbourhood, at_most: int) -> list[Population] | None:
+    """
+    List all programs of a space, some of them more than once.
+
+    Parameters
+    ----------
+    neighbourhood
+        The space.
+    at_most
+        About how many distinct programs it may have.
+
+    Returns
+    -------
+    list[Population] | None
+        Every family with all its rows; None if there are too many.
+    """
+    space, room = neighbourhood.space, at_most * _SPELLINGS
+    found: list[Population] = []
+    for sketch in space.sketches:
+        families = neighbourhood.families(sketch, at_most)
+        if families is None:
+            return None
+        for family in families:
+            values = _all_rows(family, space.context, room)
+            if values is None:
+                return None
+            room -= len(values)
+            found.append(repaired(Population(family, values), space.context))
+    return found
+
+
+def _all_rows(family: Family, context: SketchContext, at_most: int) -> Matrix | None:
+    """All rows of a family, wishes of annotations not yet repaired; None if there are more than `at_most`."""
+    params = context.params
+    blocks: list[Matrix] = []
+    for hole in family.holes:
+        lengths = enumerate_tilings(
+            hole.extent, len(hole.columns), params.max_innermost_split_factor, params.max_tile_waste, at_most
+        )
+        if lengths is None:
+            return None
+        blocks.append(lengths)
+    blocks += [np.arange(site.stop - site.start + 1)[:, None] for site in family.parallel]
+    blocks += [np.array(CPU_UNROLL_CANDIDATES)[:, None]] * len(family.positions(ColumnKind.UNROLL))
+    blocks += [np.arange(site.count + 1)[:, None] for site in family.vectors]
+    if prod(map(len, blocks)) > at_most:
+        return None
+    rows = [np.concatenate(choice) for choice in product(*blocks)]
+    values = np.array(rows, dtype=np.int64).reshape(len(rows), len(family.columns))
+    return values[legal_tiles(family, values, context)]

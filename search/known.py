@@ -1,0 +1,107 @@
+"""What a search knows of the measured programs, in the terms in which it breeds: rows and fingerprints.
+
+A history holds states. Here each is found again as a row of its family, once; programs that are no rows (a
+user's, or another tool's) are known by their keys only.
+
+Nothing here is knowledge of its own: it is worked out from the history and could be forgotten at any time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from search.generation import merged
+from search.history import History, Trial
+from search.identity import plan_key
+from sketches.family import Family, Matrix
+from sketches.locate import locate
+from sketches.neighbours import Neighbourhood
+from sketches.population import Population
+from sketches.signature import Hashes, fingerprints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Located:
+    """A measured program as a row, shape `(1, columns)`, with its fingerprints."""
+
+    family: Family
+    values: Matrix
+    fine: int
+    coarse: int
+
+    @property
+    def population(self) -> Population:
+        """The row alone."""
+        return Population(self.family, self.values)
+
+
+class Known:
+    """
+    The measured programs of one task as rows.
+
+    Parameters
+    ----------
+    task
+        The task.
+    neighbourhood
+        Its space.
+    """
+
+    def __init__(self, task: Task, neighbourhood: Neighbourhood) -> None:
+        self._task = task
+        self._neighbourhood = neighbourhood
+        self._rows: dict[str, Located | None] = {}
+        self._plans: dict[str, str] = {}
+
+    def locate(self, trial: Trial) -> Located | None:
+        """Find a measured program among the families; None if it is no row of any."""
+        if trial.key not in self._rows:
+            found = locate(self._neighbourhood, trial.state)
+            self._rows[trial.key] = None if found is None else _with_fingerprints(*found)
+        return self._rows[trial.key]
+
+    def fine(self, history: History) -> Hashes:
+        """Fine fingerprints of all measured programs that are rows."""
+        found = [row.fine for trial in history if (row := self.locate(trial)) is not None]
+        return np.array(found, dtype=np.uint64)
+
+    def by_coarse(self, history: History) -> dict[int, list[Trial]]:
+        """Measured programs that are rows, by coarse fingerprint."""
+        found: dict[int, list[Trial]] = {}
+        for trial in history:
+            row = self.locate(trial)
+            if row is not None:
+                found.setdefault(row.coarse, []).append(trial)
+        return found
+
+    def best(self, history: History, count: int) -> list[Located]:
+        """List the fastest measured programs that are rows, fastest first, of equals the earlier."""
+        trials = [trial for trial in history if trial.seconds is not None]
+        trials.sort(key=lambda trial: trial.seconds or 0.0)
+        found: list[Located] = []
+        for trial in trials:
+            if len(found) >= count:
+                break
+            row = self.locate(trial)
+            if row is not None:
+                found.append(row)
+        return found
+
+    def best_populations(self, history: History, count: int) -> list[Population]:
+        """Put the fastest measured programs together by family."""
+        return merged([row.population for row in self.best(history, count)])
+
+    def plan(self, key: str, state: State) -> str:
+        """Return the plan of a program by its key, lowering it the first time (see `plan_key`)."""
+        if key not in self._plans:
+            self._plans[key] = plan_key(self._task, state)
+        return self._plans[key]
+
+
+def _with_fingerprints(family: Family, values: Matrix) -> Located:
+    prints = fingerprints(Population(family, values))
+    return Located(family, values, int(prints.fine[0]), int(prints.coarse[0]))

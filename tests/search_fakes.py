@@ -1,0 +1,103 @@
+"""Stand-ins that the tests of searching share: landscapes, models, options without a machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ansor.schedule.state import State
+from ansor.schedule.steps import SplitStep
+from ansor.task.task import Task
+from costmodel import CostModel, FloatArray, Programs
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordToFile, load_records
+from measure.simulate import NullBuilder, SimulatedRunner
+from search import TuningOptions, program_key
+from sketches import ColumnKind, Population
+
+
+def tile_distance(state: State) -> float:
+    """How far a program's loops are from sixes and sixteens: a smooth landscape with one valley."""
+    extents = [
+        loop.extent
+        for stage in state.with_bounds().stages
+        for loop in stage.iterators
+        if not stage.is_placeholder
+    ]
+    inner = [float(extent) for extent in extents[-3:] if isinstance(extent, int)]
+    goals = (4.0, 6.0, 16.0)
+    return sum(abs(np.log2(mine / goal)) for mine, goal in zip(inner, goals, strict=False))
+
+
+def simulated_cost(inp: MeasureInput, failing: float = 0.0) -> MeasureResult:
+    """A run time that depends on the program alone; some programs fail."""
+    state = inp.state
+    assert isinstance(state, State)
+    digest = hashlib.sha256(str(state.with_bounds()).encode()).digest()
+    if digest[0] < 256 * failing:
+        return MeasureResult.failed(MeasureErrorNo.RUNTIME_DEVICE, "it crashed", 0.1, 1700000000)
+    noise = int.from_bytes(digest[1:4], "little") / 2**24
+    seconds = 1e-3 * (1 + tile_distance(state) + 0.05 * noise)
+    return MeasureResult((seconds,), MeasureErrorNo.NO_ERROR, "", 0.1, 1700000000)  # type: ignore[arg-type]
+
+
+class TileModel(CostModel):
+    """A model that learns: the mean speed of programs by the length of each tile, in the order of training.
+
+    The order enters on purpose (later results weigh more), so that training in another order shows.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.asked = 0
+        self._speed: dict[tuple[str, int], float] = {}
+
+    def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        for inp, result in zip(inputs, results, strict=True):
+            assert isinstance(inp.state, State)
+            self.seen.append(program_key(inp.state))
+            speed = 1e-3 / result.mean_cost if result.ok else 0.0
+            for step in inp.state.steps:
+                for level, length in enumerate(step.lengths if isinstance(step, SplitStep) else ()):
+                    name = (f"{step.stage}.{level}", int(length))
+                    self._speed[name] = 0.6 * self._speed.get(name, 0.5) + 0.4 * speed
+
+    def predict(self, task: Task, candidates: Any) -> FloatArray:
+        assert isinstance(candidates, Programs)
+        self.asked += len(candidates)
+        scores = [self._score(population) for population in candidates.populations]
+        return np.concatenate(scores) if scores else np.empty(0)
+
+    def _score(self, population: Population) -> FloatArray:
+        family, total = population.family, np.zeros(len(population))
+        for hole in family.holes:
+            stage = family.steps[hole.step].stage
+            for level, at in enumerate(range(hole.start, hole.stop)):
+                total += [
+                    self._speed.get((f"{stage}.{level}", int(v)), 0.5) for v in population.values[:, at]
+                ]
+        for at in family.positions(ColumnKind.UNROLL):
+            total += 1e-4 * (population.values[:, at] == 16)
+        return np.asarray(total)
+
+
+def options(trials: int, log: Path | None = None, **changes: Any) -> TuningOptions:
+    """Options that measure by `simulated_cost` and keep a log."""
+    settings: dict[str, Any] = {
+        "num_measure_trials": trials,
+        "num_measures_per_round": 8,
+        "early_stopping": None,
+        "verbose": 0,
+        "builder": NullBuilder(n_parallel=2),
+        "runner": SimulatedRunner(simulated_cost),
+        "measure_callbacks": [RecordToFile(log)] if log is not None else None,
+    }
+    return TuningOptions(**(settings | changes))
+
+
+def logged(log: Path, task: Task) -> list[str]:
+    """Keys of a log's programs, in order."""
+    return [program_key(inp.state.replay(task.compute_dag)) for inp, _ in load_records(log)]  # type: ignore[union-attr]

@@ -1,0 +1,128 @@
+"""The two laws of resuming: equal results, equal candidates; and a run goes on from its own log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from measure import BuildResult, MeasureInput, MeasureResult, load_records
+from measure.simulate import SimulatedRunner
+from search import SearchTask, SketchPolicy, StopReason
+from tests.search_fakes import TileModel, logged, options, simulated_cost
+from tests.sketches_cases import matmul_relu
+
+PARAMS: dict[str, Any] = {
+    "evolutionary_search_population": 32,
+    "evolutionary_search_num_iters": 2,
+    "first_rounds_size": 4,
+    "polish_after": 8,
+}
+TRIALS = 24
+
+
+@pytest.fixture(scope="module")
+def task() -> SearchTask:
+    return SearchTask(compute_dag=matmul_relu(24, 32, 48), target="llvm -num-cores=2")
+
+
+def policy_of(task: SearchTask, seed: int = 5) -> tuple[SketchPolicy, TileModel]:
+    model = TileModel()
+    return SketchPolicy(task, model, PARAMS, seed=seed), model
+
+
+@pytest.fixture(scope="module")
+def whole(task: SearchTask, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TileModel]:
+    """The log of an uninterrupted run with failures, and the model that it trained."""
+    log = tmp_path_factory.mktemp("whole") / "log.json"
+    policy, model = policy_of(task)
+    runner = SimulatedRunner(lambda inp: simulated_cost(inp, failing=0.1))
+    result = task.tune(options(TRIALS, log, runner=runner), policy)
+    assert result.trials == TRIALS
+    assert 0 < sum(result.errors.values()) < TRIALS / 2
+    return log, model
+
+
+def test_equal_results_give_equal_candidates(
+    task: SearchTask, whole: tuple[Path, TileModel], tmp_path: Path
+) -> None:
+    """A run whose results come from the log of another proposes what that one did, in the same order."""
+    log, model = whole
+    runner = SimulatedRunner(log)
+    again, other = tmp_path / "again.json", tmp_path / "other.json"
+    policy, second = policy_of(task)
+    task.tune(options(TRIALS, again, runner=runner), policy)
+    assert runner.from_log == runner.asked == TRIALS
+    assert logged(again, task) == logged(log, task)
+    assert second.seen == model.seen == logged(log, task)
+    runner = SimulatedRunner(log, unknown=simulated_cost)
+    task.tune(options(TRIALS, other, runner=runner), policy_of(task, seed=6)[0])
+    assert logged(other, task) != logged(log, task)
+
+
+@pytest.mark.parametrize("first", range(0, TRIALS, 6))
+def test_a_run_goes_on_from_its_own_log(
+    task: SearchTask, whole: tuple[Path, TileModel], tmp_path: Path, first: int
+) -> None:
+    """Cut after any trial, inside a round or between two, a run completes the log it would have made."""
+    log, model = whole
+    lines = log.read_text().splitlines(keepends=True)
+    for cut in range(first, first + 6):
+        part = tmp_path / f"{cut}.json"
+        part.write_text("".join(lines[:cut]))
+        policy, second = policy_of(task)
+        runner = SimulatedRunner(log)
+        result = task.tune(options(TRIALS - cut, part, runner=runner), policy)
+        assert result.trials == runner.from_log == TRIALS - cut
+        assert result.known_trials == TRIALS
+        assert part.read_text() == log.read_text()
+        assert second.seen == model.seen
+
+
+def test_a_torn_last_line_is_measured_again(
+    task: SearchTask, whole: tuple[Path, TileModel], tmp_path: Path
+) -> None:
+    """A run that was killed while it wrote a line goes on with that line's program."""
+    log, _ = whole
+    part = tmp_path / "torn.json"
+    text = log.read_text()
+    lines = text.splitlines(keepends=True)
+    part.write_text("".join(lines[:10]) + lines[10][:57])
+    task.tune(options(TRIALS - 10, part, runner=SimulatedRunner(log)), policy_of(task)[0])
+    assert logged(part, task) == logged(log, task)
+
+
+def test_a_run_interrupted_again_and_again_ends_where_it_would_have(
+    task: SearchTask, whole: tuple[Path, TileModel], tmp_path: Path
+) -> None:
+    """Ctrl-C while a program runs loses that program only."""
+
+    class Impatient(SimulatedRunner):
+        def run_each(
+            self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+        ) -> Iterator[MeasureResult]:
+            for result in super().run_each(inputs, builds):
+                if self.asked % 4 == 0:
+                    raise KeyboardInterrupt
+                yield result
+
+    log, _ = whole
+    part = tmp_path / "part.json"
+    part.touch()
+    for _ in range(TRIALS):
+        done = len(list(load_records(part)))
+        result = task.tune(options(TRIALS - done, part, runner=Impatient(log)), policy_of(task)[0])
+        if result.stop_reason is not StopReason.INTERRUPTED:
+            break
+    assert logged(part, task) == logged(log, task)
+
+
+def test_a_log_without_an_answer_says_so(task: SearchTask, whole: tuple[Path, TileModel]) -> None:
+    """A simulated run that leaves its log fails these trials and goes on."""
+    runner = SimulatedRunner(whole[0])
+    result = task.tune(options(8, runner=runner, num_measures_per_round=4), policy_of(task, seed=9)[0])
+    assert result.trials == 8
+    assert runner.from_log < 8
+    assert "does not hold this program" in " ".join(result.error_examples.values())
