@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
 
 from ansor.errors import ScheduleError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.layout import Layout
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
-from ansor.schedule.steps import SetScopeStep, SplitStep
+from ansor.schedule.steps import FollowLayoutStep, RewriteLayoutStep, SetScopeStep, SplitStep
 from tests.random_choice import Chooser
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 16)
@@ -139,6 +142,48 @@ def cache_read(c: Chooser, state: State, stage: int) -> State:
     return state.cache_read(source, c.one_of(("local", "global")), chosen)
 
 
+def random_digits(c: Chooser, shape: Sequence[Any]) -> list[tuple[int, int]]:
+    """The pieces of all dimensions in some order; nothing needs to divide."""
+    digits = []
+    for dim, extent in enumerate(shape):
+        if not isinstance(extent, int):
+            raise ScheduleError("symbolic")
+        inner = [c.one_of(LENGTHS) for _ in range(c.below(3))]
+        covered = prod(inner)
+        digits += [(dim, -(-extent // covered)), *((dim, length) for length in inner)]
+    return [digits[at] for at in c.permutation(len(digits))]
+
+
+def covering(shape: Sequence[Any], digits: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """The digits of a layout with strides, those of one dimension from the outside in."""
+    return Layout.of(tuple(shape), list(digits)).to_json()
+
+
+def rewrite_layout(c: Chooser, state: State, stage: int) -> State:
+    """Change the order of a stage's result, or copy one of its inputs into another order for it."""
+    if c.chance(2):
+        shape = state.stages[stage].op.output(0).shape
+        return state.apply(RewriteLayoutStep(stage, covering(shape, random_digits(c, shape))))
+    sources = sorted(state.direct_producers(stage))
+    if not sources:
+        return state
+    source = c.one_of(sources)
+    shape = state.stages[source].op.output(0).shape
+    return state.apply(RewriteLayoutStep(source, covering(shape, random_digits(c, shape)), (stage,)))
+
+
+def follow_layout(c: Chooser, state: State, stage: int) -> State:
+    """Pack what a stage reads in the order of its tiles, and perhaps compute the copy inside of them."""
+    sources = sorted(state.direct_producers(stage))
+    if not sources:
+        return state
+    source = c.one_of(sources)
+    state = state.cache_read(source, c.one_of(("local", "global")), [stage])
+    reader = stage + 1 if stage > source else stage
+    state = state.apply(FollowLayoutStep(source + 1, reader))
+    return state.compute_at(source + 1, reader, pick_loop(c, state, reader)) if c.chance(2) else state
+
+
 def reduce_loops(state: State, stage: int) -> list[int]:
     loops = state.stages[stage].iterators
     return [p for p, loop in enumerate(loops) if loop.kind is IteratorKind.REDUCE]
@@ -201,5 +246,5 @@ MOVES: tuple[Move, ...] = (
     *(split, split, split, fuse, reorder, reorder, annotate, annotate, pragma),
     *(compute_at, compute_at, compute_inline, compute_root, set_scope, storage_align),
     *(follow_split, follow_fused_split, cache_write, cache_read, rfactor, rfactor_fused),
-    *(tile, tile, tile_with_cache),
+    *(tile, tile, tile_with_cache, rewrite_layout, follow_layout),
 )

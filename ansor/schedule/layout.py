@@ -215,7 +215,7 @@ class Layout:
             array = padded
         split = array.reshape([extent for chain in pieces for extent in chain])
         place = {at: axis for axis, at in enumerate(at for chain in self.by_dim for at in chain)}
-        return np.ascontiguousarray(split.transpose([place[at] for at in range(len(self.digits))]))
+        return split.transpose([place[at] for at in range(len(self.digits))]).copy(order="C")
 
 
 def transform_layout(array: Array, layout: Layout | Tensor) -> Array:

@@ -289,31 +289,37 @@ def tile_layout(state: State, stage_id: int, reader: int) -> Layout:
         ),
     )
     extents = loop_extents(filled)
-    strides = loop_strides(filled, extents)
+    origin = loop_strides(filled, extents)
     dims = {axis: dim for dim, axis in enumerate(found) if axis is not None}
-    loops = [name for names in unfused_loops(filled) for name in names]
-    digits = [Digit(d, e, 1) for d, e in enumerate(shape) if found[d] is None and e is not None]
-    first: set[int] = set()
+    walks = [
+        (dims[axis], loop)
+        for names in unfused_loops(filled)
+        for loop in names
+        if (axis := origin[loop][0]) in dims
+    ]
     below: dict[int, list[str]] = {}
-    for loop in loops:
-        axis, stride = strides[loop]
-        if axis not in dims:
-            continue
-        dim = dims[axis]
-        size = shape[dim]
+    for dim, loop in walks:
+        below.setdefault(dim, []).append(loop)
+    # Strides are what the pieces inside cover, which is more than a loop's step where nested splits overlap.
+    inside: dict[int, Extent] = dict.fromkeys(below, 1)
+    digits: list[Digit] = []
+    for dim, loop in reversed(walks):
+        size, stride = shape[dim], inside[dim]
         assert size is not None
         # The outermost piece covers what the tensor has, which may be more than the axis runs over.
-        extent = extents[loop] if dim in first else ceil_div(size, stride)
-        first.add(dim)
+        extent = ceil_div(size, stride) if below[dim][0] == loop else extents[loop]
         digits.append(Digit(dim, extent, stride))
-        below.setdefault(dim, []).append(loop)
+        inside[dim] = multiply(stride, extent)
+    digits += [
+        Digit(d, e, 1) for d, e in reversed(list(enumerate(shape))) if found[d] is None and e is not None
+    ]
     for dim, names in below.items():
         if names != [loop for loop in _outer_to_inner(filled) if loop in names]:
             raise ScheduleError(
                 f"follow_layout of stage {source.name!r}: {stage.name!r} runs through the pieces of "
                 f"dimension {dim} from the inside out ({', '.join(names)}); use rewrite_layout"
             )
-    return Layout(tuple(size for size in shape if size is not None), tuple(digits))
+    return Layout(tuple(size for size in shape if size is not None), tuple(reversed(digits)))
 
 
 def _outer_to_inner(stage: Stage) -> list[str]:
