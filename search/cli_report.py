@@ -45,4 +45,4 @@ def report(log: str, output: str | None, workloads: tuple[str, ...], no_model: b
 
 def model_beliefs(history: LogHistory) -> list[Belief | None]:
     """Let a new learned model go through the log, task by task."""
-    return [believed(task, XGBModel(num_warmup_sample=ROUND, seed=0)) for task in history.tasks]
+    return [believed(task, XGBModel(num_warmup_sample=ROUND - 1, seed=0)) for task in history.tasks]

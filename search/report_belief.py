@@ -20,7 +20,8 @@ from costmodel.metrics import order_accuracy
 from measure import MeasureInput, MeasureResult
 from search.report_data import Attempt, TaskHistory
 
-ROUND = 64
+ROUND = 32
+"""Programs between two lessons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,10 @@ p { margin: 4px 0; } .soft { color: var(--soft); } a { color: var(--accent); }
 .tiles span { color: var(--soft); font-size: 13px; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 500; } .text { text-align: left; overflow-wrap: anywhere; }
+th, td { text-align: right; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line);
+  white-space: nowrap; }
+th { color: var(--soft); font-weight: 500; }
+.text { text-align: left; white-space: normal; min-width: 150px; overflow-wrap: anywhere; }
 pre { overflow-x: auto; font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; margin: 8px 0 0; }
 details { margin: 12px 0; } summary { cursor: pointer; font-weight: 600; }
 svg { width: 100%; height: auto; display: block; }

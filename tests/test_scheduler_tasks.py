@@ -287,3 +287,16 @@ def test_real_measurements_of_two_tasks(tmp_path: Path) -> None:
         n = args[0].shape[0]
         arrays = [np.ones((n, n), np.float32) for _ in range(2)]
         np.testing.assert_allclose(module(*arrays), arrays[0] @ arrays[1])
+
+
+def test_a_shared_learned_model_resumes_too(tmp_path: Path) -> None:
+    """What the model of all tasks learned, and in which order, follows from the log."""
+    pair = [matmul_task(n) for n in (16, 24)]
+    params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+    whole, pieces = tmp_path / "whole.json", tmp_path / "pieces.json"
+    scheduler(pair).tune(options(32, whole), "sketch.xgb", params)
+    for after in (9, 11):
+        machine = FakeMachine(interrupt_after=after)
+        scheduler(pair).tune(options(32, pieces, machine=machine), "sketch.xgb", params)
+    scheduler(pair).tune(options(12, pieces), "sketch.xgb", params)
+    assert logged(pieces) == logged(whole)
