@@ -35,7 +35,7 @@ from costmodel.features import N_FEATURES, SCALED, scale
 from costmodel.features_reference import REFERENCE_FEATURES
 from sketches import Population
 
-BLOCK = 512
+BLOCK = 2048
 """Columns that are computed together: enough to hide the cost of a numpy call, few enough for the cache."""
 
 _REFERENCE = len(REFERENCE_FEATURES)

@@ -33,7 +33,6 @@ from ansor.te.expr import (
     Read,
     Reduce,
     Select,
-    Var,
     children,
     walk,
 )
@@ -94,11 +93,13 @@ class Body:
     counts
         Occurrences per point, in the order of `COUNTS`.
     accesses
-        What is read, the stored element itself left out.
+        What is read, elements that the stage itself stores left out.
+    siblings
+        Other outputs of the reduction that the value reads.
     is_reduction
         Whether the value updates the stored element.
-    separable
-        Whether no condition of the reduction ties its loops to the others or reads memory.
+    conditions
+        What has to hold for a point of the reduction to count; guards, not part of the value.
     store_bits, lane_bits
         Size of an element in memory, and while it is computed with [bits].
     is_float
@@ -107,8 +108,9 @@ class Body:
 
     counts: Counts
     accesses: tuple[Access, ...]
+    siblings: tuple[int, ...]
     is_reduction: bool
-    separable: bool
+    conditions: tuple[Expr, ...]
     store_bits: int
     lane_bits: int
     is_float: bool
@@ -124,8 +126,11 @@ def body_of(state: State, stage: int, output: int) -> Body:
 def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
     root = roots[output]
     counter = _Counter()
-    separable = True
+    siblings: tuple[int, ...] = ()
     if isinstance(root, Reduce):
+        used = set(walk(root.combiner.result[root.index]))
+        lhs = enumerate(root.combiner.lhs)
+        siblings = tuple(other for other, var in lhs if other != root.index and var in used)
         for var, source in zip(root.combiner.rhs, root.sources, strict=True):
             counter.memo[var] = counter.count(source)
         own = list(_ZERO)
@@ -135,18 +140,36 @@ def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
         counts = _with_products(root, counts, dtype)
         reads: list[Expr] = list(root.sources)
         if root.condition is not None:
-            counts = _sum(counts, counter.count(root.condition))
             reads.append(root.condition)
-            free = {node for node in walk(root.condition) if isinstance(node, (Var, Read))}
-            axes = set(root.axes)
-            separable = not any(isinstance(node, Read) for node in free) and not (free & axes and free - axes)
     else:
         counts = counter.count(root)
         reads = [root]
     info = dtype_info(dtype)
     bits = max(info.bits, 32) if info.kind == "float" else info.bits
     floats = any(counts[_SLOT[f"float_{name}"]] for name in OPERATIONS)
-    return Body(counts, _accesses(reads), isinstance(root, Reduce), separable, info.bits, bits, floats)
+    return Body(
+        counts,
+        _accesses(reads),
+        siblings,
+        isinstance(root, Reduce),
+        _conditions(root),
+        info.bits,
+        bits,
+        floats,
+    )
+
+
+def _conditions(root: Expr) -> tuple[Expr, ...]:
+    """The parts of a reduction's condition."""
+    pending = [root.condition] if isinstance(root, Reduce) and root.condition is not None else []
+    parts: list[Expr] = []
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Binary) and part.op is BinaryOp.AND:
+            pending += [part.b, part.a]
+        else:
+            parts.append(part)
+    return tuple(parts)
 
 
 def _with_products(root: Reduce, counts: Counts, dtype: str) -> Counts:

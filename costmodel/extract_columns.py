@@ -48,7 +48,7 @@ class Group:
     columns
         Which columns these are.
     coefficients
-        How indices move with loops, shape `(buffers, dimensions, loops, columns)`.
+        How indices move with loops, shape `(loops, buffers, dimensions, columns)`.
     correction
         What regions have more than that, same shape; None if nothing.
     spread, shape
@@ -230,7 +230,7 @@ class _Packer:
         made.generation[at] = len(ancestors) - 1
         made.counts[:, at] = np.array(one.body.counts)[:, None]
         made.is_reduction[at] = one.body.is_reduction
-        made.separable[at] = one.body.separable
+        made.separable[at] = one.separable
         made.is_scratch[at] = one.is_scratch
         made.is_float[at] = one.body.is_float
         same = [other for other in found if other.stage == one.stage]
@@ -266,7 +266,7 @@ class _Packer:
         inexact = any(
             d.correction is not None for one in statements for touch in one.touches for d in touch.dimensions
         )
-        four = (buffers, ranks, self.loops, total)
+        four = (self.loops, buffers, ranks, total)
         made = Group(
             columns=slice(begin, end),
             coefficients=np.zeros(four),
@@ -290,8 +290,8 @@ class _Packer:
                     made.spread[buffer, position, at] = dimension.spread
                     made.shape[buffer, position, at] = dimension.shape
                     for number, coefficient in dimension.terms.items():
-                        made.coefficients[buffer, position, number, at] = coefficient
+                        made.coefficients[number, buffer, position, at] = coefficient
                     if dimension.correction is not None and made.correction is not None:
                         rows = len(dimension.correction)
-                        made.correction[buffer, position, :rows, at] = dimension.correction
+                        made.correction[:rows, buffer, position, at] = dimension.correction
         return made

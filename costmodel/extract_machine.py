@@ -11,7 +11,7 @@ from ansor.task.hardware import MachineModel
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Columns
 from costmodel.extract_plan import Plan
-from costmodel.extract_regions import Regions, innermost
+from costmodel.extract_regions import Regions, first_loop, last_loop
 from costmodel.extract_statements import READ, READ_WRITE, Floats
 
 _LOADS: Final = COUNTS.index("loads")
@@ -71,7 +71,6 @@ class _View:
         self.unrolled = plan.unrolled[:, at]
         self.own = columns.own[:, at]
         self.reduces = columns.reduces[:, at]
-        self.parallel = columns.parallel[:, at] & self.real
         self.tiles, self.steps = plan.tile[:, at], plan.steps[:, at]
         self.accumulators = plan.accumulators[at]
         self.promoted = self.accumulators > 0
@@ -79,6 +78,7 @@ class _View:
         self.ragged = plan.ragged[at]
         self.counts = columns.counts[:, at]
         self.strips = np.ceil(self.extent / self.lane)
+        self.parallel = columns.parallel[:, at] & (self.strips > 1)
         self.lanes = self.lane.prod(axis=0)
         bits = columns.lane_bits[at]
         self.regs = np.ceil(self.lanes * bits / core.vector_bits)
@@ -88,7 +88,7 @@ class _View:
         self.numbers = np.arange(len(self.extent))[:, None]
         looping = self.real & ~self.unrolled & (self.strips > 1)
         self.looping = looping
-        last = innermost(looping)
+        last = last_loop(looping)
         self.body = (self.numbers > last) & self.real
         self._accesses()
 
@@ -96,18 +96,20 @@ class _View:
         """How each access is loaded by vector code, and how often."""
         regions, lanes = self.regions, self.lanes
         in_lanes = (self.lane > 1) & self.real
-        varies = (regions.used & in_lanes).any(axis=1)
+        varies = (regions.used & in_lanes[:, None]).any(axis=0)
         here = np.arange(len(lanes))
-        inner = innermost(in_lanes)
+        inner = last_loop(in_lanes)
         row = np.maximum(inner, 0)
-        buffers = len(regions.used)
+        which = np.arange(regions.used.shape[1])[:, None]
         if len(self.extent):
             inner_lanes = np.where(inner >= 0, self.lane[row, here], 1.0)
-            unit = np.abs(regions.flat[:, row, here]) == 1
-            outer = np.where(in_lanes & (self.numbers < inner), regions.flat, 0.0)
-            dense = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=1)
+            dense = unit = np.abs(regions.flat[row, which, here]) == 1
+            others = in_lanes & (self.numbers < inner)
+            if others.any():
+                outer = np.where(others[:, None], regions.flat, 0.0)
+                dense = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=0)
         else:
-            inner_lanes, unit = np.ones(len(lanes)), np.zeros((buffers, len(lanes)), np.bool_)
+            inner_lanes, unit = np.ones(len(lanes)), np.zeros(varies.shape, np.bool_)
             dense = unit
         self.scalar = lanes <= 1
         self.broadcast = ~self.scalar & ~varies
@@ -117,11 +119,10 @@ class _View:
         whole = np.ceil(lanes * regions.element_bytes * 8 / self.core.vector_bits)
         each = np.where(self.contiguous, whole, np.where(self.scattered, pieces, 1.0)) * regions.count
         self.each = each
-        last_used = innermost(regions.used & self.looping)
-        repeats = np.where(
-            regions.used | (self.looping & (self.numbers <= last_used[:, None])), self.strips, 1.0
-        )
-        self.executed = each * repeats.prod(axis=1)
+        last_used = last_loop(regions.used & self.looping[:, None])
+        repeating = self.looping[:, None] & (self.numbers[:, None] <= last_used)
+        repeats = np.where(regions.used | repeating, self.strips[:, None], 1.0)
+        self.executed = each * repeats.prod(axis=0)
         self.reads = regions.kind == READ
 
     def vectors(self) -> list[Floats]:
@@ -131,7 +132,7 @@ class _View:
         strips = np.where(self.body, self.strips, 1.0)
         per_step = strips.prod(axis=0)
         work = per_step * self.regs * self.per_point
-        used = np.where(self.body & self.regions.used, self.strips, 1.0).prod(axis=1)
+        used = np.where(self.body[:, None] & self.regions.used, self.strips[:, None], 1.0).prod(axis=0)
         loads = np.where(self.reads, self.each * used, 0.0).sum(axis=0)
         moves = np.where(self.promoted, 0.0, per_step * self.regs)
         return [
@@ -157,8 +158,8 @@ class _View:
         times = np.where(stored, np.where(self.promoted & self.starts, 1.0, 2.0), 1.0)
         moves = registers * times
         looping = np.where(self.looping, self.strips, 1.0)
-        branches = np.where(self.looping, np.cumprod(looping, axis=0), 0.0).sum(axis=0)
-        innermost_reduction = innermost(self.own & self.real & self.reduces)
+        branches = np.where(self.looping, _running_product(looping)[1:], 0.0).sum(axis=0)
+        innermost_reduction = last_loop(self.own & self.real & self.reduces)
         free = self.own & self.real & ~self.reduces & (self.numbers > innermost_reduction)
         independent = np.where(free, self.strips, 1.0).prod(axis=0) * self.regs
         cores = self.cores()[3]
@@ -187,7 +188,7 @@ class _View:
         cores = float(max(self.core.cores, 1))
         chunks = np.where(self.parallel, self.strips, 1.0).prod(axis=0)
         any_parallel = self.parallel.any(axis=0)
-        first = np.where(self.parallel, self.numbers, len(self.extent)).min(axis=0, initial=len(self.extent))
+        first = first_loop(self.parallel)
         outside = np.where(self.numbers < first, self.extent, 1.0).prod(axis=0)
         rounds = np.ceil(chunks / cores)
         return [
@@ -200,12 +201,10 @@ class _View:
     def caches(self) -> list[Floats]:
         regions, line = self.regions, float(self.core.line)
         self.level_lines = regions.lines(self.core.line)
-        total = self.level_lines.sum(axis=0) * line
-        outer = np.ones_like(regions.points)
-        if len(self.extent):
-            np.cumprod(self.extent, axis=0, out=outer[1:])
+        total = self.level_lines.sum(axis=1) * line
+        outer = _running_product(self.extent)
         here = np.arange(len(self.lanes))
-        buffers = np.arange(len(regions.used))[:, None]
+        buffers = np.arange(regions.used.shape[1])[:, None]
         moves = np.where(regions.kind == READ, 1.0, 2.0)
         rows: list[Floats] = []
         for capacity in self.core.capacities:
@@ -213,9 +212,9 @@ class _View:
             if not rows:
                 self.in_l1 = level
             over = np.where(level > 0, total[np.maximum(level - 1, 0), here] / capacity, 0.0)
-            moving = innermost(regions.used & (self.numbers < level))
+            moving = last_loop(regions.used & (self.numbers < level)[:, None])
             known = np.maximum(moving, 0)
-            lines = self.level_lines[buffers, known, here] * outer[known, here]
+            lines = self.level_lines[known, buffers, here] * outer[known, here]
             traffic = (lines * moves).sum(axis=0) * line
             rows += [
                 regions.points[level, here],
@@ -230,8 +229,9 @@ class _View:
     def conflicts(self) -> list[Floats]:
         regions, model = self.regions, self.core.model
         here = np.arange(len(self.lanes))
-        run = regions.run[:, self.in_l1, here]
-        count = regions.elements[:, self.in_l1, here] / run
+        buffers = np.arange(regions.used.shape[1])[:, None]
+        run = regions.run[self.in_l1, buffers, here]
+        count = regions.elements[self.in_l1, buffers, here] / run
         lines = np.ceil(run * regions.element_bytes / self.core.line)
         way = max(model.l1_bytes // max(model.l1_ways, 1), self.core.line)
         stride = (regions.row_stride * regions.element_bytes).astype(np.int64)
@@ -239,3 +239,11 @@ class _View:
         usable = np.minimum(np.minimum(count, way / apart) * lines, way / self.core.line)
         pressure = count * lines / (np.maximum(usable, 1.0) * max(model.l1_ways, 1))
         return [count.max(axis=0), np.minimum(pressure, _MOST).max(axis=0), self.footprint]
+
+
+def _running_product(extent: Floats) -> Floats:
+    """Iterations of the loops before each, and of all, shape `(loops + 1, columns)`."""
+    made = np.ones((len(extent) + 1, extent.shape[1]))
+    for loop in range(len(extent)):
+        np.multiply(made[loop], extent[loop], out=made[loop + 1])
+    return made

@@ -9,7 +9,7 @@ import numpy as np
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import BOUND, Bools, Columns
 from costmodel.extract_plan import Plan
-from costmodel.extract_regions import Regions, innermost, reuse_of
+from costmodel.extract_regions import Regions, last_loop, reuse_of
 from costmodel.extract_statements import READ, READ_WRITE, WRITE, Floats
 from costmodel.features_reference import BUFFER_COLUMNS, N_BUFFERS, N_CURVE
 
@@ -25,8 +25,8 @@ def reference_rows(columns: Columns, plan: Plan, regions: Regions, line: int, ou
     counts, points = columns.counts[:, at], regions.points[0]
     out[:_OPERATIONS] = counts[:_OPERATIONS] * points
     next_row = _OPERATIONS
-    for loops, length in _annotated(columns, plan, at):
-        _loop_rows(columns, at, loops, length, out[next_row : next_row + 11])
+    for loops, length, fused in _annotated(columns, plan, at):
+        _loop_rows(columns, at, loops, length, fused, out[next_row : next_row + 11])
         next_row += 11
     _grid_rows(columns, at, out[next_row : next_row + 8])
     next_row += 8
@@ -37,33 +37,43 @@ def reference_rows(columns: Columns, plan: Plan, regions: Regions, line: int, ou
     next_row += N_CURVE
     _allocation_rows(columns, regions, out[next_row : next_row + 4])
     out[next_row + 4] = points
-    out[next_row + 5] = (regions.extent > 1).sum(axis=0)
+    real = regions.extent > 1
+    out[next_row + 5] = real.sum(axis=0) - sum(
+        _saved(marked[:, at] & real, real) for marked in (columns.parallel, columns.vector)
+    )
     out[next_row + 6] = columns.limit[at]
 
 
-def _annotated(columns: Columns, plan: Plan, at: slice) -> list[tuple[Bools, Floats]]:
-    """Vector, unrolled and parallel loops with their lengths."""
+def _annotated(columns: Columns, plan: Plan, at: slice) -> list[tuple[Bools, Floats, bool]]:
+    """Vector, unrolled and parallel loops, their lengths, and whether neighbours are fused to one loop."""
     extent, lane = columns.extent[:, at], plan.lane[:, at]
     real = extent > 1
     strips = np.ceil(extent / lane)
     return [
-        ((lane > 1) & real, lane),
-        (plan.unrolled[:, at] & (strips > 1), strips),
-        (columns.parallel[:, at] & real, strips),
+        ((lane > 1) & real, lane, True),
+        (plan.unrolled[:, at] & (strips > 1), strips, False),
+        (columns.parallel[:, at] & (strips > 1), strips, True),
     ]
 
 
-def _loop_rows(columns: Columns, at: slice, chosen: Bools, length: Floats, out: Floats) -> None:
+def _saved(marked: Bools, real: Bools) -> Floats:
+    """How many loops there are fewer because neighbours among `marked` are fused."""
+    number: Floats = marked.sum(axis=0).astype(np.float64)
+    return number - _fused(marked, real, np.ones(marked.shape))[0] if (number > 1).any() else number * 0.0
+
+
+def _loop_rows(columns: Columns, at: slice, chosen: Bools, length: Floats, fused: bool, out: Floats) -> None:
     """Number, product, length of the innermost, and its position."""
     any_chosen = chosen.any(axis=0)
-    out[0] = chosen.sum(axis=0)
+    number = chosen.sum(axis=0).astype(np.float64)
+    out[0] = number
     out[1] = np.where(any_chosen, np.where(chosen, length, 1.0).prod(axis=0), 0.0)
-    last = innermost(chosen)
-    here = np.arange(chosen.shape[1])
-    row = np.maximum(last, 0)
-    if len(length):
-        out[2] = np.where(any_chosen, length[row, here], 0.0)
+    last = last_loop(chosen)
     real, reduces = columns.extent[:, at] > 1, columns.reduces[:, at]
+    if len(length):
+        out[2] = np.where(any_chosen, length[np.maximum(last, 0), np.arange(chosen.shape[1])], 0.0)
+    if fused and (number > 1).any():
+        out[0], out[2] = _fused(chosen, real, length)
     numbers = np.arange(len(real))[:, None]
     out[3] = ~any_chosen
     mixed = (chosen & reduces).any(axis=0) & (chosen & ~reduces).any(axis=0)
@@ -76,6 +86,22 @@ def _loop_rows(columns: Columns, at: slice, chosen: Bools, length: Floats, out: 
         out[first] = inner
         out[first + 1] = mine & ~inner & ~outer
         out[first + 2] = outer
+
+
+def _fused(chosen: Bools, real: Bools, length: Floats) -> tuple[Floats, Floats]:
+    """How many runs of neighbours there are, and the product of the innermost run."""
+    width = chosen.shape[1]
+    runs, product = np.zeros(width), np.zeros(width)
+    inside = np.zeros(width, np.bool_)
+    for loop in range(len(chosen) - 1, -1, -1):
+        starts = chosen[loop] & ~inside
+        runs += starts
+        first = runs == 1
+        product = np.where(
+            chosen[loop] & first, np.where(starts, length[loop], product * length[loop]), product
+        )
+        inside = np.where(real[loop], chosen[loop], inside)
+    return runs, product
 
 
 def _grid_rows(columns: Columns, at: slice, out: Floats) -> None:
@@ -97,16 +123,16 @@ def _buffer_rows(regions: Regions, line: int, out: Floats) -> None:
     for row, kind in enumerate((READ, WRITE, READ_WRITE)):
         rows[row] = regions.kind == kind
     rows[3] = points * size * regions.count
-    rows[4] = regions.elements[:, 0] * size
+    rows[4] = regions.elements[0] * size
     here = np.arange(width)
-    last_used = innermost(regions.used)
+    last_used = regions.last_used
     which = np.arange(buffers)[:, None]
     if len(regions.extent):
-        step = np.abs(regions.flat[which, np.maximum(last_used, 0), here])
+        step = np.abs(regions.flat[np.maximum(last_used, 0), which, here])
         step = np.where(last_used >= 0, step, 0.0)
-        in_indices = np.where(regions.used, regions.extent, 1.0).prod(axis=1)
-        inner = innermost(regions.extent > 1)
-        stride = np.where(inner >= 0, np.abs(regions.flat[:, np.maximum(inner, 0), here]), 0.0)
+        in_indices = np.where(regions.used, regions.extent[:, None], 1.0).prod(axis=0)
+        inner = last_loop(regions.extent > 1)
+        stride = np.where(inner >= 0, np.abs(regions.flat[np.maximum(inner, 0), which, here]), 0.0)
     else:
         step, in_indices, stride = (
             np.zeros((buffers, width)),
@@ -114,7 +140,7 @@ def _buffer_rows(regions: Regions, line: int, out: Floats) -> None:
             np.zeros((buffers, width)),
         )
     rows[5] = np.maximum(in_indices * np.minimum(1.0, step * size / line), 1.0)
-    run = np.minimum(regions.run[:, 0] * size, line)
+    run = np.minimum(regions.run[0] * size, line)
     rows[6] = np.maximum(rows[4] / run, 1.0)
     reuse = reuse_of(regions)
     rows[7], rows[8] = reuse.repeated, reuse.serial
@@ -131,7 +157,7 @@ def _curve_rows(counts: Floats, regions: Regions, out: Floats) -> None:
     """Operations per byte at the level that reaches each tenth of all operations, between levels linear."""
     operations = counts[_FLOATS].sum(axis=0)
     operations = np.where(operations > 0, operations, counts[_INTS].sum(axis=0))
-    touched = regions.bytes.sum(axis=0)[::-1]  # from one point outwards
+    touched = (regions.elements * regions.element_bytes).sum(axis=1)[::-1]  # from one point outwards
     done = operations * regions.points[::-1]
     intensity = done / touched
     total = done[-1]
@@ -157,7 +183,7 @@ def _allocation_rows(columns: Columns, regions: Regions, out: Floats) -> None:
     held = columns.parallel[:, at] & (extent > 1)
     if columns.bound is not None:
         held = held | ((columns.bound[:, at] >= 0) & (extent > 1))
-    home = innermost(held & (numbers < columns.depth[at]))
+    home = last_loop(held & (numbers < columns.depth[at]))
     outside = np.where(numbers <= home, extent, 1.0).prod(axis=0) if loops else np.ones(len(scratch))
     elements = regions.stored
     out[0] = np.where(scratch, elements * regions.element_bytes[0], 0.0)

@@ -31,11 +31,11 @@ class Regions:
     points
         Iterations of loops `l` and on, shape `(loops + 1, columns)`.
     flat
-        Distance in memory when a loop advances, shape `(buffers, loops, columns)` [elements].
+        Distance in memory when a loop advances, shape `(loops, buffers, columns)` [elements].
     used
         Which loops an access depends on, same shape.
     elements
-        Size of the region at each level, shape `(buffers, loops + 1, columns)`.
+        Size of the region at each level, shape `(loops + 1, buffers, columns)`.
     run
         Contiguous elements of it, same shape.
     element_bytes, count, kind, shared
@@ -44,6 +44,8 @@ class Regions:
         Distance between rows of the buffer, shape `(buffers, columns)` [elements].
     stored
         Elements of the stored buffer, shape `(columns,)`.
+    last_used
+        The innermost loop that each access depends on, -1 for none, shape `(buffers, columns)`.
     """
 
     at: slice
@@ -59,79 +61,88 @@ class Regions:
     shared: Ints
     row_stride: Floats
     stored: Floats
-
-    @property
-    def bytes(self) -> Floats:
-        """Size of the regions [bytes]."""
-        return self.elements * self.element_bytes[:, None]
+    last_used: Ints
 
     def lines(self, line: int) -> Floats:
         """Cache lines of the regions, `line` bytes each; at least one."""
-        size = self.element_bytes[:, None]
-        return np.maximum(self.elements * size / np.minimum(self.run * size, line), 1.0)
+        limit = np.maximum(line / self.element_bytes, 1.0)
+        made = np.minimum(self.run, limit)
+        np.divide(self.elements, made, out=made)
+        return np.maximum(made, 1.0, out=made)
 
 
 def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
     """Evaluate the regions of a part of a group's columns."""
     at = slice(group.columns.start + part.start, group.columns.start + part.stop)
     extent = columns.extent[:, at]
-    loops, width = extent.shape
     coefficients = group.coefficients[..., part]
-    buffers, ranks = coefficients.shape[:2]
-    real = extent > 1
-    spans = np.abs(coefficients) * (extent - 1.0)
-    box = np.empty((buffers, ranks, loops + 1, width))
-    box[:, :, loops] = 1.0 + group.spread[..., part]
+    loops, buffers, ranks, width = coefficients.shape
+    box = np.empty((loops + 1, buffers, ranks, width))
+    np.add(group.spread[..., part], 1.0, out=box[loops])
     if loops:
-        np.cumsum(spans[:, :, ::-1], axis=2, out=spans[:, :, ::-1])
-        np.add(spans, box[:, :, loops, None], out=box[:, :, :loops])
+        np.abs(coefficients, out=box[:loops])
+        box[:loops] *= (extent - 1.0)[:, None, None]
+    for loop in range(loops - 1, -1, -1):
+        box[loop] += box[loop + 1]
     if group.correction is not None:
-        box[:, :, :loops] += group.correction[..., part]
+        box[:loops] += group.correction[..., part]
     shape = group.shape[..., part]
-    np.minimum(box, shape[:, :, None], out=box)
+    np.minimum(box, shape, out=box)
     strides = np.ones((buffers, max(ranks, 1), width))
     for rank in range(ranks - 2, -1, -1):
-        strides[:, rank] = strides[:, rank + 1] * shape[:, rank + 1]
-    flat = np.zeros((buffers, loops, width))
+        np.multiply(strides[:, rank + 1], shape[:, rank + 1], out=strides[:, rank])
+    flat = np.zeros((loops, buffers, width))
     for rank in range(ranks):
-        flat += coefficients[:, rank] * strides[:, rank, None]
-    elements, run = box.prod(axis=1) if ranks else np.ones((buffers, loops + 1, width)), _runs(box, shape)
+        flat += coefficients[:, :, rank] * strides[:, rank]
+    used = (coefficients != 0).any(axis=2)
+    used &= (extent > 1)[:, None]
     return Regions(
         at=at,
         extent=extent,
         points=_inside(extent),
         flat=flat,
-        used=(coefficients != 0).any(axis=1) & real,
-        elements=elements,
-        run=run,
+        used=used,
+        elements=_product(box),
+        run=_runs(box, shape),
         element_bytes=group.element_bytes[:, part],
         count=group.count[:, part],
         kind=group.kind[:, part],
         shared=group.shared[:, part],
         row_stride=strides[:, max(ranks - 2, 0)],
         stored=shape[0].prod(axis=0),
+        last_used=last_loop(used),
     )
 
 
 def _inside(extent: Floats) -> Floats:
     """Iterations of the loops at each level, shape `(loops + 1, columns)`."""
     points = np.ones((len(extent) + 1, extent.shape[1]))
-    np.cumprod(extent[::-1], axis=0, out=points[:-1][::-1])
+    for loop in range(len(extent) - 1, -1, -1):
+        np.multiply(points[loop + 1], extent[loop], out=points[loop])
     return points
+
+
+def _product(box: Floats) -> Floats:
+    """Elements of boxes."""
+    loops, buffers, ranks, width = box.shape
+    if not ranks:
+        return np.ones((loops, buffers, width))
+    elements = box[:, :, 0].copy()
+    for rank in range(1, ranks):
+        elements *= box[:, :, rank]
+    return elements
 
 
 def _runs(box: Floats, shape: Floats) -> Floats:
     """Contiguous elements of boxes: whole inner dimensions join the next one."""
-    ranks = box.shape[1]
+    loops, buffers, ranks, width = box.shape
     if not ranks:
-        return np.ones((box.shape[0], *box.shape[2:]))
-    run = box[:, ranks - 1].copy()
-    whole = box[:, ranks - 1] == shape[:, ranks - 1, None]
+        return np.ones((loops, buffers, width))
+    run = box[:, :, ranks - 1].copy()
+    whole = run == shape[:, ranks - 1]
     for rank in range(ranks - 2, -1, -1):
-        if not whole.any():
-            break
-        run *= np.where(whole, box[:, rank], 1.0)
-        whole &= box[:, rank] == shape[:, rank, None]
+        np.multiply(run, box[:, :, rank], out=run, where=whole)
+        whole &= box[:, :, rank] == shape[:, rank]
     return run
 
 
@@ -153,21 +164,23 @@ def reuse_of(regions: Regions) -> Reuse:
     """Find the innermost loop at which each access repeats."""
     extent, points = regions.extent, regions.points
     loops, width = extent.shape
-    buffers = len(regions.used)
+    buffers = regions.used.shape[1]
     if not loops:
         nothing, none = np.zeros((buffers, width)), np.zeros((buffers, width), np.bool_)
         return Reuse(none, none, nothing, nothing, nothing)
-    real = extent > 1
-    numbers = np.arange(loops)[:, None]
-    absent = np.where(real & ~regions.used, numbers, -1).max(axis=1)
-    common = np.where(real & (numbers < regions.shared[:, None]), numbers, -1).max(axis=1)
+    real = (extent > 1)[:, None]
+    absent = last_loop(real & ~regions.used)
+    if regions.shared.any():
+        common = last_loop(real & (np.arange(loops)[:, None, None] < regions.shared))
+    else:
+        common = np.full_like(absent, -1)
     repeated = (absent >= 0) & (absent >= common)
     serial = (common >= 0) & ~repeated
     level = np.where(repeated, absent, common)
     found = repeated | serial
     here = np.arange(width)
     inside = np.maximum(level, 0)
-    total = regions.bytes.sum(axis=0)
+    total = (regions.elements * regions.element_bytes).sum(axis=1)
     return Reuse(
         repeated,
         serial,
@@ -177,8 +190,17 @@ def reuse_of(regions: Regions) -> Reuse:
     )
 
 
-def innermost(mask: NDArray[np.bool_]) -> Ints:
-    """Number of the last loop in `mask` along the second last axis, -1 if none."""
-    loops = mask.shape[-2]
-    numbers = np.arange(loops)[:, None]
-    return np.asarray(np.where(mask, numbers, -1).max(axis=-2, initial=-1))
+def last_loop(mask: NDArray[np.bool_]) -> Ints:
+    """Number of the last loop in `mask`, whose first axis are loops; -1 if none."""
+    found = (mask * _ramp(np.arange(1, len(mask) + 1), mask)).max(axis=0, initial=0)
+    return np.asarray(found.astype(np.int64) - 1)
+
+
+def first_loop(mask: NDArray[np.bool_]) -> Ints:
+    """Number of the first loop in `mask`, whose first axis are loops; as many as there are if none."""
+    found = (mask * _ramp(np.arange(len(mask), 0, -1), mask)).max(axis=0, initial=0)
+    return np.asarray(len(mask) - found.astype(np.int64))
+
+
+def _ramp(numbers: Ints, mask: NDArray[np.bool_]) -> NDArray[np.int16]:
+    return numbers.astype(np.int16).reshape(-1, *(1,) * (mask.ndim - 1))

@@ -26,6 +26,7 @@ from ansor.dtypes import dtype_info
 from ansor.errors import DefinitionError
 from ansor.schedule.affine import (
     Affine,
+    Atom,
     Interval,
     LoopAtom,
     OpaqueAtom,
@@ -35,8 +36,8 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
-from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
-from ansor.te.expr import Expr, Var, walk
+from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
+from ansor.te.expr import Binary, BinaryOp, Expr, Read, Var, walk
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
 from costmodel.extract_form import Form, Mask
@@ -134,6 +135,8 @@ class Statement:
         Points that the operation has.
     unroll_steps
         Limit of the unroll pragma, 0 without one.
+    separable
+        Whether no condition of a reduction ties its loops to those of its elements, or reads memory.
     """
 
     stage: int
@@ -147,6 +150,7 @@ class Statement:
     needed: Value
     whole: Value
     unroll_steps: Value
+    separable: Mask
 
 
 def statements_of(form: Form) -> list[Statement]:
@@ -165,7 +169,18 @@ class _Gatherer:
         self.form = form
         self.state = form.state
         self.stages = form.bounds.stages
-        self.arguments = {self.state.stage_id(tensor) for tensor in self.state.dag.tensors}
+        self.arguments = {
+            (self.state.stage_id(tensor), tensor.value_index) for tensor in self.state.dag.tensors
+        }
+        self.loops = {
+            stage_id: {
+                position: (LoopAtom(stage_id, loop.name), loop.kind is not IteratorKind.SPATIAL)
+                for position, loop in enumerate(self.state.stages[stage_id].iterators)
+                if not is_one(known.extents[loop.name])
+            }
+            for stage_id, known in self.stages.items()
+        }
+        self._around: dict[int, list[tuple[LoopAtom, bool]]] = {}
 
     def run(self) -> list[Statement]:
         first: dict[int, int] = {}
@@ -180,18 +195,25 @@ class _Gatherer:
             statement.parent = -1 if place is None else first[place[0]]
         return made
 
-    def around(self, stage_id: int) -> list[LoopAtom]:
-        """The loops around a stage, outermost first, without those of one iteration."""
-        chain: dict[int, list[LoopAtom]] = {}
-        for target, position in enclosing_loops(self.state, stage_id):
-            loop = self.state.stages[target].iterators[position]
-            if not is_one(self.stages[target].extents[loop.name]):
-                chain.setdefault(target, []).append(LoopAtom(target, loop.name))
-        return [atom for atoms in reversed(chain.values()) for atom in atoms]
+    def around(self, stage_id: int) -> list[tuple[LoopAtom, bool]]:
+        """Loops around a stage, outermost first, without those of one iteration; and whether each reduces."""
+        known = self._around.get(stage_id)
+        if known is None:
+            chain: dict[int, list[tuple[LoopAtom, bool]]] = {}
+            for target, position in enclosing_loops(self.state, stage_id):
+                if position in self.loops[target]:
+                    chain.setdefault(target, []).append(self.loops[target][position])
+            known = [loop for found in reversed(chain.values()) for loop in found]
+            self._around[stage_id] = known
+        return known
 
     def number(self, extent: Extent, what: str) -> Value:
+        """Return an extent, which must be known."""
         if isinstance(extent, Expr):
-            raise DefinitionError(f"{what} is {extent}: features need constant sizes")
+            raise DefinitionError(
+                f"features need numbers, but {what} of this program has the size {extent}; "
+                "make the task from a computation with constant sizes"
+            )
         return extent
 
 
@@ -205,38 +227,52 @@ class _StageGatherer:
         self.stage = parent.state.stages[stage_id]
         self.bounds = parent.stages[stage_id]
         outer = parent.around(stage_id)
-        own = [
-            LoopAtom(stage_id, loop.name)
-            for loop in self.stage.iterators
-            if not is_one(self.bounds.extents[loop.name])
-        ]
+        found = [*outer, *parent.loops[stage_id].values()]
         self.depth = len(outer)
-        self.atoms = [*outer, *own]
-        self.numbers = {atom: position for position, atom in enumerate(self.atoms)}
-        self.loops = [self._loop(atom) for atom in self.atoms]
-        self.axes = self._axis_forms()
-
-    def _loop(self, atom: LoopAtom) -> Loop:
-        extent = self.all.number(self.all.stages[atom.stage].extents[atom.name], f"the loop {atom.name!r}")
-        kind = next(x.kind for x in self.state.stages[atom.stage].iterators if x.name == atom.name)
-        marks = self.form.marks.get((atom.stage, atom.name), {})
-        return Loop(extent, kind is not IteratorKind.SPATIAL, marks)
-
-    def _axis_forms(self) -> dict[Var, Interval]:
-        local = local_axes(self.stage, self.stage_id, self.bounds.extents, None)
+        self.numbers = {atom: position for position, (atom, _) in enumerate(found)}
+        self.loops = [self._loop(atom, reduces) for atom, reduces in found]
+        self.local = self._local_axes()
         op = self.stage.compute
-        axes: dict[Var, Interval] = {
-            axis: Interval.point(region.base) + local[axis.name]
+        self.axes: dict[Var, Interval] = {
+            axis: _moved(self.local[axis.name], region.base)
             for axis, region in zip(op.axis, self.bounds.region, strict=True)
         }
-        axes.update((axis, local[axis.name]) for axis in op.reduce_axis)
-        return axes
+        self.axes.update((axis, self.local[axis.name]) for axis in op.reduce_axis)
+
+    def _loop(self, atom: LoopAtom, reduces: bool) -> Loop:
+        extent = self.all.number(self.all.stages[atom.stage].extents[atom.name], "a loop")
+        return Loop(extent, reduces, self.form.marks.get((atom.stage, atom.name), {}))
+
+    def _local_axes(self) -> Mapping[str, Interval]:
+        """The axes as forms of own loops, counted from the start of the region (`local_axes`).
+
+        Where loops were only split, an axis moves with each of its parts by the product of the lengths
+        inside that part.
+        """
+        stage, extents = self.stage, self.bounds.extents
+        if any(isinstance(relation, FuseRelation) for relation in stage.relations):
+            return local_axes(stage, self.stage_id, extents, None)
+        op = stage.compute
+        origin: dict[str, tuple[str, Value]] = {
+            axis.name: (axis.name, 1) for axis in (*op.axis, *op.reduce_axis)
+        }
+        for relation in stage.relations:
+            assert isinstance(relation, SplitRelation)
+            axis, stride = origin.pop(relation.parent)
+            for part in reversed(relation.parts):
+                origin[part] = axis, stride
+                stride = stride * self.all.number(extents[part], "a loop")
+        terms: dict[str, dict[Atom, Value]] = {axis.name: {} for axis in (*op.axis, *op.reduce_axis)}
+        for atom, _ in self.all.loops[self.stage_id].values():
+            axis, stride = origin[atom.name]
+            terms[axis][atom] = stride
+        return {axis: Interval.point(Affine(0, found)) for axis, found in terms.items()}
 
     def statements(self) -> list[Statement]:
         op = self.stage.compute
-        widths = [self.all.number(r.width, f"a region of {op.name!r}") for r in self.bounds.region]
-        reduce_extents = [self.all.number(extent_of(a.extent), a.name) for a in op.reduce_axis]
-        full = [self.all.number(extent_of(a.extent), a.name) for a in op.axis]
+        widths = [self.all.number(r.width, "a region") for r in self.bounds.region]
+        reduce_extents = [self.all.number(extent_of(a.extent), "an axis") for a in op.reduce_axis]
+        full = [self.all.number(extent_of(a.extent), "an axis") for a in op.axis]
         steps = self.form.unroll_steps.get(self.stage_id, 0)
         made = []
         for output, tensor in enumerate(op.outputs):
@@ -244,7 +280,8 @@ class _StageGatherer:
             store = self._store(tensor, body.is_reduction)
             touches = [
                 store,
-                *(self._read(access) for access in body.accesses if access.tensor is not tensor),
+                *(self._store(op.outputs[other], None) for other in body.siblings),
+                *(self._read(access) for access in body.accesses),
             ]
             made.append(
                 Statement(
@@ -255,19 +292,23 @@ class _StageGatherer:
                     depth=self.depth,
                     parent=-1,
                     touches=touches,
-                    is_scratch=self.stage_id not in self.all.arguments,
+                    is_scratch=(self.stage_id, output) not in self.all.arguments,
                     needed=_product([*widths, *reduce_extents]),
                     whole=_product([*full, *reduce_extents]),
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
+                    separable=self._is_separable(body),
                 )
             )
         return made
 
-    def _store(self, tensor: Tensor, updates: bool) -> Touch:
-        op = self.stage.compute
-        forms = [self.axes[axis] for axis in op.axis]
-        dimensions = self._dimensions(forms, self.stage_id, tensor)
-        return Touch(READ_WRITE if updates else WRITE, 1, dtype_info(tensor.dtype).bytes, dimensions, 0)
+    def _store(self, tensor: Tensor, updates: bool | None) -> Touch:
+        """The stage's own element of an output: updated, written, or only read (None)."""
+        forms = [self.local[axis.name] for axis in self.stage.compute.axis]
+        if (self.stage_id, tensor.value_index) in self.all.arguments:
+            forms = [self.axes[axis] for axis in self.stage.compute.axis]
+        dimensions = self._dimensions(forms, self.stage_id, tensor, placed=True)
+        kind = READ if updates is None else READ_WRITE if updates else WRITE
+        return Touch(kind, 1, dtype_info(tensor.dtype).bytes, dimensions, 0)
 
     def _read(self, access: Access) -> Touch:
         producer = self.state.stage_id(access.tensor)
@@ -283,6 +324,22 @@ class _StageGatherer:
         if producer in self.state.attach:
             shared = min(len(self.all.around(producer)), self.depth + len(self.loops))
         return Touch(READ, access.count, dtype_info(access.tensor.dtype).bytes, dimensions, shared)
+
+    def _is_separable(self, body: Body) -> Mask:
+        """Whether every condition is known to hold or is about loops of one kind only, row by row."""
+        extents: dict[Var, Value] = {
+            axis: self.all.number(region.width, "a region")
+            for axis, region in zip(self.stage.compute.axis, self.bounds.region, strict=True)
+        }
+        reducing: dict[Var, Value] = {axis: extent_of(axis.extent) for axis in self.stage.compute.reduce_axis}
+        result: Mask = True
+        for condition in body.conditions:
+            nodes = set(walk(condition))
+            if any(isinstance(node, Read) for node in nodes):
+                return False
+            ties = _some_loop(extents, nodes) & _some_loop(reducing, nodes)
+            result = result & (np.logical_not(ties) | _holds(condition, {**extents, **reducing}))
+        return result
 
     def _index(self, index: Expr) -> Interval | None:
         try:
@@ -305,23 +362,25 @@ class _StageGatherer:
             return [number for inner in atom.inner.terms for number in self._loops_in(inner)]
         return [self.numbers[atom]] if isinstance(atom, LoopAtom) and atom in self.numbers else []
 
-    def _dimensions(self, forms: Sequence[Interval | None], producer: int, tensor: Tensor) -> list[Dimension]:
-        """Indices of a buffer as terms, counted from the start of the region for scratch."""
+    def _dimensions(
+        self, forms: Sequence[Interval | None], producer: int, tensor: Tensor, placed: bool = False
+    ) -> list[Dimension]:
+        """Indices of a buffer as terms, counted from the start of its region for scratch (or so already)."""
         known: StageBounds | None = self.all.stages.get(producer)
-        local = known is not None and producer not in self.all.arguments
+        local = known is not None and (producer, tensor.value_index) not in self.all.arguments
         made = []
         for position, form in enumerate(forms):
             if local:
                 assert known is not None
                 region = known.region[position]
-                shape, base = region.width, region.base
+                shape, base = region.width, None if placed or not region.base.terms else region.base
             else:
                 shape, base = extent_of(tensor.shape[position]), None
-            extent = self.all.number(shape, f"the shape of {tensor.name!r}")
+            extent = self.all.number(shape, "a buffer")
             if form is None:
                 made.append(Dimension({}, 0, extent))
                 continue
-            width = self.all.number(form.width, f"an index of {tensor.name!r}")
+            width = self.all.number(form.width, "an index")
             made.append(self._dimension(form.base if base is None else form.base - base, width - 1, extent))
         return made
 
@@ -334,9 +393,7 @@ class _StageGatherer:
                     number = self.numbers[atom]
                     terms[number] = terms.get(number, 0) + coefficient
             elif isinstance(atom, SizeAtom):
-                raise DefinitionError(
-                    f"an index moves with the size {atom.var}: features need constant sizes"
-                )
+                raise _symbolic(atom)
             else:
                 moves, span = self._opaque(atom)
                 for number, move in moves.items():
@@ -362,9 +419,7 @@ class _StageGatherer:
                 found = {number: move * coefficient for number, move in part.items()}
                 span = span + part_span * np.abs(coefficient)
             else:
-                raise DefinitionError(
-                    f"an index moves with the size {inner.var}: features need constant sizes"
-                )
+                raise _symbolic(inner)
             for number, move in found.items():
                 moves[number] = moves.get(number, 0) + move
             common = _gcd(common, coefficient)
@@ -385,6 +440,46 @@ class _StageGatherer:
         for number, move in moves.items():
             steps[number] = np.abs(move) * (self.loops[number].extent - 1)
         return np.asarray(np.cumsum(steps[::-1], axis=0)[::-1])
+
+
+def _some_loop(extents: Mapping[Var, Value], nodes: set[Expr]) -> Mask:
+    """Where one of some axes that occur in an expression has more than one iteration."""
+    found: Any = np.False_
+    for axis, extent in extents.items():
+        if axis in nodes:
+            found = found | (extent > 1)
+    return found  # type: ignore[no-any-return]
+
+
+def _holds(condition: Expr, extents: Mapping[Var, Value]) -> Mask:
+    """Where `form < bound` holds for all values of the axes; False for any other condition."""
+    if not isinstance(condition, Binary) or condition.op is not BinaryOp.LT:
+        return False
+    try:
+        form, bound = evaluate(condition.a, {}).base, evaluate(condition.b, {}).base
+    except UnknownBoundError:
+        return False
+    highest: Any = form.const
+    for atom, coefficient in form.terms.items():
+        if not isinstance(atom, SizeAtom) or atom.var not in extents:
+            return False
+        highest = highest + np.maximum(coefficient, 0) * (extents[atom.var] - 1)
+    return np.asarray(np.logical_and(bound.is_constant, highest < bound.const))
+
+
+def _moved(interval: Interval, base: Affine) -> Interval:
+    """An interval of own loops, started at a place that depends on the loops around."""
+    own = interval.base
+    if not base.terms:
+        return Interval(own.shift(base.const), interval.width)
+    return Interval(Affine(own.const + base.const, {**base.terms, **own.terms}), interval.width)
+
+
+def _symbolic(atom: SizeAtom) -> DefinitionError:
+    return DefinitionError(
+        f"features need numbers, but an index moves with the size {atom.var}; "
+        "make the task from a computation with constant sizes"
+    )
 
 
 def _gcd(a: Any, b: Any) -> Any:

@@ -80,7 +80,7 @@ def _operations() -> list[Feature]:
 def _loops(prefix: str) -> list[Feature]:
     what = _KIND_TEXT[prefix]
     return [
-        Feature(f"{prefix}_num", "loops", prefix, f"how many {what}"),
+        Feature(f"{prefix}_num", "loops", prefix, f"how many {what}; neighbours fused to one count as one"),
         Feature(f"{prefix}_prod", "iterations", prefix, "product of their extents, 0 if none"),
         Feature(f"{prefix}_len", "iterations", prefix, "extent of the innermost of them, 0 if none"),
         *(
@@ -118,7 +118,7 @@ def _rest() -> list[Feature]:
         Feature("alloc_outer_prod", "iterations", "allocation", "iterations of the loops outside it"),
         Feature("alloc_inner_prod", "iterations", "allocation", "points / those iterations"),
         Feature("outer_prod", "iterations", "loops", "points: product of the extents of all loops"),
-        Feature("num_loops", "loops", "loops", "loops of more than one iteration"),
+        Feature("num_loops", "loops", "loops", "loops of more than one iteration, fused ones as one"),
         Feature("auto_unroll_max_step", "steps", "loops", "limit of the unroll pragma that applies"),
     ]
 

@@ -1,0 +1,266 @@
+"""Features of whole columns are those of each program, and those are what a count over its nest says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.errors import DefinitionError, ScheduleError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from costmodel import Programs
+from costmodel.extract import (
+    extract,
+    extract_forms,
+    extract_population,
+    extract_populations,
+    extract_states,
+)
+from costmodel.extract_form import Form
+from costmodel.features import FEATURES, INDEX, N_FEATURES, feature_names, unscale
+from costmodel.features_reference import REFERENCE_FEATURES
+from sketches import Population, ProgramSpace
+from sketches.columns import fill_holes
+from tests.costmodel_law import check_rows
+from tests.random_choice import Chooser
+from tests.random_graphs import random_graph
+from tests.random_schedules import random_state
+from tests.sketches_cases import HARDWARE, SMALL, matmul, oracle_lines, oracle_workload, softmax, task_of
+
+TASKS = {name: task_of(make()) for name, make in SMALL.items()}
+
+
+def sample(task: Task, count: int, seed: int = 0) -> tuple[Population, ...]:
+    return ProgramSpace.of(task).sample(count, np.random.default_rng(seed)).populations
+
+
+def odd_lengths(population: Population, seed: int) -> Population:
+    """The same programs with tile lengths that need not divide anything."""
+    rng = np.random.default_rng(seed)
+    values = population.values.copy()
+    for hole in population.family.holes:
+        for column in range(hole.start, hole.stop):
+            values[:, column] = rng.integers(1, max(2, min(hole.extent + 2, 6)), size=len(values))
+    return Population(population.family, values)
+
+
+def plain_state(population: Population, row: int) -> State:
+    """A row's program before loops are fused and annotated."""
+    family = population.family
+    lengths = population.values[row].tolist()
+    return State.replay(family.dag, fill_holes(family.steps, family.holes, lengths))
+
+
+def check_population(task: Task, population: Population) -> int:
+    form = Form.of_population(population)
+    features = extract_forms(task, [form], scaled=False)
+    return sum(
+        check_rows(
+            form,
+            features.values[features.offsets[row] : features.offsets[row + 1]],
+            plain_state(population, row),
+            population.materialize(row),
+        )
+        for row in range(len(population))
+    )
+
+
+# -- the law ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_rows_of_a_population_are_what_a_count_over_each_nest_says(name: str) -> None:
+    assert sum(check_population(TASKS[name], one) for one in sample(TASKS[name], 10, 3))
+
+
+@pytest.mark.parametrize("name", ["matmul", "fused matmul", "padding", "transposes", "matmul of ones"])
+def test_lengths_that_do_not_divide_are_counted_as_covered(name: str) -> None:
+    for population in sample(TASKS[name], 8, 5):
+        assert check_population(TASKS[name], odd_lengths(population, 1))
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_random_programs_are_what_a_count_over_their_nest_says(block: int) -> None:
+    compared = 0
+    for seed in range(10 * block, 10 * block + 10):
+        c = Chooser.from_seed(seed)
+        dag = random_graph(c)
+        state = random_state(c, dag, 12)
+        task = Task.create(dag, "[]", "llvm -mcpu=core-avx2", hardware_params=HARDWARE)
+        form = Form.of_state(state)
+        features = extract_forms(task, [form], scaled=False)
+        assert np.isfinite(features.values).all()
+        compared += check_rows(form, features.values, form.state, state, sampled=False)
+    assert compared
+
+
+# -- one program, two ways ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_state_has_the_features_of_its_row(name: str) -> None:
+    task = TASKS[name]
+    populations = [*sample(task, 20), *(odd_lengths(one, 2) for one in sample(task, 6, 1))]
+    together = extract_populations(task, populations)
+    alone = extract_states(task, list(Programs(populations)))
+    assert np.array_equal(together.offsets, alone.offsets)
+    assert np.array_equal(together.values, alone.values)
+
+
+@pytest.mark.parametrize("name", ["conv2d_bn_relu", "grouped", "norm", "transpose_bmm_softmax"])
+def test_a_state_has_the_features_of_its_row_in_larger_programs(name: str) -> None:
+    task = task_of(oracle_workload(name))
+    populations = sample(task, 12)
+    together = extract_populations(task, populations)
+    alone = extract_states(task, list(Programs(populations)))
+    assert np.array_equal(together.values, alone.values)
+
+
+def test_one_family_holds_programs_of_different_parallel_and_vector_loops() -> None:
+    task = TASKS["matmul"]
+    (first, *_) = sorted(sample(task, 60), key=len, reverse=True)
+    raw = unscale(extract_population(task, first).values)
+    assert len(np.unique(raw["parallel_num"])) > 1
+    assert len(np.unique(raw["vec_len"])) > 1
+    assert len(np.unique(raw["num_loops"])) > 3
+
+
+def test_candidates_may_be_mixed_and_come_back_in_order() -> None:
+    task = TASKS["softmax"]
+    populations = sample(task, 10)
+    states = [populations[0].materialize(0), populations[-1].materialize(0)]
+    mixed = extract(task, [populations[1], *states, populations[0]])  # type: ignore[list-item]
+    parts = [extract_population(task, populations[1]), extract_states(task, states)]
+    parts.append(extract_population(task, populations[0]))
+    assert np.array_equal(mixed.values, np.concatenate([part.values for part in parts]))
+    assert len(mixed) == sum(map(len, parts))
+    assert len(extract(task, [])) == 0
+
+
+# -- single facts -------------------------------------------------------------------------------------------
+
+
+def features_of(state: State, tensors: list[te.Tensor]) -> list[dict[str, float]]:
+    values = extract_states(task_of(tensors), [state]).values
+    columns = unscale(values)
+    return [{name: float(column[row]) for name, column in columns.items()} for row in range(len(values))]
+
+
+def test_the_known_values_of_the_reference_for_a_plain_matmul() -> None:
+    tensors = matmul(512, 512, 512)
+    (row,) = features_of(State.initial(ComputeDAG(tensors)), tensors)
+    points = 512.0**3
+    assert row["B0.bytes"] == pytest.approx(4 * points, rel=1e-4)
+    assert row["float_addsub"] == row["float_mul"] == row["float_mad"] == pytest.approx(points, rel=1e-4)
+    assert row["num_loops"] == pytest.approx(3)
+    assert row["B0.acc_type.kRead"] == 1.0  # B walks down its columns: most lines
+
+
+def test_the_known_values_of_the_reference_for_a_tiled_matmul() -> None:
+    tensors = matmul(512, 512, 512)
+    s = te.create_schedule([tensors[2].op])
+    c = tensors[2]
+    i, j = c.op.axis
+    (k,) = c.op.reduce_axis
+    io, ii = s[c].split(i, 16)
+    jo, ji = s[c].split(j, 8)
+    s[c].reorder(io, jo, k, ji, ii)
+    (row,) = features_of(s.state, tensors)
+    which = next(b for b in range(3) if row[f"B{b}.acc_type.kReadWrite"])
+    assert row[f"B{which}.reuse_dis_iter"] == pytest.approx(8 * 16, rel=1e-4)
+    assert row[f"B{which}.reuse_dis_bytes"] == pytest.approx((128 + 8 + 16) * 4, rel=1e-4)
+    assert row[f"B{which}.reuse_ct"] == pytest.approx(512, rel=1e-4)
+
+
+def test_an_integer_kernel_has_an_arithmetic_intensity() -> None:
+    a, b = te.placeholder((8, 16), "int8", name="A"), te.placeholder((16, 8), "int8", name="B")
+    k = te.reduce_axis((0, 16), name="k")
+    c = te.compute(
+        (8, 8), lambda i, j: te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), axis=k), name="C"
+    )
+    (row,) = features_of(State.initial(ComputeDAG([a, b, c])), [a, b, c])
+    assert row["int_mul"] == row["int_mad"] == pytest.approx(8 * 8 * 16, rel=1e-4)
+    assert row["arith_intensity_curve_9"] > 0
+    assert row["float_mul"] == 0
+
+
+def test_positions_of_annotated_loops_are_told() -> None:
+    tensors = matmul(64, 64, 64)
+    state = State.initial(ComputeDAG(tensors))
+    outer = state.annotate(2, 0, 3)
+    (row,) = features_of(outer, tensors)
+    assert row["parallel_type.kPosOuterSpatial"] == 1.0
+    assert row["vec_type.kPosNone"] == 1.0
+    (row,) = features_of(state.reorder(2, [0, 2, 1]).annotate(2, 2, 2), tensors)
+    assert row["vec_type.kPosInnerSpatial"] == 1.0
+    assert row["vec_len"] == pytest.approx(64, rel=1e-4)
+    (row,) = features_of(state.annotate(2, 2, 1), tensors)
+    assert row["unroll_type.kPosInnerReduce"] == 1.0
+
+
+def test_waste_is_what_lengths_that_do_not_divide_cover_too_much() -> None:
+    tensors = matmul(10, 9, 8)
+    state = State.initial(ComputeDAG(tensors)).split(2, 1, [4]).split(2, 0, [3])
+    (row,) = features_of(state, tensors)
+    assert row["waste"] == pytest.approx(12 * 12 / 90)
+    assert row["recompute"] == pytest.approx(12 * 12 / 90)
+
+
+def test_recomputation_of_an_attached_stage_is_told() -> None:
+    tensors = softmax(4, 18)
+    dag = ComputeDAG(tensors)
+    state = State.initial(dag)
+    ids = {stage.name: position for position, stage in enumerate(state.stages)}
+    moved = state.compute_at(ids["Sum"], ids["Out"], 1)
+    rows = features_of(moved, tensors)
+    assert rows[2]["recompute"] == pytest.approx(18)
+
+
+def test_a_symbolic_size_is_refused_by_name() -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 4), name="X")
+    y = te.compute((n, 4), lambda i, j: x[i, j] + te.const(1.0, "float32"), name="Y")
+    dag = ComputeDAG([x, y])
+    task = Task.create(dag, "[]", "llvm", hardware_params=HARDWARE)
+    with pytest.raises(DefinitionError, match="constant sizes"):
+        extract_states(task, [State.initial(dag)])
+
+
+def test_a_sketch_is_refused() -> None:
+    task = TASKS["matmul"]
+    sketch = ProgramSpace.of(task).sketches[0]
+    with pytest.raises(ScheduleError, match="sketch"):
+        extract_states(task, [State.replay(task.compute_dag, sketch.steps)])
+
+
+# -- the table ----------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_well_formed() -> None:
+    assert len(REFERENCE_FEATURES) == 164
+    assert len(set(feature_names())) == N_FEATURES
+    assert INDEX["float_mad"] == 0
+    assert INDEX["auto_unroll_max_step"] == 163
+    for feature in FEATURES:
+        assert feature.text
+        assert feature.unit
+        assert feature.group
+
+
+def test_grid_loops_of_a_gpu_program_are_told() -> None:
+    seen = 0
+    for entry in oracle_lines("state", "cuda"):
+        if entry["workload"] != "matmul":
+            continue
+        tensors = oracle_workload("matmul")
+        task = task_of(tensors, "cuda")
+        state = State.replay(task.compute_dag, entry["record"]["i"][1][1])
+        raw = unscale(extract_states(task, [state]).values)
+        assert np.isfinite(raw["B0.bytes"]).all()
+        if "threadIdx.x" in entry["loops"]:
+            assert raw["is_gpu"].any()
+            assert raw["threadIdx_x_len"].max() > 1
+            seen += 1
+    assert seen
