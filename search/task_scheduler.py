@@ -325,6 +325,8 @@ class TaskScheduler:
                 StopReason.EXHAUSTED if some else StopReason.NO_PROGRAM, f"no task is left to tune: {reasons}"
             )
         patience = options.patience(self.ct - self.new_trials)
+        if patience is not None and options.early_stopping == "auto":  # Each task had two turns or more.
+            patience = max(patience, 2 * len(self.tasks) * self.num_measures_per_round)
         replaying = any(self._sessions[number].replaying for number in living)
         if patience is None or replaying or self.ct - self.best_ct < patience:
             return None

@@ -23,6 +23,9 @@ from search import (
 from tests.fake_machine import FakeMachine, logged, matmul_task, options
 
 
+SMALL = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+
+
 @pytest.fixture(scope="module")
 def tasks() -> list[SearchTask]:
     return [matmul_task(n) for n in (2, 4, 8)]
@@ -109,7 +112,7 @@ def test_equal_seeds_make_equal_runs(tmp_path: Path) -> None:
     pair = [matmul_task(n) for n in (8, 16)]
     logs = [tmp_path / f"{i}.json" for i in range(3)]
     for log, seed in zip(logs, (5, 5, 6), strict=True):
-        scheduler(pair).tune(options(16, log, seed=seed))
+        scheduler(pair).tune(options(16, log, seed=seed), search_policy_params=SMALL)
     assert logged(logs[0]) == logged(logs[1])
     assert logged(logs[0]) != logged(logs[2])
 
@@ -292,11 +295,10 @@ def test_real_measurements_of_two_tasks(tmp_path: Path) -> None:
 def test_a_shared_learned_model_resumes_too(tmp_path: Path) -> None:
     """What the model of all tasks learned, and in which order, follows from the log."""
     pair = [matmul_task(n) for n in (16, 24)]
-    params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
     whole, pieces = tmp_path / "whole.json", tmp_path / "pieces.json"
-    scheduler(pair).tune(options(32, whole), "sketch.xgb", params)
+    scheduler(pair).tune(options(32, whole), "sketch.xgb", SMALL)
     for after in (9, 11):
         machine = FakeMachine(interrupt_after=after)
-        scheduler(pair).tune(options(32, pieces, machine=machine), "sketch.xgb", params)
-    scheduler(pair).tune(options(12, pieces), "sketch.xgb", params)
+        scheduler(pair).tune(options(32, pieces, machine=machine), "sketch.xgb", SMALL)
+    scheduler(pair).tune(options(12, pieces), "sketch.xgb", SMALL)
     assert logged(pieces) == logged(whole)
