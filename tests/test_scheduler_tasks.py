@@ -22,7 +22,6 @@ from search import (
 )
 from tests.fake_machine import FakeMachine, logged, matmul_task, options
 
-
 SMALL = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
 
 
