@@ -27,6 +27,7 @@ DEFAULT_PARAMS: Final[Params] = {
     "max_innermost_split_factor": 64,
     "max_vectorize_size": 16,
     "max_tile_waste": 1.25,
+    "cpu_packed_read": 0,
     "max_families": 64,
     "disable_change_compute_location": 0,
     "polish_ratio": 0.25,
@@ -41,6 +42,7 @@ DEFAULT_PARAMS: Final[Params] = {
   first; 0 generations leaves random sampling with the model's choice.
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
+- `cpu_packed_read`: 1 for sketches that pack tiles of inputs (`AddPackedRead`).
 - `max_families`: structures in one generation, at first.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
   measured; 0 for none.
