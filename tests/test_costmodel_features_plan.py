@@ -1,0 +1,169 @@
+"""What extraction expects of the emitter is what lowering really makes of each program."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from ansor.codegen.machine import Machine
+from ansor.dtypes import dtype_info
+from ansor.ir.nest import Alloc, For, LoopKind, LoopNest, Store, sub_statements, walk_statements
+from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.schedule.lowering import lower
+from ansor.task.target import Target
+from ansor.task.task import Task
+from ansor.te.expr import Load, int_value, walk
+from costmodel.extract import core_of
+from costmodel.extract_columns import pack
+from costmodel.extract_form import Form
+from costmodel.extract_plan import plan
+from costmodel.extract_statements import statements_of
+from sketches import Population, ProgramSpace
+from tests.costmodel_law import buffer_name
+from tests.sketches_cases import SMALL, oracle_workload, task_of
+from tests.test_costmodel_features import odd_lengths
+
+WORKLOADS = (
+    "matmul_add",
+    "conv2d_bn_relu",
+    "depthwise",
+    "grouped",
+    "softmax",
+    "norm",
+    "transpose_bmm_softmax",
+)
+
+
+@dataclass
+class Made:
+    """What lowering made of one statement; of several copies, the one with most."""
+
+    elements: float = 0.0
+    lanes: float = 1.0
+    unrolled: float = 1.0
+    bits: int = 0
+
+    def accumulators(self, limits: RegisterLimits) -> float:
+        """Vector registers of the tile."""
+        return self.elements // self.lanes * math.ceil(self.lanes * self.bits / limits.vector_bits)
+
+
+@dataclass
+class Found:
+    """The statements of a lowered program by the name of the stored buffer."""
+
+    limits: RegisterLimits
+    reductions: set[str] = field(default_factory=set)
+    made: dict[str, Made] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nest: LoopNest, limits: RegisterLimits) -> Found:
+        found = cls(limits)
+        for stmt in walk_statements(nest.body):
+            if isinstance(stmt, Store) and _updates(stmt):
+                found.reductions.add(stmt.buffer.name.removesuffix(".acc"))
+        found.visit(nest.body, [])
+        return found
+
+    def visit(self, stmt: object, loops: list[For]) -> None:
+        if isinstance(stmt, Store):
+            self.store(stmt, loops)
+        elif isinstance(stmt, For):
+            self.visit(stmt.body, [*loops, stmt])
+        else:
+            for inner in sub_statements(stmt):  # type: ignore[arg-type]
+                self.visit(inner, loops)
+
+    def store(self, stmt: Store, loops: list[For]) -> None:
+        name = stmt.buffer.name.removesuffix(".acc")
+        if name in self.reductions and not _updates(stmt):
+            return  # an initial value, or a copy out of the registers
+        one = self.made.setdefault(name, Made())
+        lanes = _product(loops, LoopKind.VECTORIZED)
+        one.lanes = max(one.lanes, lanes)
+        one.unrolled = max(one.unrolled, _product(loops, LoopKind.UNROLLED))
+        if stmt.buffer.scope == "register":
+            one.bits = max(dtype_info(stmt.buffer.dtype).bits, 32)
+            one.elements = max(one.elements, math.prod(int(x) for x in stmt.buffer.shape))  # type: ignore[call-overload]
+
+
+def _updates(stmt: Store) -> bool:
+    return any(isinstance(node, Load) and node.buffer is stmt.buffer for node in walk(stmt.value))
+
+
+def _product(loops: list[For], kind: LoopKind) -> int:
+    return math.prod(int_value(loop.extent) or 1 for loop in loops if loop.kind is kind)
+
+
+def check(task: Task, population: Population) -> int:
+    """Compare the plan of every row with its lowered program; returns how many accumulate in registers."""
+    core = core_of(task)
+    limits = RegisterLimits(core.vector_bits, core.model.vector_registers)
+    form = Form.of_population(population)
+    statements = statements_of(form)
+    columns = pack([form], [statements])
+    made = plan(columns, limits)
+    strips = np.ceil(columns.extent / made.lane)
+    lanes = made.lane.prod(axis=0)
+    unrolled = np.where(made.unrolled, strips, 1.0).prod(axis=0)
+    promoted = 0
+    for row in range(len(population)):
+        state = population.materialize(row)
+        nest = lower(state, limits=limits)
+        found = Found.of(nest, limits)
+        for column in np.flatnonzero(columns.program == row):
+            name = buffer_name(form.state, statements[columns.ordinal[column]])
+            real = found.made[name]
+            planned = (made.accumulators[column], lanes[column], unrolled[column])
+            expected = (real.accumulators(limits), real.lanes, real.unrolled)
+            assert planned == expected, f"{name}\n{state.with_bounds()}\n{nest}"
+            promoted += int(real.elements > 0)
+    return promoted
+
+
+def sample(task: Task, count: int, seed: int) -> tuple[Population, ...]:
+    return ProgramSpace.of(task).sample(count, np.random.default_rng(seed)).populations
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_plan_of_small_programs_is_what_lowering_makes(name: str) -> None:
+    task = task_of(SMALL[name]())
+    for population in sample(task, 25, 1):
+        check(task, population)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_plan_is_what_lowering_makes(name: str) -> None:
+    task = task_of(oracle_workload(name))
+    assert sum(check(task, population) for population in sample(task, 12, 2))
+
+
+@pytest.mark.parametrize("name", ["matmul", "fused matmul"])
+def test_the_plan_of_lengths_that_do_not_divide_is_what_lowering_makes(name: str) -> None:
+    task = task_of(SMALL[name]())
+    for population in sample(task, 12, 3):
+        check(task, odd_lengths(population, 4))
+
+
+@pytest.mark.parametrize(
+    "target", ["llvm", "llvm -mcpu=core-avx2", "llvm -mcpu=znver4", "llvm -mcpu=nehalem"]
+)
+def test_the_plan_reckons_with_the_registers_that_lowering_uses(target: str) -> None:
+    core = core_of(task_of(SMALL["matmul"](), target))
+    machine = Machine.for_target(Target(target))
+    assert machine.register_limits == RegisterLimits(core.vector_bits, core.model.vector_registers)
+
+
+def test_a_program_with_registers_allocates_them() -> None:
+    """The comparison above looks at the right thing: tiles are there."""
+    task = task_of(SMALL["matmul"]())
+    (population, *_) = sample(task, 8, 5)
+    limits = RegisterLimits(256, 16)
+    nests = [lower(population.materialize(row), limits=limits) for row in range(len(population))]
+    allocated = [
+        stmt.buffer.scope for nest in nests for stmt in walk_statements(nest.body) if isinstance(stmt, Alloc)
+    ]
+    assert "register" in allocated
