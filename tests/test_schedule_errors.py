@@ -481,3 +481,29 @@ def test_schedules_stages_and_loops_are_shown_briefly():
     assert repr(p.s[p.D]) == "<stage D, loops i.0, i.1, j>"
     assert repr(outer) == "<loop D.i.0>"
     assert repr(p.s[p.A]) == "<stage A, loops (none)>"
+
+
+def huge(parallel_split):
+    a = te.placeholder((46341,), "int8", name="A")
+    b = te.compute((46341, 46341), lambda i, j: a[j], name="B")
+    s = te.create_schedule(b)
+    loop = s[b].fuse(*b.op.axis)
+    if parallel_split:
+        s[b].split(loop, factor=64)
+    return s
+
+
+def test_a_loop_that_int32_cannot_count_is_refused():
+    """46341 * 46341 is just beyond int32; wrapped guards would compute the wrong part."""
+    with pytest.raises(ScheduleError, match=r"more than 2\*\*31 - 1 iterations"):
+        huge(parallel_split=True)
+
+
+def test_parts_that_cover_more_than_int32_counts_are_refused():
+    extent = 2**31 - 1
+    a = te.placeholder((extent,), "int8", name="A")
+    b = te.compute((extent,), lambda i: a[i], name="B")
+    s = te.create_schedule(b)
+    s[b].split(b.op.axis[0], factor=64)
+    with pytest.raises(ScheduleError, match="would cover 2147483648 iterations"):
+        lower(s)

@@ -29,6 +29,17 @@ def extent_of(expr: Expr | int) -> Extent:
     return expr if constant is None else constant
 
 
+MAX_EXTENT = 2**31 - 1
+"""The most iterations that a loop may have: loop variables are int32."""
+
+
+def any_above(extent: Extent | None, limit: int) -> bool:
+    """Whether the extent is known to exceed `limit` (in any row)."""
+    if isinstance(extent, np.ndarray):
+        return bool((extent > limit).any())
+    return isinstance(extent, int) and extent > limit
+
+
 def is_one(extent: Extent | None) -> bool:
     """Whether the extent is 1 (in every row)."""
     if isinstance(extent, np.ndarray):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ansor.errors import ScheduleError
-from ansor.schedule.extents import Extent, ceil_div, minimum, multiply, product
+from ansor.schedule.extents import MAX_EXTENT, Extent, any_above, ceil_div, minimum, multiply, product
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, IteratorKind, SplitRelation
 from ansor.schedule.step_base import (
     Step,
@@ -283,6 +283,13 @@ class FuseStep(Step):
                 f"fuse of stage {stage.name!r}: {loop.name!r} is annotated {loop.annotation.word} already; "
                 "fuse first",
                 bad,
+            )
+        if any_above(product([e for e in (loop.extent for loop in loops) if e is not None]), MAX_EXTENT):
+            raise refuse(
+                stage,
+                f"fuse of stage {stage.name!r}: the fused loop would have more than 2**31 - 1 iterations, "
+                "which loop variables cannot count; fuse fewer loops",
+                last,
             )
         kinds = {loop.kind for loop in loops}
         if len(kinds) > 1:

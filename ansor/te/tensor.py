@@ -245,7 +245,7 @@ def as_extent(value: object, what: str) -> Extent:
     Raises
     ------
     DefinitionError
-        If it is not an integer, or a constant below 1.
+        If it is not an integer, or a constant below 1 or beyond int32.
     """
     if isinstance(value, Expr):
         if not is_integer(value.dtype):
@@ -264,6 +264,8 @@ def as_extent(value: object, what: str) -> Extent:
         ) from None
     if extent < 1:
         raise DefinitionError(f"{what} is {extent}; an extent is at least 1")
+    if extent >= 2**31:
+        raise DefinitionError(f"{what} is {extent}; an extent is at most 2**31 - 1, as indices are int32")
     return extent
 
 
