@@ -282,7 +282,7 @@ def test_min_repeat_ms_raises_the_number_until_a_repeat_is_long_enough() -> None
     assert result.results == (1e-3, 1e-3)
     assert runs == [1, 1, 2, 3, 4, 6, 21, 21]
     assert len(flushed) == len(runs) - 1
-    with pytest.raises(DefinitionError, match="number=0"):
+    with pytest.raises(DefinitionError, match="number must be an integer of at least 1, found 0"):
         time_calls(timed, number=0, repeat=1, min_repeat_ms=0)
 
 

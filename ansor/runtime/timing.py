@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ansor.checks import check_number
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
-from ansor.errors import DefinitionError
 from ansor.runtime.jit import LoadedCode, load_object
 
 GROWTH = 1.618
@@ -87,13 +87,11 @@ def time_calls(
     Raises
     ------
     DefinitionError
-        If `number` or `repeat` is below 1, or `min_repeat_ms` negative.
+        If `number` or `repeat` is no integer of at least 1, or `min_repeat_ms` negative or not finite.
     """
-    if number < 1 or repeat < 1 or min_repeat_ms < 0:
-        raise DefinitionError(
-            f"number and repeat must be at least 1 and min_repeat_ms at least 0, "
-            f"found number={number}, repeat={repeat}, min_repeat_ms={min_repeat_ms}"
-        )
+    check_number("number", number, low=1, integer=True)
+    check_number("repeat", repeat, low=1, integer=True)
+    check_number("min_repeat_ms", min_repeat_ms, low=0)
     timed(1)  # untimed: loads code and data, starts threads
     results = []
     for _ in range(repeat):
