@@ -224,16 +224,18 @@ def test_the_command_writes_the_page(log: Path, tmp_path: Path, capsys: pytest.C
     module = tmp_path / "net.py"
     module.write_text(
         "from ansor import te\n"
-        "def layer(n):\n"
+        "def report_layer(n):\n"
         "    x = te.placeholder((n,), name='X')\n"
         "    return [x, te.compute((n,), lambda i: x[i] * x[i], name='Y')]\n"
     )
     mine, out = tmp_path / "mine.json", tmp_path / "page.html"
-    task = ansor.Task.create(None, '["layer", 8]', HOST)
+    task = ansor.Task.create(None, '["report_layer", 8]', HOST)
     save(mine, task, LoggedState((("SP", 1, 0, 8, [4], 1),)), 1e-6, 10)
     assert run(["report", str(mine), "-o", str(out), "--no-model"]) == 0
     assert "not known here" in out.read_text()
-    assert run(["report", str(mine), "-o", str(out), "--no-model", "--workload", f"{module}:layer"]) == 0
+    assert (
+        run(["report", str(mine), "-o", str(out), "--no-model", "--workload", f"{module}:report_layer"]) == 0
+    )
     assert "te.create_schedule" in out.read_text()
     empty = tmp_path / "empty.json"
     empty.write_text("# nothing\n")
