@@ -6,10 +6,15 @@ object behind the prefix ``# ansor ``, which other readers skip as a comment and
 What may happen to a log, and what becomes of it:
 
 - The writer is killed in mid-line. The torn last line is skipped by readers with a note, and the next append
-  turns it into a comment (``# torn ...``) and starts on a fresh line.
+  turns it into a comment (``# torn ...``) and starts on a fresh line. Another tool may have appended to it
+  without that care: a line that begins as a record and breaks off is skipped with a note wherever it stands,
+  and a whole record that was glued to its end is read.
 - The disk is full. The file is cut back to its previous length and a `LogWriteError` says so.
 - Two processes append at once. Each append takes an exclusive lock on the file.
-- A line in the middle makes no sense. That is not an accident of writing: `LogFormatError`, with its place.
+- Two runs tune into one log. Nothing breaks, but they disturb each other's timing and may measure the same
+  programs; the second one says so (`RecordToFile.hold`) and goes on.
+- A line never was a record, or is of a version that is not known. That is no accident of writing:
+  `LogFormatError`, with its place.
 
 Source: reference section 5.4.
 """
@@ -17,15 +22,18 @@ Source: reference section 5.4.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import math
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ansor.errors import LogFormatError, LogWriteError
+from ansor.errors import DefinitionError, LogFormatError, LogWriteError
 from measure.record import (
     LoggedState,
     MeasureErrorNo,
@@ -38,8 +46,10 @@ from measure.record import (
 )
 
 LOG_VERSION: Final = "v0.6"
+KNOWN_VERSIONS: Final = tuple(f"v0.{minor}" for minor in range(1, 7))
 OWN_PREFIX: Final = "# ansor "
 TORN_PREFIX: Final = "# torn "
+_RECORD_START: Final = b'{"i"'
 REFERENCE_STEPS: Final = frozenset(
     ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
 )
@@ -91,6 +101,10 @@ def load_record_from_string(line: str) -> Record:
         raise LogFormatError(f"not a JSON object: {error}") from None
     if not isinstance(data, dict) or not {"i", "r"} <= data.keys():
         raise LogFormatError('a record is a JSON object with the keys "i", "r" and "v"')
+    if data.get("v", LOG_VERSION) not in KNOWN_VERSIONS:
+        raise LogFormatError(
+            f"the record's version is {data['v']!r}; versions that are known are {', '.join(KNOWN_VERSIONS)}"
+        )
     return _input_from_json(data["i"]), _result_from_json(data["r"])
 
 
@@ -129,17 +143,26 @@ class RecordReader:
     Attributes
     ----------
     notes
-        What the last reading passed over although it looked like a record: a torn last line.
+        What the last reading passed over although it looked like a record: torn lines.
+    line
+        Number of the line that the last record came from, from 1.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
+    DefinitionError
+        If it is a directory.
     """
 
     def __init__(self, filename: PathLike) -> None:
         self.filename = os.fspath(filename)
         self.notes: list[str] = []
+        self.line = 0
+        if os.path.isdir(self.filename):
+            raise DefinitionError(
+                f"{self.filename!r} is a directory; give the path of a log, which is a file"
+            )
         if not os.path.exists(self.filename):
             raise FileNotFoundError(
                 f"there is no log {self.filename!r}; tune first, with RecordToFile({self.filename!r}) "
@@ -152,25 +175,30 @@ class RecordReader:
         Raises
         ------
         LogFormatError
-            At a line that is not a record, unless it is the torn last one.
+            At a line that is not a record, unless it is a torn one.
         """
         self.notes = []
         with open(self.filename, "rb") as file:
             for number, raw in enumerate(file, 1):
                 if _is_comment(raw):
                     continue
+                record: Record | None
                 try:
                     record = load_record_from_string(raw.decode())
                 except (LogFormatError, UnicodeDecodeError) as error:
                     place = f"{self.filename}:{number}"
-                    if not raw.endswith(b"\n"):
-                        self.notes.append(f"{place}: skipped a torn last line of {len(raw)} bytes")
-                        _note.warning("%s", self.notes[-1])
-                        return
-                    raise LogFormatError(
-                        f"{place}: {error}; remove the line or put # in front of it"
-                    ) from None
-                yield record
+                    if raw.endswith(b"\n") and not _is_torn(raw):
+                        raise LogFormatError(
+                            f"{place}: {error}; remove the line or put # in front of it"
+                        ) from None
+                    record = _glued_record(raw)
+                    what = "line" if raw.endswith(b"\n") else "last line"
+                    rest = "" if record is None else ", except for the whole record at its end"
+                    self.notes.append(f"{place}: skipped a torn {what} of {len(raw)} bytes{rest}")
+                    _note.warning("%s", self.notes[-1])
+                if record is not None:
+                    self.line = number
+                    yield record
 
     def read_lines(
         self, max_lines: int | None = None, skip_lines: int = 0
@@ -194,6 +222,29 @@ def _is_comment(raw: bytes) -> bool:
     return raw[:1] in (b"#", b" ") and not raw.startswith(OWN_PREFIX.encode())
 
 
+def _is_torn(raw: bytes) -> bool:
+    """Whether a line begins as a record does but is no complete JSON text."""
+    text = raw.removeprefix(OWN_PREFIX.encode()).strip()
+    if not text.startswith(_RECORD_START) and not _RECORD_START.startswith(text):
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return True
+    return False
+
+
+def _glued_record(raw: bytes) -> Record | None:
+    """Return the record that stands at the end of a torn line, if one does."""
+    start = raw.rfind(_RECORD_START)  # Inside a string its quotes would have backslashes.
+    if start <= 0:
+        return None
+    try:
+        return load_record_from_string(raw[start:].decode())
+    except (LogFormatError, UnicodeDecodeError):
+        return None
+
+
 def load_records(filename: PathLike) -> Iterator[Record]:
     """Yield the (input, result) pairs of a log."""
     return iter(RecordReader(filename))
@@ -213,6 +264,61 @@ class RecordToFile:
         self, policy: object, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
     ) -> None:
         save_records(self.filename, inputs, results)
+
+    def check_writable(self) -> None:
+        """Make sure that the log can be appended to, and leave it as it is.
+
+        Raises
+        ------
+        LogWriteError
+            If not.
+        """
+        is_new = not os.path.exists(self.filename)
+        try:
+            os.close(os.open(self.filename, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+            if is_new:
+                os.unlink(self.filename)
+        except OSError as error:
+            raise _write_error(self.filename, error) from error
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Mark the log as written to by a run, as long as the context lasts.
+
+        Gives whether this is the only such run of this machine, and warns if it is not. The mark is a lock of
+        a file in the system's temporary directory, which goes with the last run.
+        """
+        name = hashlib.sha256(os.path.realpath(self.filename).encode()).hexdigest()[:16]
+        path = os.path.join(tempfile.gettempdir(), f"ansor-log-{name}.lock")
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:  # Another user's: there is nothing to warn of without it.
+            yield True
+            return
+        try:
+            alone = _try_lock(file)
+            if not alone:
+                _note.warning(
+                    "another process is tuning into the log %r now; going on, and every record will be kept, "
+                    "but the runs disturb each other's timing and may measure the same programs",
+                    self.filename,
+                )
+            try:
+                yield alone
+            finally:
+                if alone:
+                    with suppress(OSError):
+                        os.unlink(path)
+        finally:
+            os.close(file)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def save_records(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansor import te
-from ansor.errors import LogFormatError, LogWriteError
+from ansor.errors import DefinitionError, LogFormatError, LogWriteError
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
@@ -152,12 +152,64 @@ def test_reading_skips_comments_and_blank_lines(tmp_path: Path) -> None:
 def test_garbage_in_the_middle_is_an_error_with_its_place(tmp_path: Path) -> None:
     line = dump_record_to_string(*example())
     log = tmp_path / "a.json"
-    log.write_bytes(f"{line}\n{line[:40]}\n{line}\n".encode())
+    log.write_bytes(f"{line}\nnonsense\n{line}\n".encode())
     with pytest.raises(LogFormatError, match=r"a\.json:2: not a JSON object"):
         list(load_records(log))
     log.write_bytes(b"\xff\xfe\n" + line.encode() + b"\n")
     with pytest.raises(LogFormatError, match=r"a\.json:1"):
         list(load_records(log))
+
+
+@pytest.mark.parametrize("cut", [2, 40, -1])
+@pytest.mark.parametrize("prefix", ["", "# ansor "])
+def test_torn_line_in_the_middle_is_skipped_with_a_note(tmp_path: Path, prefix: str, cut: int) -> None:
+    line = dump_record_to_string(*example())
+    log = tmp_path / "a.json"
+    log.write_text(f"{line}\n{prefix}{line[:cut]}\n{line}\n")
+    reader = RecordReader(log)
+    assert len(list(reader)) == 2
+    assert reader.line == 3
+    assert "a.json:2: skipped a torn line" in reader.notes[0]
+
+
+def test_record_glued_to_a_torn_line_is_read(tmp_path: Path) -> None:
+    line = dump_record_to_string(*example())
+    log = tmp_path / "a.json"
+    log.write_text(f"{line[:90]}{line}\n{line}\n")
+    reader = RecordReader(log)
+    assert [res for _, res in reader] == [example()[1]] * 2
+    assert "except for the whole record" in reader.notes[0]
+
+
+@pytest.mark.parametrize("version", ["v0.7", "v9", 6, None, "x"])
+def test_unknown_version_is_refused(version: object) -> None:
+    record = json.loads(dump_record_to_string(*example()))
+    record["v"] = version
+    with pytest.raises(LogFormatError, match=r"versions that are known are v0\.1"):
+        load_record_from_string(json.dumps(record))
+
+
+def test_directory_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="is a directory"):
+        RecordReader(tmp_path)
+
+
+def test_second_run_on_a_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = tmp_path / "a.json"
+    with RecordToFile(log).hold() as alone, RecordToFile(log).hold() as other:
+        assert (alone, other) == (True, False)
+        assert "another process is tuning into the log" in caplog.text
+    with RecordToFile(log).hold() as alone:
+        assert alone
+    assert not log.exists()
+
+
+def test_log_is_tried_before_it_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(LogWriteError, match="cannot append"):
+        RecordToFile(tmp_path / "folder").check_writable()
+    RecordToFile(tmp_path / "new").check_writable()
+    assert not (tmp_path / "new").exists()
 
 
 def test_missing_log_says_what_to_do(tmp_path: Path) -> None:
