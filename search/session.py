@@ -157,7 +157,8 @@ class TuningSession:
         """
         if self._log and self._round == 0 and self._next is None:
             first = self._wanted()
-            if any(program_key(state) in self._log for state in first.states):
+            keys = {program_key(state) for state in first.states}
+            if keys and all(key in keys for key in list(self._log)[: len(keys)]):
                 self._next = first
             else:
                 self.know_log()

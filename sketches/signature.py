@@ -35,6 +35,7 @@ from ansor.schedule.steps import (
     FollowSplitStep,
     FuseStep,
     ReorderStep,
+    RfactorStep,
     SplitStep,
 )
 from sketches.annotate import extent_matrix
@@ -45,6 +46,7 @@ from sketches.population import Population
 Hashes = NDArray[np.uint64]
 
 _LEVEL: Final = re.compile(r"\.\d+")
+_PART: Final = re.compile(r"(_[oiv])+$")
 _LOOP_STEPS: Final = (
     ComputeAtStep,
     ComputeInlineStep,
@@ -108,9 +110,14 @@ def _scaled(values: NDArray[np.int64]) -> Hashes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Loop:
-    """A loop's axis and kind as a hash, whether it reduces, and the stages computed at it."""
+    """A loop's axis and kind as a hash, whether it reduces, and the stages computed at it.
+
+    `root` is the hash by the axis that a factored reduction was made from: the outer and the inner part of a
+    reduction, if the other one has one iteration, are one and the same loop.
+    """
 
     axis: np.uint64
+    root: np.uint64
     reduces: bool
     attached: tuple[int, ...]
 
@@ -129,9 +136,10 @@ class _StageShape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """What fingerprints need of a family's structure."""
+    """What fingerprints need of a family's structure: `token` and `root` say how the graph was changed."""
 
     token: np.uint64
+    root: np.uint64
     roots: tuple[int, ...]
     stages: dict[int, _StageShape]
 
@@ -142,15 +150,17 @@ def _shape_of(family: Family) -> _Shape:
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
     stages: dict[int, _StageShape] = {}
-    text = ";".join(str(step.to_json()) for step in family.steps if not isinstance(step, _LOOP_STEPS))
+    changes = [step for step in family.steps if not isinstance(step, _LOOP_STEPS)]
+    inlined = [names[s] for s, stage in enumerate(state.stages) if stage.compute_at is ComputeAt.INLINED]
+    token = _hash(f"{[step.to_json() for step in changes]} {inlined}")
+    alike = [step.stage if isinstance(step, RfactorStep) else step.to_json() for step in changes]
     for stage_id, stage in enumerate(state.stages):
-        if stage.compute_at is ComputeAt.INLINED:
-            text += f";inlined {names[stage_id]}"
         if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
             continue
         loops = tuple(
             _Loop(
                 _hash(f"{_LEVEL.sub('', loop.name)} {loop.kind}"),
+                _hash(f"{_PART.sub('', _LEVEL.sub('', loop.name))} {loop.kind}"),
                 loop.kind is not IteratorKind.SPATIAL,
                 state.attached_to(stage_id, position),
             )
@@ -164,7 +174,7 @@ def _shape_of(family: Family) -> _Shape:
             unroll.get(stage_id, -1),
         )
     roots = tuple(s for s in stages if state.stages[s].compute_at is ComputeAt.ROOT)
-    return _Shape(_hash(text), roots, stages)
+    return _Shape(token, _hash(f"{alike} {inlined}"), roots, stages)
 
 
 def _plain_row(family: Family) -> list[int]:
@@ -193,7 +203,7 @@ class _Walk:
         self, population: Population, bounded: State, rows: NDArray[np.int64], shape: _Shape
     ) -> None:
         self.values, self.bounded, self.rows, self.shape = population.values, bounded, rows, shape
-        self.coarse: Hashes = np.full(len(rows), shape.token, dtype=np.uint64)
+        self.coarse: Hashes = np.full(len(rows), shape.root, dtype=np.uint64)
 
     def visit(self, stage_id: int) -> Hashes:
         """Hash a stage with what is computed inside it; its loops also join the coarse hash."""
@@ -210,11 +220,11 @@ class _Walk:
             loops = extent > 1
             item = _scaled(extent) ^ loop.axis ^ marks[:, position]
             fine = np.where(loops, _mix(fine, item), fine)
-            same = last_axis == loop.axis
+            same = last_axis == loop.root
             ended = loops & ~same
             coarse = np.where(ended, _mix(coarse, _scaled(run) ^ last_axis), coarse)
             run = np.where(ended, extent, run * extent)
-            last_axis = np.where(ended, loop.axis, last_axis)
+            last_axis = np.where(ended, loop.root, last_axis)
             for inner in loop.attached:
                 fine = _mix(fine, self.visit(inner))
         self.coarse = self.coarse + _mix(coarse, _scaled(run) ^ last_axis)

@@ -20,16 +20,9 @@ from sketches import ColumnKind, Population
 
 
 def tile_distance(state: State) -> float:
-    """How far a program's loops are from sixes and sixteens: a smooth landscape with one valley."""
-    extents = [
-        loop.extent
-        for stage in state.with_bounds().stages
-        for loop in stage.iterators
-        if not stage.is_placeholder
-    ]
-    inner = [float(extent) for extent in extents[-3:] if isinstance(extent, int)]
-    goals = (4.0, 6.0, 16.0)
-    return sum(abs(np.log2(mine / goal)) for mine, goal in zip(inner, goals, strict=False))
+    """How far a program's tile lengths are from fours: a smooth landscape with one valley."""
+    lengths = [length for step in state.steps if isinstance(step, SplitStep) for length in step.lengths]
+    return float(sum(abs(np.log2(length) - 2) for length in lengths))
 
 
 def simulated_cost(inp: MeasureInput, failing: float = 0.0) -> MeasureResult:

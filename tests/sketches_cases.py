@@ -14,6 +14,9 @@ import pytest
 
 from ansor import te
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Annotation, ComputeAt
+from ansor.schedule.state import State
+from ansor.schedule.steps import step_from_json
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
 from ansor.te import Tensor
@@ -98,6 +101,38 @@ SMALL = {
     "transposes": lambda: elementwise_chain(5, 6),
 }
 """Small computations, among them prime extents, extents of 1, zero rank and chains."""
+
+
+def check_program(state: State) -> None:
+    """The laws of every complete program."""
+    assert state.is_concrete
+    again = State.replay(state.dag, [step_from_json(step.to_json()) for step in state.steps])
+    assert str(again) == str(state)
+    bounded = state.with_bounds()
+    assert "None" not in str(bounded)
+    for stage_id, stage in enumerate(bounded.stages):
+        if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
+            continue
+        vectors = [loop for loop in stage.iterators if loop.annotation is Annotation.VECTORIZE]
+        assert len(vectors) <= 1
+        if vectors:
+            assert vectors[0] is stage.iterators[-1]
+            assert not state.attached_to(stage_id, len(stage.iterators) - 1)
+    check_parallel_is_outermost(bounded)
+
+
+def check_parallel_is_outermost(state: State) -> None:
+    """No parallel loop lies inside a loop of more than one iteration."""
+    for stage_id, stage in enumerate(state.stages):
+        for position, loop in enumerate(stage.iterators):
+            if loop.annotation is not Annotation.PARALLEL:
+                continue
+            around = list(stage.iterators[:position])
+            place = state.attach.get(stage_id)
+            while place is not None:
+                around += state.stages[place[0]].iterators[: place[1] + 1]
+                place = state.attach.get(place[0])
+            assert all(outer.extent == 1 for outer in around), str(state)
 
 
 def oracle_folder() -> Path:

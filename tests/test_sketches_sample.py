@@ -12,51 +12,28 @@ from hypothesis import strategies as st
 from ansor import te
 from ansor.errors import DefinitionError, TargetError
 from ansor.schedule.access import ALWAYS_UNROLL_ATTR
-from ansor.schedule.stages import Annotation, ComputeAt
+from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.schedule.steps import AnnotationStep, SplitStep, step_from_json
+from ansor.schedule.steps import AnnotationStep, SplitStep
 from sketches import ColumnKind, Population, ProgramSpace, sample_programs
 from sketches.annotate import original_axes
 from sketches.factors import enumerate_factorizations
-from tests.sketches_cases import HARDWARE, SMALL, matmul, matmul_relu, padded_conv1d, softmax, task_of
+from tests.sketches_cases import (
+    HARDWARE,
+    SMALL,
+    check_program,
+    matmul,
+    matmul_relu,
+    padded_conv1d,
+    softmax,
+    task_of,
+)
 
 SPACES = {name: ProgramSpace.of(task_of(make())) for name, make in SMALL.items()}
 
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def check_program(state: State) -> None:
-    """The laws of every complete program."""
-    assert state.is_concrete
-    again = State.replay(state.dag, [step_from_json(step.to_json()) for step in state.steps])
-    assert str(again) == str(state)
-    bounded = state.with_bounds()
-    assert "None" not in str(bounded)
-    for stage_id, stage in enumerate(bounded.stages):
-        if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
-            continue
-        vectors = [loop for loop in stage.iterators if loop.annotation is Annotation.VECTORIZE]
-        assert len(vectors) <= 1
-        if vectors:
-            assert vectors[0] is stage.iterators[-1]
-            assert not state.attached_to(stage_id, len(stage.iterators) - 1)
-    check_parallel_is_outermost(bounded)
-
-
-def check_parallel_is_outermost(state: State) -> None:
-    """No parallel loop lies inside a loop of more than one iteration."""
-    for stage_id, stage in enumerate(state.stages):
-        for position, loop in enumerate(stage.iterators):
-            if loop.annotation is not Annotation.PARALLEL:
-                continue
-            around = list(stage.iterators[:position])
-            place = state.attach.get(stage_id)
-            while place is not None:
-                around += state.stages[place[0]].iterators[: place[1] + 1]
-                place = state.attach.get(place[0])
-            assert all(outer.extent == 1 for outer in around), str(state)
 
 
 # -- laws over many programs ---------------------------------------------------------------------------

@@ -1,0 +1,445 @@
+"""Evolution, polish and the policy that uses them: better, distinct, reproducible, and never stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.errors import DefinitionError
+from ansor.schedule.state import State
+from costmodel import CostModel
+from measure import MeasureInput, load_records
+from measure.simulate import SimulatedRunner, result_of
+from search import (
+    History,
+    PreloadCustomSketchRule,
+    SearchTask,
+    SketchPolicy,
+    StopReason,
+    Trial,
+    program_key,
+)
+from search.evolution import Evolution, evolve
+from search.exhaustive import enumerate_space
+from search.generation import Generation, bound_families, choose_parents, joined, unseen
+from search.identity import plan_key
+from search.known import Known
+from search.mutation import CPU_MUTATIONS
+from search.options import patience
+from search.picking import Picker
+from search.polish import polish
+from sketches import ColumnKind, Population, ProgramSpace
+from sketches.neighbours import Neighbourhood
+from sketches.signature import Hashes
+from tests.search_fakes import TileModel, logged, options, simulated_cost
+from tests.sketches_cases import check_program, matmul, matmul_relu, padded_conv1d, softmax
+
+NOTHING: Hashes = np.empty(0, dtype=np.uint64)
+
+
+def task_of(tensors: list[te.Tensor]) -> SearchTask:
+    return SearchTask(compute_dag=tensors, target="llvm -num-cores=2")
+
+
+@pytest.fixture(scope="module")
+def task() -> SearchTask:
+    return task_of(matmul_relu(48, 64, 96))
+
+
+@pytest.fixture(scope="module")
+def neighbourhood(task: SearchTask) -> Neighbourhood:
+    return Neighbourhood(ProgramSpace.of(task, {"max_tile_waste": 1.25}))
+
+
+def smooth(populations: Sequence[Population]) -> Any:
+    """A landscape with one summit: all tile lengths 4, unrolled to 64."""
+    scores = [np.empty(0)]
+    for population in populations:
+        family, values = population.family, population.values.astype(float)
+        tiles = values[:, list(family.positions(ColumnKind.TILE))]
+        unrolls = values[:, list(family.positions(ColumnKind.UNROLL))]
+        scores.append(-np.abs(np.log2(tiles) - 2).sum(axis=1) - 0.1 * (unrolls != 64).sum(axis=1))
+    return np.concatenate(scores)
+
+
+def breed(neighbourhood: Neighbourhood, seed: int = 0, measured: Hashes = NOTHING, **changes: Any) -> Any:
+    settings = Evolution(neighbourhood, CPU_MUTATIONS, **{"population": 200, "generations": 4, **changes})
+    rng = np.random.default_rng(seed)
+    first = neighbourhood.space.sample(settings.population, rng).populations
+    return evolve(settings, smooth, first, measured, 60, rng)
+
+
+# -- evolution -------------------------------------------------------------------------------------------
+
+
+def test_generations_get_better(neighbourhood: Neighbourhood) -> None:
+    """The best of four generations is well above the best of as many programs drawn at random."""
+    outcome = breed(neighbourhood)
+    best = outcome.best.scores[outcome.best.ranking()]
+    drawn = neighbourhood.space.sample(outcome.scored, np.random.default_rng(99)).populations
+    assert best[0] > smooth(drawn).max()
+    assert best[0] > outcome.first.scores.max()
+    assert np.median(best) > np.sort(smooth(drawn))[-30]
+    assert len(best) == 60
+    assert (np.diff(best) <= 0).all()
+    assert outcome.scored > 4 * 150
+
+
+def test_no_program_is_scored_twice(neighbourhood: Neighbourhood) -> None:
+    """All fingerprints that the model sees in a round differ, and what was measured is not proposed."""
+    seen: list[Hashes] = []
+
+    def score(populations: Sequence[Population]) -> Any:
+        seen.append(Generation.of(populations).prints.fine)
+        return smooth(populations)
+
+    settings = Evolution(neighbourhood, CPU_MUTATIONS, population=150, generations=3)
+    first = neighbourhood.space.sample(150, np.random.default_rng(1)).populations
+    outcome = evolve(settings, score, first, NOTHING, 40, np.random.default_rng(1))
+    everything = np.concatenate(seen)
+    assert len(np.unique(everything)) == len(everything) == outcome.scored
+    assert len(np.unique(outcome.best.prints.fine)) == len(outcome.best)
+    measured = outcome.best.prints.fine
+    again = evolve(settings, smooth, first, measured, 40, np.random.default_rng(1))
+    assert not np.isin(again.best.prints.fine, measured).any()
+    assert not np.isin(again.first.prints.fine, measured).any()
+
+
+def test_evolution_depends_on_its_generator_alone(neighbourhood: Neighbourhood) -> None:
+    """Equal seeds find equal programs; other seeds find others."""
+    one, two, other = (breed(neighbourhood, seed) for seed in (3, 3, 4))
+    assert one.best.prints.fine.tolist() == two.best.prints.fine.tolist()
+    assert one.invalid == two.invalid
+    assert one.best.prints.fine.tolist() != other.best.prints.fine.tolist()
+
+
+def test_what_was_measured_breeds(neighbourhood: Neighbourhood) -> None:
+    """Good programs in the first generation have good children although they are not proposed themselves."""
+    good = breed(neighbourhood).best
+    settings = Evolution(neighbourhood, CPU_MUTATIONS, population=100, generations=1)
+    rng = np.random.default_rng(5)
+    fresh = neighbourhood.space.sample(100, rng).populations
+    outcome = evolve(settings, smooth, [*good.populations, *fresh], good.prints.fine, 20, rng)
+    best = outcome.best.scores.max()
+    assert best >= np.median(good.scores)
+    assert best > outcome.first.scores.max() + 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_programs_that_the_model_rejects_neither_breed_nor_come_back(
+    neighbourhood: Neighbourhood, bad: float
+) -> None:
+    """A score that is no number is a rejection; if all are rejected the outcome is empty."""
+
+    def score(populations: Sequence[Population]) -> Any:
+        scores = smooth(populations)
+        return np.where(scores > np.median(scores), bad, scores)
+
+    settings = Evolution(neighbourhood, CPU_MUTATIONS, population=60, generations=2)
+    first = neighbourhood.space.sample(60, np.random.default_rng(1)).populations
+    outcome = evolve(settings, score, first, NOTHING, 500, np.random.default_rng(1))
+    assert len(outcome.best)
+    assert np.isfinite(outcome.best.scores).all()
+    nothing = evolve(
+        settings, lambda populations: np.full(sum(map(len, populations)), bad), first, NOTHING, 9,
+        np.random.default_rng(1),
+    )  # fmt: skip
+    assert len(nothing.best) == 0
+
+
+def test_evolution_without_crossover_or_mutation(neighbourhood: Neighbourhood) -> None:
+    """Each part can be switched off; the rest of a generation is drawn anew."""
+    for shares in (
+        {"crossover_share": 0.0},
+        {"mutation_share": 0.0},
+        {"mutation_share": 0.0, "crossover_share": 0.0},
+    ):
+        outcome = breed(neighbourhood, generations=2, **shares)
+        assert outcome.scored > 400
+        if shares.get("mutation_share") == 0.0:
+            assert outcome.invalid["tile size"] == 0
+
+
+def test_families_are_bounded() -> None:
+    """A softmax has hundreds of families; a generation holds the best and a few others."""
+    space = ProgramSpace.of(task_of(softmax(8, 36)), {"max_tile_waste": 1.25, "max_families": 200})
+    populations = space.sample(600, np.random.default_rng(0)).populations
+    generation = Generation.of(populations)
+    generation = generation.scored(np.random.default_rng(1).random(len(generation)))
+    assert len(generation.populations) > 60
+    bounded = bound_families(generation, 24, np.random.default_rng(2))
+    assert 6 <= len(bounded.populations) <= 24
+    assert bounded.scores.max() == generation.scores.max()
+    leaders = generation.family_numbers[generation.ranking()[:5]]
+    kept = {population.family for population in bounded.populations}
+    assert {generation.populations[which].family for which in leaders} <= kept
+
+
+def test_generations_address_their_programs(neighbourhood: Neighbourhood) -> None:
+    """Taking, joining and placing agree on which program is which."""
+    populations = neighbourhood.space.sample(40, np.random.default_rng(0)).populations
+    whole = Generation.of(populations).scored(smooth(populations))
+    numbers = np.array([3, 17, 30])
+    part = whole.take(numbers)
+    for position in range(len(part)):
+        population, row = part.place(position)
+        assert smooth([population])[row] == part.scores[position]
+    both = joined([part, whole])
+    assert len(both) == 43
+    assert len(both.populations) == len({p.family for p in populations})
+    assert np.array_equal(smooth(both.populations), both.scores)
+    assert len(unseen(both, NOTHING)) == len(unseen(whole, NOTHING))
+    assert len(Generation.of([])) == 0
+    parents = choose_parents(whole, 4000, np.random.default_rng(1))
+    assert smooth(populations)[parents].mean() > smooth(populations).mean()
+
+
+# -- small spaces ----------------------------------------------------------------------------------------
+
+
+def test_a_tiny_space_is_listed_and_then_exhausted(tmp_path: Path) -> None:
+    """All programs are measured once, no more; a second run knows that nothing is left."""
+    tiny = task_of(matmul(2, 1, 3))
+    policy = SketchPolicy(tiny, TileModel(), {"evolutionary_search_population": 4096})
+    assert policy.all_programs is not None
+    log = tmp_path / "log.json"
+    result = tiny.tune(options(5000, log, num_measures_per_round=500), policy)
+    assert result.stop_reason is StopReason.EXHAUSTED
+    assert "nothing new was found" in result.message
+    states = [inp.state.replay(tiny.compute_dag) for inp, _ in load_records(log)]  # type: ignore[union-attr]
+    plans = [plan_key(tiny, state) for state in states]
+    assert len(set(plans)) == len(plans) == result.trials
+    drawn = policy.space.sample(400, np.random.default_rng(7))
+    reached = {plan_key(tiny, population.materialize(row)) for population, row in drawn.in_order()}
+    assert reached <= set(plans)
+    again = tiny.tune(options(10, log), SketchPolicy(tiny, TileModel()))
+    assert again.trials == 0
+
+
+def test_a_large_space_is_not_listed(neighbourhood: Neighbourhood) -> None:
+    assert enumerate_space(neighbourhood, 2048) is None
+
+
+# -- the policy ------------------------------------------------------------------------------------------
+
+
+def params(**changes: Any) -> dict[str, Any]:
+    return {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 2, **changes}
+
+
+@pytest.mark.parametrize("tensors", [matmul_relu(24, 32, 48), softmax(8, 36), padded_conv1d(12, 4, 6)])
+def test_proposals_are_new_legal_and_differ_in_what_is_compiled(
+    tensors: list[te.Tensor], tmp_path: Path
+) -> None:
+    """No two programs of a run have the same plan, whatever the model thinks of them."""
+    one, log = task_of(tensors), tmp_path / "log.json"
+    one.tune(options(40, log), SketchPolicy(one, TileModel(), params(polish_after=8)))
+    states = [inp.state.replay(one.compute_dag) for inp, _ in load_records(log)]  # type: ignore[union-attr]
+    for state in states:
+        check_program(state)
+    assert len({plan_key(one, state) for state in states}) == len({program_key(s) for s in states}) == 40
+
+
+def test_a_search_with_a_model_beats_random_search(task: SearchTask) -> None:
+    """On a smooth landscape, by the median of three seeds."""
+
+    def best(policy: SketchPolicy) -> float:
+        result = task.tune(options(48), policy)
+        assert result.best_cost is not None
+        return float(result.best_cost)
+
+    evolved = [best(SketchPolicy(task, TileModel(), params(first_rounds_size=8), seed=s)) for s in range(3)]
+    random = [best(SketchPolicy(task, seed=s)) for s in range(3)]
+    assert np.median(evolved) < np.median(random)
+
+
+def test_random_search_remains(task: SearchTask, tmp_path: Path) -> None:
+    """No generations: sampling and the model's choice; a model that knows nothing: sampling alone."""
+    model = TileModel()
+    task.tune(options(8), SketchPolicy(task, model, params(evolutionary_search_num_iters=0)))
+    assert 0 < model.asked <= 64
+    blind = SketchPolicy(task, seed=1)
+    proposal = blind.propose(0, 8, History())
+    assert len(proposal.states) == 8
+    assert blind.last_outcome is None
+
+
+def test_the_first_rounds_are_small(task: SearchTask) -> None:
+    """16 programs in each of four rounds, then 32, then all."""
+    policy = SketchPolicy(task)
+    sizes = [len(policy.propose(index, 100, History()).states) for index in (0, 3, 4, 5, 6)]
+    assert sizes == [16, 16, 32, 64, 100]
+    whole = SketchPolicy(task, params={"first_rounds_size": 0})
+    assert len(whole.propose(0, 40, History()).states) == 40
+
+
+def test_a_model_that_looks_at_states_will_do(task: SearchTask) -> None:
+    """A user's model sees a sequence of states."""
+
+    class Shortest(CostModel):
+        def update(self, inputs: Any, results: Any) -> None:
+            pass
+
+        def predict(self, task: Any, candidates: Sequence[State]) -> Any:
+            return np.array([-float(len(str(state))) for state in candidates])
+
+    policy = SketchPolicy(task, Shortest(), params(eps_greedy=0.0))
+    states = policy.propose(0, 8, History()).states
+    random = SketchPolicy(task).propose(0, 8, History()).states
+    assert np.mean([len(str(s)) for s in states]) < np.mean([len(str(s)) for s in random])
+
+
+def test_some_programs_are_picked_at_random(task: SearchTask) -> None:
+    """With epsilon 1 all places but the first go to the first generation."""
+    greedy = SketchPolicy(task, TileModel(), params(eps_greedy=0.0)).propose(0, 8, History()).states
+    half = SketchPolicy(task, TileModel(), params(eps_greedy=0.5)).propose(0, 8, History()).states
+    assert greedy[:4] == half[:4]
+    assert greedy[4:] != half[4:]
+    assert len(half) == 8
+
+
+def test_a_policy_says_what_its_mutations_did(task: SearchTask) -> None:
+    policy = SketchPolicy(task, TileModel(), params(), mutations=[CPU_MUTATIONS[0]])
+    policy.propose(0, 8, History())
+    assert policy.last_outcome is not None
+    assert policy.last_outcome.scored > 64
+    assert set(policy.last_outcome.invalid) <= {"tile size", "crossover", "duplicate"}
+
+
+# -- polish ----------------------------------------------------------------------------------------------
+
+
+def history_of(states: Sequence[State], cost: Any) -> History:
+    history = History()
+    for state in states:
+        history.add(Trial(program_key(state), state, cost(state)))
+    return history
+
+
+def seconds(state: State, known: Known) -> float:
+    """Run time of a program in the smooth landscape."""
+    row = known.locate(Trial(program_key(state), state, result_of(1.0)))
+    assert row is not None
+    return float(10.0 - smooth([row.population])[0])
+
+
+def test_polish_descends_to_a_local_optimum(task: SearchTask, neighbourhood: Neighbourhood) -> None:
+    """Fed its own results, polish ends where no neighbour is faster, and then turns to other programs."""
+    known, context = Known(task, neighbourhood), neighbourhood.space.context
+    start = neighbourhood.space.sample(1, np.random.default_rng(3)).populations[0].materialize(0)
+    history = History()
+
+    def measure(state: State) -> None:
+        history.add(Trial(program_key(state), state, result_of(seconds(state, known))))
+
+    measure(start)
+    before = history.best_seconds
+    for _ in range(60):
+        picker = Picker(known, history, alike=100)
+        for ring in polish(known, history, context, smooth, 8, known.fine(history)):
+            picker.take(ring, ring.ranking(), 8)
+        if not picker.states:
+            break
+        for state in picker.states:
+            measure(state)
+    assert before is not None
+    assert history.best_seconds is not None
+    assert history.best_seconds < before - 3
+    best = known.best(history, 1)[0]
+    from search.polish import neighbours
+    from sketches.repair import repaired
+
+    ring = repaired(neighbours(best.population, context), context)
+    assert smooth([ring]).max() <= smooth([best.population])[0] + 1e-9
+
+
+def test_polish_has_its_share_of_a_round_and_can_be_off(task: SearchTask, tmp_path: Path) -> None:
+    """Neighbours of the best appear once enough was measured, and never with a ratio of 0."""
+    polished = SketchPolicy(task, TileModel(), params(polish_after=8, polish_ratio=0.5), seed=2)
+    plain = SketchPolicy(task, TileModel(), params(polish_after=8, polish_ratio=0.0), seed=2)
+    logs = [tmp_path / "polished.json", tmp_path / "plain.json"]
+    for policy, log in zip((polished, plain), logs, strict=True):
+        task.tune(options(24, log), policy)
+    first, second = (logged(log, task) for log in logs)
+    assert first[:8] == second[:8]
+    assert first[8:16] != second[8:16]
+
+
+def test_failures_are_not_polished(task: SearchTask, neighbourhood: Neighbourhood) -> None:
+    known, rng = Known(task, neighbourhood), np.random.default_rng(0)
+    population = neighbourhood.space.sample(3, rng).populations[0]
+    failed = simulated_cost(MeasureInput(task, population.materialize(0)), failing=1.0)
+    history = history_of([population.materialize(0)], lambda state: failed)
+    assert polish(known, history, neighbourhood.space.context, smooth, 8, NOTHING) == []
+
+
+# -- rules, stopping -------------------------------------------------------------------------------------
+
+
+def test_a_custom_sketch_rule_as_in_the_reference(tmp_path: Path) -> None:
+    """A rule that applies to the last stage and skips the rest yields its two states, and nothing else."""
+    seen: list[object] = []
+
+    def meets(policy: SketchPolicy, state: State, stage_id: int) -> int:
+        seen.append(policy)
+        return PreloadCustomSketchRule.APPLY_AND_SKIP_REST
+
+    def apply(policy: SketchPolicy, state: State, stage_id: int) -> list[list[Any]]:
+        assert policy.search_task.compute_dag is state.dag
+        split = state.split(2, 0, [8, 2])
+        return [[state, -1], [split, -1]]
+
+    one = task_of(matmul(512, 512, 512))
+    rule = PreloadCustomSketchRule(meets, apply)
+    policy = SketchPolicy(one, init_search_callbacks=[rule])
+    sketches = policy.generate_sketches()
+    assert [loop.extent for loop in sketches[0].state.stages[2].iterators] == [512, 512, 512]
+    assert [loop.extent for loop in sketches[1].state.stages[2].iterators] == [32, 8, 2, 512, 512]
+    assert len(sketches) == 2
+    assert all(who is policy for who in seen)
+    assert sketches[1].rules == ("CustomSketchRule",)
+    result = one.tune(options(6, tmp_path / "log.json"), policy)
+    assert result.trials == 6
+
+
+def test_a_custom_rule_that_passes_leaves_the_others(task: SearchTask) -> None:
+    def passes(policy: Any, state: State, stage_id: int) -> int:
+        return PreloadCustomSketchRule.PASS
+
+    rule = PreloadCustomSketchRule(passes, lambda *arguments: [], "Passing")
+    mine = SketchPolicy(task, init_search_callbacks=[rule]).generate_sketches()
+    assert list(map(str, mine)) == list(map(str, SketchPolicy(task).generate_sketches()))
+
+
+def test_wrong_custom_rules_are_explained(task: SearchTask) -> None:
+    with pytest.raises(DefinitionError, match="must be a function of policy, state"):
+        PreloadCustomSketchRule(None, lambda *arguments: [])  # type: ignore[arg-type]
+
+    def note(meets: Any, apply: Any) -> str:
+        rule = PreloadCustomSketchRule(meets, apply, "Mine")
+        return SketchPolicy(task, init_search_callbacks=[rule]).propose(0, 4, History()).note
+
+    assert "answered 'yes'" in note(lambda *arguments: "yes", lambda *arguments: [])
+    assert "list of pairs" in note(lambda *arguments: 2, lambda *arguments: [42])
+
+
+def test_a_run_without_improvement_stops_by_itself(task: SearchTask) -> None:
+    """By default, and saying so; a run in pieces has the patience of a whole one."""
+    flat = SimulatedRunner(lambda inp: 1.0)
+    result = task.tune(
+        options(4000, runner=flat, early_stopping=110, num_measures_per_round=64), SketchPolicy(task)
+    )
+    assert result.stop_reason is StopReason.EARLY_STOPPING
+    assert "brought no improvement (early_stopping=110)" in result.message
+    assert ansor.TuningOptions().early_stopping == "auto"
+    assert patience("auto", 64) == 100
+    assert patience("auto", 1500) == 500
+    assert patience(7, 1500) == 7
+    assert patience(None, 1500) is None
+    assert ansor.TuningOptions(num_measure_trials=600).patience(known=900) == 500
