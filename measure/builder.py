@@ -18,6 +18,7 @@ from concurrent.futures import Executor, Future
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ansor.checks import check_number
 from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError
 from measure.emit import EmittedProgram, emit_program
 from measure.jobs import compile_program, prepare_builder
@@ -86,6 +87,11 @@ class LocalBuilder(ProgramBuilder):
         What turns an input into code; replaced to compile something else.
     executor
         Where to compile instead of in own worker processes; it must apply time limits itself.
+
+    Raises
+    ------
+    DefinitionError
+        If a number is out of range.
     """
 
     def __init__(
@@ -99,6 +105,11 @@ class LocalBuilder(ProgramBuilder):
     ) -> None:
         from ansor.task.hardware import available_cores
 
+        check_number("LocalBuilder(timeout)", timeout, above=0)
+        if n_parallel is not None:
+            check_number("LocalBuilder(n_parallel)", n_parallel, low=1, integer=True)
+        if memory_limit is not None:
+            check_number("LocalBuilder(memory_limit)", memory_limit, low=1, integer=True)
         self.timeout = timeout
         self.n_parallel = n_parallel or available_cores()
         self._emit = emit

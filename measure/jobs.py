@@ -10,7 +10,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final
 
 import numpy as np
@@ -142,7 +142,8 @@ def measure_program(
     timing
         `number`, `repeat`, `min_repeat_ms` of `ansor.runtime.timing.time_calls`, and `flush`: whether caches
         are emptied before each repeat. A program of which fewer than `number` calls take `min_repeat_ms` is
-        called only that often.
+        called only that often; one that takes longer than `longest_call` seconds is not called again, and
+        its first call is the result.
 
     Raises
     ------
@@ -157,6 +158,8 @@ def measure_program(
     timed = compiled_timer(code[entry], arguments.addresses, ())
     first = timed(1)
     arguments.verify()
+    if first > timing.get("longest_call", inf):
+        return [first]
     flush: Callable[[], None] | None = _flush_caches if timing["flush"] else None
     result = time_calls(
         _continued(timed, first),

@@ -110,7 +110,8 @@ class ReferenceStore:
         DefinitionError
             If the task's inputs cannot be made up, or its shapes are symbolic.
         RunError
-            If the computation itself is faulty: it reads outside a tensor, or divides an integer by zero.
+            If the computation itself is faulty: it reads outside a tensor, or divides an integer by zero; or
+            if memory does not suffice for it.
         LoweringError
             If the compiled reference contradicts the interpreter.
         """
@@ -128,7 +129,13 @@ class ReferenceStore:
         while len(self._known) >= self._capacity:
             _, old = self._known.popitem(last=False)
             _remove(old.arguments)
-        reference = self._make(task, dag, given, executor, threads)
+        try:
+            reference = self._make(task, dag, given, executor, threads)
+        except MemoryError as error:
+            raise RunError(
+                f"there is not enough memory to compute the right answer of {task.workload_key}: {error}; "
+                "tune it for smaller sizes, or on a larger machine"
+            ) from error
         self._known[key] = reference
         return reference
 

@@ -16,14 +16,16 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ansor.checks import check_number
 from ansor.errors import (
     BuildError,
-    DefinitionError,
     MeasureTimeoutError,
     RunError,
     WrongAnswerError,
 )
+from ansor.task.task import Task
 from measure.builder import default_memory_limit
+from measure.host import check_memory, check_target
 from measure.jobs import measure_program, prepare_runner
 from measure.layouts import argument_digits
 from measure.pool import WorkerPool
@@ -55,6 +57,9 @@ class ProgramRunner(ABC):
         """Run all programs and return their results in order."""
         return list(self.run_each(inputs, builds))
 
+    def check_task(self, task: Task) -> None:  # noqa: B027 (most take any task)
+        """Raise an `AnsorError` if no program of this task can be run here; asked before any is built."""
+
     def close(self) -> None:  # noqa: B027 (most have nothing to release)
         """Release processes, files and other resources."""
 
@@ -73,7 +78,9 @@ class LocalRunner(ProgramRunner):
     Parameters
     ----------
     timeout
-        Seconds that running one program may take, checks and repeats together.
+        Seconds that running one program may take, checks and repeats together. A program whose first call
+        takes more than a quarter of that is not called again: that call is its one cost, without a warm-up
+        before it and whatever `number`, `repeat` and `min_repeat_ms` say, rather than a failure.
     number
         Calls that are averaged in one repeat, at first.
     repeat
@@ -92,6 +99,11 @@ class LocalRunner(ProgramRunner):
         Seed of the random inputs.
     memory_limit
         Bytes of address space of the worker; None for three quarters of the machine's memory.
+
+    Raises
+    ------
+    DefinitionError
+        If a number is out of range.
     """
 
     def __init__(
@@ -107,12 +119,16 @@ class LocalRunner(ProgramRunner):
         seed: int = 0,
         memory_limit: int | None = None,
     ) -> None:
-        if number < 1 or repeat < 1 or min_repeat_ms < 0 or timeout <= 0 or cooldown_interval < 0:
-            raise DefinitionError(
-                "LocalRunner: number and repeat must be at least 1, timeout positive, min_repeat_ms and "
-                f"cooldown_interval not negative; found number={number}, repeat={repeat}, timeout={timeout}, "
-                f"min_repeat_ms={min_repeat_ms}, cooldown_interval={cooldown_interval}"
-            )
+        check_number("LocalRunner(timeout)", timeout, above=0)
+        check_number("LocalRunner(number)", number, low=1, integer=True)
+        check_number("LocalRunner(repeat)", repeat, low=1, integer=True)
+        check_number("LocalRunner(min_repeat_ms)", min_repeat_ms, low=0)
+        check_number("LocalRunner(cooldown_interval)", cooldown_interval, low=0)
+        check_number("LocalRunner(seed)", seed, low=0, integer=True)
+        if num_threads is not None:
+            check_number("LocalRunner(num_threads)", num_threads, low=1, integer=True)
+        if memory_limit is not None:
+            check_number("LocalRunner(memory_limit)", memory_limit, low=1, integer=True)
         self.timeout = timeout
         self.number = 1 if enable_cpu_cache_flush else number
         self.repeat = repeat
@@ -120,14 +136,33 @@ class LocalRunner(ProgramRunner):
         self.cooldown_interval = cooldown_interval
         self.enable_cpu_cache_flush = enable_cpu_cache_flush
         self.num_threads = num_threads
-        limit = memory_limit or default_memory_limit()
-        self._pool = WorkerPool(1, timeout=timeout, memory_limit=limit, initializer=prepare_runner)
+        self._memory_limit = memory_limit or default_memory_limit()
+        self._checked: set[str] = set()
+        self._pool = WorkerPool(
+            1, timeout=timeout, memory_limit=self._memory_limit, initializer=prepare_runner
+        )
         self._references = ReferenceStore(seed)
 
     @property
     def references(self) -> ReferenceStore:
         """The right answers of the tasks measured last."""
         return self._references
+
+    def check_task(self, task: Task) -> None:
+        """Make sure that programs of this task can run on this machine.
+
+        Raises
+        ------
+        TargetError
+            If they are for another architecture, or use instructions that this CPU lacks.
+        RunError
+            If there is no room for the task's arguments.
+        """
+        name = f"{task.key} {task.compute_dag.structure_hash}"
+        if name not in self._checked:
+            check_target(task.target)
+            check_memory(task.compute_dag, self._memory_limit)
+            self._checked.add(name)
 
     def run_each(
         self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
@@ -149,6 +184,7 @@ class LocalRunner(ProgramRunner):
             inp = recover_measure_input(inp)
         task = inp.task
         assert not isinstance(task, LoggedTask)
+        self.check_task(task)
         threads = self._threads()
         reference = self._references.get(task, self._pool, threads)
         start = time.perf_counter()
@@ -184,6 +220,7 @@ class LocalRunner(ProgramRunner):
             "repeat": self.repeat,
             "min_repeat_ms": self.min_repeat_ms,
             "flush": self.enable_cpu_cache_flush,
+            "longest_call": self.timeout / 4,
         }
 
     def close(self) -> None:

@@ -145,6 +145,7 @@ class SearchTask(Task):
                 "make one with this task"
             )
         with open_measurer(tuning_options) as measurer:
+            measurer.runner.check_task(self)
             session = TuningSession(
                 policy,
                 measurer,

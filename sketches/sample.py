@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ansor.checks import check_number
 from ansor.errors import ScheduleError, TargetError
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
@@ -267,7 +268,13 @@ def sample_programs(
     list[State]
         `n` programs, each free of holes and replayable from its steps; fewer only if invalid rows kept
         turning up.
+
+    Raises
+    ------
+    DefinitionError
+        If `n` is no integer of at least 0.
     """
+    check_number("sample_programs(n)", n, low=0, integer=True)
     known = space or ProgramSpace.of(task, params)
     programs: list[State] = []
     for _ in range(ATTEMPTS):

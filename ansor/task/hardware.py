@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from ansor.checks import check_number
 from ansor.errors import TargetError
 from ansor.task.target import Target
 
@@ -51,6 +52,11 @@ class HardwareParams:
     max_threads_per_block: int = 0
     max_vthread_extent: int = 0
     warp_size: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            low = -1 if name == "num_cores" else 0
+            check_number(f"HardwareParams({name})", getattr(self, name), low=low, integer=True)
 
     @classmethod
     def for_target(cls, target: Target) -> HardwareParams:

@@ -1,0 +1,127 @@
+"""Whether this machine can measure a task at all: its instructions, and the memory that its arguments take.
+
+Asked before anything is built, because the answer is about the task and not about one program of it. What a
+CPU can do is told by the architecture of the triple, by the features that a target names, and by what LLVM
+generates for the CPU that it names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from functools import cache
+from math import prod
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from ansor.codegen.machine import Machine
+from ansor.dtypes import to_numpy
+from ansor.errors import RunError, TargetError
+from ansor.schedule.dag import ComputeDAG
+from ansor.task.hardware import architecture, host_vector_bytes, is_host
+from ansor.task.target import Target
+from measure.fill import constant_shape
+
+COPIES = 2
+"""How often the arguments are in memory: as the data to compare with, and where programs work on them."""
+
+
+def check_target(target: Target) -> None:
+    """Refuse a target whose programs this machine cannot run.
+
+    Raises
+    ------
+    TargetError
+        If its architecture is another, or it needs a feature that this CPU lacks.
+    """
+    lacking = _lacking(str(target))
+    if lacking:
+        raise TargetError(
+            f"programs for the target `{target}` cannot run on this machine: {lacking}; tune on a machine of "
+            "that kind, or leave out -mtriple, -mcpu and -mattr to tune for this one"
+        )
+
+
+@cache
+def _lacking(text: str) -> str:
+    """What this machine lacks for a target, in words; empty if nothing is known to be missing."""
+    target = Target(text)
+    if not is_host(target):
+        return f"they are for {architecture(target)}, and its CPU is {architecture(Target('llvm'))}"
+    here = llvm.get_host_cpu_features()
+    missing = [name[1:] for name in target.mattr if name[0] == "+" and here.get(name[1:]) is False]
+    if missing:
+        return f"its CPU has no {', '.join(missing)}"
+    if target.mcpu in (None, "native"):
+        return ""
+    wanted, host = Machine.for_target(target), Machine.host()
+    bits = 8 * host_vector_bytes()
+    if wanted.vector_bits > bits:
+        return f"-mcpu={target.mcpu} has vectors of {wanted.vector_bits} bits, its CPU of {bits}"
+    for name in ("has_fma", "has_gather", "has_f16_conversion", "has_f16_arithmetic"):
+        if getattr(wanted, name) and not getattr(host, name):
+            return f"-mcpu={target.mcpu} has {name.removeprefix('has_')} instructions, its CPU has not"
+    return ""
+
+
+def check_memory(dag: ComputeDAG, memory_limit: int | None = None) -> None:
+    """Refuse a computation whose arguments this machine has no room for.
+
+    Parameters
+    ----------
+    memory_limit
+        Bytes that the process which runs programs may use.
+
+    Raises
+    ------
+    RunError
+        If the arguments, as often as they are needed, exceed the memory or the space for temporary files.
+    """
+    size = sum(prod(constant_shape(tensor)) * to_numpy(tensor.dtype).itemsize for tensor in dag.tensors)
+    folder = tempfile.gettempdir()
+    rooms = [
+        (COPIES * size, available_memory(), "bytes of memory are available"),
+        (size, memory_limit, "bytes are what the process that runs programs may use"),
+        (size, shutil.disk_usage(folder).free, f"bytes are free in {folder}"),
+    ]
+    for needed, room, what in rooms:
+        if room is not None and needed > room:
+            raise RunError(
+                f"the arguments of this task take {size:,} bytes, measuring it needs {needed:,}, and "
+                f"{room:,} {what}; tune it for smaller sizes, or on a larger machine"
+            )
+
+
+def available_memory(
+    system: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """Bytes that can be taken into use: of the machine, or of the control group if that is less; or None."""
+    found = []
+    try:
+        lines = dict(line.split(":", 1) for line in system.read_text().splitlines() if ":" in line)
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    except (OSError, KeyError, ValueError):
+        if "SC_AVPHYS_PAGES" in os.sysconf_names:
+            found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            cache_bytes = _cached_in_group((group / limit).parent / "memory.stat")
+            most = int((group / limit).read_text())
+            found.append(max(0, most - int((group / used).read_text()) + cache_bytes))
+        except (OSError, ValueError):
+            continue
+    return min(found, default=None)
+
+
+def _cached_in_group(stat: Path) -> int:
+    """Bytes of files that the group's memory holds and would give up."""
+    try:
+        facts = dict(line.split() for line in stat.read_text().splitlines())
+        return int(facts.get("inactive_file", 0))
+    except (OSError, ValueError):
+        return 0
