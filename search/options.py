@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ansor.checks import check_number
 from ansor.errors import DefinitionError
 from measure import (
     LocalBuilder,
@@ -13,6 +14,7 @@ from measure import (
     ProgramBuilder,
     ProgramMeasurer,
     ProgramRunner,
+    RecordToFile,
 )
 
 LEAST_PATIENCE: Final = 100
@@ -65,22 +67,27 @@ class TuningOptions:
     max_failures_in_a_row: int = 150
 
     def __post_init__(self) -> None:
-        _at_least("num_measure_trials", self.num_measure_trials, 0)
-        _at_least("num_measures_per_round", self.num_measures_per_round, 1)
-        _at_least("max_failures_in_a_row", self.max_failures_in_a_row, 1)
-        _at_least("seed", self.seed, 0)
+        lowest = {"num_measure_trials": 0, "num_measures_per_round": 1, "max_failures_in_a_row": 1, "seed": 0}
         if self.early_stopping is not None and self.early_stopping != "auto":
-            _at_least("early_stopping", self.early_stopping, 1)
-        if hasattr(self.measure_callbacks, "callback"):
-            raise DefinitionError(
-                f"TuningOptions(measure_callbacks={type(self.measure_callbacks).__name__}(...)): "
-                "it must be a list of callbacks; put brackets around it"
-            )
-        for name, value in (("builder", self.builder), ("runner", self.runner)):
+            lowest["early_stopping"] = 1
+        for name, low in lowest.items():
+            check_number(f"TuningOptions({name})", getattr(self, name), low=low, integer=True)
+        if not isinstance(self.verbose, bool):
+            check_number("TuningOptions(verbose)", self.verbose)
+        _check_callbacks(self.measure_callbacks)
+        for name, value, kind in (
+            ("builder", self.builder, "build_each"),
+            ("runner", self.runner, "run_each"),
+        ):
             if isinstance(value, str) and value != "local":
                 raise DefinitionError(
                     f"TuningOptions({name}={value!r}): the only text it takes is 'local'; "
                     f"for anything else pass an object such as ansor.Local{name.capitalize()}(...)"
+                )
+            if isinstance(value, type) or (not isinstance(value, str) and not hasattr(value, kind)):
+                raise DefinitionError(
+                    f"TuningOptions({name}={value!r}): it must be 'local' or an object such as "
+                    f"ansor.Local{name.capitalize()}(...)"
                 )
 
     def patience(self, known: int) -> int | None:
@@ -106,8 +113,22 @@ def patience(early_stopping: int | Literal["auto"] | None, trials: int) -> int |
 
 @contextmanager
 def open_measurer(options: TuningOptions) -> Iterator[ProgramMeasurer]:
-    """Provide what measures; a builder or runner that "local" made for it is closed at the end."""
+    """Provide what measures; a builder or runner that "local" made for it is closed at the end.
+
+    Logs that it will write to are tried first and held as long as it lasts: another run that uses one at the
+    same time is warned of.
+
+    Raises
+    ------
+    LogWriteError
+        If a log cannot be written.
+    """
     with ExitStack() as stack:
+        if options.num_measure_trials > 0:
+            for callback in options.measure_callbacks or ():
+                if isinstance(callback, RecordToFile):
+                    callback.check_writable()
+                    stack.enter_context(callback.hold())
         builder, runner = options.builder, options.runner
         chosen_builder = stack.enter_context(LocalBuilder()) if isinstance(builder, str) else builder
         chosen_runner = stack.enter_context(LocalRunner()) if isinstance(runner, str) else runner
@@ -115,6 +136,21 @@ def open_measurer(options: TuningOptions) -> Iterator[ProgramMeasurer]:
         yield ProgramMeasurer(chosen_builder, chosen_runner, callbacks, max_continuous_error=None)
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise DefinitionError(f"TuningOptions({name}={value!r}): it must be an integer >= {least}")
+def _check_callbacks(callbacks: object) -> None:
+    if callbacks is None:
+        return
+    if hasattr(callbacks, "callback"):
+        raise DefinitionError(
+            f"TuningOptions(measure_callbacks={type(callbacks).__name__}(...)): "
+            "it must be a list of callbacks; put brackets around it"
+        )
+    if not isinstance(callbacks, (list, tuple)):
+        raise DefinitionError(
+            f"TuningOptions(measure_callbacks={callbacks!r}): it must be a list of callbacks"
+        )
+    for callback in callbacks:
+        if isinstance(callback, type) or not callable(getattr(callback, "callback", None)):
+            raise DefinitionError(
+                f"TuningOptions(measure_callbacks=[...]): {callback!r} is no callback; one is an object with a "
+                "method callback(policy, inputs, results), such as ansor.RecordToFile('log.json')"
+            )

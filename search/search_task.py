@@ -133,7 +133,20 @@ class SearchTask(Task):
         ------
         LogFormatError
             If a log to resume from has a line that cannot be understood.
+        LogWriteError
+            If a log cannot be written.
+        TargetError, RunError
+            If this machine cannot run programs for the task's target, or has no room for its arguments.
         """
+        if not isinstance(tuning_options, TuningOptions):
+            raise DefinitionError(
+                f"SearchTask.tune({tuning_options!r}): it takes ansor.TuningOptions(num_measure_trials=...)"
+            )
+        if search_policy is not None and not callable(getattr(search_policy, "propose", None)):
+            raise DefinitionError(
+                f"SearchTask.tune(..., search_policy={search_policy!r}): it must be an object such as "
+                "ansor.SketchPolicy(task, ansor.XGBModel()), or None for that one"
+            )
         policy = search_policy or SketchPolicy(
             self,
             XGBModel(adaptive_training=adaptive_training, seed=tuning_options.seed),
@@ -334,6 +347,11 @@ def _resolve_workload(
         if compute_dag is not None or workload_key is not None:
             raise DefinitionError(
                 "a SearchTask takes func and args, or workload_key, or compute_dag, not several"
+            )
+        if isinstance(args, (str, bytes)):
+            raise DefinitionError(
+                f"SearchTask(args={args!r}): it must be the list of the function's arguments, such as "
+                f"args=({args!r},)"
             )
         key = make_workload_key(func, () if args is None else args)
         return key, ComputeDAG(workload_key_to_tensors(key))

@@ -64,6 +64,10 @@ def test_a_task_comes_from_a_function_a_key_or_a_computation() -> None:
         ({}, "needs func and args"),
         ({"args": (1,)}, "needs func="),
         ({"func": "nowhere", "args": ()}, "no workload is registered as 'nowhere'"),
+        ({"func": "matmull", "args": ()}, "did you mean 'ansor.matmul'"),
+        ({"func": "nope", "args": ()}, "ansor.matmul"),
+        ({"func": "ansor.matmul", "args": "abc"}, "the list of the function's arguments"),
+        ({"func": "ansor.matmul", "args": (1,)}, "missing a required argument"),
         ({"compute_dag": scaled(4), "func": scaled}, "not several"),
         ({"compute_dag": scaled(4), "layout_rewrite_option": 3}, "options are 0"),
         ({"compute_dag": scaled(4), "target": "abacus"}, "unknown kind"),
@@ -158,17 +162,55 @@ def test_print_modes_are_checked(task: ansor.SearchTask, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"num_measure_trials": -1}, "integer >= 0"),
-        ({"num_measures_per_round": 0}, "integer >= 1"),
-        ({"num_measure_trials": 2.5}, "integer >= 0"),
-        ({"early_stopping": 0}, "integer >= 1"),
+        ({"num_measure_trials": -1}, "integer of at least 0"),
+        ({"num_measures_per_round": 0}, "integer of at least 1"),
+        ({"num_measure_trials": 2.5}, "integer of at least 0"),
+        ({"early_stopping": 0}, "integer of at least 1"),
         ({"runner": "remote"}, "LocalRunner"),
         ({"measure_callbacks": ansor.RecordToFile("log.json")}, "brackets"),
+        ({"measure_callbacks": [ansor.RecordToFile]}, "is no callback"),
+        ({"measure_callbacks": ["log.json"]}, "is no callback"),
+        ({"measure_callbacks": "log.json"}, "list of callbacks"),
+        ({"builder": 3}, "LocalBuilder"),
+        ({"runner": ansor.LocalRunner}, "LocalRunner"),
+        ({"num_measure_trials": float("nan")}, "integer of at least 0"),
+        ({"seed": True}, "seed"),
     ],
 )
 def test_options_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ansor.DefinitionError, match=message):
         ansor.TuningOptions(**given)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((None,), r"it takes ansor\.TuningOptions"),
+        (("x",), r"it takes ansor\.TuningOptions"),
+        ((ansor.TuningOptions(), "sketch.random"), r"such as ansor\.SketchPolicy"),
+    ],
+)
+def test_tune_says_what_to_pass(task: ansor.SearchTask, words: Any, message: str) -> None:
+    with pytest.raises(ansor.DefinitionError, match=message):
+        task.tune(*words)
+
+
+def test_a_directory_is_no_log(task: ansor.SearchTask) -> None:
+    with pytest.raises(ansor.DefinitionError, match="is a directory"):
+        task.apply_best(".")
+
+
+def test_a_log_is_tried_before_the_first_measurement(task: ansor.SearchTask, tmp_path: Path) -> None:
+    log = ansor.RecordToFile(tmp_path / "gone" / "log.json")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ansor.LogWriteError, match="cannot append"):
+        task.tune(ansor.TuningOptions(1, measure_callbacks=[log], verbose=0))
+
+
+@pytest.mark.parametrize("n", [-1, 1.5, "1", float("nan")])
+def test_a_number_of_programs_is_checked(task: ansor.SearchTask, n: Any) -> None:
+    with pytest.raises(ansor.DefinitionError, match="sample_programs"):
+        ansor.sample_programs(task, n, np.random.default_rng(0))
 
 
 def test_search_parameters_are_completed_without_touching_the_callers() -> None:

@@ -14,6 +14,8 @@ module is loaded when one is first asked for.
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -152,10 +154,20 @@ def workload_function(name: str) -> WorkloadFunction:
         import_module(_BUILTIN_MODULE)
     if name not in _FUNCTIONS:
         raise DefinitionError(
-            f"no workload is registered as {name!r}; decorate its function with @ansor.register_workload, "
-            f"or import the module that does (registered: {', '.join(sorted(_FUNCTIONS)) or 'none'})"
+            f"no workload is registered as {name!r}{_near(name)}; decorate its function with "
+            "@ansor.register_workload, or import the module that does"
         )
     return _FUNCTIONS[name]
+
+
+def _near(name: str) -> str:
+    """Name the registered workloads that `name` may have meant, or all of them."""
+    known = registered_workloads()
+    plain = {entry.removeprefix(BUILTIN_PREFIX): entry for entry in known}
+    near = difflib.get_close_matches(name.removeprefix(BUILTIN_PREFIX), plain, n=3)
+    if near:
+        return f"; did you mean {' or '.join(repr(plain[entry]) for entry in near)}?"
+    return f" (registered: {', '.join(known)})"
 
 
 # -- keys --------------------------------------------------------------------------------------------
@@ -257,7 +269,22 @@ def workload_key_to_tensors(workload_key: str) -> list[Tensor]:
     name, args = decoded
     function = workload_function(name)
     call = f"{name}({', '.join(map(repr, args))})"
+    _check_call(name, function, args)
     return list(_checked_result(f"workload {call}", function(*(_deserialize(arg) for arg in args))))
+
+
+def _check_call(name: str, function: WorkloadFunction, args: Sequence[object]) -> None:
+    """Refuse arguments that are too few or too many for a function."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # It does not tell.
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        raise DefinitionError(
+            f"workload {name!r} called with {list(args)}: {error}; its arguments are {signature}"
+        ) from None
 
 
 def _deserialize(arg: Argument) -> Any:
