@@ -24,6 +24,7 @@ from typing import Final
 
 from ansor.errors import DefinitionError
 from ansor.schedule.access import AccessAnalysis
+from ansor.schedule.access_check import check_accesses
 from ansor.schedule.flops import count_flops
 from ansor.schedule.structure import structure_hash, workload_key
 from ansor.te.expr import Expr, Reduce
@@ -45,7 +46,8 @@ class ComputeDAG:
     ------
     DefinitionError
         If an element is not a tensor or occurs twice, an operation is neither placeholder nor compute, an
-        input is missing, there is no output, or two axes of an operation share a name.
+        input is missing, there is no output, two axes of an operation share a name, or an operation
+        certainly reads outside a tensor (`ansor.schedule.access_check`).
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -64,6 +66,7 @@ class ComputeDAG:
                 f"{', '.join(t.name for t in self.outputs)} reads {', '.join(map(repr, missing))}, which is "
                 f"not among the given tensors ({', '.join(t.name for t in self.tensors)}); add it to the list"
             )
+        check_accesses(self.ops)
 
     @cached_property
     def access(self) -> AccessAnalysis:
