@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from measure.distill import DISTILLED_SUFFIX, DistillSummary, distill_record_file
+from search.text import counted
 
 _EXAMPLES = """
 Examples:
@@ -41,17 +42,13 @@ def distill(logs: tuple[str, ...], output: str | None, tvm: bool, as_json: bool)
 
 def describe(summary: DistillSummary) -> str:
     """Sum up in words."""
-    parts = [f"the best of {_count(summary.written, 'task')}, from {_count(summary.records, 'record')}"]
+    parts = [f"the best of {counted(summary.written, 'task')}, from {counted(summary.records, 'record')}"]
     if summary.left_out:
-        parts.append(f"{_count(summary.left_out, 'record')} left out, with steps that TVM does not know")
+        parts.append(f"{counted(summary.left_out, 'record')} left out, with steps that TVM does not know")
     if summary.slower:
-        parts.append(f"for {_count(summary.slower, 'task')} a faster program was left out")
+        parts.append(f"for {counted(summary.slower, 'task')} a faster program was left out")
     if summary.lost:
-        parts.append(f"{_count(summary.lost, 'task')} left without any")
+        parts.append(f"{counted(summary.lost, 'task')} left without any")
     if summary.failed:
-        parts.append(f"{_count(summary.failed, 'task')} without a valid program")
+        parts.append(f"{counted(summary.failed, 'task')} without a valid program")
     return "; ".join(parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

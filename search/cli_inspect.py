@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from ansor.errors import AnsorError, DefinitionError
+from ansor.errors import AnsorError, DefinitionError, LogFormatError
 from ansor.runtime.build import lower
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, RecordReader, recover_measure_input
-from search.cli_workload import task_of
+from search.cli_workload import WorkloadCommand, show_numbers, task_of
 from search.progress import title_of_key
 from search.search_task import SearchTask
-from search.text import digits, rate_text
+from search.text import counted, flops_text, rate_text
 from sketches import generate_sketches
 
 _BEST_EXAMPLES = """
@@ -41,10 +41,12 @@ class _Summary:
     best: tuple[MeasureInput, MeasureResult] | None = field(default=None)
 
     def add(self, inp: MeasureInput, res: MeasureResult) -> None:
+        """Take a record into account; a `LogFormatError` if its steps are not known."""
+        if res.ok and (self.best is None or res.mean_cost < self.best[1].mean_cost):
+            assert inp.state.steps is not None  # Reading them is the check.
+            self.best = inp, res
         self.trials += 1
         self.failed += not res.ok
-        if res.ok and (self.best is None or res.mean_cost < self.best[1].mean_cost):
-            self.best = inp, res
 
     @property
     def seconds(self) -> float | None:
@@ -73,10 +75,10 @@ class _Summary:
         }
 
 
-@click.command(epilog=_BEST_EXAMPLES)
+@click.command(epilog=_BEST_EXAMPLES, cls=WorkloadCommand)
 @click.argument("log", type=click.Path(exists=True, dir_okay=False))
 @click.argument("workload", required=False)
-@click.argument("args", nargs=-1)
+@click.argument("args", nargs=-1, callback=show_numbers)
 @click.option("--target", default="llvm", help="Target of the task. [default: this machine]")
 @click.option("--code", is_flag=True, help="Print the schedule as Python code.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -98,17 +100,23 @@ def best(
     for summary in summaries:
         speed = "no valid program" if summary.seconds is None else rate_text(summary.flops, summary.seconds)
         failed = f", {summary.failed} failed" if summary.failed else ""
-        click.echo(
-            f"{title_of_key(summary.key)}  {speed}  {summary.trials} trials{failed}  [{summary.target}]"
-        )
+        trials = counted(summary.trials, "trial")
+        click.echo(f"{title_of_key(summary.key)}  {speed}  {trials}{failed}  [{summary.target}]")
 
 
 def summarize(log: str) -> list[_Summary]:
-    """Sum up a log by task, in order of appearance."""
+    """Sum up a log by task, in order of appearance; records of unknown steps are named and left out."""
     found: dict[tuple[str, str], _Summary] = {}
-    for inp, res in RecordReader(log):
+    reader = RecordReader(log)
+    for inp, res in reader:
         key = inp.task.workload_key, str(inp.task.target)
-        found.setdefault(key, _Summary(*key)).add(inp, res)
+        summary = found.get(key) or _Summary(*key)
+        try:
+            summary.add(inp, res)
+        except LogFormatError as error:
+            click.echo(f"note: {log}:{reader.line} is left out: {error}", err=True)
+            continue
+        found[key] = summary
     return list(found.values())
 
 
@@ -135,10 +143,11 @@ def _best_of_task(log: str, task: SearchTask, code: bool, as_json: bool) -> None
 
 
 @click.command(
-    epilog="Examples:\n\n\b\n  ansor show matmul_add 512 512 512\n  ansor show net.py:layer 64 --json"
+    epilog="Examples:\n\n\b\n  ansor show matmul_add 512 512 512\n  ansor show net.py:layer 64 --json",
+    cls=WorkloadCommand,
 )
 @click.argument("workload")
-@click.argument("args", nargs=-1)
+@click.argument("args", nargs=-1, callback=show_numbers)
 @click.option("--target", default="llvm", help="What the sketches are for. [default: this machine]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(workload: str, args: tuple[str, ...], target: str, as_json: bool) -> None:
@@ -156,7 +165,7 @@ def show(workload: str, args: tuple[str, ...], target: str, as_json: bool) -> No
         }
         click.echo(json.dumps(data, indent=1))
         return
-    click.echo(f"{title_of_key(task.workload_key)} on {task.target}, {digits(dag.flop_count / 1e9)} GFLOP\n")
+    click.echo(f"{title_of_key(task.workload_key)} on {task.target}, {flops_text(dag.flop_count)}\n")
     click.echo(str(dag))
     for number, sketch in enumerate(sketches):
         click.echo(f"sketch {number}: {sketch.explain()}\n{sketch}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from measure import RecordToFile
-from search.cli_workload import task_of
+from measure import LocalBuilder, LocalRunner, RecordToFile
+from search.cli_workload import WorkloadCommand, show_numbers, task_of
 from search.options import TuningOptions
 from search.policy import EmptyPolicy, SearchPolicy
 from search.progress import title_of_key
@@ -34,9 +35,9 @@ name=value.
 """
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(epilog=_EXAMPLES, cls=WorkloadCommand)
 @click.argument("workload")
-@click.argument("args", nargs=-1)
+@click.argument("args", nargs=-1, callback=show_numbers)
 @click.option(
     "--trials", default=64, show_default=True, type=click.IntRange(0), help="New programs to measure."
 )
@@ -62,6 +63,11 @@ name=value.
     show_default=True,
     help="How to search.",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds that building a program may take, and running it. [default: 15 and 10]",
+)
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
@@ -76,6 +82,7 @@ def tune(
     round_size: int,
     seed: int,
     policy: str,
+    timeout: float | None,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -85,16 +92,19 @@ def tune(
     """
     task = task_of((workload, *args), target)
     path = log or default_log(task)
-    options = TuningOptions(
-        num_measure_trials=trials,
-        early_stopping=early_stopping or "auto",
-        num_measures_per_round=round_size,
-        verbose=0 if quiet else 1,
-        measure_callbacks=[RecordToFile(path)],
-        seed=seed,
-    )
     chosen: SearchPolicy | None = EmptyPolicy(task) if policy == "empty" else None
-    result = task.tune(options, chosen)
+    with ExitStack() as stack:
+        options = TuningOptions(
+            num_measure_trials=trials,
+            early_stopping=early_stopping or "auto",
+            num_measures_per_round=round_size,
+            verbose=0 if quiet else 1,
+            builder=stack.enter_context(LocalBuilder(timeout=timeout)) if timeout is not None else "local",
+            runner=stack.enter_context(LocalRunner(timeout=timeout)) if timeout is not None else "local",
+            measure_callbacks=[RecordToFile(path)],
+            seed=seed,
+        )
+        result = task.tune(options, chosen)
     if as_json:
         click.echo(json.dumps(result_json(result, path)))
     else:
@@ -143,4 +153,5 @@ def _tell(result: TuningResult, log: str, words: tuple[str, ...], quiet: bool) -
     if result.best_cost is not None:
         speed = f", {digits(result.best_gflops)} GFLOP/s" if result.best_gflops else ""
         click.echo(f"best: {digits(result.best_cost * 1e3)} ms{speed}; log: {log}")
-    click.echo(f"its code: ansor best {log} {' '.join(words)} --code")
+    if Path(log).exists():
+        click.echo(f"its code: ansor best {log} {' '.join(words)} --code")

@@ -5,19 +5,24 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ansor.errors import DefinitionError
+import click
+
+from ansor.errors import DefinitionError, TargetError
 from ansor.task.registry import BUILTIN_PREFIX, register_workload, registered_workloads, workload_function
 from ansor.task.target import Target
 from ansor.workloads import get_workload
 from search.search_task import SearchTask
 
 Workload = Callable[..., Any]
+_NEGATIVE: Final = re.compile(r"-\.?\d[\w.+-]*")
+_HIDDEN: Final = "\0"
 
 
 def task_of(words: Sequence[str], target: str) -> SearchTask:
@@ -36,6 +41,8 @@ def task_of(words: Sequence[str], target: str) -> SearchTask:
     ------
     DefinitionError
         If there is no such workload or the arguments do not fit it.
+    TargetError
+        If the target cannot be used.
     """
     name, function = find_workload(words[0])
     if len(words) == 1 and name.startswith(BUILTIN_PREFIX):
@@ -44,11 +51,43 @@ def task_of(words: Sequence[str], target: str) -> SearchTask:
         args = bind_arguments(words[0], function, words[1:])
     try:
         return SearchTask(func=name, args=args, target=Target(target))
+    except TargetError as error:
+        raise TargetError(f"--target {target!r}: {error}") from None
     except (TypeError, ValueError, ZeroDivisionError) as error:
         if isinstance(error, DefinitionError):
+            whole = [word for word, arg in zip(words[1:], args, strict=False) if _is_whole_float(arg)]
+            if whole and "float" in str(error):
+                error.add_note(f"{whole[0]} is a float; write whole numbers as 1000")
             raise
         call = f"{words[0]}({', '.join(map(repr, args))})"
         raise DefinitionError(f"{call} fails: {type(error).__name__}: {error}{_origin(error)}") from error
+
+
+def _is_whole_float(value: object) -> bool:
+    return isinstance(value, float) and value.is_integer()
+
+
+class WorkloadCommand(click.Command):
+    """A command whose arguments may be negative numbers, which are no options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        takes_value = {
+            name
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for name in param.opts
+        }
+        before = ["", *args]
+        hidden = [
+            f"{_HIDDEN}{word}" if _NEGATIVE.fullmatch(word) and previous not in takes_value else word
+            for previous, word in zip(before, args, strict=False)
+        ]
+        return super().parse_args(ctx, hidden)
+
+
+def show_numbers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of a `WorkloadCommand`'s ARGS: negative numbers as they were written."""
+    return tuple(word.removeprefix(_HIDDEN) for word in value)
 
 
 def find_workload(word: str) -> tuple[str, Workload]:

@@ -151,6 +151,6 @@ def _check_callbacks(callbacks: object) -> None:
     for callback in callbacks:
         if isinstance(callback, type) or not callable(getattr(callback, "callback", None)):
             raise DefinitionError(
-                f"TuningOptions(measure_callbacks=[...]): {callback!r} is no callback; one is an object with a "
-                "method callback(policy, inputs, results), such as ansor.RecordToFile('log.json')"
+                f"TuningOptions(measure_callbacks=[...]): {callback!r} is no callback; one is an object with "
+                "a method callback(policy, inputs, results), such as ansor.RecordToFile('log.json')"
             )

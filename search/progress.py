@@ -17,7 +17,7 @@ from rich.progress import Progress as RichProgress
 
 from ansor.task.task import Task
 from search.result import TuningResult
-from search.text import rate_text, time_text
+from search.text import counted, rate_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class _Spoken(Progress):
 
     def start(self, task: Task, num_trials: int, num_logged: int) -> None:
         self._task, self._num_trials, self._started = task, num_trials, time.monotonic()
-        resumed = f", {num_logged} results from the log" if num_logged else ""
-        self._say(f"tuning {task_title(task)}: {num_trials} trials{resumed}")
+        resumed = f", {counted(num_logged, 'result')} from the log" if num_logged else ""
+        self._say(f"tuning {task_title(task)}: {counted(num_trials, 'trial')}{resumed}")
 
     def finish(self, result: TuningResult) -> None:
         for kind, message in result.error_examples.items():

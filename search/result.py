@@ -6,7 +6,7 @@ from enum import StrEnum
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo
-from search.text import rate_text, time_text
+from search.text import counted, rate_text, time_text
 
 
 class StopReason(StrEnum):
@@ -75,7 +75,8 @@ class TuningResult:
         if self.best_cost is not None:
             best = f"best {rate_text(self.task.compute_dag.flop_count, self.best_cost)}"
         errors = ", ".join(f"{count} {kind.name}" for kind, count in self.errors.items()) or "none"
+        trials = counted(self.trials, "trial")
         return (
-            f"{self.trials} trials in {time_text(self.elapsed_seconds)}, {best}, errors: {errors}; "
+            f"{trials} in {time_text(self.elapsed_seconds)}, {best}, errors: {errors}; "
             f"stopped: {self.message}"
         )

@@ -115,7 +115,7 @@ class TuningSession:
                 self.know_log()
             while self.stop is None:
                 if len(self.new_trials) >= num_trials:
-                    self.stop = Stop(StopReason.TRIALS_DONE, f"all {num_trials} trials are done")
+                    self.stop = Stop(StopReason.TRIALS_DONE, _done(num_trials))
                 else:
                     self.advance(num_trials - len(self.new_trials))
         except KeyboardInterrupt:
@@ -271,3 +271,7 @@ class TuningSession:
                 f"the last {history.since_best} trials brought no improvement (early_stopping={limit})",
             )
         return None
+
+
+def _done(trials: int) -> str:
+    return f"all {trials} trials are done" if trials != 1 else "the trial is done"

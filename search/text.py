@@ -26,6 +26,19 @@ def rate_text(flops: float, seconds: float) -> str:
     return f"{digits(flops / seconds / 1e9)} GFLOP/s ({seconds_text(seconds)})"
 
 
+def counted(number: int, what: str) -> str:
+    """Write a number of things: "1 trial", "3 trials"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def flops_text(flops: float) -> str:
+    """Work of a computation in the unit that fits: "8 FLOP", "2.10 MFLOP"."""
+    for unit, scale in (("GFLOP", 1e9), ("MFLOP", 1e6), ("kFLOP", 1e3)):
+        if flops >= scale:
+            return f"{digits(flops / scale)} {unit}"
+    return f"{flops:g} FLOP"
+
+
 def time_text(seconds: float) -> str:
     """Wall time: "8.4 s", "1:05", "2:03:00"."""
     if seconds < 10:

@@ -190,6 +190,9 @@ def test_workloads_lists_the_catalogue(capsys: pytest.CaptureFixture[str]) -> No
         (["show", "net.py:broken", "3"], "ZeroDivisionError"),
         (["show", "bad.py:f"], "cannot be loaded: SyntaxError"),
         (["tune", "matmul", "--target", "llvm -mcpu"], "-mcpu has no value"),
+        (["tune", "matmul", "--target", "foo"], "--target 'foo': target 'foo' has the unknown kind"),
+        (["show", "matmul", "-1", "1", "1"], "dimension 0 of placeholder 'A' is -1"),
+        (["show", "matmul", "1e3", "8", "8"], "1e3 is a float; write whole numbers as 1000"),
         (["tune", "matmul", "16", "16", "16", "--target", "abacus"], "unknown kind 'abacus'"),
         (["bench", "nonsense"], "there is no benchmark 'nonsense'; there are"),
     ],
@@ -203,6 +206,54 @@ def test_mistakes_are_explained_without_a_traceback(
     assert err.startswith("error: ")
     assert message in err
     assert "Traceback" not in err
+
+
+def test_a_mistaken_target_is_not_blamed_on_a_file_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "matmul", "--target", "foo"]) == 1
+    assert ".py" not in capsys.readouterr().err
+
+
+def test_options_still_take_their_values_beside_negative_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "matmul", "-1", "8", "8", "--seed", "-1"]) == 2
+    assert "-1 is not in the range" in capsys.readouterr().err
+    assert run(["tune", "matmul", "8", "8", "8", "--trails", "3"]) == 2
+    assert "No such option" in capsys.readouterr().err
+
+
+def test_no_trials_and_no_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["tune", "matmul", "8", "8", "8", "--trials", "0"]) == 0
+    out = capsys.readouterr()
+    assert "ansor best" not in out.out
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_one_trial_is_not_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["matmul", "8", "8", "8"]
+    assert run(["tune", *words, "--trials", "1", "--log", "x.json", "--timeout", "2"]) == 0
+    assert run(["best", "x.json"]) == 0
+    out = capsys.readouterr()
+    assert " 1 trials" not in out.out + out.err
+    assert "1 trial  [llvm" in out.out
+
+
+def test_work_is_told_in_a_unit_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "matmul", "1", "2", "2"]) == 0
+    assert ", 8 FLOP\n" in capsys.readouterr().out
+
+
+def test_best_leaves_out_records_whose_steps_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--log", "x.json", "--quiet"])
+    log = Path("x.json")
+    first, *rest = log.read_text().splitlines()
+    record = json.loads(first.removeprefix("# ansor "))
+    record["i"][1][1].append(["XYZ", 1])
+    log.write_text("\n".join([json.dumps(record), *rest]) + "\n")
+    capsys.readouterr()
+    assert run(["best", "x.json"]) == 0
+    out = capsys.readouterr()
+    assert "(2.00 ms)  1 trial " in out.out
+    assert "x.json:1 is left out" in out.err
+    assert "XYZ" in out.err
 
 
 @pytest.mark.parametrize(
