@@ -114,3 +114,69 @@ def test_the_code_of_the_best_is_a_program(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", check], check=True, env=environment, cwd=tmp_path)
+
+
+def temporary_folders(folder: Path) -> list[Path]:
+    return list(folder.glob("ansor-*"))
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="needs /proc to look for processes left over"
+)
+@pytest.mark.parametrize(
+    ("sent", "times"), [(signal.SIGTERM, 1), (signal.SIGHUP, 1), (signal.SIGINT, 4)], ids=str
+)
+def test_every_way_to_be_stopped_ends_as_ctrl_c_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, times: int
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    log, mark = tmp_path / "x.json", f"mark-{uuid.uuid4()}"
+    running = ansor("tune", *TASK, "--trials", "5000", "--log", str(log), cwd=tmp_path, mark=mark)
+    wait_for(lambda: lines(log) >= 2)
+    assert temporary_folders(tmp_path)
+    for _ in range(times):
+        running.send_signal(sent)
+        time.sleep(0.01)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert "Traceback" not in out + err
+    assert "stopped: interrupted; what was measured is kept" in err
+    assert not temporary_folders(tmp_path)
+    wait_for(lambda: not marked_processes(mark))
+
+
+def test_ctrl_c_while_loading_is_one_line(tmp_path: Path) -> None:
+    code = (
+        "import signal, sys\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'search.options':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "from ansor.__main__ import main\n"
+        "sys.argv = ['ansor', 'workloads']\n"
+        "main()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_second_tuner_of_a_log_says_so_and_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "x.json"
+    first = ansor("tune", *TASK, "--trials", "5000", "--log", str(log), cwd=tmp_path)
+    wait_for(lambda: lines(log) >= 2)
+    second = ansor("tune", *TASK, "--trials", "1", "--log", str(log), "--quiet", cwd=tmp_path)
+    _, err = second.communicate(timeout=60)
+    first.terminate()
+    first.communicate(timeout=60)
+    assert second.returncode == 0
+    assert "another process is tuning into the log" in err
+    list(load_records(log))
