@@ -37,11 +37,15 @@ class Core:
         return self.model.vector_bytes * 8
 
     @property
-    def capacities(self) -> tuple[int, int, int]:
-        """Bytes of the three cache levels; one that does not exist is as large as the one before."""
+    def caches(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """Bytes and ways of the three cache levels; ways are 0 for the third, which hashes addresses.
+
+        A level that does not exist is as large as the one before.
+        """
         first = self.model.l1_bytes
         second = max(self.model.l2_bytes, first)
-        return first, second, max(self.model.l3_bytes, second)
+        third = max(self.model.l3_bytes, second)
+        return (first, self.model.l1_ways), (second, self.model.l2_ways), (third, 0)
 
 
 def machine_rows(columns: Columns, plan: Plan, regions: Regions, core: Core, out: Floats) -> None:
@@ -199,46 +203,40 @@ class _View:
         ]
 
     def caches(self) -> list[Floats]:
-        regions, line = self.regions, float(self.core.line)
-        self.level_lines = regions.lines(self.core.line)
-        total = self.level_lines.sum(axis=1) * line
+        regions, line = self.regions, self.core.line
+        lines, pieces = regions.lines(line), regions.elements / regions.run
+        total = lines.sum(axis=1) * float(line)
         outer = _running_product(self.extent)
         here = np.arange(len(self.lanes))
         buffers = np.arange(regions.used.shape[1])[:, None]
         moves = np.where(regions.kind == READ, 1.0, 2.0)
         rows: list[Floats] = []
-        for capacity in self.core.capacities:
-            level = np.minimum((total > capacity).sum(axis=0), len(self.extent))
-            if not rows:
-                self.in_l1 = level
-            over = np.where(level > 0, total[np.maximum(level - 1, 0), here] / capacity, 0.0)
+        for capacity, ways in self.core.caches:
+            fill, crowd = total / capacity, None
+            if ways:
+                crowd = regions.depth_of_sets(line, max(capacity // ways, line)).max(axis=1) / ways
+                fill = np.maximum(fill, crowd)
+            level = np.minimum(last_loop(fill > 1.0) + 1, len(self.extent))
+            if crowd is not None and not rows:
+                self.pieces, self.crowd = pieces[level, buffers, here], crowd[np.maximum(level - 1, 0), here]
+            over = np.where(level > 0, fill[np.maximum(level - 1, 0), here], 0.0)
             moving = last_loop(regions.used & (self.numbers < level)[:, None])
             known = np.maximum(moving, 0)
-            lines = self.level_lines[known, buffers, here] * outer[known, here]
-            traffic = (lines * moves).sum(axis=0) * line
+            times = outer[known, here] * moves
+            traffic = (lines[known, buffers, here] * times).sum(axis=0) * line
             rows += [
                 regions.points[level, here],
-                np.minimum(total[level, here] / capacity, _MOST),
+                np.minimum(fill[level, here], _MOST),
                 np.minimum(over, _MOST),
                 traffic,
+                (pieces[known, buffers, here] * times).sum(axis=0),
                 np.minimum(traffic / np.maximum(self.work, 1.0), _MOST_PER_OP),
             ]
         self.footprint = total[0]
         return rows
 
     def conflicts(self) -> list[Floats]:
-        regions, model = self.regions, self.core.model
-        here = np.arange(len(self.lanes))
-        buffers = np.arange(regions.used.shape[1])[:, None]
-        run = regions.run[self.in_l1, buffers, here]
-        count = regions.elements[self.in_l1, buffers, here] / run
-        lines = np.ceil(run * regions.element_bytes / self.core.line)
-        way = max(model.l1_bytes // max(model.l1_ways, 1), self.core.line)
-        stride = (regions.row_stride * regions.element_bytes).astype(np.int64)
-        apart = np.minimum(stride & -stride, way)  # gcd with a power of two
-        usable = np.minimum(np.minimum(count, way / apart) * lines, way / self.core.line)
-        pressure = count * lines / (np.maximum(usable, 1.0) * max(model.l1_ways, 1))
-        return [count.max(axis=0), np.minimum(pressure, _MOST).max(axis=0), self.footprint]
+        return [self.pieces.max(axis=0), np.minimum(self.crowd, _MOST), self.footprint]
 
 
 def _running_product(extent: Floats) -> Floats:

@@ -40,8 +40,10 @@ class Regions:
         Contiguous elements of it, same shape.
     element_bytes, count, kind, shared
         As of the group.
-    row_stride
-        Distance between rows of the buffer, shape `(buffers, columns)` [elements].
+    box
+        Extents of the regions, shape `(loops + 1, buffers, dimensions, columns)`.
+    strides
+        Distance in memory of neighbours in each dimension, shape `(buffers, dimensions, columns)` [elements].
     stored
         Elements of the stored buffer, shape `(columns,)`.
     last_used
@@ -59,9 +61,31 @@ class Regions:
     count: Floats
     kind: Ints
     shared: Ints
-    row_stride: Floats
+    box: Floats
+    strides: Floats
     stored: Floats
     last_used: Ints
+
+    def depth_of_sets(self, line: int, way: int) -> Floats:
+        """How many lines of a region share a set of a cache, at each level.
+
+        A cache with ways of `way` bytes puts addresses that differ by a multiple of it into one set. Pieces
+        whose distance shares a large power of two with that fall into few sets, and the rest of the cache is
+        of no use to them.
+        """
+        size = self.element_bytes
+        ranks = self.box.shape[2]
+        if not ranks:
+            return np.ones_like(self.elements)
+        lines = np.maximum(np.ceil(self.box[:, :, ranks - 1] * (size / line)), 1.0)
+        usable = lines.copy()
+        for rank in range(ranks - 1):
+            distance = (self.strides[:, rank] * size).astype(np.int64)
+            places = way / np.minimum(distance & -distance, way)  # of the greatest common divisor
+            width = self.box[:, :, rank]
+            lines *= width
+            usable *= np.minimum(width, places)
+        return lines / np.minimum(usable, max(way // line, 1))
 
     def lines(self, line: int) -> Floats:
         """Cache lines of the regions, `line` bytes each; at least one."""
@@ -108,7 +132,8 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
         count=group.count[:, part],
         kind=group.kind[:, part],
         shared=group.shared[:, part],
-        row_stride=strides[:, max(ranks - 2, 0)],
+        box=box,
+        strides=strides,
         stored=shape[0].prod(axis=0),
         last_used=last_loop(used),
     )

@@ -57,19 +57,18 @@ _PARALLEL: Final = (
 )
 
 
+_CACHE: Final = (
+    ("points", "iterations", "points of the largest loop body that fits into it"),
+    ("fill", "ratio", "bytes of the lines that it touches / capacity, or lines in one set / ways; at most 8"),
+    ("over", "ratio", "the same of the next larger body, at most 8; 0 if all fits"),
+    ("traffic", "bytes", "what moves into it while bodies of that size run one by one"),
+    ("pieces", "pieces", "contiguous pieces that this consists of"),
+    ("traffic_per_op", "ratio", "bytes that move / arithmetic instruction, at most 64"),
+)
+
+
 def _cache(name: str) -> list[Feature]:
-    group = f"cache {name}"
-    return [
-        Feature(f"{name}_points", "iterations", group, "points of the largest loop body that fits into it"),
-        Feature(f"{name}_fill", "ratio", group, "lines that this body touches / its capacity, at most 8"),
-        Feature(f"{name}_over", "ratio", group, "the same of the next larger body, at most 8; 0 if all fits"),
-        Feature(
-            f"{name}_traffic", "bytes", group, "what moves into it while bodies of that size run one by one"
-        ),
-        Feature(
-            f"{name}_traffic_per_op", "ratio", group, "bytes that move / arithmetic instruction, at most 64"
-        ),
-    ]
+    return [Feature(f"{name}_{column}", unit, f"cache {name}", text) for column, unit, text in _CACHE]
 
 
 def _group(group: str, columns: tuple[tuple[str, str, str], ...]) -> list[Feature]:
@@ -82,10 +81,10 @@ MACHINE_FEATURES: Final[tuple[Feature, ...]] = (
     *_group("instructions", _INSTRUCTIONS),
     *_group("cores", _PARALLEL),
     *(feature for name in CACHES for feature in _cache(name)),
-    Feature("conflict_rows", "rows", "conflicts", "most rows of one buffer in the body that fits L1"),
+    Feature("conflict_pieces", "pieces", "conflicts", "most pieces of one buffer in the body that fits L1"),
     Feature(
         "conflict_pressure", "ratio", "conflicts",
-        "lines of those rows per way of the cache sets that their stride mod 4096 lets them use, at most 8",
+        "lines in one set of L1 / ways, in the next larger body: strides modulo the size of a way; at most 8",
     ),
     Feature("footprint", "bytes", "conflicts", "lines that the whole statement touches"),
 )  # fmt: skip

@@ -44,6 +44,7 @@ class Made:
     elements: float = 0.0
     lanes: float = 1.0
     unrolled: float = 1.0
+    chunks: float = 1.0
     bits: int = 0
 
     def accumulators(self, limits: RegisterLimits) -> float:
@@ -85,6 +86,7 @@ class Found:
         lanes = _product(loops, LoopKind.VECTORIZED)
         one.lanes = max(one.lanes, lanes)
         one.unrolled = max(one.unrolled, _product(loops, LoopKind.UNROLLED))
+        one.chunks = max(one.chunks, _product(loops, LoopKind.PARALLEL))
         if stmt.buffer.scope == "register":
             one.bits = max(dtype_info(stmt.buffer.dtype).bits, 32)
             one.elements = max(one.elements, math.prod(int(x) for x in stmt.buffer.shape))  # type: ignore[call-overload]
@@ -109,6 +111,7 @@ def check(task: Task, population: Population) -> int:
     strips = np.ceil(columns.extent / made.lane)
     lanes = made.lane.prod(axis=0)
     unrolled = np.where(made.unrolled, strips, 1.0).prod(axis=0)
+    chunks = np.where(columns.parallel, strips, 1.0).prod(axis=0)
     promoted = 0
     for row in range(len(population)):
         state = population.materialize(row)
@@ -117,8 +120,8 @@ def check(task: Task, population: Population) -> int:
         for column in np.flatnonzero(columns.program == row):
             name = buffer_name(form.state, statements[columns.ordinal[column]])
             real = found.made[name]
-            planned = (made.accumulators[column], lanes[column], unrolled[column])
-            expected = (real.accumulators(limits), real.lanes, real.unrolled)
+            planned = (made.accumulators[column], lanes[column], unrolled[column], chunks[column])
+            expected = (real.accumulators(limits), real.lanes, real.unrolled, real.chunks)
             assert planned == expected, f"{name}\n{state.with_bounds()}\n{nest}"
             promoted += int(real.elements > 0)
     return promoted

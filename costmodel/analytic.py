@@ -1,0 +1,224 @@
+"""`AnalyticModel`: seconds from first principles, with nothing to train.
+
+A roofline per statement. The instructions that the feature table counts take time on the core's ports, chains
+of dependent ones take latency, and the bytes that move between cache levels take time per level. A statement
+takes as long as the longest of these, and a part of the others, which do not overlap perfectly. A program
+takes as long as its statements together, each on the cores that it keeps busy.
+
+What is known of the machine itself, vector width, registers, cache sizes and ways, number of cores, is in the
+features already; `CoreRates` holds what is not, for a wide out-of-order core. The absolute time is rough (a
+factor of two). The order is what counts: it drafts candidates for a learned model and makes the first round
+good.
+
+Source: Williams, Waterman, Patterson, "Roofline", CACM 2009, with one roof per cache level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.errors import ScheduleError
+from ansor.task.task import Task
+from costmodel.candidates import Candidates
+from costmodel.extract import Features, core_of, extract
+from costmodel.features import unscale
+from costmodel.model import CostModel, FloatArray
+from costmodel.rows import extract_rows
+from costmodel.statements import StatementFeatures
+from measure import MeasureInput, MeasureResult
+
+Raw = Mapping[str, NDArray[np.float64]]
+"""Columns of the feature table in their own units."""
+
+_USED: Final = (
+    "work",
+    "math",
+    "loads_contiguous",
+    "loads_broadcast",
+    "loads_scattered",
+    "accumulator_moves",
+    "stores_scattered",
+    "branches",
+    "chain",
+    "index_div",
+    "tile",
+    "tile_registers",
+    "tile_steps",
+    "tile_code",
+    "parallel_launches",
+    "parallel_balance",
+    "parallel_cores",
+    "L1_traffic",
+    "L2_traffic",
+    "L3_traffic",
+    "L1_pieces",
+    "L2_pieces",
+    "L3_pieces",
+    "footprint",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRates:
+    """
+    What a core does in a cycle, and what things cost.
+
+    Parameters
+    ----------
+    hertz
+        Cycles per second.
+    arithmetic, loads, stores, issue
+        Instructions of each kind, and in all, per cycle.
+    latency
+        Cycles from an operand to its result, in a register.
+    memory_latency
+        The same through a store and a load.
+    window
+        Instructions that the core looks ahead: short chains one after the other overlap within it.
+    math
+        Cycles of an intrinsic function on one register.
+    scattered
+        Instructions that one lane of a scattered access takes.
+    division
+        Cycles of a division of integers in an index; most are hoisted.
+    branch
+        Cycles of one more iteration of a loop.
+    code, growth
+        Instructions of a loop body up to which it runs at full speed, and the part that each doubling costs.
+    l2, l3
+        Bytes per cycle that one core gets from its second and third cache.
+    memory
+        Bytes per cycle that all cores together get from memory.
+    l2_piece, l3_piece, memory_piece
+        Cycles that every contiguous piece takes beyond its bytes.
+    launch
+        Cycles to enter a parallel loop.
+    overlap
+        Part of the shorter times that hides behind the longest.
+    """
+
+    hertz: float = 3.0e9
+    arithmetic: float = 2.0
+    loads: float = 2.0
+    stores: float = 0.6
+    issue: float = 1.6
+    latency: float = 4.5
+    memory_latency: float = 6.0
+    window: float = 260.0
+    math: float = 4.0
+    scattered: float = 1.0
+    division: float = 0.02
+    branch: float = 1.2
+    code: float = 64.0
+    growth: float = 0.17
+    l2: float = 25.0
+    l3: float = 12.0
+    memory: float = 10.0
+    l2_piece: float = 2.5
+    l3_piece: float = 10.0
+    memory_piece: float = 12.0
+    launch: float = 11000.0
+    overlap: float = 0.95
+
+
+class AnalyticModel(CostModel):
+    """
+    Scores programs by estimated time; it knows no measurement.
+
+    Parameters
+    ----------
+    rates
+        The core's constants.
+    """
+
+    def __init__(self, rates: CoreRates | None = None) -> None:
+        self.rates = rates or CoreRates()
+
+    def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        """Nothing is learned."""
+
+    def predict(self, task: Task, candidates: Candidates) -> FloatArray:
+        """Give minus the logarithm of the estimated seconds; ``-inf`` for a program that is illegal."""
+        seconds = self.seconds(task, candidates)
+        return np.where(np.isfinite(seconds), -np.log(np.maximum(seconds, 1e-30)), -np.inf)
+
+    def seconds(self, task: Task, candidates: Candidates) -> FloatArray:
+        """Estimate the run time of each candidate [s]; infinite for a program that is illegal."""
+        try:
+            features = extract(task, candidates)
+        except ScheduleError:
+            rows = extract_rows(StatementFeatures(), task, candidates)
+            features = Features(rows.values, rows.offsets)
+        return self.seconds_of(task, features)
+
+    def seconds_of(self, task: Task, features: Features) -> FloatArray:
+        """Estimate run times [s] from feature rows; infinite for a program without rows."""
+        total = np.full(len(features), np.inf)
+        filled = np.diff(features.offsets) > 0
+        if filled.any():
+            rows = self.parts(task, unscale(features.values, _USED))["seconds"]
+            total[filled] = np.add.reduceat(rows, features.offsets[:-1][filled])
+        return total
+
+    def parts(self, task: Task, raw: Raw) -> dict[str, FloatArray]:
+        """
+        Estimate the times of statements.
+
+        Parameters
+        ----------
+        task
+            For which machine.
+        raw
+            Columns of the feature table in their own units.
+
+        Returns
+        -------
+        dict[str, FloatArray]
+            Seconds per statement, by what takes them; "seconds" is their combination.
+        """
+        rates, core = self.rates, core_of(task)
+        parallel = raw["parallel_launches"] > 0
+        share = np.where(parallel, core.cores * raw["parallel_balance"], 1.0)
+        spread = np.where(parallel, np.maximum(raw["parallel_cores"], 1.0), 1.0)
+        cold = raw["footprint"] > core.caches[-1][0]
+        times = {
+            "ports": self._ports(raw) / share,
+            "latency": self._latency(raw) * spread / share,
+            "L2": (raw["L1_traffic"] / rates.l2 + raw["L1_pieces"] * rates.l2_piece) / share,
+            "L3": (raw["L2_traffic"] / rates.l3 + raw["L2_pieces"] * rates.l3_piece) / share,
+            "memory": cold * (raw["L3_traffic"] / rates.memory + raw["L3_pieces"] * rates.memory_piece),
+        }
+        longest = np.maximum.reduce(list(times.values()))
+        rest = np.sum(list(times.values()), axis=0) - longest
+        times["launch"] = raw["parallel_launches"] * rates.launch
+        times["seconds"] = longest + (1.0 - rates.overlap) * rest + times["launch"]
+        return {name: cycles / rates.hertz for name, cycles in times.items()}
+
+    def _ports(self, raw: Raw) -> FloatArray:
+        """Cycles of all instructions on one core, none waiting for another."""
+        rates = self.rates
+        loads = raw["loads_contiguous"] + raw["loads_broadcast"]
+        scattered = rates.scattered * (raw["loads_scattered"] + raw["stores_scattered"])
+        cycles = np.maximum.reduce(
+            [
+                (raw["work"] - raw["math"]) / rates.arithmetic + raw["math"] * rates.math,
+                (loads + raw["loads_scattered"]) / rates.loads,
+                raw["accumulator_moves"] / rates.stores,
+                (raw["work"] + loads + scattered + raw["accumulator_moves"]) / rates.issue,
+            ]
+        )
+        cycles = cycles + raw["branches"] * rates.branch + raw["index_div"] * rates.division
+        doublings = np.log2(np.maximum(raw["tile_code"] / rates.code, 1.0))
+        return np.asarray(cycles * (1.0 + rates.growth * doublings))
+
+    def _latency(self, raw: Raw) -> FloatArray:
+        """Cycles of dependent operations; visits of the tile overlap as far as the core looks ahead."""
+        rates = self.rates
+        chain = raw["chain"] * np.where(raw["tile"] > 0, rates.latency, rates.memory_latency)
+        visit = 2.0 * raw["tile_steps"] * np.maximum(raw["tile_registers"], 1.0)
+        return np.asarray(chain / np.clip(rates.window / visit, 1.0, 8.0))

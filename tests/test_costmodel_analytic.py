@@ -1,0 +1,165 @@
+"""The analytic model knows good programs from bad ones without any measurement; `explain` shows why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from costmodel import Programs
+from costmodel.analytic import AnalyticModel, CoreRates
+from costmodel.explain import explain
+from costmodel.extract import extract_states
+from costmodel.features import FEATURES, unscale
+from sketches import ProgramSpace
+from tests.sketches_cases import SMALL, matmul, softmax, task_of
+
+MODEL = AnalyticModel()
+
+
+def seconds(tensors: list[te.Tensor], *states: State) -> list[float]:
+    return MODEL.seconds(task_of(tensors), list(states)).tolist()
+
+
+def tiled(tensors: list[te.Tensor]) -> State:
+    """A matmul with a register tile of 4 x 16, parallel at the outside."""
+    c = tensors[2]
+    s = te.create_schedule([c.op])
+    i, j = c.op.axis
+    (k,) = c.op.reduce_axis
+    io, ii = s[c].split(i, 4)
+    jo, ji = s[c].split(j, 16)
+    s[c].reorder(io, jo, k, ii, ji)
+    s[c].vectorize(ji)
+    s[c].parallel(io)
+    state: State = s.state
+    return state
+
+
+# -- order ------------------------------------------------------------------------------------------------
+
+
+def test_a_register_tile_beats_the_plain_loops() -> None:
+    tensors = matmul(256, 256, 256)
+    plain = State.initial(ComputeDAG(tensors))
+    good, bad = seconds(tensors, tiled(tensors), plain)
+    assert 10 * good < bad
+
+
+def test_parallel_loops_beat_serial_ones_where_there_is_work() -> None:
+    tensors = matmul(512, 512, 64)
+    state = State.initial(ComputeDAG(tensors))
+    parallel, serial = seconds(tensors, state.annotate(2, 0, Annotation.PARALLEL), state)
+    assert 2 * parallel < serial
+
+
+def test_parallel_loops_cost_more_than_they_gain_where_there_is_none() -> None:
+    tensors = matmul(4, 4, 4)
+    state = State.initial(ComputeDAG(tensors))
+    parallel, serial = seconds(tensors, state.annotate(2, 0, Annotation.PARALLEL), state)
+    assert parallel > serial
+
+
+def test_walking_along_memory_beats_jumping() -> None:
+    x = te.placeholder((512, 512), name="X")
+    y = te.compute((512, 512), lambda i, j: x[i, j] + te.const(1.0, "float32"), name="Y")
+    state = State.initial(ComputeDAG([x, y]))
+    along, across = seconds([x, y], state, state.reorder(1, [1, 0]))
+    assert 2 * along < across
+
+
+def test_more_work_takes_longer() -> None:
+    times = [
+        seconds(matmul(n, 64, 64), State.initial(ComputeDAG(matmul(n, 64, 64))))[0] for n in (16, 32, 64, 128)
+    ]
+    assert times == sorted(times)
+
+
+def test_a_wider_machine_is_faster() -> None:
+    tensors = matmul(64, 64, 64)
+    state = tiled(tensors)
+    narrow, wide = (
+        float(MODEL.seconds(task_of(tensors, f"llvm -mcpu={cpu}"), [state])[0])
+        for cpu in ("nehalem", "znver4")
+    )
+    assert wide < narrow
+
+
+# -- protocol ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "padding", "zero rank"])
+def test_rows_and_states_score_alike_and_one_by_one(name: str) -> None:
+    task = task_of(SMALL[name]())
+    sample = ProgramSpace.of(task).sample(20, np.random.default_rng(0))
+    programs = Programs(sample.populations)
+    scores = MODEL.predict(task, programs)
+    assert scores.shape == (len(programs),)
+    assert np.isfinite(scores).all()
+    assert np.array_equal(scores, MODEL.predict(task, list(programs)))
+    assert scores[3] == MODEL.predict(task, [programs[3]])[0]
+
+
+def test_the_model_is_informative_and_learns_nothing() -> None:
+    model = AnalyticModel()
+    task = task_of(matmul(8, 8, 8))
+    states = [State.initial(task.compute_dag)]
+    before = model.predict(task, states)
+    model.update([], [])
+    assert model.informative
+    assert np.array_equal(model.predict(task, states), before)
+    assert len(model.predict(task, [])) == 0
+
+
+def test_an_illegal_program_scores_minus_infinity() -> None:
+    task = task_of(matmul(8, 8, 8))
+    sketch = ProgramSpace.of(task).sketches[0]
+    hollow = State.replay(task.compute_dag, sketch.steps)
+    good = State.initial(task.compute_dag)
+    scores = MODEL.predict(task, [good, hollow, good])
+    assert scores[1] == -np.inf
+    assert scores[0] == scores[2]
+    assert np.isfinite(scores[0])
+
+
+def test_the_parts_are_in_the_whole() -> None:
+    tensors = softmax(64, 96)
+    task = task_of(tensors)
+    features = extract_states(task, [State.initial(task.compute_dag)])
+    parts = MODEL.parts(task, unscale(features.values))
+    rooflines = np.maximum.reduce([parts[name] for name in ("ports", "latency", "L2", "L3", "memory")])
+    assert (parts["seconds"] >= rooflines).all()
+    assert MODEL.seconds_of(task, features)[0] == pytest.approx(parts["seconds"].sum())
+
+
+def test_rates_are_data() -> None:
+    tensors = matmul(64, 64, 64)
+    slow = AnalyticModel(CoreRates(hertz=1e9))
+    state = State.initial(ComputeDAG(tensors))
+    ratio = slow.seconds(task_of(tensors), [state]) / MODEL.seconds(task_of(tensors), [state])
+    assert ratio[0] == pytest.approx(3.0)
+
+
+# -- explain ----------------------------------------------------------------------------------------------
+
+
+def test_explain_prints_the_table_of_every_statement() -> None:
+    tensors = softmax(64, 96)
+    task = task_of(tensors)
+    text = explain(task, State.initial(task.compute_dag))
+    header, *lines = text.splitlines()
+    assert header.split() == ["Max", "Exp", "Sum", "Out", "unit"]
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("  ")}
+    assert rows["outer_prod"] == ["6144", "6144", "6144", "6144", "iterations"]
+    assert rows["float_mathfunc"] == ["0", "6144", "0", "0", "operations"]
+    assert "is_gpu" not in rows
+    assert lines[-1].startswith("the program: ")
+
+
+def test_explain_says_what_lines_mean_when_asked() -> None:
+    task = task_of(matmul(8, 8, 8))
+    text = explain(task, State.initial(task.compute_dag), descriptions=True)
+    assert next(feature.text for feature in FEATURES if feature.name == "work") in text
