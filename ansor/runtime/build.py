@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Union
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
+from ansor.depth import with_depth
 from ansor.errors import BuildError
 from ansor.ir.nest import LoopNest
 from ansor.runtime.module import Module, Source
@@ -60,9 +61,9 @@ def lower(
     """
     from ansor.schedule import lowering
 
-    resolved = Target(target or "llvm")
+    resolved = Target("llvm" if target is None else target)
     limits = Machine.for_target(resolved).register_limits if resolved.kind in ("llvm", "c") else None
-    return lowering.lower(sch, args, name=name, simple_mode=simple_mode, limits=limits)
+    return with_depth(lambda: lowering.lower(sch, args, name=name, simple_mode=simple_mode, limits=limits))
 
 
 def build(
@@ -92,7 +93,7 @@ def build(
     TargetError
         If the target is unknown or no CPU.
     """
-    resolved = Target(target or "llvm")
+    resolved = Target("llvm" if target is None else target)
     machine = Machine.for_target(resolved)
     if isinstance(sch, LoopNest):
         nest = sch

@@ -20,7 +20,26 @@ def effective_body(state: State, stage: int) -> tuple[Expr, ...]:
     The outputs of one reduction keep sharing their sources.
     """
     inlined = frozenset(s.op for s in state.stages if s.compute_at is ComputeAt.INLINED)
-    return _effective(state.stages[stage].compute, inlined)
+    op = state.stages[stage].compute
+    for producer in _inlined_producers(op, inlined):  # inputs first, so that nothing recurses down a chain
+        _effective(producer, inlined)
+    return _effective(op, inlined)
+
+
+@lru_cache(maxsize=4096)
+def _inlined_producers(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[ComputeOp, ...]:
+    """The operations that are inlined into `op`, directly or not, each after those inlined into it."""
+    order: dict[ComputeOp, None] = {}
+    stack: list[tuple[ComputeOp, bool]] = [(op, False)]
+    while stack:
+        current, expanded = stack.pop()
+        if expanded:
+            order[current] = None
+        elif current not in order:
+            stack.append((current, True))
+            producers = (tensor.op for tensor in current.input_tensors)
+            stack.extend((p, False) for p in producers if p in inlined and isinstance(p, ComputeOp))
+    return tuple(producer for producer in order if producer is not op)
 
 
 @lru_cache(maxsize=4096)

@@ -414,18 +414,15 @@ def create_schedule(ops: TensorLike | Sequence[TensorLike]) -> Schedule:
         raise ScheduleError("create_schedule: give at least one operation or tensor to compute")
     inputs: dict[Tensor, None] = {}
     seen: set[Operation] = set()
-
-    def visit(tensor: Tensor) -> None:
+    pending = outputs[::-1]
+    while pending:
+        tensor = pending.pop()
         if tensor.op in seen:
-            return
+            continue
         seen.add(tensor.op)
-        for read in tensor.op.input_tensors:
-            visit(read)
+        pending.extend(reversed(tensor.op.input_tensors))
         if isinstance(tensor.op, PlaceholderOp):
             inputs[tensor] = None
-
-    for tensor in outputs:
-        visit(tensor)
     return Schedule(State.initial(ComputeDAG([*inputs, *(t for t in outputs if t not in inputs)])))
 
 

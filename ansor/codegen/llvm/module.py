@@ -19,6 +19,7 @@ from ansor.codegen.llvm.statements import Function
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.values import Env
 from ansor.codegen.machine import Machine
+from ansor.depth import with_depth
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import For, LoopNest
 from ansor.te.expr import Expr, Var, free_vars
@@ -50,7 +51,7 @@ def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None) -> str:
     BuildError
         If the nest is a GPU program, or breaks the invariants of `ansor.ir.nest`.
     """
-    return _Module(nest, machine, name or nest.name).text()
+    return with_depth(lambda: _Module(nest, machine, name or nest.name).text())
 
 
 class _Module:

@@ -1,0 +1,50 @@
+"""Programs nested far beyond Python's recursion limit."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.depth import with_depth
+from ansor.errors import LoweringError
+
+
+def test_5000_additions_in_one_compute() -> None:
+    source = te.placeholder((4,), name="A")
+
+    def body(i: object) -> object:
+        value = source[i]
+        for _ in range(5000):
+            value = value + source[i]
+        return value
+
+    result = te.compute((4,), body, name="C")
+    built = ansor.build(te.create_schedule(result), [source, result])
+    np.testing.assert_array_equal(built(np.ones(4, np.float32)), np.full(4, 5001, np.float32))
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_chain_of_1000_computes(inline: bool) -> None:
+    source = result = te.placeholder((4,), name="A")
+    for step in range(1000):
+        result = te.compute((4,), lambda i, read=result: read[i] + 1.0, name=f"c{step}_")
+    schedule = te.create_schedule(result)
+    if inline:
+        for op in schedule.state.dag.ops[1:-1]:
+            schedule[op].compute_inline()
+    built = ansor.build(schedule, [source, result])
+    np.testing.assert_array_equal(built(np.ones(4, np.float32)), np.full(4, 1001, np.float32))
+
+
+def test_the_recursion_limit_is_put_back_and_endless_recursion_is_an_error() -> None:
+    def endless() -> int:
+        return endless() + 1
+
+    usual = sys.getrecursionlimit()
+    with pytest.raises(LoweringError, match="nested more deeply"):
+        with_depth(endless)
+    assert sys.getrecursionlimit() == usual
