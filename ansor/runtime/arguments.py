@@ -69,7 +69,7 @@ def bind(signature: Signature, values: Sequence[object], sizes: Mapping[str, int
     known = _deduce(signature, given, arrays, sizes or {})
     for argument in arguments:
         if argument.name not in arrays:
-            arrays[argument.name] = aligned_empty(_shape(signature, argument, known), argument.dtype)
+            arrays[argument.name] = _allocated(signature, argument, _shape(signature, argument, known))
     ordered = tuple(arrays[argument.name] for argument in arguments)
     addresses = tuple(map(address_of, ordered))
     if complete:
@@ -80,6 +80,17 @@ def bind(signature: Signature, values: Sequence[object], sizes: Mapping[str, int
         tuple(known[size] for size in signature.sizes),
         () if complete else tuple(arrays[argument.name] for argument in signature.outputs),
     )
+
+
+def _allocated(signature: Signature, argument: Argument, shape: tuple[int, ...]) -> Array:
+    try:
+        return aligned_empty(shape, argument.dtype)
+    except (MemoryError, ValueError, OverflowError):  # numpy's words for: more than there is, or than can be
+        gib = prod(shape) * to_numpy(argument.dtype).itemsize / 2**30
+        raise ArgumentError(
+            f"{signature.name}: no memory for the output {argument.name!r}, {argument.dtype} of shape "
+            f"{shape}, {gib:.4g} GiB; use smaller sizes, or pass an array of your own, e.g. an np.memmap"
+        ) from None
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: str) -> Array:

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
-from ansor.errors import BuildError, DefinitionError, RunError
+from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError
 from ansor.runtime.arguments import BoundCall, bind
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import adopt_library, kernel_imports
@@ -103,7 +103,7 @@ class Module:
             raise BuildError(f"{self._library} is linked; its object file is gone, load the .o instead")
         return self._object
 
-    def __call__(self, *arrays: object, sizes: Mapping[str, int] | None = None) -> Any:
+    def __call__(self, *arrays: object, sizes: Mapping[str, int] | None = None, **named: object) -> Any:
         """Run the function.
 
         Parameters
@@ -112,14 +112,22 @@ class Module:
             All arguments, or the inputs only.
         sizes
             Symbolic sizes that the shapes do not tell; usually none.
+        named
+            Refused: arrays are passed by position.
 
         Raises
         ------
         ArgumentError
-            If an argument does not fit.
+            If an argument does not fit, or is passed by name.
         RunError
             If the code is for another machine.
         """
+        if named:
+            order = ", ".join(argument.name for argument in self._signature.arguments)
+            raise ArgumentError(
+                f"{self.entry_name} takes its arrays by position, found the keyword {next(iter(named))!r}; "
+                f"pass ({order}) in this order; sizes={{...}} is the only keyword"
+            )
         bound = bind(self._signature, arrays, sizes)
         self._entry().call(*bound.addresses, *bound.sizes)
         if not bound.outputs:
@@ -246,6 +254,12 @@ class Module:
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
         return _Entry(address, prototype(address), library)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be pickled or copied: it is machine code in this process; write it with "
+            "export_library(path) or save(path) and read it there with ansor.load_module(path)"
+        )
 
     def __repr__(self) -> str:
         return f"<Module {self._signature}>"

@@ -78,12 +78,12 @@ def reduce_axis(bounds: tuple[ExprLike, ExprLike] | Range, name: str = "rv") -> 
 # -- built-in reductions -----------------------------------------------------------------------------
 
 
-def sum(expr: ExprLike, axis: Axes, where: ExprLike | None = None) -> Expr:
+def sum(expr: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
     """The sum of `expr` over `axis` (one axis or several), counting only points at which `where` holds."""
     return _builtin("sum", expr, axis, where)
 
 
-def prod(expr: ExprLike, axis: Axes, where: ExprLike | None = None) -> Expr:
+def prod(expr: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
     """The product of `expr` over `axis`, counting only points at which `where` holds."""
     return _builtin("prod", expr, axis, where)
 
@@ -151,6 +151,11 @@ def builtin_combiner(name: str, dtype: str) -> Combiner:
 def _builtin(name: str, expr: ExprLike, axis: Any, where: ExprLike | None) -> Expr:
     refuse_tensor(name, expr)
     source = as_expr(expr)
+    if axis is None:
+        raise DefinitionError(
+            f"te.{name}(`{source}`) needs axis=...: make one with k = te.reduce_axis((0, n), name='k') "
+            f"and write te.{name}(..., axis=k)"
+        )
     return _make_reduce(builtin_combiner(name, source.dtype), (source,), axis, where)[0]
 
 
@@ -170,6 +175,12 @@ def comm_reducer(
 ) -> Reducer:
     """A reduction by an associative and commutative function of the user's own.
 
+    Schedules combine elements in any order and grouping, so `fcombine(a, b)` must equal `fcombine(b, a)`, and
+    `fcombine(fcombine(a, b), c)` must equal `fcombine(a, fcombine(b, c))`, for floats up to rounding. This is
+    not checked. A function that prefers its left argument, as an argmax that keeps the first of equal values
+    by position, breaks the rule: its result depends on the schedule. Decide ties by the values themselves, as
+    the example does by the lower index.
+
     Parameters
     ----------
     fcombine
@@ -183,9 +194,13 @@ def comm_reducer(
 
     Examples
     --------
+    The index of the greatest value, the lowest of them where several are equal:
+
+    >>> def later(a, b):  # whether b is to replace a
+    ...     return te.any(b[1] > a[1], te.all(b[1] == a[1], b[0] < a[0]))
     >>> argmax = comm_reducer(
-    ...     lambda a, b: (te.select(a[1] >= b[1], a[0], b[0]), te.maximum(a[1], b[1])),
-    ...     lambda index, value: (te.const(-1, index), te.min_value(value)),
+    ...     lambda a, b: (te.select(later(a, b), b[0], a[0]), te.maximum(a[1], b[1])),
+    ...     lambda index, value: (te.max_value(index), te.min_value(value)),
     ...     name="argmax",
     ... )  # doctest: +SKIP
     >>> at, best = te.compute((m,), lambda i: argmax((I[i, k], X[i, k]), axis=k))  # doctest: +SKIP
