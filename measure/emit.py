@@ -6,6 +6,7 @@ long or abort the process is LLVM, and that happens elsewhere.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +16,7 @@ from ansor.task.target import Target
 
 if TYPE_CHECKING:
     from ansor.codegen.machine import Machine
+    from ansor.ir.nest import LoopNest
     from ansor.schedule.state import State
     from ansor.te.tensor import Tensor
 
@@ -38,6 +40,33 @@ def machine_for(target: Target) -> Machine:
     return Machine.for_target(target)
 
 
+_MOST_NESTS: Final = 128
+_NESTS: OrderedDict[tuple[int, tuple[int, ...], str], tuple[State, LoopNest]] = OrderedDict()
+"""Nests made lately, by the identity of their states (which stay alive here), the oldest first."""
+
+
+def lowered(state: State, tensors: Sequence[Tensor], target: Target) -> LoopNest:
+    """
+    Lower a state for its target, once: a search that has looked at a nest does not make its builder wait.
+
+    Raises
+    ------
+    ScheduleError
+        If the state cannot be lowered because of a choice that its steps made.
+    """
+    from ansor.schedule.lowering import lower
+
+    key = (id(state), (*map(id, tensors),), str(target))
+    found = _NESTS.get(key)
+    if found is not None and found[0] is state:
+        return found[1]
+    nest = lower(state, list(tensors), name=ENTRY, limits=machine_for(target).register_limits)
+    _NESTS[key] = (state, nest)
+    if len(_NESTS) > _MOST_NESTS:
+        _NESTS.popitem(last=False)
+    return nest
+
+
 def emit_program(state: State, tensors: Sequence[Tensor], target: Target) -> EmittedProgram:
     """Lower a state and write its code.
 
@@ -49,8 +78,8 @@ def emit_program(state: State, tensors: Sequence[Tensor], target: Target) -> Emi
         If there is no code for something in it.
     """
     from ansor.codegen.llvm import emit_llvm
-    from ansor.schedule.lowering import lower
 
     machine = machine_for(target)
-    nest = lower(state, list(tensors), name=ENTRY, limits=machine.register_limits)
-    return EmittedProgram(emit_llvm(nest, machine, ENTRY), ENTRY, machine.to_json())
+    return EmittedProgram(
+        emit_llvm(lowered(state, tensors, target), machine, ENTRY), ENTRY, machine.to_json()
+    )

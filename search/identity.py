@@ -6,11 +6,10 @@ import numpy as np
 
 from ansor.ir.nest import Buffer
 from ansor.ir.printer import Names, format_stmt
-from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from ansor.te.expr import Var
-from measure.emit import machine_for
+from measure.emit import lowered
 
 
 def program_key(state: State) -> str:
@@ -36,8 +35,7 @@ def plan_key(task: Task, state: State) -> str:
     ScheduleError
         If the program cannot be lowered.
     """
-    limits = machine_for(task.target).register_limits
-    nest = lower(state, list(task.compute_dag.tensors), limits=limits)
+    nest = lowered(state, task.compute_dag.tensors, task.target)
     return hashlib.blake2b(format_stmt(nest.body, _Numbered()).encode(), digest_size=16).hexdigest()
 
 

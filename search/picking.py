@@ -32,7 +32,7 @@ class Picker:
         How many programs of one coarse fingerprint a round may hold.
     """
 
-    def __init__(self, known: Known, history: History, alike: int = 4) -> None:
+    def __init__(self, known: Known, history: History, alike: int = 2) -> None:
         self.states: list[State] = []
         self.passed_over: Counter[str] = Counter()
         """Programs not taken, by reason."""
@@ -42,9 +42,13 @@ class Picker:
         self._measured = known.by_coarse(history)
         self._chosen: dict[int, list[tuple[str, State]]] = {}
         self._keys: set[str] = set()
+        self._considered: set[int] = set()
 
     def take(self, generation: Generation, numbers: Iterable[int], until: int) -> None:
-        """Choose from programs in the order given, until the round has `until` of them."""
+        """Choose from programs in the order given, until the round has `until` of them.
+
+        A program that was considered before in this round is not considered again.
+        """
         for number in numbers:
             if len(self.states) >= until:
                 return
@@ -54,7 +58,10 @@ class Picker:
 
     def _consider(self, generation: Generation, number: int) -> str:
         """Choose a program, or say why not."""
-        coarse = int(generation.prints.coarse[number])
+        fine, coarse = int(generation.prints.fine[number]), int(generation.prints.coarse[number])
+        if fine in self._considered:
+            return ""
+        self._considered.add(fine)
         mine = self._chosen.setdefault(coarse, [])
         if len(mine) >= self._alike:
             return "too many alike"

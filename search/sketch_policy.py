@@ -29,7 +29,7 @@ from measure import MeasureInput
 from search.custom_rule import PreloadCustomSketchRule
 from search.evolution import Evolution, Outcome, evolve
 from search.exhaustive import enumerate_space
-from search.generation import Generation, unseen
+from search.generation import Generation, merged, unseen
 from search.history import History, Trial
 from search.identity import round_rng
 from search.known import Known
@@ -251,7 +251,7 @@ class SketchPolicy(SearchPolicy):
             float(self.params["evolutionary_search_crossover_prob"]),
             int(self.params["max_families"]),
         )
-        first = [*best, *fresh.populations]
+        first = merged([*best, *fresh.populations])
         return evolve(settings, self.score, first, measured, SPARE * wanted + SMALLEST_DRAW, rng)
 
     def _draw(self, picker: Picker, wanted: int, rng: np.random.Generator) -> str:

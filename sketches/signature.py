@@ -8,8 +8,8 @@ fingerprints tell rows apart:
   them, which are parallel or vectorised and how many the pragma unrolls. Equal fingerprints mean equal
   programs (among those of one task).
 - `coarse`: for every stage the loops that have more than one iteration, neighbouring loops of one axis taken
-  together. Programs that lower to equal code have equal coarse fingerprints, so only programs that share one
-  need to be lowered to see whether they are the same.
+  together, and how many iterations are parallel. Programs that lower to equal code have equal coarse
+  fingerprints, so only programs that share one need to be lowered to see whether they are the same.
 
 Both are 64-bit hashes.
 """
@@ -215,6 +215,7 @@ class _Walk:
         coarse = fine.copy()
         last_axis = np.zeros(len(self.rows), dtype=np.uint64)
         run = np.ones(len(self.rows), dtype=np.int64)
+        parallel = np.ones(len(self.rows), dtype=np.int64)
         for position, loop in enumerate(shape.loops):
             extent = extents[:, position]
             loops = extent > 1
@@ -225,9 +226,11 @@ class _Walk:
             coarse = np.where(ended, _mix(coarse, _scaled(run) ^ last_axis), coarse)
             run = np.where(ended, extent, run * extent)
             last_axis = np.where(ended, loop.root, last_axis)
+            parallel = np.where(marks[:, position] == _PARALLEL, parallel * extent, parallel)
             for inner in loop.attached:
                 fine = _mix(fine, self.visit(inner))
-        self.coarse = self.coarse + _mix(coarse, _scaled(run) ^ last_axis)
+        coarse = _mix(coarse, _scaled(run) ^ last_axis)
+        self.coarse = self.coarse + _mix(coarse, _scaled(parallel))
         if shape.unroll >= 0:
             fine = _mix(fine, _scaled(self._unrolled(shape, extents)))
         return fine

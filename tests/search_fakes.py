@@ -54,9 +54,11 @@ class TileModel(CostModel):
             self.seen.append(program_key(inp.state))
             speed = 1e-3 / result.mean_cost if result.ok else 0.0
             for step in inp.state.steps:
-                for level, length in enumerate(step.lengths if isinstance(step, SplitStep) else ()):
-                    name = (f"{step.stage}.{level}", int(length))
-                    self._speed[name] = 0.6 * self._speed.get(name, 0.5) + 0.4 * speed
+                if not isinstance(step, SplitStep):
+                    continue
+                for level, length in enumerate(step.lengths):
+                    name = (f"{step.stage}.{step.iterator}.{level}", int(length))
+                    self._speed[name] = 0.6 * self._speed.get(name, 0.1) + 0.4 * speed
 
     def predict(self, task: Task, candidates: Any) -> FloatArray:
         assert isinstance(candidates, Programs)
@@ -67,11 +69,11 @@ class TileModel(CostModel):
     def _score(self, population: Population) -> FloatArray:
         family, total = population.family, np.zeros(len(population))
         for hole in family.holes:
-            stage = family.steps[hole.step].stage
+            split = family.steps[hole.step]
+            assert isinstance(split, SplitStep)
+            axis = f"{split.stage}.{split.iterator}"
             for level, at in enumerate(range(hole.start, hole.stop)):
-                total += [
-                    self._speed.get((f"{stage}.{level}", int(v)), 0.5) for v in population.values[:, at]
-                ]
+                total += [self._speed.get((f"{axis}.{level}", int(v)), 0.1) for v in population.values[:, at]]
         for at in family.positions(ColumnKind.UNROLL):
             total += 1e-4 * (population.values[:, at] == 16)
         return np.asarray(total)

@@ -254,8 +254,8 @@ def test_a_search_with_a_model_beats_random_search(task: SearchTask) -> None:
         assert result.best_cost is not None
         return float(result.best_cost)
 
-    evolved = [best(SketchPolicy(task, TileModel(), params(first_rounds_size=8), seed=s)) for s in range(3)]
-    random = [best(SketchPolicy(task, seed=s)) for s in range(3)]
+    evolved = [best(SketchPolicy(task, TileModel(), params(first_rounds_size=8), seed=s)) for s in range(5)]
+    random = [best(SketchPolicy(task, seed=s)) for s in range(5)]
     assert np.median(evolved) < np.median(random)
 
 
