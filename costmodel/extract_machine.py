@@ -82,7 +82,8 @@ class _View:
         self.ragged = plan.ragged[at]
         self.counts = columns.counts[:, at]
         self.strips = np.ceil(self.extent / self.lane)
-        self.parallel = columns.parallel[:, at] & (self.strips > 1)
+        self.chunks = plan.chunks[:, at]
+        self.parallel = self.chunks > 1
         self.lanes = self.lane.prod(axis=0)
         bits = columns.lane_bits[at]
         self.regs = np.ceil(self.lanes * bits / core.vector_bits)
@@ -190,7 +191,7 @@ class _View:
 
     def cores(self) -> list[Floats]:
         cores = float(max(self.core.cores, 1))
-        chunks = np.where(self.parallel, self.strips, 1.0).prod(axis=0)
+        chunks = self.chunks.prod(axis=0)
         any_parallel = self.parallel.any(axis=0)
         first = first_loop(self.parallel)
         outside = np.where(self.numbers < first, self.extent, 1.0).prod(axis=0)

@@ -37,6 +37,8 @@ class Plan:
     ----------
     lane
         Iterations of each loop that are lanes of a vector, shape `(loops, columns)`.
+    chunks
+        Iterations of each loop that remain in parallel, 1 if none, same shape.
     unrolled
         Which loops are unrolled, their lanes apart, same shape.
     inner
@@ -54,6 +56,7 @@ class Plan:
     """
 
     lane: Floats
+    chunks: Floats
     unrolled: Bools
     inner: Ints
     ragged: Bools
@@ -79,7 +82,12 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
         attached = np.flatnonzero(columns.generation == generation)
         around = loops < columns.depth[attached]
         unrolled[:, attached] |= around & unrolled[:, columns.parent[attached]]
-    return Plan(lane, unrolled, inner, ragged, tile, steps, accumulators, starts)
+    chunks = np.where(columns.parallel, np.ceil(columns.extent / lane), 1.0)
+    if ragged.any():  # the last, shorter vector comes after the parallel loop
+        chunks = np.where(
+            ragged & (lane > 1), np.where(columns.parallel, columns.extent // lane, 1.0), chunks
+        )
+    return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, starts)
 
 
 def _last(mask: Bools, loops: Ints) -> Ints:
@@ -165,6 +173,13 @@ def lanes_of(
     ragged = pending & ~whole
     best = np.where(ragged, widest, best)
     lane[at[free], here[free]] = best[free]
+    wide = np.flatnonzero(free & (best > extent))
+    if len(wide):  # a vector across fused loops takes all iterations of the inner ones
+        left = best[wide]
+        for loop in range(columns.loops - 1, -1, -1):
+            taken = np.where(fused[loop, wide], np.minimum(columns.extent[loop, wide], left), 1.0)
+            lane[loop, wide] = taken
+            left = left / taken
     return lane, ragged
 
 

@@ -52,7 +52,7 @@ def _annotated(columns: Columns, plan: Plan, at: slice) -> list[tuple[Bools, Flo
     return [
         ((lane > 1) & real, lane, True),
         (plan.unrolled[:, at] & (strips > 1), strips, False),
-        (columns.parallel[:, at] & (strips > 1), strips, True),
+        (plan.chunks[:, at] > 1, plan.chunks[:, at], True),
     ]
 
 

@@ -111,7 +111,7 @@ def check(task: Task, population: Population) -> int:
     strips = np.ceil(columns.extent / made.lane)
     lanes = made.lane.prod(axis=0)
     unrolled = np.where(made.unrolled, strips, 1.0).prod(axis=0)
-    chunks = np.where(columns.parallel, strips, 1.0).prod(axis=0)
+    chunks = made.chunks.prod(axis=0)
     promoted = 0
     for row in range(len(population)):
         state = population.materialize(row)
