@@ -51,9 +51,19 @@ if TYPE_CHECKING:
     from ansor.task.target import Target as Target
     from ansor.task.task import LayoutRewriteOption as LayoutRewriteOption
     from ansor.task.task import Task as Task
+    from costmodel import AnalyticModel as AnalyticModel
+    from costmodel import Collector as Collector
     from costmodel import CostModel as CostModel
+    from costmodel import Dataset as Dataset
+    from costmodel import DraftedModel as DraftedModel
+    from costmodel import FeatureSource as FeatureSource
+    from costmodel import LearnedModel as LearnedModel
+    from costmodel import PackedRows as PackedRows
+    from costmodel import Programs as Programs
     from costmodel import RandomModel as RandomModel
+    from costmodel import SklearnModel as SklearnModel
     from costmodel import XGBModel as XGBModel
+    from costmodel import metrics as metrics
     from measure import BuildResult as BuildResult
     from measure import LocalBuilder as LocalBuilder
     from measure import LocalRunner as LocalRunner
@@ -180,9 +190,19 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "Task",
     ),
     "costmodel": (
+        "AnalyticModel",
+        "Collector",
         "CostModel",
+        "Dataset",
+        "DraftedModel",
+        "FeatureSource",
+        "LearnedModel",
+        "PackedRows",
+        "Programs",
         "RandomModel",
+        "SklearnModel",
         "XGBModel",
+        "metrics",
     ),
     "measure": (
         "BuildResult",

@@ -13,11 +13,9 @@ Source: Ansor, OSDI 2020, section 5.2; reference section 6.3.
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,18 +24,18 @@ from numpy.typing import NDArray
 
 from ansor.task.hardware import default_num_threads
 from costmodel.dataset import Dataset
+from costmodel.libraries import load_library
 from costmodel.losses import LOSSES, Loss, LossName
 from costmodel.rows import FloatArray, PackedRows
 
 if TYPE_CHECKING:
-    from xgboost import Booster
+    from xgboost import Booster, QuantileDMatrix
 
 HELD_OUT: Final = 0.125
 """Share of the programs that decides when to stop."""
 LEAST_HELD_OUT: Final = 24
 """With fewer held-out programs than this, their loss says too little: all are learned from."""
 
-_WAIT_VARIABLE: Final = "OMP_WAIT_POLICY"
 _log = logging.getLogger(__name__)
 
 
@@ -63,11 +61,11 @@ class Boosting:
     seed
         Of what training draws.
     verbose_eval
-        Log the losses every so many trees, at level DEBUG; 0 never.
+        Log the held-out loss every so many trees, at level DEBUG.
     """
 
-    rounds: int = 120
-    patience: int = 15
+    rounds: int = 100
+    patience: int = 12
     depth: int | None = None
     learning_rate: float = 0.2
     min_split_gain: float = 1e-3
@@ -104,27 +102,45 @@ class Boosting:
         }
 
 
-def load_library() -> Any:
+@dataclass(frozen=True, eq=False)
+class Trees:
     """
-    Import xgboost, with threads that sleep while they wait.
+    Trained trees.
 
-    By default they spin. With fewer free cores than threads, as while programs are built beside it, training
-    then takes ten times as long and more. The library looks at the variable once, when it is loaded.
+    Attributes
+    ----------
+    booster
+        The library's object.
+    bins
+        The training data as the library keeps it; where it cut the columns serves later trees too. None for
+        trees from a file.
     """
-    before = os.environ.get(_WAIT_VARIABLE)
-    os.environ.setdefault(_WAIT_VARIABLE, "passive")
-    try:
-        return importlib.import_module("xgboost")
-    finally:
-        if before is None:
-            del os.environ[_WAIT_VARIABLE]
+
+    booster: Booster
+    bins: QuantileDMatrix | None = None
+
+    def __len__(self) -> int:
+        return self.booster.num_boosted_rounds()
+
+    def apply(self, rows: PackedRows) -> FloatArray:
+        """Add up the trees' outputs over the rows of each program."""
+        return rows.total(self.booster.inplace_predict(rows.values, predict_type="margin"))
+
+    def to_json(self) -> Any:
+        """Give the library's own JSON form."""
+        return json.loads(self.booster.save_raw("json").decode())
+
+    @classmethod
+    def from_json(cls, content: Any) -> Trees:
+        """Invert `to_json`."""
+        booster = load_library("xgboost").Booster({"nthread": default_num_threads()})
+        booster.load_model(bytearray(json.dumps(content).encode()))
+        return cls(booster)
 
 
-def boost(
-    data: Dataset, settings: Boosting, start: FloatArray | None = None, *, hold_out: bool = True
-) -> Booster:
+def boost(data: Dataset, settings: Boosting, start: FloatArray | None = None) -> Trees:
     """
-    Grow trees.
+    Grow trees; where there are enough programs, some are held out to decide when to stop.
 
     Parameters
     ----------
@@ -134,26 +150,53 @@ def boost(
         How.
     start
         Scores that the trees' are added to, shape ``(len(data),)``; default 0.
-    hold_out
-        Hold some programs out to decide when to stop, where there are enough; else all rounds are run.
     """
-    xgboost = load_library()
-    begin = np.zeros(len(data)) if start is None else start
-    outside = data.held_out(HELD_OUT) if hold_out else np.zeros(len(data), np.bool_)
+    outside = data.held_out(HELD_OUT)
     if outside.sum() < LEAST_HELD_OUT:
         outside[:] = False
-    train = _Side(data, begin, ~outside, settings)
+    return _grow(data, settings, np.zeros(len(data)) if start is None else start, outside, None)
+
+
+def grow_more(data: Dataset, settings: Boosting, start: FloatArray, rounds: int, after: Trees) -> Trees:
+    """
+    Grow a fixed number of trees on all of `data`, correcting the scores `start`.
+
+    Parameters
+    ----------
+    data, settings, start
+        As for `boost`.
+    rounds
+        How many trees.
+    after
+        Trees grown before on part of the data; columns are cut where they were cut for those.
+    """
+    nothing = np.zeros(len(data), np.bool_)
+    return _grow(data, replace(settings, rounds=rounds), start, nothing, after.bins)
+
+
+def _grow(
+    data: Dataset,
+    settings: Boosting,
+    start: FloatArray,
+    outside: NDArray[np.bool_],
+    bins: QuantileDMatrix | None,
+) -> Trees:
+    xgboost = load_library("xgboost")
     shared = {"max_bin": settings.bins, "nthread": default_num_threads()}
-    matrix = xgboost.QuantileDMatrix(train.rows.values, **shared)
+    train = _Side(data, start, ~outside, settings)
+    matrix = xgboost.QuantileDMatrix(train.rows.values, ref=bins, **shared)
     watching: dict[str, Any] = {}
     if outside.any():
-        held = _Side(data, begin, outside, settings)
+        held = _Side(data, start, outside, settings)
         watching = {
             "evals": [(xgboost.QuantileDMatrix(held.rows.values, ref=matrix, **shared), "held")],
             "custom_metric": lambda output, _: ("loss", held.value(output)),
-            "callbacks": [xgboost.callback.EarlyStopping(rounds=settings.patience, save_best=True)],
+            "callbacks": [
+                xgboost.callback.EarlyStopping(rounds=settings.patience, save_best=True),
+                xgboost.callback.EvaluationMonitor(period=max(settings.verbose_eval, 1), logger=_log.debug),
+            ],
         }
-    booster: Booster = xgboost.train(
+    booster = xgboost.train(
         settings.booster_params(len(data)),
         matrix,
         settings.rounds,
@@ -161,25 +204,9 @@ def boost(
         verbose_eval=False,
         **watching,
     )
-    _log.debug("%d programs, %d held out: %d trees", len(data), outside.sum(), booster.num_boosted_rounds())
-    return booster
-
-
-def apply_trees(booster: Booster, rows: PackedRows) -> FloatArray:
-    """Add up the trees' outputs of each program's rows."""
-    return rows.total(booster.inplace_predict(rows.values, predict_type="margin"))
-
-
-def booster_to_json(booster: Booster) -> Any:
-    """The library's own JSON form."""
-    return json.loads(booster.save_raw("json").decode())
-
-
-def booster_from_json(content: Any) -> Booster:
-    """Invert `booster_to_json`."""
-    booster: Booster = load_library().Booster({"nthread": default_num_threads()})
-    booster.load_model(bytearray(json.dumps(content).encode()))
-    return booster
+    trees = Trees(booster, matrix)
+    _log.debug("%d programs, %d held out: %d trees", len(data), outside.sum(), len(trees))
+    return trees
 
 
 class _Side:

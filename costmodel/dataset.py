@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from ansor.errors import DefinitionError, LogFormatError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
+from costmodel.drafts import Drafter, draft_scores
 from costmodel.labels import throughput_labels
 from costmodel.rows import FeatureSource, FloatArray, Indices, PackedRows, extract_rows
 from measure import MeasureInput, MeasureResult, load_records, recover_measure_input
@@ -55,6 +56,8 @@ class Dataset:
         The tasks.
     digests
         A 64-bit digest of each program's task and steps.
+    drafts
+        Base-2 logarithms of the speeds that a drafter estimates; 0 where there is none.
     """
 
     rows: PackedRows
@@ -62,6 +65,7 @@ class Dataset:
     tasks: Indices
     task_keys: tuple[TaskKey, ...]
     digests: NDArray[np.uint64]
+    drafts: FloatArray
 
     def __len__(self) -> int:
         return len(self.costs)
@@ -80,14 +84,21 @@ class Dataset:
     def empty(cls, features: int) -> Dataset:
         """No measurements."""
         none = np.zeros(0, np.int64)
-        return cls(PackedRows.empty(features), np.zeros(0), none, (), np.zeros(0, np.uint64))
+        return cls(PackedRows.empty(features), np.zeros(0), none, (), np.zeros(0, np.uint64), np.zeros(0))
 
     def take(self, programs: Sequence[int] | Indices | slice) -> Dataset:
         """Return the data of some programs, in the order given; the tasks keep their numbers."""
         if isinstance(programs, slice):
             programs = range(*programs.indices(len(self)))
         at = np.asarray(programs, dtype=np.int64)
-        return Dataset(self.rows.take(at), self.costs[at], self.tasks[at], self.task_keys, self.digests[at])
+        return Dataset(
+            self.rows.take(at),
+            self.costs[at],
+            self.tasks[at],
+            self.task_keys,
+            self.digests[at],
+            self.drafts[at],
+        )
 
     def followed_by(self, later: Dataset) -> Dataset:
         """Append the data of a set whose task numbers continue these."""
@@ -97,6 +108,7 @@ class Dataset:
             np.concatenate([self.tasks, later.tasks]),
             later.task_keys,
             np.concatenate([self.digests, later.digests]),
+            np.concatenate([self.drafts, later.drafts]),
         )
 
     def held_out(self, share: float, seed: int = 0) -> NDArray[np.bool_]:
@@ -176,6 +188,8 @@ class Collector:
     ----------
     source
         Makes the features.
+    drafter
+        Makes the drafts.
 
     Attributes
     ----------
@@ -184,6 +198,7 @@ class Collector:
     """
 
     source: FeatureSource
+    drafter: Drafter | None = None
     skipped: Counter[str] = field(default_factory=Counter)
     _seen: dict[bytes, None] = field(default_factory=dict)
     _pending: list[tuple[MeasureInput, MeasureResult, bytes]] = field(default_factory=list)
@@ -261,7 +276,7 @@ class Collector:
                 continue
             usable.append((task, state, result.mean_cost if result.ok else np.inf, digest))
             self._numbers.setdefault(task.key, len(self._numbers))
-        rows = self._extract([(task, state) for task, state, _, _ in usable])
+        rows, drafts = self._extract([(task, state) for task, state, _, _ in usable])
         digests = np.frombuffer(b"".join(digest for *_, digest in usable), dtype="<u8")
         found = Dataset(
             rows,
@@ -269,23 +284,33 @@ class Collector:
             np.array([self._numbers[task.key] for task, *_ in usable], dtype=np.int64),
             tuple(self._numbers),
             digests.astype(np.uint64),
+            drafts,
         )
         empty = np.flatnonzero(rows.counts == 0)
         for _ in empty:
             self._skip("its program has no feature rows")
         return known.followed_by(found.take(np.flatnonzero(rows.counts > 0)))
 
-    def _extract(self, programs: Sequence[tuple[Task, State]]) -> PackedRows:
-        """Make the rows of programs of several tasks, one task after the other, and put them in order."""
+    def _extract(self, programs: Sequence[tuple[Task, State]]) -> tuple[PackedRows, FloatArray]:
+        """Make rows and drafts of programs of several tasks, task by task, and put them in order."""
         by_task: dict[TaskKey, list[int]] = {}
         for position, (task, _) in enumerate(programs):
             by_task.setdefault(task.key, []).append(position)
-        parts = [PackedRows.empty(self.source.width)]
+        rows, drafts = [PackedRows.empty(self.source.width)], [np.zeros(0)]
         for members in by_task.values():
-            states = [programs[member][1] for member in members]
-            parts.append(extract_rows(self.source, programs[members[0]][0], states))
-        order = np.array([member for members in by_task.values() for member in members], dtype=np.int64)
-        return PackedRows.concatenate(parts).take(np.argsort(order))
+            task, states = programs[members[0]][0], [programs[member][1] for member in members]
+            rows.append(extract_rows(self.source, task, states))
+            drafts.append(self._draft(task, rows[-1]))
+        order = np.argsort(
+            np.array([member for members in by_task.values() for member in members], dtype=np.int64)
+        )
+        return PackedRows.concatenate(rows).take(order), np.concatenate(drafts)[order]
+
+    def _draft(self, task: Task, rows: PackedRows) -> FloatArray:
+        if self.drafter is None:
+            return np.zeros(len(rows))
+        scores = draft_scores(self.drafter, task, rows)
+        return np.where(np.isfinite(scores), scores, 0.0)
 
     def _recover(self, inp: MeasureInput) -> tuple[Task, State]:
         """Make the task and the state that a logged input speaks of."""

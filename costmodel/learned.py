@@ -20,16 +20,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ansor.errors import LogFormatError
+from ansor.errors import DefinitionError, LogFormatError
 from ansor.task.task import Task
 from costmodel.candidates import Candidates
 from costmodel.dataset import Collector, Dataset
+from costmodel.drafts import Drafter
 from costmodel.model import CostModel, FloatArray
 from costmodel.random_model import RandomModel
 from costmodel.rows import FeatureSource, PackedRows, extract_rows
@@ -68,16 +71,40 @@ class LearnedModel(CostModel):
         self.seed = seed
         self.adaptive_training = adaptive_training
         self.features: FeatureSource = StatementFeatures() if features is None else features
+        self.drafter: Drafter | None = None
         self.forget()
 
     def forget(self) -> None:
         """Return to the state before the first record."""
-        self._collector = Collector(self.features)
+        self._collector = Collector(self.features, self.drafter)
         self._trained_on = 0
+        self.slope = 1.0
+
+    def correct(self, drafter: Drafter) -> None:
+        """
+        From now on learn what another model's scores leave to be explained.
+
+        Raises
+        ------
+        DefinitionError
+            If this model has learned something already.
+        """
+        if self.num_records:
+            raise DefinitionError(
+                f"this {type(self).__name__} has learned from {self.num_records} measurements already, and "
+                "not to correct another model; make a DraftedModel of a new one, then let that learn"
+            )
+        self.drafter = drafter
+        self.forget()
 
     @abstractmethod
     def fit(self, data: Dataset) -> None:
-        """Train on measured programs, in the order of measuring; there may be failures only among them."""
+        """
+        Train on measured programs, in the order of measuring; there may be failures only among them.
+
+        Behind a `DraftedModel` the scores to be learned are what `data.drafts`, times `slope` (which this
+        method may set), leave to be explained. A model that looks at labels only is not wrong there either.
+        """
 
     @abstractmethod
     def score(self, rows: PackedRows) -> FloatArray:
@@ -101,13 +128,14 @@ class LearnedModel(CostModel):
     def save(self, file_name: str | Path) -> None:
         """Write the training data; a model that is loaded from it trains again."""
         data = self.dataset
-        header = {"seed": self.seed, "features": describe_features(self.features), "tasks": data.task_keys}
+        header = {"seed": self.seed, "features": self.describe_features(), "tasks": data.task_keys}
         arrays: Arrays = {
             "values": data.rows.values,
             "offsets": data.rows.offsets,
             "costs": data.costs,
             "tasks": data.tasks,
             "digests": data.digests,
+            "drafts": data.drafts,
             "seen": self._collector.seen,
         }
         write_arrays(file_name, type(self).__name__, header, arrays)
@@ -122,13 +150,27 @@ class LearnedModel(CostModel):
             If the file is not one that `save` wrote, or was written with another feature table.
         """
         header, arrays = read_arrays(file_name, type(self).__name__)
-        check_features(file_name, header["features"], self.features)
-        self.forget()
+        self.check_features(file_name, header["features"])
         self.seed = int(header["seed"])
         rows = PackedRows(arrays["values"], arrays["offsets"])
         keys = tuple((key, target) for key, target in header["tasks"])
-        data = Dataset(rows, arrays["costs"], arrays["tasks"], keys, arrays["digests"])
-        self._collector.restore(data, arrays["seen"])
+        rest = [arrays[name] for name in ("digests", "drafts")]
+        self.learn(Dataset(rows, arrays["costs"], arrays["tasks"], keys, *rest), arrays["seen"])
+
+    def learn(self, data: Dataset, seen: NDArray[np.uint64] | None = None) -> None:
+        """
+        Replace all records by a data set, made with the same features and drafter as this model's.
+
+        Parameters
+        ----------
+        data
+            The programs.
+        seen
+            Digests of the measurements behind them, which `update` will know again; default: none.
+        """
+        self.forget()
+        drafts = np.zeros(len(data)) if self.drafter is None else data.drafts
+        self._collector.restore(replace(data, drafts=drafts), data.digests if seen is None else seen)
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Take measurements in, failures included; training waits until scores are asked for."""
@@ -186,6 +228,40 @@ class LearnedModel(CostModel):
         self._trained_on = count
         return True
 
+    def count_of(self, task: Task) -> tuple[int, int]:
+        """Count the programs learned from: those of a task, and those of others."""
+        data = self._collector.dataset
+        mine = data.task_keys.index(task.key) if task.key in data.task_keys else -1
+        count = int(np.count_nonzero(data.tasks == mine))
+        return count, len(data) - count
+
+    def describe_features(self) -> dict[str, Any]:
+        """What a saved model remembers of what it was trained on."""
+        drafter = None if self.drafter is None else type(self.drafter).__name__
+        return {"version": self.features.version, "columns": self.features.width, "drafter": drafter}
+
+    def check_features(self, file_name: str | Path, saved: Mapping[str, Any]) -> None:
+        """
+        See that a saved model was trained on what this one is.
+
+        Raises
+        ------
+        LogFormatError
+            If not.
+        """
+        mine = self.describe_features()
+        if saved.get("drafter") != mine["drafter"]:
+            raise LogFormatError(
+                f"{file_name}: trained to correct {saved.get('drafter') or 'no other model'}, and this one "
+                f"corrects {mine['drafter'] or 'none'}; DraftedModel.load reads what DraftedModel.save wrote"
+            )
+        if saved != mine:
+            raise LogFormatError(
+                f"{file_name}: trained on feature table {saved.get('version')} of {saved.get('columns')} "
+                f"columns, and this is table {mine['version']} of {mine['columns']}; train it again from its "
+                "logs (update_from_file)"
+            )
+
     @staticmethod
     def last_checkpoint(count: int, factor: float) -> int:
         """Largest number of a growing series that is at most `count`; all numbers below 16 belong to it."""
@@ -193,29 +269,6 @@ class LearnedModel(CostModel):
             return count
         *_, last = takewhile(lambda number: number <= count, _series(_FIRST_CHECKPOINT, factor))
         return last
-
-
-def describe_features(source: FeatureSource) -> dict[str, Any]:
-    """What a saved model remembers of its features."""
-    return {"version": source.version, "columns": source.width}
-
-
-def check_features(file_name: str | Path, saved: Mapping[str, Any], source: FeatureSource) -> None:
-    """
-    See that a saved model was trained on rows like those of `source`.
-
-    Raises
-    ------
-    LogFormatError
-        If not.
-    """
-    mine = describe_features(source)
-    if saved != mine:
-        raise LogFormatError(
-            f"{file_name}: trained on feature table {saved.get('version')} of {saved.get('columns')} "
-            f"columns, and this is table {mine['version']} of {mine['columns']}; train it again from its "
-            "logs (update_from_file)"
-        )
 
 
 def _series(first: int, factor: float) -> Iterator[int]:

@@ -7,11 +7,8 @@ scores. It works on programs; that a program's score is a sum over statements is
 - `PairwiseLoss`: only the order within a task counts. Each program is compared with some others of its task;
   a pair in the wrong order costs by how much their labels differ, so confusing the best with the worst costs
   most. This is RankNet's logistic loss with a weight per pair, as in LambdaRank.
-- `ListwiseLoss`: scores of a task are odds of being the best (ListNet); they should be those that the labels
-  give.
 
-Sources: Ansor, OSDI 2020, section 5.2; Burges, "From RankNet to LambdaRank to LambdaMART", 2010; Cao et al.,
-"Learning to rank: from pairwise approach to listwise approach", ICML 2007.
+Sources: Ansor, OSDI 2020, section 5.2; Burges, "From RankNet to LambdaRank to LambdaMART", 2010.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from numpy.typing import NDArray
 from costmodel.labels import FloatArray, Indices, weights_of
 
 _PARTNERS: Final = 12
-_TEMPERATURE: Final = 0.15
 _LEAST_CURVATURE: Final = 1e-3
 
 
@@ -101,38 +97,9 @@ class PairwiseLoss(Loss):
         return np.bincount(programs, values, minlength=self._count) / _PARTNERS
 
 
-class ListwiseLoss(Loss):
-    """Cross entropy between the odds of being the best by label and by score, within each task."""
-
-    def __init__(self, labels: FloatArray, tasks: Indices, rng: np.random.Generator) -> None:
-        self._tasks = tasks
-        self._number = int(tasks.max(initial=-1)) + 1
-        self._sizes = np.bincount(tasks, minlength=self._number)[tasks]
-        self._wanted = self._odds(labels / _TEMPERATURE)
-
-    def gradient(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-        odds = self._odds(scores)
-        second = self._sizes * odds * (1 - odds)
-        return self._sizes * (odds - self._wanted), np.maximum(second, _LEAST_CURVATURE)
-
-    def value(self, scores: FloatArray) -> float:
-        odds = self._odds(scores)
-        gap = self._wanted * (np.log(self._wanted + 1e-30) - np.log(odds + 1e-30))
-        return float(gap.sum()) / max(self._number, 1)
-
-    def _odds(self, scores: FloatArray) -> FloatArray:
-        top = np.full(self._number, -np.inf)
-        np.maximum.at(top, self._tasks, scores)
-        raised = np.exp(scores - top[self._tasks])
-        total = np.bincount(self._tasks, raised, minlength=self._number)
-        odds: FloatArray = raised / total[self._tasks]
-        return odds
-
-
-LossName = Literal["pairwise", "listwise", "squared"]
+LossName = Literal["pairwise", "squared"]
 LOSSES: Final[Mapping[str, Callable[[FloatArray, Indices, np.random.Generator], Loss]]] = {
     "pairwise": PairwiseLoss,
-    "listwise": ListwiseLoss,
     "squared": SquaredLoss,
 }
 """The losses by name."""

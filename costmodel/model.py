@@ -68,7 +68,7 @@ class CostModel(Protocol):
         DefinitionError
             If this model has no such form.
         """
-        raise DefinitionError(f"a {type(self).__name__} cannot be saved; write its methods save and load")
+        raise DefinitionError(f"{type(self).__name__} cannot be saved; write its methods save and load")
 
     def load(self, file_name: str | Path) -> None:
         """Replace what was learned by what a file holds.
@@ -78,4 +78,4 @@ class CostModel(Protocol):
         DefinitionError
             If this model has no such form.
         """
-        raise DefinitionError(f"a {type(self).__name__} cannot be loaded; write its methods save and load")
+        raise DefinitionError(f"{type(self).__name__} cannot be loaded; write its methods save and load")

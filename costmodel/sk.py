@@ -9,6 +9,7 @@ because everything that fitting draws comes from the seed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, Union
@@ -17,8 +18,10 @@ import numpy as np
 
 from ansor.errors import DefinitionError
 from costmodel.dataset import Dataset
+from costmodel.drafts import draft_errors
 from costmodel.labels import weights_of
 from costmodel.learned import LearnedModel
+from costmodel.libraries import load_library
 from costmodel.rows import POOLINGS, FeatureSource, FloatArray, PackedRows, Pooling
 
 EstimatorName = Literal["hist_gradient_boosting", "random_forest", "ridge", "mlp"]
@@ -53,25 +56,21 @@ class _Scaled(Estimator):
 
 
 def _hist_gradient_boosting(seed: int) -> Estimator:
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    model: Estimator = HistGradientBoostingRegressor(
+    model: Estimator = load_library("sklearn.ensemble").HistGradientBoostingRegressor(
         max_iter=100, learning_rate=0.1, max_leaf_nodes=15, min_samples_leaf=5, random_state=seed
     )
     return model
 
 
 def _random_forest(seed: int) -> Estimator:
-    from sklearn.ensemble import RandomForestRegressor
-
-    model: Estimator = RandomForestRegressor(n_estimators=60, max_features=0.3, random_state=seed)
+    model: Estimator = load_library("sklearn.ensemble").RandomForestRegressor(
+        n_estimators=60, max_features=0.3, random_state=seed
+    )
     return model
 
 
 def _ridge(seed: int) -> Estimator:
-    from sklearn.linear_model import Ridge
-
-    return _Scaled(Ridge(alpha=30.0, random_state=seed))
+    return _Scaled(load_library("sklearn.linear_model").Ridge(alpha=30.0, random_state=seed))
 
 
 def _mlp(seed: int) -> Estimator:
@@ -89,12 +88,9 @@ class _Mlp(Estimator):
         self._inner = inner
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
-        import warnings
-
-        from sklearn.exceptions import ConvergenceWarning
-
+        unfinished = load_library("sklearn.exceptions").ConvergenceWarning
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", unfinished)
             self._inner.fit(X, y)
         return self
 
@@ -157,11 +153,11 @@ class SklearnModel(LearnedModel):
         )
 
     def fit(self, data: Dataset) -> None:
-        """Fit a new regressor to the labels."""
+        """Fit a new regressor to the labels, or to what a draft leaves of their logarithms."""
         self._regressor = self._make(self.seed)
-        vectors = data.rows.pooled(self.pooling)
-        self._regressor.fit(vectors, data.labels, sample_weight=weights_of(data.labels))
+        targets = data.labels if self.drafter is None else draft_errors(data)
+        self._regressor.fit(data.rows.pooled(self.pooling), targets, sample_weight=weights_of(data.labels))
 
     def score(self, rows: PackedRows) -> FloatArray:
-        """Predict the programs' labels."""
+        """Predict the programs' labels, or how far the draft is off."""
         return np.asarray(self._regressor.predict(rows.pooled(self.pooling)), dtype=np.float64)

@@ -11,22 +11,22 @@ until there are as many records as it was trained on; then only those count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from ansor.errors import DefinitionError
-from costmodel.boosting import Boosting, apply_trees, boost, booster_from_json, booster_to_json
-from costmodel.dataset import Dataset
-from costmodel.learned import LearnedModel, check_features, describe_features
+from ansor.task.task import Task
+from costmodel.boosting import Boosting, Trees, boost, grow_more
+from costmodel.dataset import Dataset, TaskKey
+from costmodel.drafts import Drafter, scaled_drafts, slope_of
+from costmodel.learned import LearnedModel
 from costmodel.losses import LOSSES, LossName
 from costmodel.rows import FeatureSource, FloatArray, PackedRows
 from costmodel.storage import read_model, write_model
-
-if TYPE_CHECKING:
-    from xgboost import Booster
 
 _KIND: Final = "XGBModel"
 REFIT_FACTOR: Final = 1.25
@@ -42,7 +42,7 @@ class XGBModel(LearnedModel):
     Parameters
     ----------
     verbose_eval
-        Log the training loss every so many trees, at level DEBUG.
+        Log the held-out loss every so many trees, at level DEBUG.
     num_warmup_sample
         Programs to see before scores mean anything; up to that number they are random. A model read from a
         file means something at once.
@@ -53,8 +53,8 @@ class XGBModel(LearnedModel):
     adaptive_training
         Train only each time the records have grown by a fifth.
     loss
-        What a good score is: "pairwise" or "listwise" (the order within a task), "squared" (the relative
-        speed).
+        What a good score is: one in the right order within its task ("pairwise"), or the relative speed
+        ("squared").
     features
         Makes the rows; default the feature table.
     boosting
@@ -91,16 +91,39 @@ class XGBModel(LearnedModel):
     def forget(self) -> None:
         """Return to the state before the first record, loaded trees included."""
         super().forget()
-        self._loaded: tuple[Booster, ...] = ()
-        self._loaded_count = 0
-        self._base: Booster | None = None
+        self._loaded: tuple[Trees, ...] = ()
+        self._loaded_counts: dict[TaskKey, int] = {}
+        self._loaded_records = 0
+        self._base: Trees | None = None
         self._base_count = 0
-        self._trees: tuple[Booster, ...] = ()
+        self._trees: tuple[Trees, ...] = ()
 
     @property
     def num_records(self) -> int:
         """Measurements seen, those behind a loaded file included."""
-        return self._loaded_count + super().num_records
+        return self._loaded_records + super().num_records
+
+    def correct(self, drafter: Drafter) -> None:
+        """
+        From now on learn what another model's scores leave to be explained.
+
+        Raises
+        ------
+        DefinitionError
+            If this model has learned something already, or its loss is of another unit.
+        """
+        if self.boosting.loss == "squared":
+            raise DefinitionError(
+                "an XGBModel(loss='squared') predicts relative speeds and a draft their order; to correct a "
+                "draft use loss='pairwise'"
+            )
+        super().correct(drafter)
+
+    def count_of(self, task: Task) -> tuple[int, int]:
+        """Count the programs learned from: those of a task, and those of others."""
+        own, others = super().count_of(task)
+        loaded = self._loaded_counts.get(task.key, 0)
+        return own + loaded, others + sum(self._loaded_counts.values()) - loaded
 
     @property
     def informative(self) -> bool:
@@ -110,18 +133,19 @@ class XGBModel(LearnedModel):
     def fit(self, data: Dataset) -> None:
         """Learn from scratch at the numbers of the series, and correct the last such fit in between."""
         count = self.last_checkpoint(len(data), REFIT_FACTOR)
-        if self._loaded and len(data) < self._loaded_count:
+        if self._loaded and len(data) < self._loaded_records:
             base = self._loaded
         else:
+            self.slope = slope_of(data)
             if self._base is None or self._base_count != count:
-                self._base, self._base_count = boost(data.take(slice(count)), self.boosting), count
+                first = data.take(slice(count))
+                self._base, self._base_count = boost(first, self.boosting, scaled_drafts(first)), count
             base = (self._base,)
             if count == len(data):
                 self._trees = base
                 return
-        start = sum_of_trees(base, data.rows)
-        few = replace(self.boosting, rounds=CORRECTION_ROUNDS)
-        self._trees = (*base, boost(data, few, start, hold_out=False))
+        start = self.slope * data.drafts + sum_of_trees(base, data.rows)
+        self._trees = (*base, grow_more(data, self.boosting, start, CORRECTION_ROUNDS, base[0]))
 
     def score(self, rows: PackedRows) -> FloatArray:
         """Add up all trees over all rows of each program."""
@@ -129,14 +153,17 @@ class XGBModel(LearnedModel):
 
     def save(self, file_name: str | Path) -> None:
         """Write the trees and how many records are behind them; the records themselves stay in their logs."""
-        if self.informative:
+        means_something = self.informative or self.drafter is not None
+        if means_something:
             self.train()
         content = {
             "seed": self.seed,
             "loss": self.boosting.loss,
             "records": self.num_records,
-            "features": describe_features(self.features),
-            "trees": [booster_to_json(booster) for booster in self._trees] if self.informative else [],
+            "tasks": self._counts(),
+            "slope": self.slope,
+            "features": self.describe_features(),
+            "trees": [trees.to_json() for trees in self._trees] if means_something else [],
         }
         write_model(file_name, _KIND, content)
 
@@ -150,22 +177,31 @@ class XGBModel(LearnedModel):
             If the file is not one that `save` wrote, or was written with another feature table.
         """
         data = read_model(file_name, _KIND)
-        check_features(file_name, data["features"], self.features)
-        trees = tuple(booster_from_json(content) for content in data["trees"])
+        self.check_features(file_name, data["features"])
+        trees = tuple(Trees.from_json(content) for content in data["trees"])
         self.forget()
         self.seed = int(data["seed"])
         self.boosting = replace(self.boosting, seed=self.seed, loss=data["loss"])
         self._loaded = self._trees = trees
-        self._loaded_count = int(data["records"])
+        self._loaded_counts = {(key, target): count for key, target, count in data["tasks"]}
+        self._loaded_records = int(data["records"])
+        self.slope = float(data["slope"])
+
+    def _counts(self) -> list[tuple[str, str, int]]:
+        """How many programs of which task were learned from."""
+        data, counts = self.dataset, dict(self._loaded_counts)
+        for number, key in enumerate(data.task_keys):
+            counts[key] = counts.get(key, 0) + int(np.count_nonzero(data.tasks == number))
+        return [(*key, count) for key, count in counts.items()]
 
     @property
     def _can_score(self) -> bool:
         return bool(self._trees)
 
 
-def sum_of_trees(boosters: tuple[Booster, ...], rows: PackedRows) -> FloatArray:
+def sum_of_trees(groups: Sequence[Trees], rows: PackedRows) -> FloatArray:
     """Score programs by several groups of trees; 0 by none."""
     scores = np.zeros(len(rows))
-    for booster in boosters:
-        scores += apply_trees(booster, rows)
+    for trees in groups:
+        scores += trees.apply(rows)
     return scores

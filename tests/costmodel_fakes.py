@@ -11,8 +11,9 @@ import ansor
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from costmodel import Candidates, FeatureSource, PackedRows, Programs
+from costmodel import Candidates, Drafter, FeatureSource, FloatArray, PackedRows, Programs
 from costmodel.candidates import batches_of
+from costmodel.extract import Features
 from measure import MeasureErrorNo, MeasureInput, MeasureResult
 from sketches import Population, ProgramSpace
 
@@ -42,6 +43,15 @@ class LoopFeatures(FeatureSource):
         counts = np.array([0, *map(len, rows)], dtype=np.int64)
         values = np.array([row for program in rows for row in program], dtype=np.float32)
         return PackedRows(values.reshape(-1, WIDTH), np.cumsum(counts))
+
+
+class LoopDrafter(Drafter):
+    """Knows half of the rule that `answer` follows: that parallel and vector loops are good."""
+
+    def seconds_of(self, task: Task, features: Features) -> FloatArray:
+        rows = PackedRows(features.values, features.offsets)
+        speeds = np.exp2(rows.total(0.3 * rows.values[:, 0] + 0.5 * rows.values[:, 1]))
+        return np.where(rows.counts > 0, 1.0 / speeds, 0.0)
 
 
 def states_of(candidates: Candidates) -> list[State]:

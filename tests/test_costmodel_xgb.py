@@ -7,15 +7,17 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ansor
 from costmodel import Programs, XGBModel, metrics
-from costmodel.boosting import Boosting, apply_trees, boost, load_library
+from costmodel.boosting import Boosting, Trees, boost, grow_more
 from costmodel.dataset import Collector, Dataset
 from costmodel.learned import LearnedModel
+from costmodel.libraries import load_library
 from costmodel.losses import LOSSES
 from costmodel.rows import FloatArray, PackedRows, offsets_of
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
@@ -54,30 +56,33 @@ def synthetic(programs: int, seed: int = 0, noise: float = 0.0) -> Dataset:
     costs = 1e-3 * seconds * np.exp(noise * rng.standard_normal(programs))
     tasks = np.arange(programs) % 2
     digests = rng.integers(2**63, size=programs, dtype=np.uint64)
-    return Dataset(rows, np.where(tasks, 7 * costs, costs), tasks, (("a", "t"), ("b", "t")), digests)
+    return Dataset(
+        rows, np.where(tasks, 7 * costs, costs), tasks, (("a", "t"), ("b", "t")), digests, np.zeros(programs)
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_sums_over_statements_are_learned(loss: str) -> None:
     """No single row tells a program's speed; the trees must share it out."""
     train, test = synthetic(400), synthetic(200, seed=1)
-    scores = apply_trees(boost(train, Boosting(loss=loss)), test.rows)  # type: ignore[arg-type]
+    scores = boost(train, Boosting(loss=loss)).apply(test.rows)  # type: ignore[arg-type]
     assert metrics.order_accuracy(scores, test.costs, test.tasks) > 0.85
 
 
 def test_held_out_programs_stop_the_boosting() -> None:
     learnable, noise = synthetic(400), synthetic(400, noise=8.0)
-    trees = [boost(data, Boosting(rounds=80)).num_boosted_rounds() for data in (learnable, noise)]
+    trees = [len(boost(data, Boosting(rounds=80))) for data in (learnable, noise)]
     assert trees[1] < trees[0] <= 80
-    assert boost(noise, Boosting(rounds=40), hold_out=False).num_boosted_rounds() == 40
-    assert boost(noise.take(slice(50)), Boosting(rounds=30)).num_boosted_rounds() == 30
+    start = np.zeros(len(noise))
+    assert len(grow_more(noise, Boosting(), start, 40, boost(learnable, Boosting(rounds=5)))) == 40
+    assert len(boost(noise.take(slice(50)), Boosting(rounds=30))) == 30
 
 
 def test_trees_correct_the_scores_they_start_from() -> None:
     train, test = synthetic(400), synthetic(200, seed=1)
     half_right = [data.rows.total(-4.0 * data.rows.values[:, 0] ** 2) for data in (train, test)]
-    booster = boost(train, Boosting(rounds=20), 3.0 * half_right[0])
-    refined = 3.0 * half_right[1] + apply_trees(booster, test.rows)
+    trees = boost(train, Boosting(rounds=20), 3.0 * half_right[0])
+    refined = 3.0 * half_right[1] + trees.apply(test.rows)
 
     def accuracy(scores: FloatArray) -> float:
         return metrics.order_accuracy(scores, test.costs, test.tasks)
@@ -157,11 +162,16 @@ def test_training_happens_when_scores_are_asked_for_and_there_is_enough_new(
 def test_between_full_fits_trees_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[tuple[int, bool]] = []
 
-    def spy(data: Dataset, settings: Boosting, start: FloatArray | None = None, **how: bool) -> object:
-        fits.append((len(data), start is None))
-        return boost(data, settings, start, **how)
+    def spy_fit(data: Dataset, settings: Boosting, start: FloatArray) -> Trees:
+        fits.append((len(data), True))
+        return boost(data, settings, start)
 
-    monkeypatch.setattr("costmodel.xgb.boost", spy)
+    def spy_more(data: Dataset, *rest: Any) -> Trees:
+        fits.append((len(data), False))
+        return grow_more(data, *rest)
+
+    monkeypatch.setattr("costmodel.xgb.boost", spy_fit)
+    monkeypatch.setattr("costmodel.xgb.grow_more", spy_more)
     learner, (inputs, results) = model(), lessons()
     for stop in (40, 50, 54, 60):
         learner.update(inputs[:stop], results[:stop])
@@ -234,12 +244,12 @@ def test_an_unknown_loss_is_refused() -> None:
         model(loss="hinge")
 
 
-def test_loading_the_library_leaves_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_a_library_leaves_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    load_library()
+    load_library("xgboost")
     assert "OMP_WAIT_POLICY" not in os.environ
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    load_library()
+    load_library("xgboost")
     assert os.environ["OMP_WAIT_POLICY"] == "active"
 
 
@@ -250,3 +260,10 @@ def test_features_of_measured_programs_are_extracted_once() -> None:
     for stop in (10, 20, 30):
         collector.add(inputs[:stop], results[:stop])
         assert len(collector.dataset) == source.extracted == stop
+
+
+def test_the_held_out_loss_is_logged_every_so_many_trees(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", logger="costmodel.boosting"):
+        boost(synthetic(400), Boosting(rounds=12, patience=12, verbose_eval=5))
+    losses = [record.getMessage() for record in caplog.records if "held-loss" in record.getMessage()]
+    assert [line.split("]")[0] for line in losses] == ["[0", "[5", "[10", "[11"]
