@@ -3,10 +3,13 @@
 The texts are those of `simple_mode=True`: the nest as the schedule says it, before the polishing passes.
 """
 
+import numpy as np
 import pytest
 
 from ansor import te
+from ansor.ir.interp import run_nest
 from ansor.schedule.lowering import lower
+from ansor.te.interp import evaluate
 from tests.program_laws import Case
 from tests.schedule_helper import chain, check, matrix, vector
 
@@ -358,3 +361,29 @@ def test_the_unroll_pragma_unrolls_when_polishing():
 
     assert "for " not in str(nest)
     Case.of(s.state).check_interpreted(nest)
+
+
+def test_guards_on_loops_of_the_same_name_are_all_kept():
+    """Two stages have a loop `i`; a guard on one is not a guard on the other."""
+    a = te.placeholder((2, 4), name="A")
+    k = te.reduce_axis((0, 4), name="k")
+    row = te.compute((2, 2), lambda i, j: te.sum(a[i, k] * a[j, k], axis=k), name="M")
+
+    def padded(i, j):
+        return te.if_then_else(te.all(i >= 1, i < 3), row[i - 1, j], te.const(0.0, "float32"))
+
+    inner = te.compute((4, 2), padded, name="P")
+    outer = te.compute(
+        (4, 4),
+        lambda i, j: te.if_then_else(te.all(i >= 1, i < 3), inner[j, i - 1], te.const(0.0, "float32")),
+        name="Q",
+    )
+    s = te.create_schedule(outer)
+    s[inner].compute_at(s[outer], outer.op.axis[0])
+    s[row].compute_at(s[inner], inner.op.axis[0])
+    nest = lower(s, simple_mode=True)
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
+    out = np.full((4, 4), np.nan, "float32")
+    run_nest(nest, [x, out])
+
+    np.testing.assert_allclose(evaluate([outer], {a: x})[outer], out, rtol=1e-5)

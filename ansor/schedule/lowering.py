@@ -304,13 +304,13 @@ class _Lowering:
 
     def _needed(self, guards: Iterable[Expr]) -> tuple[Expr, ...]:
         """The guards that are not proved, simplified, each once."""
-        kept: dict[str, Expr] = {}
+        kept: list[Expr] = []
         for guard in guards:
             if prove(guard, self.known) is not True:
                 short = _undivided(simplify(guard, self.known))
-                if not self._is_loop_end(short):
-                    kept.setdefault(str(short), short)
-        return tuple(kept.values())
+                if not self._is_loop_end(short) and not any(same_structure(short, one) for one in kept):
+                    kept.append(short)
+        return tuple(kept)
 
     def _is_loop_end(self, guard: Expr) -> bool:
         """Whether a guard says what a symbolic loop says already: `i < n` in `for i in 0..n`."""
