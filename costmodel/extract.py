@@ -11,20 +11,22 @@ The interesting functions: `extract_population`, `extract_states`, and `extract`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.schedule.state import State
-from ansor.task.hardware import MachineModel
+from ansor.task.hardware import MachineModel, available_cores
 from ansor.task.target import Target
 from ansor.task.task import Task
 from costmodel.candidates import Candidates, batches_of
-from costmodel.extract_columns import Columns, pack
+from costmodel.extract_columns import Columns, Group, pack
 from costmodel.extract_form import Form
 from costmodel.extract_machine import Core, machine_rows
 from costmodel.extract_plan import plan
@@ -37,6 +39,9 @@ from sketches import Population
 
 BLOCK = 2048
 """Columns that are computed together: enough to hide the cost of a numpy call, few enough for the cache."""
+
+MAX_THREADS = 4
+"""Threads that work on blocks; numpy lets them run side by side."""
 
 _REFERENCE = len(REFERENCE_FEATURES)
 
@@ -138,16 +143,33 @@ def _fill(
     """Compute the rows block by block and put each where it belongs."""
     places = offsets[columns.program] + columns.ordinal
     made = plan(columns, RegisterLimits(core.vector_bits, core.model.vector_registers))
-    table = np.empty((N_FEATURES, min(BLOCK, max(len(columns), 1))))
-    for group in columns.groups:
+
+    def fill(group: Group, part: slice) -> None:
+        block = np.empty((N_FEATURES, part.stop - part.start))
+        regions = regions_of(columns, group, part)
+        reference_rows(columns, made, regions, core.line, block[:_REFERENCE])
+        machine_rows(columns, made, regions, core, block[_REFERENCE:])
+        values[places[regions.at]] = (scale(block) if scaled else block).T
+
+    parts = list(_parts(columns.groups))
+    threads = min(len(parts), available_cores(), MAX_THREADS)
+    if threads < 2:
+        for group, part in parts:
+            fill(group, part)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(fill, group, part) for group, part in parts]:
+            done.result()
+
+
+def _parts(groups: Sequence[Group]) -> Iterator[tuple[Group, slice]]:
+    """Cut each group into blocks of about equal size."""
+    for group in groups:
         total = group.columns.stop - group.columns.start
-        for start in range(0, total, BLOCK):
-            part = slice(start, min(start + BLOCK, total))
-            block = table[:, : part.stop - part.start]
-            regions = regions_of(columns, group, part)
-            reference_rows(columns, made, regions, core.line, block[:_REFERENCE])
-            machine_rows(columns, made, regions, core, block[_REFERENCE:])
-            values[places[regions.at]] = (scale(block) if scaled else block).T
+        count = -(-total // BLOCK)
+        ends = [total * number // count for number in range(count + 1)]
+        for start, stop in pairwise(ends):
+            yield group, slice(start, stop)
 
 
 def core_of(task: Task) -> Core:

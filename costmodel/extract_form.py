@@ -69,7 +69,8 @@ class Form:
             If the structure is illegal for these rows.
         """
         family, values = population.family, population.values
-        state = State.replay(family.dag, family.fill(values))
+        known: State | None = population.__dict__.get("bounds")  # whoever checked the rows has inferred them
+        state = known or State.replay(family.dag, family.fill(values))
         marks: dict[tuple[int, str], dict[Annotation, Mask]] = {}
 
         def mark(stage: int, position: int, annotation: Annotation, rows: Mask) -> None:

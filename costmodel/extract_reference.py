@@ -59,7 +59,12 @@ def _annotated(columns: Columns, plan: Plan, at: slice) -> list[tuple[Bools, Flo
 def _saved(marked: Bools, real: Bools) -> Floats:
     """How many loops there are fewer because neighbours among `marked` are fused."""
     number: Floats = marked.sum(axis=0).astype(np.float64)
-    return number - _fused(marked, real, np.ones(marked.shape))[0] if (number > 1).any() else number * 0.0
+    several = np.flatnonzero(number > 1)
+    saved = np.zeros(len(number))
+    if len(several):
+        runs, _ = _fused(marked[:, several], real[:, several], np.ones((len(marked), len(several))))
+        saved[several] = number[several] - runs
+    return saved
 
 
 def _loop_rows(columns: Columns, at: slice, chosen: Bools, length: Floats, fused: bool, out: Floats) -> None:
@@ -72,8 +77,10 @@ def _loop_rows(columns: Columns, at: slice, chosen: Bools, length: Floats, fused
     real, reduces = columns.extent[:, at] > 1, columns.reduces[:, at]
     if len(length):
         out[2] = np.where(any_chosen, length[np.maximum(last, 0), np.arange(chosen.shape[1])], 0.0)
-    if fused and (number > 1).any():
-        out[0], out[2] = _fused(chosen, real, length)
+    several = np.flatnonzero(number > 1) if fused else ()
+    if len(several):
+        found = _fused(chosen[:, several], real[:, several], length[:, several])
+        out[0, several], out[2, several] = found
     numbers = np.arange(len(real))[:, None]
     out[3] = ~any_chosen
     mixed = (chosen & reduces).any(axis=0) & (chosen & ~reduces).any(axis=0)

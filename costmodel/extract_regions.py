@@ -77,15 +77,19 @@ class Regions:
         ranks = self.box.shape[2]
         if not ranks:
             return np.ones_like(self.elements)
-        lines = np.maximum(np.ceil(self.box[:, :, ranks - 1] * (size / line)), 1.0)
-        usable = lines.copy()
+        row = self.box[:, :, ranks - 1] * (size / line)
+        np.maximum(np.ceil(row, out=row), 1.0, out=row)
+        usable, crowded = row.copy(), np.ones_like(row)
         for rank in range(ranks - 1):
+            width = self.box[:, :, rank]
             distance = (self.strides[:, rank] * size).astype(np.int64)
             places = way / np.minimum(distance & -distance, way)  # of the greatest common divisor
-            width = self.box[:, :, rank]
-            lines *= width
-            usable *= np.minimum(width, places)
-        return lines / np.minimum(usable, max(way // line, 1))
+            apart = np.minimum(width, places)
+            usable *= apart
+            if (apart < width).any():
+                crowded *= width / apart
+        crowded *= np.maximum(usable * (1.0 / max(way // line, 1)), 1.0)
+        return crowded
 
     def lines(self, line: int) -> Floats:
         """Cache lines of the regions, `line` bytes each; at least one."""

@@ -57,9 +57,11 @@ def scale(raw: NDArray[Any], scaled: NDArray[np.bool_] = SCALED) -> NDArray[np.f
     scaled
         Which rows are magnitudes.
     """
-    magnitudes = raw[scaled]
     result = raw.astype(np.float32)
-    result[scaled] = np.copysign(np.log2(np.abs(magnitudes) + 1.0), magnitudes)
+    magnitudes = result[scaled]
+    size = np.abs(magnitudes)
+    size += 1.0
+    result[scaled] = np.copysign(np.log2(size, out=size), magnitudes)
     return result
 
 

@@ -14,6 +14,7 @@ from costmodel.extract_form import Form
 from costmodel.extract_statements import Statement, statements_of
 from costmodel.features import INDEX
 from costmodel.features_reference import BUFFER_COLUMNS, N_BUFFERS
+from sketches import Population
 from tests.costmodel_counts import (
     MAX_POINTS,
     Counted,
@@ -93,3 +94,13 @@ def buffer_name(state: State, statement: Statement) -> str:
         if (state.stage_id(tensor), tensor.value_index) == (statement.stage, statement.output):
             return tensor.name
     return state.stages[statement.stage].op.outputs[statement.output].name
+
+
+def odd_lengths(population: Population, seed: int) -> Population:
+    """The same programs with tile lengths that need not divide anything."""
+    rng = np.random.default_rng(seed)
+    values = population.values.copy()
+    for hole in population.family.holes:
+        for column in range(hole.start, hole.stop):
+            values[:, column] = rng.integers(1, max(2, min(hole.extent + 2, 6)), size=len(values))
+    return Population(population.family, values)

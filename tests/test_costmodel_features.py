@@ -23,7 +23,7 @@ from costmodel.features import FEATURES, INDEX, N_FEATURES, feature_names, unsca
 from costmodel.features_reference import REFERENCE_FEATURES
 from sketches import Population, ProgramSpace
 from sketches.columns import fill_holes
-from tests.costmodel_law import check_rows
+from tests.costmodel_law import check_rows, odd_lengths
 from tests.random_choice import Chooser
 from tests.random_graphs import random_graph
 from tests.random_schedules import random_state
@@ -34,16 +34,6 @@ TASKS = {name: task_of(make()) for name, make in SMALL.items()}
 
 def sample(task: Task, count: int, seed: int = 0) -> tuple[Population, ...]:
     return ProgramSpace.of(task).sample(count, np.random.default_rng(seed)).populations
-
-
-def odd_lengths(population: Population, seed: int) -> Population:
-    """The same programs with tile lengths that need not divide anything."""
-    rng = np.random.default_rng(seed)
-    values = population.values.copy()
-    for hole in population.family.holes:
-        for column in range(hole.start, hole.stop):
-            values[:, column] = rng.integers(1, max(2, min(hole.extent + 2, 6)), size=len(values))
-    return Population(population.family, values)
 
 
 def plain_state(population: Population, row: int) -> State:

@@ -22,9 +22,8 @@ from costmodel.extract_form import Form
 from costmodel.extract_plan import plan
 from costmodel.extract_statements import statements_of
 from sketches import Population, ProgramSpace
-from tests.costmodel_law import buffer_name
+from tests.costmodel_law import buffer_name, odd_lengths
 from tests.sketches_cases import SMALL, oracle_workload, task_of
-from tests.test_costmodel_features import odd_lengths
 
 WORKLOADS = (
     "matmul_add",
