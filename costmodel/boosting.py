@@ -64,8 +64,8 @@ class Boosting:
         Log the held-out loss every so many trees, at level DEBUG.
     """
 
-    rounds: int = 100
-    patience: int = 12
+    rounds: int = 60
+    patience: int = 10
     depth: int | None = None
     learning_rate: float = 0.2
     min_split_gain: float = 1e-3

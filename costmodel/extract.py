@@ -166,7 +166,7 @@ def _parts(groups: Sequence[Group]) -> Iterator[tuple[Group, slice]]:
     """Cut each group into blocks of about equal size."""
     for group in groups:
         total = group.columns.stop - group.columns.start
-        count = -(-total // BLOCK)
+        count = max(-(-total // BLOCK), 1)
         ends = [total * number // count for number in range(count + 1)]
         for start, stop in pairwise(ends):
             yield group, slice(start, stop)

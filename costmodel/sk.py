@@ -156,8 +156,12 @@ class SklearnModel(LearnedModel):
         """Fit a new regressor to the labels, or to what a draft leaves of their logarithms."""
         self._regressor = self._make(self.seed)
         targets = data.labels if self.drafter is None else draft_errors(data)
-        self._regressor.fit(data.rows.pooled(self.pooling), targets, sample_weight=weights_of(data.labels))
+        self._regressor.fit(self._vectors(data.rows), targets, sample_weight=weights_of(data.labels))
 
     def score(self, rows: PackedRows) -> FloatArray:
         """Predict the programs' labels, or how far the draft is off."""
-        return np.asarray(self._regressor.predict(rows.pooled(self.pooling)), dtype=np.float64)
+        return np.asarray(self._regressor.predict(self._vectors(rows)), dtype=np.float64)
+
+    def _vectors(self, rows: PackedRows) -> FloatArray:
+        """One vector per program; 0 stands for a number that is missing."""
+        return np.nan_to_num(rows.pooled(self.pooling), nan=0.0)

@@ -31,7 +31,7 @@ from costmodel.storage import read_model, write_model
 _KIND: Final = "XGBModel"
 REFIT_FACTOR: Final = 1.25
 """Growth of the records after which everything is learned anew."""
-CORRECTION_ROUNDS: Final = 30
+CORRECTION_ROUNDS: Final = 20
 """Trees that correct the last full fit on all records since."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ansor
-from costmodel import DraftedModel, Programs, SklearnModel, XGBModel, metrics
+from costmodel import Candidates, DraftedModel, PackedRows, Programs, SklearnModel, XGBModel, metrics
 from costmodel.dataset import Collector
 from costmodel.drafts import USUAL_SLOPE, draft_errors, draft_scores, slope_of
 from costmodel.learned import LearnedModel
@@ -178,3 +178,16 @@ def test_unknown_names_are_refused() -> None:
         SklearnModel("svm")  # type: ignore[arg-type]
     with pytest.raises(ansor.DefinitionError, match="known are sum, mean, max"):
         SklearnModel("ridge", pooling=["median"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("learned", [XGBModel, SklearnModel])
+def test_missing_numbers_are_no_obstacle(learned: type[LearnedModel]) -> None:
+    class Gaps(LoopFeatures):
+        def extract(self, task: ansor.Task, candidates: Candidates) -> PackedRows:
+            rows = super().extract(task, candidates)
+            rows.values[rows.values > 4.0] = np.nan
+            return rows
+
+    model = learned(features=Gaps(), num_warmup_sample=0)
+    model.update(*lessons(1))
+    assert np.isfinite(model.predict(task(), Programs(draw(task(), 10)))).all()

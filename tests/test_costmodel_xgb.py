@@ -118,7 +118,7 @@ def test_failures_teach_what_fails() -> None:
     scores = learner.predict(task(), [inp.state for inp in fresh])  # type: ignore[misc]
     failing = np.array([fails(inp) for inp in fresh])
     above = (scores[~failing][:, None] > scores[failing][None, :]).mean()
-    assert above > 0.9
+    assert above > 0.8
 
 
 def test_a_task_of_failures_alone_does_not_disturb_another() -> None:
