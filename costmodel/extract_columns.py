@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ansor.schedule.stages import Annotation
 from costmodel.extract_body import COUNTS
 from costmodel.extract_form import Form
-from costmodel.extract_statements import Floats, Statement
+from costmodel.extract_indices import Floats
+from costmodel.extract_statements import Statement
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -269,13 +270,13 @@ class _Packer:
         four = (self.loops, buffers, ranks, total)
         made = Group(
             columns=slice(begin, end),
-            coefficients=np.zeros(four),
-            correction=np.zeros(four) if inexact else None,
-            spread=np.zeros((buffers, ranks, total)),
-            shape=np.ones((buffers, ranks, total)),
+            coefficients=np.zeros(four, np.float32),
+            correction=np.zeros(four, np.float32) if inexact else None,
+            spread=np.zeros((buffers, ranks, total), np.float32),
+            shape=np.ones((buffers, ranks, total), np.float32),
             kind=np.zeros((buffers, total), np.int64),
             count=np.zeros((buffers, total)),
-            element_bytes=np.zeros((buffers, total)),
+            element_bytes=np.zeros((buffers, total), np.float32),
             shared=np.zeros((buffers, total), np.int64),
         )
         for which, one in zip(members, statements, strict=True):

@@ -10,9 +10,10 @@ import numpy as np
 from ansor.task.hardware import MachineModel
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Columns
+from costmodel.extract_indices import Floats
 from costmodel.extract_plan import Plan
 from costmodel.extract_regions import Regions, first_loop, last_loop
-from costmodel.extract_statements import READ, READ_WRITE, Floats
+from costmodel.extract_statements import READ, READ_WRITE
 
 _LOADS: Final = COUNTS.index("loads")
 _NODES: Final = COUNTS.index("nodes")
@@ -108,17 +109,17 @@ class _View:
         which = np.arange(regions.used.shape[1])[:, None]
         if len(self.extent):
             inner_lanes = np.where(inner >= 0, self.lane[row, here], 1.0)
-            dense = unit = np.abs(regions.flat[row, which, here]) == 1
+            contiguous = unit = np.abs(regions.flat[row, which, here]) == 1
             others = in_lanes & (self.numbers < inner)
             if others.any():
                 outer = np.where(others[:, None], regions.flat, 0.0)
-                dense = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=0)
+                contiguous = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=0)
         else:
             inner_lanes, unit = np.ones(len(lanes)), np.zeros(varies.shape, np.bool_)
-            dense = unit
+            contiguous = unit
         self.scalar = lanes <= 1
         self.broadcast = ~self.scalar & ~varies
-        self.contiguous = self.scalar | (varies & dense)
+        self.contiguous = self.scalar | (varies & contiguous)
         self.scattered = ~self.broadcast & ~self.contiguous
         pieces = np.where(unit, lanes / inner_lanes, lanes)
         whole = np.ceil(lanes * regions.element_bytes * 8 / self.core.vector_bits)

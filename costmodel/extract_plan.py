@@ -23,7 +23,7 @@ from ansor.ir.passes.unroll import MAX_DEPTH
 from ansor.ir.passes.vectorize import LONGEST_ODD_VECTOR
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Bools, Columns, Ints
-from costmodel.extract_statements import Floats
+from costmodel.extract_indices import Floats
 
 _NODES = COUNTS.index("nodes")
 

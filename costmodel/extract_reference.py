@@ -8,9 +8,10 @@ import numpy as np
 
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import BOUND, Bools, Columns
+from costmodel.extract_indices import Floats
 from costmodel.extract_plan import Plan
 from costmodel.extract_regions import Regions, last_loop, reuse_of
-from costmodel.extract_statements import READ, READ_WRITE, WRITE, Floats
+from costmodel.extract_statements import READ, READ_WRITE, WRITE
 from costmodel.features_reference import BUFFER_COLUMNS, N_BUFFERS, N_CURVE
 
 _OPERATIONS: Final = COUNTS.index("select_op") + 1

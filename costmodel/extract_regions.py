@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.extract_columns import Bools, Columns, Group, Ints
-from costmodel.extract_statements import Floats
+from costmodel.extract_indices import Floats
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +83,9 @@ class Regions:
         for rank in range(ranks - 1):
             width = self.box[:, :, rank]
             distance = (self.strides[:, rank] * size).astype(np.int64)
-            places = way / np.minimum(distance & -distance, way)  # of the greatest common divisor
+            places = (way / np.minimum(distance & -distance, way)).astype(
+                np.float32
+            )  # of the greatest common divisor
             apart = np.minimum(width, places)
             usable *= apart
             if (apart < width).any():
@@ -105,11 +107,11 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
     extent = columns.extent[:, at]
     coefficients = group.coefficients[..., part]
     loops, buffers, ranks, width = coefficients.shape
-    box = np.empty((loops + 1, buffers, ranks, width))
+    box = np.empty((loops + 1, buffers, ranks, width), np.float32)
     np.add(group.spread[..., part], 1.0, out=box[loops])
     if loops:
         np.abs(coefficients, out=box[:loops])
-        box[:loops] *= (extent - 1.0)[:, None, None]
+        box[:loops] *= (extent - 1.0).astype(np.float32)[:, None, None]
     for loop in range(loops - 1, -1, -1):
         box[loop] += box[loop + 1]
     if group.correction is not None:
@@ -119,9 +121,9 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
     strides = np.ones((buffers, max(ranks, 1), width))
     for rank in range(ranks - 2, -1, -1):
         np.multiply(strides[:, rank + 1], shape[:, rank + 1], out=strides[:, rank])
-    flat = np.zeros((loops, buffers, width))
+    flat = np.zeros((loops, buffers, width), np.float32)
     for rank in range(ranks):
-        flat += coefficients[:, :, rank] * strides[:, rank]
+        flat += coefficients[:, :, rank] * strides[:, rank].astype(np.float32)
     used = (coefficients != 0).any(axis=2)
     used &= (extent > 1)[:, None]
     return Regions(
@@ -155,7 +157,7 @@ def _product(box: Floats) -> Floats:
     """Elements of boxes."""
     loops, buffers, ranks, width = box.shape
     if not ranks:
-        return np.ones((loops, buffers, width))
+        return np.ones((loops, buffers, width), np.float32)
     elements = box[:, :, 0].copy()
     for rank in range(1, ranks):
         elements *= box[:, :, rank]
@@ -166,7 +168,7 @@ def _runs(box: Floats, shape: Floats) -> Floats:
     """Contiguous elements of boxes: whole inner dimensions join the next one."""
     loops, buffers, ranks, width = box.shape
     if not ranks:
-        return np.ones((loops, buffers, width))
+        return np.ones((loops, buffers, width), np.float32)
     run = box[:, :, ranks - 1].copy()
     whole = run == shape[:, ranks - 1]
     for rank in range(ranks - 2, -1, -1):

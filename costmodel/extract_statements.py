@@ -5,22 +5,16 @@ loops with one iteration in every row are left out. An index becomes, per dimens
 loop: with them every region, stride and reuse is closed-form arithmetic on columns.
 
 Indices are counted in the memory that is accessed: from the start of the region for scratch, so that a loop
-around the scratch of an inlined-in stage does not occur in them.
-
-Where an index is not linear: a quotient `x // c` moves by 1/c of what `x` does and its region follows the
-exact interval; a remainder moves like `x` and spans at most `c`; an index that depends on data moves across
-the whole dimension.
+around an attached stage does not occur in the indices of its scratch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ansor.dtypes import dtype_info
 from ansor.errors import DefinitionError
@@ -29,56 +23,20 @@ from ansor.schedule.affine import (
     Atom,
     Interval,
     LoopAtom,
-    OpaqueAtom,
     SizeAtom,
     UnknownBoundError,
     evaluate,
 )
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
-from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
+from ansor.schedule.stages import ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.te.expr import Binary, BinaryOp, Expr, Read, Var, walk
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
 from costmodel.extract_form import Form, Mask
+from costmodel.extract_indices import Dimension, Loop, LoopIndices, Value
 
-Value = Any
-"""A number, or a column of them."""
-
-Floats = NDArray[np.float64]
 READ, WRITE, READ_WRITE = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Loop:
-    """One loop around a statement: `extent` [iterations], whether it reduces, how it is executed."""
-
-    extent: Value
-    reduces: bool
-    marks: Mapping[Annotation, Mask]
-
-
-@dataclass(slots=True, eq=False)
-class Dimension:
-    """
-    One dimension of an access.
-
-    Parameters
-    ----------
-    terms
-        Coefficient of each loop, by its number.
-    spread
-        Distance between the first and the last of several indices [elements].
-    shape
-        Extent of the buffer.
-    correction
-        What regions at each loop level have more than the terms say, shape `(loops, rows)`; None if nothing.
-    """
-
-    terms: dict[int, Value]
-    spread: Value
-    shape: Value
-    correction: Floats | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -229,8 +187,9 @@ class _StageGatherer:
         outer = parent.around(stage_id)
         found = [*outer, *parent.loops[stage_id].values()]
         self.depth = len(outer)
-        self.numbers = {atom: position for position, (atom, _) in enumerate(found)}
         self.loops = [self._loop(atom, reduces) for atom, reduces in found]
+        numbers = {atom: position for position, (atom, _) in enumerate(found)}
+        self.indices = LoopIndices(self.loops, numbers, self.form.rows)
         self.local = self._local_axes()
         op = self.stage.compute
         self.axes: dict[Var, Interval] = {
@@ -319,7 +278,7 @@ class _StageGatherer:
         ):
             dimension.spread = dimension.spread + spread
             if form is None:
-                dimension.terms = self._anywhere(index, dimension.shape)
+                dimension.terms = self.indices.anywhere(index, self.axes, dimension.shape)
         shared = 0
         if producer in self.state.attach:
             shared = min(len(self.all.around(producer)), self.depth + len(self.loops))
@@ -347,21 +306,6 @@ class _StageGatherer:
         except UnknownBoundError:
             return None
 
-    def _anywhere(self, index: Expr, shape: Value) -> dict[int, Value]:
-        """Terms of an index that depends on data: every loop that it reads moves it across the dimension."""
-        terms: dict[int, Value] = {}
-        for node in walk(index):
-            form = self.axes.get(node) if isinstance(node, Var) else None
-            for atom in form.base.terms if form is not None else ():
-                for number in self._loops_in(atom):
-                    terms[number] = shape - 1
-        return terms
-
-    def _loops_in(self, atom: object) -> list[int]:
-        if isinstance(atom, OpaqueAtom):
-            return [number for inner in atom.inner.terms for number in self._loops_in(inner)]
-        return [self.numbers[atom]] if isinstance(atom, LoopAtom) and atom in self.numbers else []
-
     def _dimensions(
         self, forms: Sequence[Interval | None], producer: int, tensor: Tensor, placed: bool = False
     ) -> list[Dimension]:
@@ -381,65 +325,10 @@ class _StageGatherer:
                 made.append(Dimension({}, 0, extent))
                 continue
             width = self.all.number(form.width, "an index")
-            made.append(self._dimension(form.base if base is None else form.base - base, width - 1, extent))
+            made.append(
+                self.indices.dimension(form.base if base is None else form.base - base, width - 1, extent)
+            )
         return made
-
-    def _dimension(self, form: Affine, spread: Value, shape: Value) -> Dimension:
-        terms: dict[int, Value] = {}
-        correction: Any = None
-        for atom, coefficient in form.terms.items():
-            if isinstance(atom, LoopAtom):
-                if atom in self.numbers:
-                    number = self.numbers[atom]
-                    terms[number] = terms.get(number, 0) + coefficient
-            elif isinstance(atom, SizeAtom):
-                raise _symbolic(atom)
-            else:
-                moves, span = self._opaque(atom)
-                for number, move in moves.items():
-                    terms[number] = terms.get(number, 0) + move * coefficient
-                linear = self._spans(moves)
-                extra = (span - linear) * np.abs(coefficient)
-                correction = extra if correction is None else correction + extra
-        return Dimension(terms, spread, shape, correction)
-
-    def _opaque(self, atom: OpaqueAtom) -> tuple[dict[int, Value], Floats]:
-        """How a quotient or remainder moves with each loop, and its span at each loop level."""
-        moves: dict[int, Value] = {}
-        span = np.zeros((len(self.loops), self.form.rows))
-        common: Any = atom.divisor
-        for inner, coefficient in atom.inner.terms.items():
-            if isinstance(inner, LoopAtom):
-                if inner not in self.numbers:
-                    continue
-                found: dict[int, Value] = {self.numbers[inner]: coefficient}
-                span = span + self._spans(found)
-            elif isinstance(inner, OpaqueAtom):
-                part, part_span = self._opaque(inner)
-                found = {number: move * coefficient for number, move in part.items()}
-                span = span + part_span * np.abs(coefficient)
-            else:
-                raise _symbolic(inner)
-            for number, move in found.items():
-                moves[number] = moves.get(number, 0) + move
-            common = _gcd(common, coefficient)
-        divisor = atom.divisor
-        if atom.op == "floordiv":
-            offset = atom.inner.const % common + divisor - common
-            quotient = np.floor((span + offset) / divisor)
-            return {number: move / divisor for number, move in moves.items()}, quotient
-        wrapped = {
-            number: np.where(np.abs(move) < divisor, move, np.mod(move, divisor))
-            for number, move in moves.items()
-        }
-        return wrapped, np.minimum(span, divisor - 1)
-
-    def _spans(self, moves: Mapping[int, Value]) -> Floats:
-        """Span at each loop level of what moves linearly, shape `(loops, rows)`."""
-        steps = np.zeros((len(self.loops), self.form.rows))
-        for number, move in moves.items():
-            steps[number] = np.abs(move) * (self.loops[number].extent - 1)
-        return np.asarray(np.cumsum(steps[::-1], axis=0)[::-1])
 
 
 def _some_loop(extents: Mapping[Var, Value], nodes: set[Expr]) -> Mask:
@@ -475,24 +364,8 @@ def _moved(interval: Interval, base: Affine) -> Interval:
     return Interval(Affine(own.const + base.const, {**base.terms, **own.terms}), interval.width)
 
 
-def _symbolic(atom: SizeAtom) -> DefinitionError:
-    return DefinitionError(
-        f"features need numbers, but an index moves with the size {atom.var}; "
-        "make the task from a computation with constant sizes"
-    )
-
-
-def _gcd(a: Any, b: Any) -> Any:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.gcd(a, b)
-    return gcd(a, b)
-
-
 def _product(values: Sequence[Value]) -> Value:
     result: Value = 1
     for value in values:
         result = result * value
     return result
-
-
-__all__ = ["READ", "READ_WRITE", "WRITE", "Dimension", "Loop", "Statement", "Touch", "statements_of"]
