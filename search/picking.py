@@ -16,6 +16,7 @@ from search.generation import Generation
 from search.history import History
 from search.identity import program_key
 from search.known import Known
+from sketches.population import Population
 
 
 class Picker:
@@ -29,7 +30,8 @@ class Picker:
     history
         The measured programs.
     alike
-        How many programs of one coarse fingerprint a round may hold.
+        So many programs with the same loops but for annotations, and so many with the same innermost tile,
+        are chosen at first; further ones are put off.
     """
 
     def __init__(self, known: Known, history: History, alike: int = 2) -> None:
@@ -41,50 +43,72 @@ class Picker:
         self._alike = alike
         self._measured = known.by_coarse(history)
         self._chosen: dict[int, list[tuple[str, State]]] = {}
+        self._tiles: Counter[tuple[object, ...]] = Counter()
         self._keys: set[str] = set()
         self._considered: set[int] = set()
+        self._put_off: list[tuple[Generation, int]] = []
 
     def take(self, generation: Generation, numbers: Iterable[int], until: int) -> None:
-        """Choose from programs in the order given, until the round has `until` of them.
+        """
+        Choose from programs in the order given, until the round has `until` of them.
 
         A program that was considered before in this round is not considered again.
         """
-        for number in numbers:
+        for number in map(int, numbers):
             if len(self.states) >= until:
                 return
-            reason = self._consider(generation, int(number))
-            if reason:
-                self.passed_over[reason] += 1
+            fine = int(generation.prints.fine[number])
+            if fine in self._considered:
+                continue
+            self._considered.add(fine)
+            if self._has_alike(generation, number):
+                self._put_off.append((generation, number))
+            else:
+                self._consider(generation, number)
 
-    def _consider(self, generation: Generation, number: int) -> str:
-        """Choose a program, or say why not."""
-        fine, coarse = int(generation.prints.fine[number]), int(generation.prints.coarse[number])
-        if fine in self._considered:
-            return ""
-        self._considered.add(fine)
-        mine = self._chosen.setdefault(coarse, [])
-        if len(mine) >= self._alike:
-            return "too many alike"
+    def take_put_off(self, until: int) -> None:
+        """Choose from programs that were put off, in their order, until the round has `until` of them."""
+        while self._put_off and len(self.states) < until:
+            self._consider(*self._put_off.pop(0))
+
+    def _has_alike(self, generation: Generation, number: int) -> bool:
+        """Whether the round has enough programs like this one."""
+        coarse = int(generation.prints.coarse[number])
+        tile = _innermost_tile(*generation.place(number))
+        return len(self._chosen.get(coarse, ())) >= self._alike or self._tiles[tile] >= self._alike
+
+    def _consider(self, generation: Generation, number: int) -> None:
+        """Choose a program, or note why not."""
         population, row = generation.place(number)
+        coarse = int(generation.prints.coarse[number])
         try:
             state = population.materialize(row)
             key = program_key(state)
             if key in self._keys or key in self._history:
-                return "known"
+                self.passed_over["known"] += 1
+                return
+            self._keys.add(key)
             if self._has_known_plan(key, state, coarse):
-                self._keys.add(key)
-                return "equal plan"
+                self.passed_over["equal plan"] += 1
+                return
         except ScheduleError as error:
-            return str(error).partition("\n")[0]
-        mine.append((key, state))
-        self._keys.add(key)
+            self.passed_over[str(error).partition("\n")[0]] += 1
+            return
+        self._chosen.setdefault(coarse, []).append((key, state))
+        self._tiles[_innermost_tile(population, row)] += 1
         self.states.append(state)
-        return ""
 
     def _has_known_plan(self, key: str, state: State, coarse: int) -> bool:
         others = [(trial.key, trial.state) for trial in self._measured.get(coarse, ())]
-        others += self._chosen[coarse]
+        others += self._chosen.get(coarse, [])
         if not others:
             return False
         plan = self._known.plan(key, state)
         return any(self._known.plan(*other) == plan for other in others)
+
+
+def _innermost_tile(population: Population, row: int) -> tuple[object, ...]:
+    """The sketch of a program and the innermost length of each of its splits."""
+    family = population.family
+    last = [hole.stop - 1 for hole in family.holes]
+    return (family.sketch, *population.values[row, last].tolist())

@@ -224,8 +224,10 @@ class SketchPolicy(SearchPolicy):
             for ring in polish(self.known, history, context, score, next_to_best, measured):
                 picker.take(ring, ring.ranking(), wanted - at_random)
         picker.take(outcome.best, outcome.best.ranking(), wanted - at_random)
+        picker.take_put_off(wanted - at_random)
         usable = outcome.first.ranking()
         picker.take(outcome.first, rng.permutation(usable), wanted)
+        picker.take_put_off(wanted)
 
     def _outcome(
         self,
@@ -260,6 +262,7 @@ class SketchPolicy(SearchPolicy):
             everything = Generation.of(self.all_programs)
             everything = unseen(everything, np.empty(0, dtype=np.uint64))
             picker.take(everything, rng.permutation(len(everything)), wanted)
+            picker.take_put_off(wanted)
             drawn, lost = len(everything), Counter[str]()
             fruitless = FRUITLESS_DRAWS
         else:
@@ -270,6 +273,7 @@ class SketchPolicy(SearchPolicy):
             sample = self.space.sample(max(wanted - before, SMALLEST_DRAW), rng)
             generation, order = _in_order_of_drawing(sample.populations, sample.draws)
             picker.take(generation, order, wanted)
+            picker.take_put_off(wanted)
             drawn += len(sample)
             lost.update(sample.dropped)
             fruitless = 0 if len(picker.states) > before else fruitless + 1
@@ -291,7 +295,7 @@ class SketchPolicy(SearchPolicy):
         return f"{drawn} programs drawn from {of} held {len(picker.states)} new ones{invalid}"
 
 
-_REASONS_OF_CHOICE: Final = frozenset({"known", "equal plan", "too many alike"})
+_REASONS_OF_CHOICE: Final = frozenset({"known", "equal plan"})
 
 
 def _in_order_of_drawing(
