@@ -24,7 +24,8 @@ ROOMS = ("ansor", "sketches", "measure", "costmodel", "search")
 ENGLISH = {"add", "attention", "batch", "dense", "dilated", "group", "layer", "max", "avg"}
 ENGLISH |= {"pool", "scores", "to", "transposed"}
 """Parts of the catalogue's names that have other meanings: these count only as a whole name."""
-SYNONYMS = {"bn", "convolution", "gemm", "gemv", "norm", "normalization", "pooling", "relu"}
+SYNONYMS = {"bn", "convolution", "gemm", "gemv", "norm", "normalization", "relu"}
+"""Not "pooling": it is also how models merge the rows of a program."""
 
 
 PARTS = {part for name in CATALOGUE for part in name.split("_")}

@@ -355,9 +355,9 @@ def test_user_data_reach_the_program(builder: LocalBuilder, runner: LocalRunner)
 
 
 def test_faulty_definition_is_reported_to_its_author(builder: LocalBuilder, runner: LocalRunner) -> None:
-    a = te.placeholder((8,), name="A")
-    b = te.compute((8,), lambda i: a[i + 1], name="B")
-    dag = ComputeDAG([a, b])
+    a, x = te.placeholder((8,), name="A"), te.placeholder((8,), name="X")
+    b = te.compute((8,), lambda i: te.if_then_else(x[i] < 1e9, a[i + 1], 0.0), name="B")
+    dag = ComputeDAG([a, x, b])
     inputs = [MeasureInput(make_task(dag, "beyond"), State.initial(dag))]
     with pytest.raises(RunError, match="A"):
         runner.run(inputs, builder.build(inputs))
