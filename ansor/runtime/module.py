@@ -203,7 +203,11 @@ class Module:
         return self._source.ll if kind == "ll" else assembly(self._source.ll, self._source.machine)
 
     def save(self, path: str | Path) -> Path:
-        """Write the object file, which `ansor.load_module` loads again; see `ansor.runtime.export`."""
+        """Write the object file, which `ansor.load_module` loads again.
+
+        A C program that links it needs the thread pool beside it, once for all objects:
+        `ansor.save_runtime("runtime.o")`, then `cc main.c kernel.o runtime.o -lm -lpthread`.
+        """
         from ansor.runtime.export import save
 
         return save(self, Path(path))
