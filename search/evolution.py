@@ -155,8 +155,8 @@ def evolve(
 
 
 def _top(generation: Generation, count: int) -> Generation:
-    """The best programs, in the order of their populations."""
-    return generation.take(np.sort(generation.ranking()[:count]))
+    """The best programs that the model tells apart, in the order of their populations."""
+    return generation.take(np.sort(generation.distinct_ranking()[:count]))
 
 
 def _breed(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel import FloatArray
-from sketches.family import Family, Matrix
+from sketches.family import Family
 from sketches.locations import Rows
 from sketches.population import Population
 from sketches.signature import Fingerprints, Hashes, fingerprints
@@ -115,6 +115,20 @@ class Generation:
         order = np.argsort(-self.scores, kind="stable")
         return order[np.isfinite(self.scores[order])]
 
+    def distinct_ranking(self) -> NDArray[np.int64]:
+        """Order as `ranking` does, without programs that the model cannot tell from a better placed one.
+
+        These have equal scores, and the same loops but for annotations. Mostly they are the same program: a
+        loop may be a vector because it is annotated or because lowering makes it one.
+        """
+        order = self.ranking()
+        bits = np.ascontiguousarray(self.scores[order]).view(np.uint64)
+        return order[first_of_each((self.prints.coarse[order] ^ bits) * _ODD ^ (bits >> _HALF))]
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+
 
 def _ascending(rows: Rows) -> bool:
     return bool((np.diff(rows) > 0).all())
@@ -146,13 +160,15 @@ def joined(generations: Sequence[Generation]) -> Generation:
 
 def merged(populations: Sequence[Population]) -> list[Population]:
     """Put the rows of each family together and drop equal ones, in order of first appearance."""
-    rows: dict[Family, list[Matrix]] = {}
+    members: dict[Family, list[Population]] = {}
     for population in populations:
-        rows.setdefault(population.family, []).append(population.values)
+        members.setdefault(population.family, []).append(population)
     together = []
-    for family, parts in rows.items():
-        values = np.concatenate(parts)
-        together.append(Population(family, values[distinct_rows(values)]))
+    for family, parts in members.items():
+        values = np.concatenate([part.values for part in parts])
+        kept = distinct_rows(values)
+        alone = len(parts) == 1 and len(kept) == len(values)
+        together.append(parts[0] if alone else Population(family, values[kept]))
     return together
 
 

@@ -31,7 +31,8 @@ class Picker:
         The measured programs.
     alike
         So many programs with the same loops but for annotations, and so many with the same innermost tile,
-        are chosen at first; further ones are put off.
+        are chosen at first; further ones are put off, and so are those that the model cannot tell from
+        another one with such loops.
     """
 
     def __init__(self, known: Known, history: History, alike: int = 2) -> None:
@@ -44,6 +45,7 @@ class Picker:
         self._measured = known.by_coarse(history)
         self._chosen: dict[int, list[tuple[str, State]]] = {}
         self._tiles: Counter[tuple[object, ...]] = Counter()
+        self._scores: set[tuple[int, float]] = set()
         self._keys: set[str] = set()
         self._considered: set[int] = set()
         self._put_off: list[tuple[Generation, int]] = []
@@ -74,6 +76,8 @@ class Picker:
     def _has_alike(self, generation: Generation, number: int) -> bool:
         """Whether the round has enough programs like this one."""
         coarse = int(generation.prints.coarse[number])
+        if (coarse, float(generation.scores[number])) in self._scores:
+            return True
         tile = _innermost_tile(*generation.place(number))
         return len(self._chosen.get(coarse, ())) >= self._alike or self._tiles[tile] >= self._alike
 
@@ -95,6 +99,8 @@ class Picker:
             self.passed_over[str(error).partition("\n")[0]] += 1
             return
         self._chosen.setdefault(coarse, []).append((key, state))
+        if generation.scores[number] != 0:
+            self._scores.add((coarse, float(generation.scores[number])))
         self._tiles[_innermost_tile(population, row)] += 1
         self.states.append(state)
 
