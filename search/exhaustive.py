@@ -71,6 +71,6 @@ def _all_rows(family: Family, context: SketchContext, at_most: int) -> Matrix | 
     blocks += [np.arange(site.count + 1)[:, None] for site in family.vectors]
     if prod(map(len, blocks)) > at_most:
         return None
-    rows = [np.concatenate(choice) for choice in product(*blocks)]
+    rows = [[int(value) for part in choice for value in part] for choice in product(*blocks)]
     values = np.array(rows, dtype=np.int64).reshape(len(rows), len(family.columns))
     return values[legal_tiles(family, values, context)]

@@ -37,6 +37,9 @@ from search.polish import polish
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.neighbours import Neighbourhood
 from sketches.signature import Hashes
+from tests.program_laws import Case, lowered
+from tests.random_choice import Chooser
+from tests.random_graphs import random_graph
 from tests.search_fakes import TileModel, logged, options, simulated_cost
 from tests.sketches_cases import check_program, matmul, matmul_relu, padded_conv1d, softmax
 
@@ -220,6 +223,15 @@ def test_a_tiny_space_is_listed_and_then_exhausted(tmp_path: Path) -> None:
     assert reached <= set(plans)
     again = tiny.tune(options(10, log), SketchPolicy(tiny, TileModel()))
     assert again.trials == 0
+
+
+def test_a_computation_without_loops_has_its_one_program() -> None:
+    """Nothing to decide: one program, and then the end."""
+    a = te.placeholder((), name="A")
+    scalar = task_of([a, te.compute((), lambda: a() + te.const(1.0, "float32"), name="B")])
+    result = scalar.tune(options(10), SketchPolicy(scalar, TileModel()))
+    assert result.stop_reason is StopReason.EXHAUSTED
+    assert result.trials == 1
 
 
 def test_a_large_space_is_not_listed(neighbourhood: Neighbourhood) -> None:
@@ -443,3 +455,21 @@ def test_a_run_without_improvement_stops_by_itself(task: SearchTask) -> None:
     assert patience(7, 1500) == 7
     assert patience(None, 1500) is None
     assert ansor.TuningOptions(num_measure_trials=600).patience(known=900) == 500
+
+
+@pytest.mark.parametrize("seed", [3, 7, 162, 317, 450, 1001, 1002, 1003])
+def test_random_computations_are_tuned(seed: int) -> None:
+    """Whatever is computed: no exception, and what is proposed computes it."""
+    graph = random_graph(Chooser.from_seed(seed))
+    one = task_of(list(graph.tensors))
+    measured: list[State] = []
+
+    class Watch:
+        def callback(self, policy: object, inputs: Sequence[MeasureInput], results: object) -> None:
+            measured.extend(inp.state for inp in inputs)  # type: ignore[misc]
+
+    small = params(first_rounds_size=4, polish_after=4)
+    result = one.tune(options(10, measure_callbacks=[Watch()]), SketchPolicy(one, params=small, seed=seed))
+    assert len(measured) == result.trials > 0
+    for state in measured[::3]:
+        Case.of(state).check_interpreted(lowered(state, simple_mode=False))

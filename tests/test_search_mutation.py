@@ -37,7 +37,17 @@ from sketches.repair import repaired
 from sketches.signature import fingerprints
 from sketches.tiles import clip_lengths, enumerate_tilings, outer_length, sample_tilings, tile_waste, waste_of
 from tests.program_laws import Case, lowered
-from tests.sketches_cases import SMALL, check_program, matmul, matmul_relu, padded_conv1d, softmax, task_of
+from tests.sketches_cases import (
+    SMALL,
+    check_program,
+    matmul,
+    matmul_relu,
+    oracle_lines,
+    oracle_workload,
+    padded_conv1d,
+    softmax,
+    task_of,
+)
 
 WASTEFUL = {"max_tile_waste": 1.25}
 TASKS = {name: task_of(make()) for name, make in SMALL.items()}
@@ -274,6 +284,22 @@ def test_a_program_is_found_again(name: str, seed: int) -> None:
                     again = Population(family, values)
                     assert str(again.materialize(0).with_bounds()) == str(state.with_bounds())
                     assert family is not population.family or (values[0] == population.values[row]).all()
+
+
+def test_every_recorded_program_of_the_reference_is_a_row() -> None:
+    """All 139 recorded CPU programs are found in our space, whatever mutations they went through there."""
+    spaces: dict[str, Neighbourhood] = {}
+    found = 0
+    for entry in oracle_lines("state", "llvm"):
+        name, steps = entry["workload"], entry["record"]["i"][1][1]
+        if name not in spaces:
+            spaces[name] = Neighbourhood(ProgramSpace.of(task_of(oracle_workload(name))))
+        state = State.replay(spaces[name].space.context.dag, steps)
+        row = locate(spaces[name], state)
+        assert row is not None, steps
+        assert str(Population(*row).materialize(0).with_bounds()) == str(state.with_bounds())
+        found += 1
+    assert found == 139
 
 
 def test_a_program_of_another_kind_is_not_found() -> None:
