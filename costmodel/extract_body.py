@@ -1,8 +1,7 @@
 """What a stored value costs and reads, per point: facts of an expression, whatever its loops.
 
 Operations are counted in the value as written, with inlined producers substituted: a node that occurs twice
-counts twice. Arithmetic on indices does not count as operations (the emitter moves it out of loops), except
-that divisions and remainders in indices are told apart.
+counts twice. Arithmetic on indices does not count as operations: the emitter moves it out of loops.
 
 Reads of one tensor whose indices differ by constants only (the taps of a stencil) are one access of a wider
 region. Reads whose indices move differently are accesses of their own.
@@ -43,11 +42,10 @@ COUNTS: Final = (
     *(f"{kind}_{name}" for kind in ("float", "int") for name in OPERATIONS),
     "bool_op",
     "select_op",
-    "index_div",
     "loads",
     "nodes",
 )
-"""What is counted per point: the operations of the table; divisions in indices; reads, the statement's own
+"""What is counted per point: the operations of the table; reads, the statement's own
 element included; and all nodes that take an instruction."""
 
 _SLOT: Final = {name: position for position, name in enumerate(COUNTS)}
@@ -217,13 +215,6 @@ class _Counter:
         if isinstance(expr, Read):
             own = list(_ZERO)
             own[_SLOT["loads"]] = own[_SLOT["nodes"]] = 1.0
-            own[_SLOT["index_div"]] = float(
-                sum(
-                    isinstance(node, Binary) and node.op in _DIVIDE
-                    for index in expr.indices
-                    for node in walk(index)
-                )
-            )
             return tuple(own)
         name = _operation(expr)
         inner = [self.count(child) for child in children(expr)]

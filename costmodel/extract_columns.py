@@ -96,8 +96,9 @@ class Columns:
         Flags of each column.
     store_bits, lane_bits, outputs
         Of `Body`; and how many stores one point makes.
-    needed, whole, pragma, limit
-        Points needed per visit and in all; limit of the own unroll pragma, and of those around as well.
+    needed, whole, divisions, pragma, limit
+        Points needed per visit and in all; divisions in the indices of a point; limit of the own unroll
+        pragma, and of those around as well.
     program, ordinal, output
         Which statement of which program a column is, and which output of its stage it stores.
     """
@@ -123,6 +124,7 @@ class Columns:
     outputs: Floats
     needed: Floats
     whole: Floats
+    divisions: Floats
     pragma: Floats
     limit: Floats
     program: Ints
@@ -185,6 +187,7 @@ class _Packer:
             outputs=np.zeros(total),
             needed=np.zeros(total),
             whole=np.zeros(total),
+            divisions=np.zeros(total),
             pragma=np.zeros(total),
             limit=np.zeros(total),
             program=np.zeros(total, np.int64),
@@ -240,6 +243,7 @@ class _Packer:
         made.outputs[at] = len(same)
         made.needed[at] = one.needed
         made.whole[at] = one.whole
+        made.divisions[at] = one.divisions
         made.pragma[at] = one.unroll_steps
         for ancestor in ancestors:
             np.maximum(made.limit[at], ancestor.unroll_steps, out=made.limit[at])

@@ -19,7 +19,6 @@ _LOADS: Final = COUNTS.index("loads")
 _NODES: Final = COUNTS.index("nodes")
 _MAD: Final = COUNTS.index("float_mad")
 _MATH: Final = COUNTS.index("float_mathfunc")
-_DIV: Final = COUNTS.index("index_div")
 _MOST: Final = 8.0
 _MOST_PER_OP: Final = 64.0
 
@@ -185,7 +184,7 @@ class _View:
             np.where(scattered, registers * spread, 0.0),
             branches,
             chain,
-            self.counts[_DIV] * points,
+            self.columns.divisions[at] * points,
             points / self.columns.whole[at],
             own_points / self.columns.needed[at],
         ]

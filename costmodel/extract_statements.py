@@ -93,6 +93,8 @@ class Statement:
         Points that the operation has.
     unroll_steps
         Limit of the unroll pragma, 0 without one.
+    divisions
+        Divisions and remainders in the indices of one point.
     separable
         Whether no condition of a reduction ties its loops to those of its elements, or reads memory.
     """
@@ -108,6 +110,7 @@ class Statement:
     needed: Value
     whole: Value
     unroll_steps: Value
+    divisions: Value
     separable: Mask
 
 
@@ -255,6 +258,7 @@ class _StageGatherer:
                     needed=_product([*widths, *reduce_extents]),
                     whole=_product([*full, *reduce_extents]),
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
+                    divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
                     separable=self._is_separable(body),
                 )
             )

@@ -41,7 +41,7 @@ _INSTRUCTIONS: Final = (
     ("stores_scattered", "instructions", "stores lane by lane"),
     ("branches", "instructions", "iterations of loops that stay loops"),
     ("chain", "steps", "length of the longest chain of dependent operations of one core"),
-    ("index_div", "operations", "divisions and remainders in indices, points times nodes"),
+    ("index_div", "operations", "divisions and remainders that stay in indices, points times nodes"),
     ("recompute", "ratio", "points / points that the operation has"),
     ("waste", "ratio", "points of one visit of the stage / points that it needs"),
 )

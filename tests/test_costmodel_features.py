@@ -32,8 +32,14 @@ from tests.sketches_cases import HARDWARE, SMALL, matmul, oracle_lines, oracle_w
 TASKS = {name: task_of(make()) for name, make in SMALL.items()}
 
 
-def sample(task: Task, count: int, seed: int = 0) -> tuple[Population, ...]:
-    return ProgramSpace.of(task).sample(count, np.random.default_rng(seed)).populations
+EXTENSIONS = {"packed reads": {"cpu_packed_read": 1}, "wasteful tiles": {"max_tile_waste": 1.4}}
+"""Parameters of the sketch rules that go beyond the reference."""
+
+
+def sample(
+    task: Task, count: int, seed: int = 0, params: dict[str, object] | None = None
+) -> tuple[Population, ...]:
+    return ProgramSpace.of(task, params).sample(count, np.random.default_rng(seed)).populations
 
 
 def plain_state(population: Population, row: int) -> State:
@@ -52,6 +58,7 @@ def check_population(task: Task, population: Population) -> int:
             features.values[features.offsets[row] : features.offsets[row + 1]],
             plain_state(population, row),
             population.materialize(row),
+            row=row,
         )
         for row in range(len(population))
     )
@@ -69,6 +76,13 @@ def test_rows_of_a_population_are_what_a_count_over_each_nest_says(name: str) ->
 def test_lengths_that_do_not_divide_are_counted_as_covered(name: str) -> None:
     for population in sample(TASKS[name], 8, 5):
         assert check_population(TASKS[name], odd_lengths(population, 1))
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+@pytest.mark.parametrize("name", ["matmul", "matmul of primes", "padding"])
+def test_what_goes_beyond_the_reference_is_counted(name: str, extension: str) -> None:
+    populations = sample(TASKS[name], 12, 6, EXTENSIONS[extension])
+    assert sum(check_population(TASKS[name], one) for one in populations)
 
 
 @pytest.mark.parametrize("block", range(6))
@@ -96,6 +110,16 @@ def test_a_state_has_the_features_of_its_row(name: str) -> None:
     together = extract_populations(task, populations)
     alone = extract_states(task, list(Programs(populations)))
     assert np.array_equal(together.offsets, alone.offsets)
+    assert np.array_equal(together.values, alone.values)
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+@pytest.mark.parametrize("name", ["batch_matmul", "conv2d"])
+def test_a_state_has_the_features_of_its_row_beyond_the_reference(name: str, extension: str) -> None:
+    task = task_of(oracle_workload(name))
+    populations = sample(task, 25, 1, EXTENSIONS[extension])
+    together = extract_populations(task, populations)
+    alone = extract_states(task, list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
 
 
