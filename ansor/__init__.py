@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ansor.runtime import set_num_threads as set_num_threads
     from ansor.runtime.build import build as build
     from ansor.runtime.build import lower as lower
-    from ansor.runtime.export import save_runtime as save_runtime
     from ansor.schedule.dag import ComputeDAG as ComputeDAG
     from ansor.schedule.layout import Layout as Layout
     from ansor.schedule.layout import transform_layout as transform_layout
@@ -166,7 +165,6 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "set_num_threads",
     ),
     "ansor.runtime.build": ("build", "lower"),
-    "ansor.runtime.export": ("save_runtime",),
     "ansor.schedule.dag": ("ComputeDAG",),
     "ansor.schedule.layout": (
         "Layout",

@@ -21,7 +21,6 @@ import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, to_numpy
-from ansor.runtime import save_runtime
 from ansor.schedule.manual import Schedule
 from ansor.schedule.state import State
 from ansor.te import Tensor
@@ -117,8 +116,7 @@ def size(tensor: Tensor) -> int:
 
 def emulate(kernels: Sequence[Kernel], folder: Path) -> list[list[np.ndarray]]:
     """Build and run kernels in one program; gives the outputs of each."""
-    objects = [save_runtime(folder / "runtime.o", TRIPLE)]
-    objects += [kernel.module.save(folder / f"{kernel.symbol}.o") for kernel in kernels]
+    objects = [kernel.module.save(folder / f"{kernel.symbol}.o") for kernel in kernels]
     calls = "".join(f"    run_{kernel.symbol}();\n" for kernel in kernels)
     main = (
         "int main(int count, char **names) {\n"

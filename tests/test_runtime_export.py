@@ -17,7 +17,7 @@ from ansor.errors import ArgumentError, BuildError
 from ansor.runtime import export
 from ansor.runtime.pool import get_num_threads
 from ansor.runtime.signature import Argument, Signature
-from tests.runtime_kernels import axpy
+from tests.runtime_kernels import axpy, scale
 
 needs_cc = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler (cc) is installed")
 ARM_CC, ARM_RUN, ARM_ROOT = "aarch64-linux-gnu-gcc", "qemu-aarch64", Path("/usr/aarch64-linux-gnu")
@@ -66,6 +66,36 @@ int main(void) {
     bad += strncmp(axpy_ansor_metadata, "ansor-module-1 {", 16) != 0;
     printf("bad %d\\n", bad);
     return bad != 0;
+}
+"""
+
+TWO = """
+#include "first.h"
+#include "second.h"
+#include <dirent.h>
+#include <stdio.h>
+
+static int threads(void) {
+    int count = -2; /* . and .. */
+    DIR *tasks = opendir("/proc/self/task");
+    while (readdir(tasks)) count++;
+    closedir(tasks);
+    return count;
+}
+
+int main(void) {
+    float a[64], b[64], c[64];
+    int bad = 0;
+    for (int i = 0; i < 64; i++) a[i] = i, b[i] = 1;
+    second_set_num_threads(1);
+    second_set_num_threads(4);
+    second(a, b, c, 64);
+    for (int i = 0; i < 64; i++) bad += c[i] != 2 * a[i] + 1;
+    printf("second %d threads, ", threads());
+    first(c, b, a, 64);
+    for (int i = 0; i < 64; i++) bad += a[i] != 2 * c[i] + 1;
+    printf("first %d threads, bad %d\\n", threads(), bad);
+    return bad;
 }
 """
 
@@ -137,15 +167,49 @@ def test_a_c_program_calls_the_library(tmp_path: Path) -> None:
 
 
 @needs_cc
-def test_a_c_program_links_the_objects(tmp_path: Path) -> None:
-    module = axpy()
-    (tmp_path / "axpy.h").write_text(export.header(module.signature))
-    program = PROGRAM.replace("axpy_set_num_threads(threads);", "")
-    (tmp_path / "main.c").write_text(program)
-    kernel = module.save(tmp_path / "k.o")
-    runtime = ansor.runtime.save_runtime(tmp_path / "runtime.o")
-    run("cc", "-I", tmp_path, tmp_path / "main.c", kernel, runtime, "-pthread", "-o", tmp_path / "main")
+def test_a_c_program_links_one_object_and_nothing_else(tmp_path: Path) -> None:
+    kernel = axpy().save(tmp_path / "axpy.o")
+    (tmp_path / "main.c").write_text(PROGRAM)
+    run(
+        "cc",
+        "-Wall",
+        "-Werror",
+        "-I",
+        tmp_path,
+        tmp_path / "main.c",
+        kernel,
+        "-lpthread",
+        "-o",
+        tmp_path / "main",
+    )
     assert run(tmp_path / "main") == "bad 0\n"
+
+
+@needs_cc
+@pytest.mark.parametrize("library", [False, True])
+def test_objects_that_are_linked_together_share_a_pool(tmp_path: Path, library: bool) -> None:
+    """The number that one setter sets holds for both; a target's limit holds for its own function."""
+    objects = [
+        axpy("first").save(tmp_path / "first.o"),
+        axpy("second", threads=2).save(tmp_path / "second.o"),
+    ]
+    objects.append(ansor.load_module(objects[0]).save(tmp_path / "copy.o"))
+    (tmp_path / "main.c").write_text(TWO)
+    if library:
+        run("cc", "-shared", *objects[1:], "-o", tmp_path / "both.so")
+        objects = [tmp_path / "both.so"]
+    run("cc", "-I", tmp_path, tmp_path / "main.c", *objects[:2], "-lpthread", "-o", tmp_path / "main")
+    assert run(tmp_path / "main") == "second 2 threads, first 4 threads, bad 0\n"
+
+
+@needs_cc
+def test_a_kernel_without_parallel_loops_needs_no_threads(tmp_path: Path) -> None:
+    module = scale("float32", (4,))
+    ansor.load_module(module.save(tmp_path / "scale.o"))
+    assert "pthread" not in run("nm", tmp_path / "scale.o")
+    module.export_library(tmp_path / "scale.so")
+    library = ctypes.CDLL(str(tmp_path / "scale.so"))
+    library.scale_set_num_threads(3)
 
 
 @needs_arm

@@ -223,5 +223,5 @@ def test_the_environment_sets_the_number_of_threads() -> None:
 )
 def test_the_pool_compiles_for(triple: str, waiting: Waiting) -> None:
     assert default_waiting(triple) is waiting
-    for shared in (False, True):
-        assert compile_ir(pool_ir(triple, shared_library=shared), Machine.of(triple, "generic"))
+    for embedded in (False, True):
+        assert compile_ir(pool_ir(triple, embedded=embedded), Machine.of(triple, "generic"))

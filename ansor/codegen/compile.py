@@ -20,7 +20,7 @@ from ansor.codegen.machine import Machine, initialize_llvm, target_machine
 from ansor.errors import BuildError
 
 
-def compile_ir(text: str, machine: Machine, sroa: bool = True) -> bytes:
+def compile_ir(text: str, machine: Machine, sroa: bool = True, runtime: str = "") -> bytes:
     """Compile the module `text` for `machine` into a relocatable object file.
 
     Parameters
@@ -29,13 +29,15 @@ def compile_ir(text: str, machine: Machine, sroa: bool = True) -> bytes:
         Textual LLVM IR with opaque pointers.
     sroa
         Whether stack slots may be turned into values; false only to look at what that does.
+    runtime
+        Another module, whose definitions go into the same object file.
 
     Raises
     ------
     BuildError
         If LLVM refuses the text; the message shows the lines around the fault, numbered.
     """
-    module, tm = _prepare(text, machine, sroa)
+    module, tm = _prepare(text, machine, sroa, runtime)
     return bytes(tm.emit_object(module))
 
 
@@ -45,22 +47,30 @@ def assembly(text: str, machine: Machine, sroa: bool = True) -> str:
     return str(tm.emit_assembly(module))
 
 
-def _prepare(text: str, machine: Machine, sroa: bool) -> tuple[Any, Any]:
+def _prepare(text: str, machine: Machine, sroa: bool, runtime: str = "") -> tuple[Any, Any]:
     initialize_llvm()
-    try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.verify()
-    except RuntimeError as error:
-        raise BuildError(f"LLVM refuses the generated code: {error}\n{_excerpt(text, str(error))}") from None
+    context = llvm.create_context()
     tm = target_machine(machine.triple, machine.cpu, machine.features)
-    module.triple = machine.triple
-    module.data_layout = str(tm.target_data)
+    module = _parse(text, machine, tm, context)
+    if runtime:
+        module.link_in(_parse(runtime, machine, tm, context))
     if sroa and " = alloca " in text:
         builder = llvm.create_pass_builder(tm, llvm.create_pipeline_tuning_options(speed_level=0))
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
         passes.run(module, builder)
     return module, tm
+
+
+def _parse(text: str, machine: Machine, tm: Any, context: Any) -> Any:
+    try:
+        module = llvm.parse_assembly(text, context)
+        module.verify()
+    except RuntimeError as error:
+        raise BuildError(f"LLVM refuses the generated code: {error}\n{_excerpt(text, str(error))}") from None
+    module.triple = machine.triple
+    module.data_layout = str(tm.target_data)
+    return module
 
 
 def _excerpt(text: str, message: str, around: int = 3) -> str:

@@ -1,6 +1,6 @@
 """Running compiled programs: threads, loading, calling, timing, exporting."""
 
-from ansor.runtime.export import load_module, save_runtime
+from ansor.runtime.export import load_module
 from ansor.runtime.module import Module
 from ansor.runtime.pool import get_num_threads, set_num_threads
 from ansor.runtime.signature import Argument, Signature
@@ -13,6 +13,5 @@ __all__ = [
     "TimeResult",
     "get_num_threads",
     "load_module",
-    "save_runtime",
     "set_num_threads",
 ]

@@ -1,10 +1,10 @@
 """Writing modules to files, and loading them again.
 
-`save` writes the object file alone: it calls the five functions of the thread pool and what it needs of
-libc and libm. `save_runtime` writes an object with the pool, for people who link objects themselves.
-`export_library` links both into a shared library and writes a C header; the library needs no Python, and
-takes its number of threads from the variable `ANSOR_NUM_THREADS`, else from the cores that its process may
-run on, until `NAME_set_num_threads` is called.
+`save` writes an object file: the function, the thread pool if it needs one, and `NAME_set_num_threads`. It
+asks for nothing but libc, libm and threads. The pool is weak and hidden: objects that are linked together
+share one. `export_library` links that object into a shared library. Both write a C header, neither needs
+Python; threads are as many as the variable `ANSOR_NUM_THREADS` says, else the cores that the process may run
+on, until `NAME_set_num_threads` is called.
 
 Every file carries the module's `Signature` as the constant `NAME_ansor_metadata`, so that `load_module`
 gives back a callable with all its checks.
@@ -24,6 +24,7 @@ from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.errors import BuildError
 from ansor.runtime.module import Module
+from ansor.runtime.pool import POOL_FUNCTIONS, limited_launch_ir
 from ansor.runtime.pool_ir import pool_ir
 from ansor.runtime.signature import Signature, describe, find_metadata
 
@@ -73,7 +74,7 @@ def load_module(path: str | Path) -> Module:
 
 
 def save(module: Module, path: Path) -> Path:
-    """Write the module's object file.
+    """See `Module.save`.
 
     Raises
     ------
@@ -84,17 +85,8 @@ def save(module: Module, path: Path) -> Path:
         raise BuildError(
             f"save writes object files (.o), found {path.name!r}; export_library writes shared libraries"
         )
-    _write(path, module.object_bytes)
-    return path
-
-
-def save_runtime(path: str | Path, triple: str | None = None) -> Path:
-    """Write an object file with the thread pool, to be linked once beside saved objects.
-
-    Its functions are hidden: they can be called by what is linked together with them and by nobody else.
-    """
-    path = Path(path)
-    _write(path, _runtime_object(triple or Machine.host().triple, ""))
+    _write(path, _whole_object(module))
+    _write(path.with_suffix(".h"), header(module.signature).encode())
     return path
 
 
@@ -108,10 +100,9 @@ def export_library(module: Module, path: Path, cc: str | None = None) -> Path:
     signature = module.signature
     compiler = find_linker(signature.triple, cc)
     with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
-        kernel, runtime = Path(folder, "kernel.o"), Path(folder, "runtime.o")
-        _write(kernel, module.object_bytes)
-        _write(runtime, _runtime_object(signature.triple, _setter_ir(signature)))
-        command = [*compiler, "-shared", "-o", str(path), str(kernel), str(runtime)]
+        kernel = Path(folder, "kernel.o")
+        _write(kernel, _whole_object(module))
+        command = [*compiler, "-shared", "-o", str(path), str(kernel)]
         if "linux" in signature.triple:
             command += ["-pthread", "-lm", "-Wl,-z,defs"]
         _link(command, path)
@@ -154,7 +145,7 @@ def find_linker(triple: str, cc: str | None = None) -> list[str]:
 
 
 def header(signature: Signature) -> str:
-    """Write the C header of an exported library."""
+    """Write the C header of a saved or exported module."""
     symbol = signature.symbol
     guard = f"ANSOR_{symbol.upper()}_H"
     names = [c_name(argument.name) for argument in signature.arguments]
@@ -188,7 +179,8 @@ extern "C" {{
 void {symbol}({", ".join(parameters) or "void"});
 
 /* Threads that parallel loops run on, the caller included. Default: the environment variable
- * ANSOR_NUM_THREADS, else the cores this process may run on. */
+ * ANSOR_NUM_THREADS, else the cores this process may run on. Functions that are linked together from
+ * object files share their threads and this number. */
 void {symbol}_set_num_threads(int32_t count);
 
 /* Description of the function in JSON, after the word "ansor-module-1 ". */
@@ -211,34 +203,29 @@ def c_name(name: str) -> str:
     return f"{made}_" if made in _C_KEYWORDS else f"_{made}" if made[:1].isdigit() or not made else made
 
 
-def _setter_ir(signature: Signature) -> str:
-    """Write the library's one public function of its pool; a target's limit of threads is applied here."""
-    limit = signature.threads or 0
-    default = ""
-    if limit:
-        default = f"""
-@llvm.global_ctors = appending global [1 x {{ i32, ptr, ptr }}] [
-  {{ i32, ptr, ptr }} {{ i32 65535, ptr @limit, ptr null }}
-]
-define internal void @limit() {{
-  %n = call i32 @ansor_get_num_threads()
-  call void @{signature.symbol}_set_num_threads(i32 %n)
-  ret void
-}}"""
-    return f"""
-define void @{signature.symbol}_set_num_threads(i32 %n) {{
-  %limited = icmp sgt i32 {limit}, 0
-  %above = icmp sgt i32 %n, {limit}
-  %cut = and i1 %limited, %above
-  %count = select i1 %cut, i32 {limit}, i32 %n
-  call void @ansor_set_num_threads(i32 %count)
-  ret void
-}}{default}
-"""
+def _whole_object(module: Module) -> bytes:
+    """Give the object file with all that the function calls, unless libc and libm have it."""
+    source, signature = module.source, module.signature
+    if source is None:
+        return module.object_bytes
+    limit, symbol = signature.threads, signature.symbol
+    kernel, runtime = source.ll + signature.metadata_ir(), _setter_ir(symbol, parallel=True)
+    if not any(f"@{name}(" in kernel for name in POOL_FUNCTIONS):
+        runtime = _setter_ir(symbol, parallel=False)
+    elif limit is None:
+        runtime += pool_ir(signature.triple, embedded=True)
+    else:
+        kernel = kernel.replace("@ansor_parallel_launch(", f"@{symbol}.launch(")
+        runtime += limited_launch_ir(f"{symbol}.launch", limit, "hidden") + pool_ir(
+            signature.triple, embedded=True
+        )
+    return compile_ir(kernel, source.machine, runtime=runtime)
 
 
-def _runtime_object(triple: str, extra: str) -> bytes:
-    return compile_ir(pool_ir(triple, shared_library=True) + extra, Machine.of(triple, "generic"))
+def _setter_ir(symbol: str, parallel: bool) -> str:
+    """Write the function that sets the number of threads; without parallel loops it has nothing to do."""
+    call = "  call void @ansor_set_num_threads(i32 %n)\n" if parallel else ""
+    return f"define void @{symbol}_set_num_threads(i32 %n) {{\n{call}  ret void\n}}\n"
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -91,8 +91,13 @@ class Module:
         return self._signature.name
 
     @property
+    def source(self) -> Source | None:
+        """What the module was compiled from; None if it was loaded from a file."""
+        return self._source
+
+    @property
     def object_bytes(self) -> bytes:
-        """The object file.
+        """The object file: of the function alone, unless it was loaded from a saved one.
 
         Raises
         ------
@@ -203,10 +208,16 @@ class Module:
         return self._source.ll if kind == "ll" else assembly(self._source.ll, self._source.machine)
 
     def save(self, path: str | Path) -> Path:
-        """Write the object file, which `ansor.load_module` loads again.
+        """Write the object file, which `ansor.load_module` loads again, and its C header beside it.
 
-        A C program that links it needs the thread pool beside it, once for all objects:
-        `ansor.save_runtime("runtime.o")`, then `cc main.c kernel.o runtime.o -lm -lpthread`.
+        The object is all that a C program needs: `cc main.c kernel.o -lm -lpthread`. Several may be linked
+        together; they share one pool of threads.
+
+        Raises
+        ------
+        BuildError
+            If the suffix is not .o (or .obj), the module came from a shared library, or the files cannot be
+            written.
         """
         from ansor.runtime.export import save
 

@@ -79,24 +79,35 @@ def process_pool() -> Pool:
         return _process_pool()
 
 
-@cache
-def limited_launch(limit: int) -> LoadedCode:
-    """Load an `ansor_parallel_launch` that uses at most `limit` threads of the process's pool."""
-    text = f"""
-declare void @ansor_parallel_launch_limited(ptr, ptr, i32)
-define void @ansor_parallel_launch(ptr %body, ptr %data) {{
+def limited_launch_ir(name: str, limit: int, linkage: str = "") -> str:
+    """Write a function that does what `ansor_parallel_launch` does, on at most `limit` threads."""
+    return f"""
+define {linkage} void @{name}(ptr %body, ptr %data) {{
   call void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 {limit})
   ret void
 }}
 """
+
+
+@cache
+def limited_launch(limit: int) -> LoadedCode:
+    """Load an `ansor_parallel_launch` that uses at most `limit` threads of the process's pool."""
     name = "ansor_parallel_launch_limited"
+    text = f"declare void @{name}(ptr, ptr, i32)\n{limited_launch_ir('ansor_parallel_launch', limit)}"
     imports = {name: process_pool().code[name]}
     return load_object(compile_ir(text, Machine.host()), ("ansor_parallel_launch",), imports)
 
 
 def kernel_imports(limit: int | None = None) -> dict[str, int]:
-    """Addresses of what generated code calls, with launches limited to `limit` threads if given."""
+    """Addresses of what generated code calls, with launches limited to `limit` threads if given.
+
+    They take the place of the weak definitions that a saved object has.
+    """
     symbols = process_pool().symbols
+    at_fork = getattr(ctypes.CDLL(None), AtFork.GLIBC.value, None) if os.name == "posix" else None
+    if at_fork is not None:
+        # Asked for by the pool in a saved object, which never runs here; glibc has it in a static library.
+        symbols[AtFork.POSIX.value] = ctypes.cast(at_fork, ctypes.c_void_p).value or 0
     if limit is not None:
         symbols["ansor_parallel_launch"] = limited_launch(limit)["ansor_parallel_launch"]
     return symbols

@@ -8,19 +8,19 @@ from typing import Final
 COMMON: Final = """\
 ; What is written by one thread and read by another shares a cache line only with what moves along with it.
 ; The job: the word that workers watch, the body and its data, in one line. Written by the launcher.
-@pool.job = internal global { i64, ptr, ptr } zeroinitializer, align 128
+@pool.job = $own global { i64, ptr, ptr } zeroinitializer, align 128
 ; Shares that workers have finished, ever; and whether the launcher sleeps on that number.
-@pool.done = internal global i32 0, align 128
-@pool.waiting = internal global i32 0, align 4
-@pool.sleepers = internal global i32 0, align 128
-@pool.lock = internal global i32 0, align 128
-@pool.threads = internal global i32 0, align 128
-@pool.started = internal global i32 0, align 4
-@pool.stop = internal global i32 0, align 4
-@pool.hooked = internal global i32 0, align 4
-@pool.spin = internal global i32 $worker_spin, align 4
-@pool.claims = internal global [$max_threads x [16 x i32]] zeroinitializer, align 128
-@pool.handles = internal global [$max_threads x i64] zeroinitializer, align 128
+@pool.done = $own global i32 0, align 128
+@pool.waiting = $own global i32 0, align 4
+@pool.sleepers = $own global i32 0, align 128
+@pool.lock = $own global i32 0, align 128
+@pool.threads = $own global i32 0, align 128
+@pool.started = $own global i32 0, align 4
+@pool.stop = $own global i32 0, align 4
+@pool.hooked = $own global i32 0, align 4
+@pool.spin = $own global i32 $worker_spin, align 4
+@pool.claims = $own global [$max_threads x [16 x i32]] zeroinitializer, align 128
+@pool.handles = $own global [$max_threads x i64] zeroinitializer, align 128
 @pool.variable = private constant [18 x i8] c"ANSOR_NUM_THREADS\\00"
 
 $pause_declaration
@@ -34,7 +34,7 @@ declare i64 @sysconf(i32)
 declare i32 @sched_yield()
 
 ; Between two looks at a word: a pause at first, later an offer of the core to whoever else needs it.
-define internal void @pool.relax(i32 %turn) alwaysinline {
+define $own void @pool.relax(i32 %turn) {
 entry:
   %early = icmp slt i32 %turn, $polite_after
   br i1 %early, label %pause, label %yield
@@ -46,7 +46,7 @@ yield:
   ret void
 }
 
-define internal void @pool.after_fork() {
+define $own void @pool.after_fork() {
   store atomic i32 0, ptr @pool.started monotonic, align 4
   store atomic i32 0, ptr @pool.sleepers monotonic, align 4
   store atomic i32 0, ptr @pool.waiting monotonic, align 4
@@ -55,7 +55,7 @@ define internal void @pool.after_fork() {
 }
 
 ; Take share %share for region %region; false if it is taken, or the region is over.
-define internal i1 @pool.claim(i32 %share, i32 %region) {
+define $own i1 @pool.claim(i32 %share, i32 %region) {
 entry:
   %wide = zext i32 %share to i64
   %claim = getelementptr [$max_threads x [16 x i32]], ptr @pool.claims, i64 0, i64 %wide, i64 0
@@ -108,7 +108,7 @@ done:
 """
 
 WORKER: Final = """
-define internal ptr @pool.worker(ptr %argument) {
+define $own ptr @pool.worker(ptr %argument) {
 entry:
   %share.wide = ptrtoint ptr %argument to i64
   %share = trunc i64 %share.wide to i32

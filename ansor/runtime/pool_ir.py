@@ -1,7 +1,8 @@
 """The thread pool that parallel loops run on, as LLVM IR text for any triple.
 
 It is IR and not Python or C so that one text serves three places without any other tool: it is compiled and
-loaded into the running process, linked into exported libraries, and cross-compiled. The functions it defines:
+loaded into the running process, linked into saved objects and exported libraries, and cross-compiled. The
+functions it defines:
 
 - `void ansor_parallel_launch(ptr body, ptr data)` runs `body(data, i, n)` for all shares `i` of `0..n-1`,
   on the calling thread and the workers, and returns when all are done; n is the number of threads in force.
@@ -36,10 +37,13 @@ unclaimed shares are run by the launcher. Elsewhere (Windows) regions run serial
 
 from __future__ import annotations
 
+import hashlib
+import re
 from enum import StrEnum
 from string import Template
 from typing import Final
 
+from ansor.codegen.machine import Machine
 from ansor.runtime import pool_core, pool_system
 
 MAX_THREADS: Final = 1024
@@ -85,7 +89,7 @@ def pool_ir(
     *,
     waiting: Waiting | None = None,
     at_fork: AtFork = AtFork.POSIX,
-    shared_library: bool = False,
+    embedded: bool = False,
     worker_spin: int = WORKER_SPIN,
 ) -> str:
     """Write the pool for an LLVM triple.
@@ -96,17 +100,23 @@ def pool_ir(
         Decides system calls, the pause instruction and, unless given, `waiting`.
     at_fork
         Which registration function to call.
-    shared_library
-        For linking into a library: the functions are hidden, so that two libraries in one process have a
-        pool each, and a destructor stops the workers.
+    embedded
+        For a kernel's object file: everything is weak and hidden, so that objects that are linked together
+        share one pool and two libraries in one process have a pool each; a destructor stops the workers; the
+        code runs on any CPU of the triple, as the pool of another kernel's object may be the one that stays.
+        Names carry a digest of the code, so that objects of two versions of ansor keep their own.
     worker_spin
         Turns an idle worker spins before it sleeps.
     """
     chosen = waiting or default_waiting(triple)
-    linkage = "hidden" if shared_library else ""
+    linkage = {
+        "vis": "weak_odr hidden" if embedded else "",
+        "own": "weak_odr hidden" if embedded else "internal",
+    }
     memory = pool_system.WINDOWS_MEMORY if "windows" in triple else pool_system.POSIX_MEMORY
     if chosen is Waiting.SERIAL:
-        return Template(pool_system.SERIAL + memory).substitute(vis=linkage, max_threads=MAX_THREADS)
+        text = Template(pool_system.SERIAL + memory).substitute(linkage, max_threads=MAX_THREADS)
+        return _for_any_cpu(text, triple) if embedded else text
     pause_declaration, pause = _pause(triple)
     linux = "linux" in triple
     sleep = pool_system.FUTEX if chosen is Waiting.FUTEX else pool_system.NAP
@@ -115,10 +125,10 @@ def pool_ir(
     if at_fork is AtFork.GLIBC:
         hook_arguments += ", ptr null"
     text = pool_core.COMMON + pool_core.WORKER + pool_core.LAUNCH + pool_system.START + cores + sleep + memory
-    if shared_library:
+    if embedded:
         text += pool_system.SHUTDOWN
-    return Template(text).substitute(
-        vis=linkage,
+    text = Template(text).substitute(
+        linkage,
         max_threads=MAX_THREADS,
         worker_spin=worker_spin,
         polite_after=POLITE_AFTER,
@@ -134,6 +144,17 @@ def pool_ir(
         set_mask=2 if linux else 3,
         synchronous_only=_async_signals(linux),
     )
+    return _for_any_cpu(text, triple) if embedded else text
+
+
+def _for_any_cpu(text: str, triple: str) -> str:
+    """Give private names a digest of the code, and functions the CPU that every machine of the triple is."""
+    machine = Machine.of(triple, "generic")
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    if triple.startswith(("x86_64", "aarch64", "arm64")):  # elsewhere the features are part of the ABI
+        attributes = f'"target-cpu"="{machine.cpu}" "target-features"="{machine.features}"'
+        text = re.sub(r"^(define .*) {$", rf"\1 {attributes} {{", text, flags=re.MULTILINE)
+    return text.replace("@pool.", f"@ansor.pool.{digest}.")
 
 
 def _pause(triple: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Final
 
 START: Final = """
 ; Start workers up to %wanted threads, the caller included; gives the number of workers. Needs the lock.
-define internal i32 @pool.start(i32 %wanted) {
+define $own i32 @pool.start(i32 %wanted) {
 entry:
   %mask = alloca [16 x i64], align 8
   %old.mask = alloca [16 x i64], align 8
@@ -57,7 +57,7 @@ declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i64 @llvm.ctpop.i64(i64)
 
 ; Cores that this process may run on.
-define internal i32 @pool.cores() {
+define $own i32 @pool.cores() {
 entry:
   %set = alloca [128 x i64], align 8
   call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
@@ -86,7 +86,7 @@ done:
 
 ONLINE: Final = """
 ; Cores of the machine.
-define internal i32 @pool.cores() {
+define $own i32 @pool.cores() {
   %count = call i64 @sysconf(i32 $online)
   %result = trunc i64 %count to i32
   ret i32 %result
@@ -97,12 +97,12 @@ FUTEX: Final = """
 declare i64 @syscall(i64, ...)
 
 ; Sleep until woken, unless the 32 bits at %word (the low half, little endian) already differ from %seen.
-define internal void @pool.sleep(ptr %word, i32 %seen) {
+define $own void @pool.sleep(ptr %word, i32 %seen) {
   %r = call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 128, i32 %seen, ptr null, ptr null, i64 0)
   ret void
 }
 
-define internal void @pool.wake(ptr %word) {
+define $own void @pool.wake(ptr %word) {
   %r = call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
   ret void
 }
@@ -111,7 +111,7 @@ define internal void @pool.wake(ptr %word) {
 NAP: Final = """
 declare i32 @usleep(i32)
 
-define internal void @pool.sleep(ptr %word, i32 %seen) {
+define $own void @pool.sleep(ptr %word, i32 %seen) {
 entry:
   %now = load atomic i32, ptr %word acquire, align 4
   %same = icmp eq i32 %now, %seen
@@ -123,7 +123,7 @@ done:
   ret void
 }
 
-define internal void @pool.wake(ptr %word) {
+define $own void @pool.wake(ptr %word) {
   ret void
 }
 """
@@ -134,7 +134,7 @@ SHUTDOWN: Final = """
 ]
 
 ; Stop and join the workers: the code that they run is about to be unloaded.
-define internal void @pool.shutdown() {
+define $own void @pool.shutdown() {
 entry:
   store atomic i32 1, ptr @pool.stop seq_cst, align 4
   %old = load atomic i64, ptr @pool.job monotonic, align 8
