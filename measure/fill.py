@@ -90,7 +90,7 @@ def _fitting(tensor: Tensor, shape: tuple[int, ...], array: Array) -> Array:
             f"the data given for input {tensor.name!r} are {array.dtype} of shape {list(array.shape)}; "
             f"expected {tensor.dtype} of shape {list(shape)}"
         )
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")  # ascontiguousarray would give rank 0 a dimension
 
 
 def _positions(tensor: Tensor, shape: tuple[int, ...], limit: int | None, rng: np.random.Generator) -> Array:

@@ -90,6 +90,8 @@ class ReferenceStore:
         self._seed = seed
         self._capacity = capacity
         self._known: OrderedDict[tuple[object, ...], Reference] = OrderedDict()
+        self._given: dict[tuple[object, ...], Mapping[str, Array]] = {}
+        """What each was made of: while the arrays are kept, no other array has their identity."""
         folder = ScratchFolder()
         self._folder = folder.path
         self._count = 0
@@ -127,7 +129,8 @@ class ReferenceStore:
             self._known.move_to_end(key)
             return self._known[key]
         while len(self._known) >= self._capacity:
-            _, old = self._known.popitem(last=False)
+            oldest, old = self._known.popitem(last=False)
+            del self._given[oldest]
             _remove(old.arguments)
         try:
             reference = self._make(task, dag, given, executor, threads)
@@ -136,7 +139,7 @@ class ReferenceStore:
                 f"there is not enough memory to compute the right answer of {task.workload_key}: {error}; "
                 "tune it for smaller sizes, or on a larger machine"
             ) from error
-        self._known[key] = reference
+        self._known[key], self._given[key] = reference, given
         return reference
 
     def _make(

@@ -290,6 +290,20 @@ def test_user_data_are_taken_and_checked() -> None:
         fill_inputs(dag.inputs, dag.ops, {"where": real.astype(np.int64)})
 
 
+def test_user_data_of_rank_zero_stay_so() -> None:
+    scalar = te.placeholder((), name="s")
+    given = np.asarray(np.float32(3.5))
+    assert fill_inputs([scalar], [], {"s": given})[0].shape == ()
+
+
+def test_user_data_of_any_order_are_made_contiguous() -> None:
+    matrix = te.placeholder((3, 4), name="m")
+    given = np.arange(12, dtype=np.float32).reshape(4, 3).T
+    (array,) = fill_inputs([matrix], [], {"m": given})
+    assert array.flags.c_contiguous
+    assert np.array_equal(array, given)
+
+
 def test_computed_index_must_be_supplied() -> None:
     table = te.placeholder((9, 4), name="table")
     where = te.placeholder((6,), "int32", name="where")

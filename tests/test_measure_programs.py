@@ -354,6 +354,17 @@ def test_user_data_reach_the_program(builder: LocalBuilder, runner: LocalRunner)
     assert result.ok, result
 
 
+def test_data_that_are_replaced_again_and_again_are_told_apart() -> None:
+    a = te.placeholder((3,), name="a")
+    dag = ComputeDAG([a, te.compute((3,), lambda i: a[i] + te.const(1, "float32"), name="b")])
+    task, store = make_task(dag, "replaced"), ReferenceStore()
+    for number in range(50):
+        register_task_input_buffer(task.workload_key, "a", np.full(3, number, np.float32), overwrite=True)
+        given, expected = (argument.map() for argument in store.get(task).arguments)
+        assert given.tolist() == [number] * 3
+        assert expected.tolist() == [number + 1] * 3
+
+
 def test_faulty_definition_is_reported_to_its_author(builder: LocalBuilder, runner: LocalRunner) -> None:
     a, x = te.placeholder((8,), name="A"), te.placeholder((8,), name="X")
     b = te.compute((8,), lambda i: te.if_then_else(x[i] < 1e9, a[i + 1], 0.0), name="B")
