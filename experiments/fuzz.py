@@ -1,6 +1,7 @@
 """Compare random scheduled programs with the oracle for as long as you like.
 
     python -m experiments.fuzz --seconds 600 --seed 1000
+    python -m experiments.fuzz --seconds 600 --tune 12
 
 Each seed is one random graph under a random schedule, on which every law of `tests/program_laws.py` is
 checked: interpreted and compiled results equal those of the unscheduled graph, parallel loops do not race,
@@ -16,6 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
+from experiments.fuzz_tune import machinery
 from tests.program_laws import Case, check_all, lowered, seeded_case
 
 
@@ -29,8 +31,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=12, help="most random schedule changes of a program")
     parser.add_argument("--failures", type=int, default=5, help="stop after this many failures")
     parser.add_argument("--no-compile", action="store_true", help="interpret only")
+    parser.add_argument("--tune", type=int, metavar="N", help="tune random graphs for N trials each")
     arguments = parser.parse_args(argv)
+    return compare(arguments) if arguments.tune is None else tune(arguments)
 
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Random schedules against the oracle."""
     started, seed = time.monotonic(), arguments.seed
     stop = None if arguments.count is None else seed + arguments.count
     failures, steps = 0, Counter[str]()
@@ -49,6 +56,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("steps:", ", ".join(f"{code} {count}" for code, count in steps.most_common()))
     print(f"failures: {failures}")
     return 1 if failures else 0
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """Whole searches over random graphs."""
+    started, seed = time.monotonic(), arguments.seed
+    stop = None if arguments.count is None else seed + arguments.count
+    failed: list[int] = []
+    with machinery() as machine:
+        while (
+            seed != stop
+            and time.monotonic() - started < arguments.seconds
+            and len(failed) < arguments.failures
+        ):
+            try:
+                machine.tune(seed, arguments.tune)
+            except Exception as error:  # A fuzzer is where any error is a finding.
+                failed.append(seed)
+                print(f"\nseed {seed}: {type(error).__name__}: {error}")
+                print(f"again: python -m experiments.fuzz --tune {arguments.tune} --seed {seed} --count 1")
+                traceback.print_exception(error)
+            seed += 1
+    seconds = time.monotonic() - started
+    print(
+        f"tuned {seed - arguments.seed} random graphs, {machine.outcomes.total()} trials, in {seconds:.0f} s"
+    )
+    print("outcomes:", ", ".join(f"{name} {count}" for name, count in machine.outcomes.most_common()))
+    print("stopped by:", ", ".join(f"{name} {count}" for name, count in machine.stops.most_common()))
+    print(f"failures: {len(failed)}")
+    return 1 if failed else 0
 
 
 def report(seed: int, max_steps: int, case: Case | None, error: Exception) -> None:

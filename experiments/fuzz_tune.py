@@ -1,0 +1,120 @@
+"""Tune random computations, for `experiments.fuzz --tune`.
+
+Each seed is one random graph of `tests/random_graphs.py`, searched for a few trials by evolution under a
+learned model, built and run for real; every result is compared with the oracle before it counts. What must
+hold: no exception, no outcome but "valid", and the log names the same best program again.
+
+The inputs are small integers, given as `task_inputs`, so that what is right does not depend on rounding.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ansor
+from ansor.runtime.build import lower
+from tests.random_choice import Chooser
+from tests.random_graphs import random_graph, random_inputs
+
+ROUND = 4
+"""Programs per round: small, so that few trials are several rounds, the later ones bred under the model."""
+POPULATION = 128
+
+
+@dataclass
+class Measured:
+    """Keeps what was measured; a measure callback."""
+
+    results: list[tuple[ansor.State, ansor.MeasureResult]] = field(default_factory=list)
+
+    def callback(
+        self,
+        policy: object,
+        inputs: Sequence[ansor.MeasureInput],
+        results: Sequence[ansor.MeasureResult],
+    ) -> None:
+        for inp, result in zip(inputs, results, strict=True):
+            assert isinstance(inp.state, ansor.State)
+            self.results.append((inp.state, result))
+
+
+@dataclass
+class Machinery:
+    """A builder and a runner for many tasks, and what came out so far."""
+
+    builder: ansor.LocalBuilder
+    runner: ansor.LocalRunner
+    outcomes: Counter[str] = field(default_factory=Counter)
+    stops: Counter[str] = field(default_factory=Counter)
+
+    def tune(self, seed: int, trials: int) -> None:
+        """
+        Tune the graph of a seed.
+
+        Raises
+        ------
+        AssertionError
+            If a program failed or was wrong, or the log does not give the best one back.
+        """
+        task = task_of_seed(seed)
+        measured = Measured()
+        with tempfile.TemporaryDirectory() as folder:
+            log = str(Path(folder) / "log.json")
+            options = ansor.TuningOptions(
+                num_measure_trials=trials,
+                num_measures_per_round=ROUND,
+                verbose=0,
+                builder=self.builder,
+                runner=self.runner,
+                measure_callbacks=[ansor.RecordToFile(log), measured],
+            )
+            result = task.tune(options, policy_of_seed(task, seed))
+            self.outcomes.update(result.error_no.name for _, result in measured.results)
+            self.stops[result.stop_reason.value] += 1
+            for state, outcome in measured.results:
+                assert outcome.ok, f"{outcome.error_no.name}: {outcome.error_msg}\n{program_text(state)}"
+            assert result.best_state is not None, result.message
+            best, seconds = task.best_state(log)
+            assert seconds == result.best_cost
+            assert str(best.with_bounds()) == str(result.best_state.with_bounds())
+
+
+@contextmanager
+def machinery() -> Iterator[Machinery]:
+    """One worker each for building and running, short timings: what counts is the check."""
+    with (
+        ansor.LocalBuilder(n_parallel=1, timeout=60) as builder,
+        ansor.LocalRunner(number=1, repeat=1, min_repeat_ms=0, timeout=30) as runner,
+    ):
+        yield Machinery(builder, runner)
+
+
+def task_of_seed(seed: int) -> ansor.SearchTask:
+    """The random computation of a seed, with its data."""
+    dag = random_graph(Chooser.from_seed(seed))
+    data = {tensor.name: array for tensor, array in random_inputs(dag, seed).items()}
+    return ansor.SearchTask(
+        compute_dag=dag, workload_key=f'["fuzz", {seed}]', task_inputs=data, task_inputs_overwrite=True
+    )
+
+
+def policy_of_seed(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
+    """Evolution from the second round on; every fourth search packs inputs, too."""
+    params: dict[str, int | float | str] = {
+        "evolutionary_search_population": POPULATION,
+        "first_rounds_size": ROUND,
+        "polish_after": ROUND,
+        "cpu_packed_read": int(seed % 4 == 3),
+    }
+    model = ansor.XGBModel(num_warmup_sample=ROUND - 1, seed=seed)
+    return ansor.SketchPolicy(task, model, params=params, seed=seed)
+
+
+def program_text(state: ansor.State) -> str:
+    """A program as its graph, loops and nest."""
+    return f"{state.dag}\n{state.with_bounds()}\n{lower(state)}"
