@@ -92,7 +92,9 @@ class Outcome:
     first
         The unmeasured programs of the first generation.
     scored
-        Programs that the model was asked about.
+        Distinct programs that the model was asked about.
+    valid
+        Those of them that the model did not rule out.
     families
         Families of each generation.
     invalid
@@ -102,8 +104,15 @@ class Outcome:
     best: Generation
     first: Generation
     scored: int = 0
+    valid: int = 0
     families: list[int] = field(default_factory=list)
     invalid: Counter[str] = field(default_factory=Counter)
+
+    def count(self, generation: Generation) -> None:
+        """Take a scored generation into the statistics."""
+        self.scored += len(generation)
+        self.valid += int(np.isfinite(generation.scores).sum())
+        self.families.append(len(generation.populations))
 
 
 def evolve(
@@ -137,7 +146,8 @@ def evolve(
     current = current.scored(score(current.populations))
     seen = current.prints.fine
     start = unseen(current, measured)
-    outcome = Outcome(_top(start, keep), start, len(current), [len(current.populations)])
+    outcome = Outcome(_top(start, keep), start)
+    outcome.count(current)
     parents = current
     for _ in range(settings.generations):
         parents = bound_families(parents, settings.max_families, rng)
@@ -146,8 +156,7 @@ def evolve(
             break
         children = children.scored(score(children.populations))
         seen = np.concatenate([seen, children.prints.fine])
-        outcome.scored += len(children)
-        outcome.families.append(len(children.populations))
+        outcome.count(children)
         outcome.best = _top(joined([outcome.best, unseen(children, measured)]), keep)
         elite = _top(parents, int(settings.population * ELITE))
         parents = joined([elite, children])

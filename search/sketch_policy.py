@@ -240,7 +240,9 @@ class SketchPolicy(SearchPolicy):
         if self.all_programs is not None:
             everything = unseen(Generation.of(self.all_programs), measured)
             everything = everything.scored(self.score(everything.populations))
-            return Outcome(everything, everything, len(everything))
+            outcome = Outcome(everything, everything)
+            outcome.count(everything)
+            return outcome
         share = float(self.params["sample_init_use_measured_ratio"])
         best = self.known.best_populations(history, int(share * self._population))
         fresh = self.space.sample(self._population - sum(map(len, best)), rng)
