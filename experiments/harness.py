@@ -150,19 +150,31 @@ class Bench:
         Printed above the table.
     argv
         Command line without the program's name; default that of the process.
+    add_options
+        Called with the parser, to add options of the benchmark's own.
 
     Attributes
     ----------
     quick
         Whether `--quick` was given: fewer cases and repeats.
+    arguments
+        The command line, parsed.
     """
 
-    def __init__(self, title: str, argv: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        argv: Sequence[str] | None = None,
+        add_options: Callable[[argparse.ArgumentParser], object] | None = None,
+    ) -> None:
         parser = argparse.ArgumentParser(description=title)
         parser.add_argument("--quick", action="store_true", help="fewer cases and repeats")
         parser.add_argument("--json", metavar="PATH", help="also write the rows to this file")
+        if add_options is not None:
+            add_options(parser)
         arguments = parser.parse_args(argv)
         self.title = title
+        self.arguments = arguments
         self.quick: bool = arguments.quick
         self.json_path: str | None = arguments.json
         self.rows: list[Row] = []
