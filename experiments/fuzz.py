@@ -17,8 +17,8 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
-from experiments.fuzz_tune import machinery
 from tests.program_laws import Case, check_all, lowered, seeded_case
+from tests.tuning_laws import machinery, task_of_seed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def tune(arguments: argparse.Namespace) -> int:
             and len(failed) < arguments.failures
         ):
             try:
-                machine.tune(seed, arguments.tune)
+                machine.tune(task_of_seed(seed), arguments.tune, seed)
             except Exception as error:  # A fuzzer is where any error is a finding.
                 failed.append(seed)
                 print(f"\nseed {seed}: {type(error).__name__}: {error}")

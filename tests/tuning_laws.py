@@ -1,10 +1,8 @@
-"""Tune random computations, for `experiments.fuzz --tune`.
+"""What must hold of every search, whatever is computed: every program that is measured is right.
 
-Each seed is one random graph of `tests/random_graphs.py`, searched for a few trials by evolution under a
-learned model, built and run for real; every result is compared with the oracle before it counts. What must
-hold: no exception, no outcome but "valid", and the log names the same best program again.
-
-The inputs are small integers, given as `task_inputs`, so that what is right does not depend on rounding.
+A search here is short but whole: sketches, evolution under a learned model, real building and running, every
+result compared with the oracle before it counts, a log. `experiments.fuzz --tune` checks it on random graphs
+for as long as you like, `tests/test_search_computations.py` on those that other tuners stumbled over.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from tests.random_graphs import random_graph, random_inputs
 
 ROUND = 4
 """Programs per round: small, so that few trials are several rounds, the later ones bred under the model."""
-POPULATION = 128
+POPULATION, GENERATIONS = 48, 2
 
 
 @dataclass
@@ -52,16 +50,15 @@ class Machinery:
     outcomes: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)
 
-    def tune(self, seed: int, trials: int) -> None:
+    def tune(self, task: ansor.SearchTask, trials: int, seed: int = 0) -> ansor.TuningResult:
         """
-        Tune the graph of a seed.
+        Tune a task.
 
         Raises
         ------
         AssertionError
             If a program failed or was wrong, or the log does not give the best one back.
         """
-        task = task_of_seed(seed)
         measured = Measured()
         with tempfile.TemporaryDirectory() as folder:
             log = str(Path(folder) / "log.json")
@@ -73,7 +70,7 @@ class Machinery:
                 runner=self.runner,
                 measure_callbacks=[ansor.RecordToFile(log), measured],
             )
-            result = task.tune(options, policy_of_seed(task, seed))
+            result = task.tune(options, policy_of(task, seed))
             self.outcomes.update(result.error_no.name for _, result in measured.results)
             self.stops[result.stop_reason.value] += 1
             for state, outcome in measured.results:
@@ -82,6 +79,7 @@ class Machinery:
             best, seconds = task.best_state(log)
             assert seconds == result.best_cost
             assert str(best.with_bounds()) == str(result.best_state.with_bounds())
+        return result
 
 
 @contextmanager
@@ -95,7 +93,11 @@ def machinery() -> Iterator[Machinery]:
 
 
 def task_of_seed(seed: int) -> ansor.SearchTask:
-    """The random computation of a seed, with its data."""
+    """
+    The random computation of a seed, with its data.
+
+    They are small integers, so that what is right does not depend on rounding.
+    """
     dag = random_graph(Chooser.from_seed(seed))
     data = {tensor.name: array for tensor, array in random_inputs(dag, seed).items()}
     return ansor.SearchTask(
@@ -103,10 +105,11 @@ def task_of_seed(seed: int) -> ansor.SearchTask:
     )
 
 
-def policy_of_seed(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
-    """Evolution from the second round on; every fourth search packs inputs, too."""
+def policy_of(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
+    """Evolution from the second round on; every fourth seed packs inputs, too."""
     params: dict[str, int | float | str] = {
         "evolutionary_search_population": POPULATION,
+        "evolutionary_search_num_iters": GENERATIONS,
         "first_rounds_size": ROUND,
         "polish_after": ROUND,
         "cpu_packed_read": int(seed % 4 == 3),
