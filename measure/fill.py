@@ -3,8 +3,8 @@
 - floats: magnitudes in [0.25, 1] with a random sign, so that sums cancel, products neither overflow nor
   vanish, and a division or logarithm of an input stays tame. The style "positive" leaves the sign out, for
   programs (square roots, logarithms) that would otherwise give mostly NaN.
-- signed integers: -8 .. 8 without 0; unsigned ones: 1 .. 15; bools: both. No zeros, because an integer
-  division by zero is a trap.
+- signed integers: -8 .. 8 without 0; unsigned ones: 1 .. 15; bools: both. No zeros, because a
+  division by 0 would hide its dividend.
 - an input that is used as an index of another tensor, and directly so: valid positions. If the index is
   computed from it in a way that does not tell its range, the user must supply it (`task_inputs`).
 

@@ -112,8 +112,8 @@ class ReferenceStore:
         DefinitionError
             If the task's inputs cannot be made up, or its shapes are symbolic.
         RunError
-            If the computation itself is faulty: it reads outside a tensor, or divides an integer by zero; or
-            if memory does not suffice for it.
+            If the computation itself is faulty: it reads outside a tensor; or if memory does not suffice
+            for it.
         LoweringError
             If the compiled reference contradicts the interpreter.
         """

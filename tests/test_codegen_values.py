@@ -7,6 +7,7 @@ import pytest
 
 from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, int_range, is_float, is_integer, to_numpy
+from ansor.ir.interp import run_nest
 from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
 from ansor.te.expr import Binary, BinaryOp, Cast, Expr, Load, Var, binary, const
 from ansor.te.numeric import BINARY, apply_cast, quiet
@@ -70,14 +71,46 @@ def test_every_cast(source: str, cpu: str) -> None:
 @pytest.mark.parametrize("op", [BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD])
 def test_integer_division(op: BinaryOp, dtype: str) -> None:
     low, high = int_range(dtype)
-    some = [v for v in (-7, -4, -3, -1, 1, 2, 3, 5, 8, 100) if low <= v <= high]
-    pairs = [(a, b) for a in (*some, low + 1, high, 0) for b in some]
+    some = [v for v in (-7, -4, -3, -1, 0, 1, 2, 3, 5, 8, 100) if low <= v <= high]
+    pairs = [(a, b) for a in (*some, low, low + 1, high) for b in some]
     x, y = (np.array(column, to_numpy(dtype)) for column in zip(*pairs, strict=True))
-    found, (p, q) = elementwise([x, y], [dtype, dtype], dtype, lambda m, n: Binary(op, m, n, dtype))
-    np.testing.assert_array_equal(found, BINARY[op](p, q))
-    for divisor in (3, 4, 7) if low == 0 else (3, 4, -3, -8):
-        found, (p, _) = elementwise([x, y], [dtype, dtype], dtype, lambda m, n, d=divisor: binary(op, m, d))
-        np.testing.assert_array_equal(found, BINARY[op](p, np.full_like(p, divisor)))
+    for lanes in (1, 8):
+        found, (p, q) = elementwise(
+            [x, y], [dtype, dtype], dtype, lambda m, n: Binary(op, m, n, dtype), lanes=lanes
+        )
+        with quiet():
+            np.testing.assert_array_equal(found, BINARY[op](p, q))
+        for divisor in (3, 4, 7, 0) if low == 0 else (3, 4, -3, -8, -1, 0):
+            found, (p, _) = elementwise(
+                [x, y], [dtype, dtype], dtype, lambda m, n, d=divisor: binary(op, m, d), lanes=lanes
+            )
+            with quiet():
+                np.testing.assert_array_equal(found, BINARY[op](p, np.full_like(p, divisor)))
+
+
+@pytest.mark.parametrize("op", [BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD])
+def test_indices_divided_by_zero(op: BinaryOp) -> None:
+    """A position computed by a division by a loop variable, by data, by a size, in loops and in lanes."""
+    x, y = Buffer("x", "int64", (64,)), Buffer("y", "int64", (64,))
+    i, j, size = Var("i"), Var("j"), Var("n")
+    divisors = [j, j - 3, Load(y, (j,), "int64"), size]
+    for divisor in divisors:
+        for kind in (LoopKind.SERIAL, LoopKind.VECTORIZED):
+            for dividend in (i * 9 + j, j * 5 - i * 3, Load(x, (j,), "int64")):
+                out = Buffer("out", "int64", (8, 8))
+                if divisor.dtype != dividend.dtype:
+                    dividend = (
+                        Cast(dividend, "int64") if divisor.dtype == "int64" else Cast(dividend, "int32")
+                    )
+                quotient = Cast(Binary(op, dividend, divisor, divisor.dtype), "int64")
+                body = For(i, 8, LoopKind.SERIAL, For(j, 8, kind, Store(out, (i, j), quotient)))
+                nest = LoopNest("kernel", (x, y, out), (size,), body, (2,))
+                data = np.array([0, -(2**63), -1, 5, 2**63 - 1, -7, 8, 3] * 8)
+                by = np.array([0, -1, 2, -1, 0, -1, 1, -3] * 8)
+                found, expected = np.zeros((8, 8), np.int64), np.zeros((8, 8), np.int64)
+                run(nest, data, by, found, sizes=[0])
+                run_nest(nest, [data, by, expected], [0])
+                np.testing.assert_array_equal(found, expected, err_msg=str(nest))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

@@ -90,7 +90,7 @@ def run_nest(
     ArgumentError
         If an array does not have its parameter's shape and dtype.
     RunError
-        At an index out of bounds, a read of an undefined element, a division by zero, an output element
+        At an index out of bounds, a read of an undefined element, an output element
         that was never written, a race.
     """
     if len(sizes) != len(nest.sizes):

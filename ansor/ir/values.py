@@ -22,7 +22,6 @@ from ansor.ir.printer import format_item
 from ansor.ir.races import RaceDetector
 from ansor.ir.simplify import simplify
 from ansor.te.expr import (
-    INTEGER_ONLY,
     Binary,
     Call,
     Cast,
@@ -195,18 +194,7 @@ class ExpressionCompiler:
 
     def _binary(self, expr: Binary, a: Value, b: Value) -> Value:
         compute = BINARY[expr.op]
-        if expr.op not in INTEGER_ONLY:
-            return lambda env: compute(a(env), b(env))
-        path = tuple(self.path)
-
-        def divide(env: Env) -> Any:
-            divisor = b(env)
-            zero = np.equal(divisor, 0)
-            if zero.any():
-                self.fail(env, zero, path, expr, "divides by zero")
-            return compute(a(env), divisor)
-
-        return divide
+        return lambda env: compute(a(env), b(env))
 
     def _select(self, expr: Select, cond: Value, then: Value, other: Value) -> Value:
         if not expr.lazy:

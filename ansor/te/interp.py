@@ -61,7 +61,7 @@ def evaluate(
     ArgumentError
         If an input is missing, or has another shape or dtype; the message names the tensor.
     RunError
-        If the program reads out of bounds, divides an integer by zero, or lacks the value of a size.
+        If the program reads out of bounds, or lacks the value of a size.
     """
     wanted = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     arguments = _Arguments(inputs, sizes)

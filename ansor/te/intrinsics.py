@@ -3,8 +3,9 @@
 What each computes, exactly, for the oracle and for every code generator:
 
 - Integers wrap on overflow (two's complement). `floordiv`/`floormod` (Python's `//`, `%`) round towards
-  minus infinity, `truncdiv`/`truncmod` towards zero as in C; dividing by zero, or the least integer by -1, is
-  undefined.
+  minus infinity, `truncdiv`/`truncmod` towards zero as in C. Quotient and remainder of a division by zero are
+  0; the least integer divided by -1 wraps to itself, with the remainder 0. Neither costs anything where the
+  divisor is a constant.
 - A float to integer cast truncates towards zero; NaN and values out of the integer's range are undefined.
   Casts between integers wrap; casts to bool ask `!= 0`; casts to a narrower float round to nearest even.
 - `minimum`/`maximum`: if an operand is NaN the result is one of the two operands, unspecified which; of -0.0

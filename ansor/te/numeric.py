@@ -60,7 +60,7 @@ BINARY: Mapping[BinaryOp, Callable[[Array, Array], Array]] = {
     BinaryOp.AND: np.logical_and,
     BinaryOp.OR: np.logical_or,
 }
-"""Element-wise operators; a divisor of 0 is the caller's business. Minimum and maximum propagate NaN."""
+"""Element-wise operators. Quotient and remainder by 0 are 0; minimum and maximum propagate NaN."""
 
 
 def apply_cast(a: Array, source: str, dtype: str) -> Array:

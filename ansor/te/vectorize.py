@@ -6,7 +6,7 @@ own), and each node becomes one call. Nodes that depend on few axes stay small a
 which is what makes the interpreter usable on a real matmul. Arrays are dropped after their last use.
 
 Laziness is a mask: below the chosen side of an `if_then_else` only the points at which it is chosen are
-*active*. Inactive points may read out of bounds or divide by zero; they get some value nobody looks at.
+*active*. Inactive points may read out of bounds; they get some value nobody looks at.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 
 from ansor.errors import RunError
 from ansor.te.expr import (
-    INTEGER_ONLY,
     Binary,
     Call,
     Cast,
@@ -168,8 +167,6 @@ def _action(node: Expr) -> Callable[[Context, list[Array], Array | None], Array]
             return lambda context, v, mask: literal
         case Var():
             return lambda context, v, mask: _bound(context, node)
-        case Binary(op=op) if op in INTEGER_ONLY:
-            return lambda context, v, mask: BINARY[op](v[0], _divisor(context, node, v[1], mask))
         case Binary(op=op):
             return lambda context, v, mask: BINARY[op](v[0], v[1])
         case Not():
@@ -191,18 +188,6 @@ def _bound(context: Context, node: Var) -> Array:
         return context.bindings[node]
     except KeyError:
         raise RunError(f"the symbolic size {node.name!r} has no value; give it in sizes={{...}}") from None
-
-
-def _divisor(context: Context, node: Binary, divisor: Array, mask: Array | None) -> Array:
-    """`divisor` with zeros at inactive points replaced; a RunError if there is an active one."""
-    zero = np.equal(divisor, 0)
-    if not zero.any():
-        return divisor
-    active = zero if mask is None else np.logical_and(zero, mask)
-    if active.any():
-        raise RunError(f"`{node}` divides by zero{_where(context, active)}")
-    one: Array = np.where(zero, np.ones_like(divisor), divisor)
-    return one
 
 
 def _read(context: Context, node: Read, indices: list[Array], mask: Array | None) -> Array:

@@ -8,17 +8,18 @@ it does not depend on (`FunctionText.pure`), and unrolled copies differ in the c
 
 Index arithmetic is exact: it does not overflow 64 bits. Divisions use the intervals: what divides exactly is
 taken out, what cannot change the quotient is dropped, and what is provably non-negative is divided unsigned.
+A division by 0 gives 0, and so does its remainder.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd, prod
 
+from ansor.codegen.llvm.interval import Bound, Interval, decide
 from ansor.codegen.llvm.text import FunctionText, Value, vector_type
 
-Bound = int | None
-Interval = tuple[Bound, Bound]
 _I31 = 1 << 31
 
 
@@ -242,16 +243,35 @@ class IndexMath:
 
     def floordiv(self, a: Affine, b: Affine) -> Affine:
         """`a // b`, rounding towards minus infinity."""
-        if b.terms or b.const == 0:
+        return self._defined(self._floordiv, a, b, quotient=True)
+
+    def _defined(
+        self, divide: Callable[[Affine, Affine], Affine], a: Affine, b: Affine, *, quotient: bool
+    ) -> Affine:
+        """`divide(a, b)`, or 0 where b is 0; what may be the least integer is not divided by -1."""
+        if not b.terms:
+            return divide(a, b) if b.const else ZERO
+        low, high = self.interval(b)
+        zero, least = self.compare("eq", b, ZERO), self.interval(a)[0] is None
+        minus = self.compare("eq", b, constant(-1)) if least and not self._non_negative(b) else False
+        bounds = (1, high) if low is not None and low >= 0 else None
+        safe = self.choose_int(zero, constant(1), self.choose_int(minus, constant(1), b), bounds)
+        result = divide(a, safe)
+        if not quotient:
+            return result
+        return self.choose_int(zero, ZERO, self.choose_int(minus, scale(a, -1), result))
+
+    def _floordiv(self, a: Affine, b: Affine) -> Affine:
+        if b.terms:
             unsigned = self._non_negative(a) and self._non_negative(b)
             if unsigned:
-                return self._operate("udiv", a, b, 0, self.interval(a)[1], trap=True)
-            quotient = self._operate("sdiv", a, b, None, None, trap=True)
+                return self._operate("udiv", a, b, 0, self.interval(a)[1], dear=True)
+            quotient = self._operate("sdiv", a, b, None, None, dear=True)
             rest = add(a, self.multiply(quotient, b), -1)
             off = self.choose_int(self._wrong_sign(rest, b), constant(1), ZERO, (0, 1))
             return add(quotient, off, -1)
         if b.const < 0:
-            return self.floordiv(scale(a, -1), constant(-b.const))
+            return self._floordiv(scale(a, -1), constant(-b.const))
         whole, rest = self._split(a, b.const)
         return rest if whole is None else add(whole, rest)
 
@@ -325,8 +345,11 @@ class IndexMath:
 
     def floormod(self, a: Affine, b: Affine) -> Affine:
         """`a % b` with the sign of the divisor."""
-        if b.terms or b.const <= 0:
-            return add(a, self.multiply(self.floordiv(a, b), b), -1)
+        return self._defined(self._floormod, a, b, quotient=False)
+
+    def _floormod(self, a: Affine, b: Affine) -> Affine:
+        if b.terms or b.const < 0:
+            return add(a, self.multiply(self._floordiv(a, b), b), -1)
         c = b.const
         left = Affine(a.const % c, {n: k for n, k in a.terms.items() if k % c})
         low, high = self.interval(left)
@@ -345,13 +368,17 @@ class IndexMath:
         """`a / b` rounding towards zero, as in C."""
         if self._non_negative(a) and self._non_negative(b):
             return self.floordiv(a, b)
-        return self._operate("sdiv", a, b, None, None, trap=bool(b.terms))
+        return self._defined(
+            lambda x, y: self._operate("sdiv", x, y, None, None, dear=bool(y.terms)), a, b, quotient=True
+        )
 
     def truncmod(self, a: Affine, b: Affine) -> Affine:
         """The remainder of `truncdiv`, with the sign of the dividend."""
         if self._non_negative(a) and self._non_negative(b):
             return self.floormod(a, b)
-        return self._operate("srem", a, b, None, None, trap=bool(b.terms))
+        return self._defined(
+            lambda x, y: self._operate("srem", x, y, None, None, dear=bool(y.terms)), a, b, quotient=False
+        )
 
     def extreme(self, a: Affine, b: Affine, least: bool) -> Affine:
         """The lesser or the greater of two."""
@@ -385,7 +412,7 @@ class IndexMath:
         """Compare (eq ne lt le gt ge): a Python bool where the intervals decide, else an i1 value."""
         difference = add(a, b, -1)
         low, high = self.interval(difference)
-        decided = _decide(op, low, high)
+        decided = decide(op, low, high)
         if decided is not None:
             return decided
         positive = Affine(0, {n: c for n, c in difference.terms.items() if c > 0})
@@ -418,7 +445,7 @@ class IndexMath:
         return self.vector(a, lanes, type_), self.vector(b, lanes, type_)
 
     def _operate(
-        self, opcode: str, a: Affine, b: Affine, low: Bound, high: Bound, trap: bool = False
+        self, opcode: str, a: Affine, b: Affine, low: Bound, high: Bound, dear: bool = False
     ) -> Affine:
         """An instruction on two forms as a new atom; vectors of small non-negative numbers as i32."""
         lanes = max(self._lanes(a), self._lanes(b))
@@ -426,7 +453,7 @@ class IndexMath:
         small = lanes > 1 and all(end is not None and 0 <= end < _I31 for end in ends)
         type_ = "i32" if small else "i64"
         x, y = self._both(a, b, lanes, type_)
-        emit = self.fn.inside if trap else self.fn.pure
+        emit = self.fn.inside if dear else self.fn.pure
         full = vector_type(type_, lanes)
         value = emit(f"{opcode} {full} {x.text}, {y.text}", type_, lanes, max(x.depth, y.depth))
         if small:
@@ -458,22 +485,6 @@ class IndexMath:
         differ = self.fn.pure(f"icmp slt {full} {signs.text}, {zero}", "i1", lanes, depth)
         some = self.fn.pure(f"icmp ne {full} {x.text}, {zero}", "i1", lanes, depth)
         return self.fn.pure(f"and {differ.full_type} {differ.text}, {some.text}", "i1", lanes, depth)
-
-
-def _decide(op: str, low: Bound, high: Bound) -> bool | None:
-    """What `difference op 0` is for all differences in the interval, if it is the same."""
-    below, above = high is not None and high < 0, low is not None and low > 0
-    not_above, not_below = high is not None and high <= 0, low is not None and low >= 0
-    zero = low == 0 and high == 0
-    true, false = {
-        "lt": (below, not_below),
-        "le": (not_above, above),
-        "gt": (above, not_above),
-        "ge": (not_below, below),
-        "eq": (zero, below or above),
-        "ne": (below or above, zero),
-    }[op]
-    return True if true else False if false else None
 
 
 def wrap(value: int, type_: str) -> int:

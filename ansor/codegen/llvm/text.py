@@ -10,7 +10,7 @@ that otherwise need optimiser passes:
 - **Value numbering.** Each scope remembers the instructions it holds by their text; asking again gives the
   same value.
 
-Instructions that may trap or are dear enough not to be run in vain stay inside the innermost branch
+Instructions that are too dear to be run in vain, divisions above all, stay inside the innermost branch
 (`floor`).
 """
 

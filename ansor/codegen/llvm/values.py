@@ -29,7 +29,6 @@ from ansor.errors import BuildError
 from ansor.ir.nest import Buffer
 from ansor.te.expr import (
     COMPARISONS,
-    INTEGER_ONLY,
     LOGICAL,
     Binary,
     BinaryOp,
@@ -144,8 +143,6 @@ class Expressions:
             return add(a, b, -1)
         if op is BinaryOp.MUL:
             return scale(a, b.const) if not b.terms else math.multiply(a, b)
-        if op in INTEGER_ONLY and b.terms and (env.under.mask is not None or env.under.guard is not None):
-            b = self._safe_index_divisor(b, env)
         match op:
             case BinaryOp.FLOORDIV:
                 return math.floordiv(a, b)
@@ -161,15 +158,6 @@ class Expressions:
                 return math.extreme(a, b, least=False)
             case _:
                 raise BuildError(f"the operator `{op}` is not for indices: `{expr}`")
-
-    def _safe_index_divisor(self, b: Affine, env: Env) -> Affine:
-        low, _ = self.math.interval(b)
-        if low is not None and low > 0:
-            return b
-        for cond in (env.under.mask, env.under.guard):
-            if cond is not None:
-                b = self.math.choose_int(cond, b, constant(1))
-        return b
 
     def _loaded_index(self, value: Value, dtype: str) -> Affine:
         """A value of an integer dtype as an index."""
@@ -326,29 +314,46 @@ class Expressions:
             return result
         if op in _INT_OPS:
             return self.vectors.binary(_INT_OPS[op], a, b)
-        return self._integer_division(op, dtype, a, b, env)
+        return self._integer_division(op, dtype, a, b)
 
-    def _integer_division(self, op: BinaryOp, dtype: str, a: Value, b: Value, env: Env) -> Value:
-        v = self.vectors
-        constant_divisor = not b.text.startswith("%")
-        if not constant_divisor:
-            one = v.number(1, b.type)
-            for cond in (env.under.mask, env.under.guard):
-                if cond is not None:
-                    b = v.select(cond, b, one)
+    def _integer_division(self, op: BinaryOp, dtype: str, a: Value, b: Value) -> Value:
+        """The quotient or remainder; by 0 both are 0, and the least integer by -1 is itself."""
+        v, signed = self.vectors, dtype_info(dtype).kind == "int"
+        one, zero = v.number(1, b.type), v.number(0, a.type)
+        unsafe, by = None, b
+        if b.text == "0":
+            return zero
+        if not b.text.lstrip("-").isdigit():
+            # Signed: 0 and -1. A division by 1 has the remainder 0 too, and the quotient becomes a * b.
+            unsafe = v.compare("ult", v.binary("add", b, one), v.number(2, b.type)) if signed else None
+            unsafe = v.compare("eq", b, v.number(0, b.type)) if unsafe is None else unsafe
+            by = v.select(unsafe, one, b)
         wants_quotient = op in (BinaryOp.FLOORDIV, BinaryOp.TRUNCDIV)
-        if dtype_info(dtype).kind == "uint":
-            return v.binary("udiv" if wants_quotient else "urem", a, b, trap=True)
-        if op in (BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD):
-            return v.binary("sdiv" if wants_quotient else "srem", a, b, trap=True)
-        quotient, rest = v.binary("sdiv", a, b, trap=True), v.binary("srem", a, b, trap=True)
-        zero = v.number(0, a.type)
-        differ = v.compare("slt", v.binary("xor", rest, b), zero)
+        result = self._quotient(op, a, by, signed) if wants_quotient else self._remainder(op, a, by, signed)
+        return v.select(unsafe, v.binary("mul", a, b), result) if unsafe and wants_quotient else result
+
+    def _quotient(self, op: BinaryOp, a: Value, b: Value, signed: bool) -> Value:
+        v = self.vectors
+        quotient = v.binary("sdiv" if signed else "udiv", a, b, dear=True)
+        if not signed or op is BinaryOp.TRUNCDIV:
+            return quotient
+        wrong = self._wrong_sign(v.binary("srem", a, b, dear=True), b)
+        return v.select(wrong, v.binary("sub", quotient, v.number(1, a.type)), quotient)
+
+    def _remainder(self, op: BinaryOp, a: Value, b: Value, signed: bool) -> Value:
+        v = self.vectors
+        rest = v.binary("srem" if signed else "urem", a, b, dear=True)
+        if not signed or op is BinaryOp.TRUNCMOD:
+            return rest
+        return v.select(self._wrong_sign(rest, b), v.binary("add", rest, b), rest)
+
+    def _wrong_sign(self, rest: Value, divisor: Value) -> Value:
+        """Whether the remainder is not zero and of the other sign than the divisor."""
+        v, zero = self.vectors, self.vectors.number(0, rest.type)
+        differ = v.compare("slt", v.binary("xor", rest, divisor), zero)
         wrong = v.both(differ, v.compare("ne", rest, zero))
         assert wrong is not None
-        if wants_quotient:
-            return v.select(wrong, v.binary("sub", quotient, v.number(1, a.type)), quotient)
-        return v.select(wrong, v.binary("add", rest, b), rest)
+        return wrong
 
     # -- choices -------------------------------------------------------------------------------------
 
@@ -374,7 +379,7 @@ class Expressions:
         return Env(env.vars, replace(under, mask=self.vectors.both(under.mask, cond)))
 
     def cheap(self, expr: Expr) -> bool:
-        """Whether `expr` is few instructions, none of which may trap."""
+        """Whether `expr` is few instructions."""
         known = self._cheap.get(id(expr))
         if known is None:
             known = self._is_cheap(expr)

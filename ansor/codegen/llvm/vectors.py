@@ -43,10 +43,10 @@ class Vectors:
             return [v if v.lanes == lanes else self.index.splat(v, lanes) for v in values], lanes, depth
         return list(values), lanes, depth
 
-    def binary(self, opcode: str, a: Value, b: Value, *, trap: bool = False) -> Value:
+    def binary(self, opcode: str, a: Value, b: Value, *, dear: bool = False) -> Value:
         """`opcode a, b`, of the type of `a`."""
         (x, y), lanes, depth = self.match(a, b)
-        emit = self.fn.inside if trap or lanes > 1 or a.type in _SUFFIX else self.fn.pure
+        emit = self.fn.inside if dear or lanes > 1 or a.type in _SUFFIX else self.fn.pure
         return emit(f"{opcode} {vector_type(a.type, lanes)} {x.text}, {y.text}", a.type, lanes, depth)
 
     def add(self, a: Value, b: Value) -> Value:
