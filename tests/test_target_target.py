@@ -92,6 +92,17 @@ def test_refusals(text: str, message: str) -> None:
         Target(text)
 
 
+def test_an_option_that_changes_nothing_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    text = "llvm -vector-width=512 -mcpu=znver4"
+    assert Target(text) == Target(text) == Target.parse(text)
+    (record,) = [record for record in caplog.records if "vector-width" in record.getMessage()]
+    assert "-vector-width is read and changes nothing; what does is" in record.getMessage()
+    assert "-mcpu -model -mtriple -num-cores" in record.getMessage()
+    Target("llvm -keys=cpu -device=x -num-cores=2 -mattr=+avx2 -mtriple=x86_64-linux-gnu -model=unknown")
+    Target.parse("llvm -opt-level=2")
+    assert len(caplog.records) == 1
+
+
 def test_only_texts_are_targets() -> None:
     with pytest.raises(TargetError, match="found int"):
         Target(3)  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 A target is a kind ("llvm", "cuda", ...) and options. Its text form is the one that logs carry:
 `llvm -keys=cpu -mcpu=core-avx2 -num-cores=4`, that is the kind, the keys, then the other options by name.
 Two ways in: `Target(text)` is for people and refuses an option that the kind does not know;
-`Target.parse(text)` is for logs of any age and keeps what it does not know.
+`Target.parse(text)` is for logs of any age and keeps what it does not know. An option that TVM has and that
+changes nothing here, such as `-opt-level`, is kept and warned of, once.
 
 Options of kind "llvm", all optional:
 
@@ -18,13 +19,17 @@ Source: target printing of TVM 0.16, reference sections 1.5 and 5.4.
 from __future__ import annotations
 
 import difflib
+import logging
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Final, Union
 
 from ansor.errors import TargetError
+
+_note = logging.getLogger(__name__)
 
 AttrValue = Union[str, int, tuple[str, ...]]
 
@@ -52,6 +57,11 @@ _LLVM: Final = {
     "system-lib": "int",
     "link-params": "int",
 }
+_LLVM_HEEDED: Final = frozenset(
+    ("mcpu", "mattr", "mtriple", "num-cores", "keys", "device", "model", "tag", "host")
+)
+"""The options of a CPU target that change something; the others are TVM's, and only kept in the text."""
+
 _GPU: Final = {
     "max_num_threads": "int",
     "max_threads_per_block": "int",
@@ -285,7 +295,17 @@ def _parse(text: str, *, strict: bool) -> tuple[str, dict[str, AttrValue]]:
         if name in attrs:
             raise TargetError(f"target {text!r} gives -{name} twice; keep one")
         attrs[name] = _value(text, kind, name, value if equals else None, strict=strict)
+    if strict and kind in ("llvm", "c"):
+        for name in attrs.keys() - _LLVM_HEEDED:
+            _warn_of_idle_option(kind, name)
     return kind, attrs
+
+
+@cache
+def _warn_of_idle_option(kind: str, name: str) -> None:
+    """Say, once in a process, that an option changes nothing."""
+    heeded = " ".join(f"-{option}" for option in sorted(_LLVM_HEEDED))
+    _note.warning("target kind %r: -%s is read and changes nothing; what does is %s", kind, name, heeded)
 
 
 def _value(text: str, kind: str, name: str, value: str | None, *, strict: bool) -> AttrValue:
