@@ -35,10 +35,14 @@ class Belief:
         Attempts with the scores that they had before they were learned from, higher is better.
     order
         Share of pairs of these programs that the scores put in the right order; None without such pairs.
+    model, round_size
+        What kind of model scored them, and after how many programs it learned each time.
     """
 
     pairs: tuple[tuple[Attempt, float], ...]
     order: float | None
+    model: str
+    round_size: int
 
 
 def believed(history: TaskHistory, model: CostModel, round_size: int = ROUND) -> Belief | None:
@@ -69,7 +73,7 @@ def believed(history: TaskHistory, model: CostModel, round_size: int = ROUND) ->
     costs = np.array([np.inf if a.seconds is None else a.seconds for a, _ in pairs])
     scores = np.array([score for _, score in pairs])
     order = order_accuracy(scores, costs, np.zeros(len(pairs), np.int64))
-    return Belief(tuple(pairs), None if np.isnan(order) else order)
+    return Belief(tuple(pairs), None if np.isnan(order) else order, type(model).__name__, round_size)
 
 
 def _scored(

@@ -14,6 +14,8 @@ from html import escape
 WIDTH, HEIGHT = 460, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 14, 40
 _MOST_DOTS = 1500
+_LEAST_RANGE = 1.5
+"""Of a logarithmic axis, from its lower end to its upper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ class Curve:
     def _y_scale(self, values: Sequence[float]) -> Scale:
         if self.log:
             low, high = min(values, default=1.0), max(values, default=10.0)
-            return Scale(low / 1.15, max(high, low * 1.5) * 1.15, HEIGHT - _BOTTOM, _TOP, log=True)
+            spread = max(1.15, math.sqrt(_LEAST_RANGE * low / high))
+            return Scale(low / spread, high * spread, HEIGHT - _BOTTOM, _TOP, log=True)
         return Scale(0.0, max(values, default=0.0) * 1.08 or 1.0, HEIGHT - _BOTTOM, _TOP)
 
     def _line(self, x: Scale, y: Scale, x_high: float) -> str:

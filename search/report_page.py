@@ -41,6 +41,7 @@ p { margin: 4px 0; } .soft { color: var(--soft); } a { color: var(--accent); }
 .grid2 { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 16px;
   margin: 16px 0; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px; }
+.column { display: grid; gap: 16px; align-content: start; } .small { font-size: 13px; }
 .tiles { display: flex; flex-wrap: wrap; gap: 10px 36px; margin: 14px 0; }
 .tiles div { min-width: 90px; } .tiles b { display: block; font-size: 22px; font-weight: 600; }
 .tiles span { color: var(--soft); font-size: 13px; }
@@ -141,8 +142,8 @@ def _overview(log: LogHistory) -> str:
         text = f"sum of the best run times, from record {first[0]} on, when every task has a program"
         charts = (
             '<div class="grid2">'
-            + _card("All tasks, by trials", _total_curve(drops, 0, "trials", len(log.attempts)))
-            + _card("All tasks, by time", _total_curve(drops, 1, "seconds", log.elapsed))
+            + _card("All tasks, by trials", _total_curve(drops, 0, "trial", len(log.attempts)))
+            + _card("All tasks, by time", _total_curve(drops, 1, "time [s]", log.elapsed))
             + f'</div><p class="soft">{escape(text)}</p>'
         )
     return f"<div class='wide'>{_table(names, rows, 2)}</div>{charts}"
@@ -160,14 +161,15 @@ def _total_curve(drops: Sequence[tuple[int, float, float]], at: int, label: str,
 
 
 def _task(number: int, task: TaskHistory, belief: Belief | None, listings_open: bool) -> str:
+    sums = _card("Outcomes", _outcomes(task)) + _card("Where the time went", _time(task.time))
     cards = [
-        _card("Best so far, by trials", _curve(task, "trials")),
-        _card("Best so far, by time", _curve(task, "seconds")),
-        _card("Outcomes", _outcomes(task)),
-        _card("Where the time went", _time(task.time)),
+        _card("Best so far, by trials", _curve(task, "trial")),
+        _card("Best so far, by time", _curve(task, "time [s]")),
     ]
-    if belief is not None:
-        cards.append(_card("Predicted and measured", _belief(task, belief)))
+    if belief is None:
+        cards.append(sums)
+    else:
+        cards += [_card("Predicted and measured", _belief(task, belief)), f'<div class="column">{sums}</div>']
     return (
         f'<section id="task-{number}">\n<h2>{escape(task.title)}</h2>\n'
         f'<p class="soft">{escape(task.target)}</p>\n{_tiles(task)}'
@@ -198,7 +200,7 @@ def _curve(task: TaskHistory, against: str) -> str:
     """Speed of each program and of the best so far; run times where the FLOPs are not known."""
 
     def x(attempt: Attempt) -> float:
-        return attempt.trial if against == "trials" else attempt.spent
+        return attempt.trial if against == "trial" else attempt.spent
 
     def y(attempt: Attempt) -> float:
         seconds = attempt.seconds or 1.0
@@ -211,16 +213,21 @@ def _curve(task: TaskHistory, against: str) -> str:
         return Mark(x(attempt), y(attempt), f"trial {attempt.trial}, {time_text(attempt.spent)}: {speed}")
 
     valid = [attempt for attempt in task.attempts if attempt.seconds is not None]
-    return Curve(
+    failures = [mark(attempt) for attempt in task.attempts if attempt.seconds is None]
+    chart = Curve(
         title=f"best so far by {against}",
         x_label=against,
-        y_label="GFLOP/s" if task.flops else "ms",
+        y_label="speed [GFLOP/s]" if task.flops else "run time [ms]",
         steps=[mark(attempt) for attempt in task.improvements],
         dots=[mark(attempt) for attempt in valid],
-        failures=[mark(attempt) for attempt in task.attempts if attempt.seconds is None],
+        failures=failures,
         log=not task.flops and bool(valid),
         x_end=x(task.attempts[-1]),
     ).to_svg()
+    legend = "Line: the best so far. Dots: single programs." + (
+        " Marks on the axis: failures." if failures else ""
+    )
+    return f'{chart}<p class="soft small">{legend}</p>'
 
 
 def _outcomes(task: TaskHistory) -> str:
@@ -260,11 +267,19 @@ def _belief(task: TaskHistory, belief: Belief) -> str:
         )
         for a, score in belief.pairs
     ]
-    text = "Each score was given before the model learned of the program's result."
+    text = (
+        f"A log holds no predictions: a new {belief.model} went through it in rounds of {belief.round_size} "
+        "programs and scored each round after learning from the earlier ones only."
+    )
     if belief.order is not None:
         text = f"{100 * belief.order:.0f} % of the pairs are in the right order. {text}"
-    chart = cloud("predicted and measured", "predicted score", "measured speed, best = 1", dots)
-    return f'{chart}<p class="soft">{escape(text)}</p>'
+    chart = cloud(
+        "predicted and measured",
+        "predicted score [higher is better]",
+        "measured speed [share of the best]",
+        dots,
+    )
+    return f'{chart}<p class="soft small">{escape(text)}</p>'
 
 
 def _program(task: TaskHistory, is_open: bool) -> str:

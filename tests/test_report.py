@@ -268,3 +268,20 @@ def test_charts_of_nothing_and_of_much() -> None:
     line = next(node for node in root.iter("path") if node.get("class") == "best")
     assert re.fullmatch(r"M[\d. ]+H[\d.]+V[\d.]+H446\.0", line.get("d") or "")
     assert [node.text for node in root.iter("title")] == ["<first>", "last"]
+
+
+def test_axes_say_what_they_measure_and_where_predictions_come_from(log: Path) -> None:
+    history = read_history(log)
+    belief = believed(history.tasks[0], ansor.DraftedModel(), round_size=4)
+    _, page = page_of(log, beliefs=[belief, None])
+    labels = set(page.text["text"])
+    assert {"trial", "time [s]", "speed [GFLOP/s]", "sum of best [ms]"} <= labels
+    assert {"predicted score [higher is better]", "measured speed [share of the best]"} <= labels
+    assert "a new DraftedModel went through it in rounds of 4 programs" in page.words
+    assert "Marks on the axis: failures." in page.words
+
+
+def test_a_logarithmic_axis_has_its_curve_in_the_middle() -> None:
+    svg = Curve("c", "x", "y", [Mark(1, 2.0, ""), Mark(2, 1.9, "")], log=True, x_end=3).to_svg()
+    heights = [float(node.get("cy") or 0) for node in ElementTree.fromstring(svg).iter("circle")]
+    assert all(80 < height < 150 for height in heights)
