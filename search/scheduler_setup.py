@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ansor.errors import DefinitionError
 from ansor.task.task import Task
-from costmodel import CostModel, RandomModel, XGBModel
+from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
 from measure import MeasureCallback
 from search.policy import Known, SearchPolicy
 from search.preload import logs_of, measured_states_of
@@ -80,6 +80,8 @@ def shared_model(
     ------
     DefinitionError
         If there is no such search.
+    LogFormatError
+        If the model file was not saved by a model of that kind.
     """
     if choice == "sketch.random":
         return RandomModel(seed)
@@ -88,7 +90,8 @@ def shared_model(
             f"search_policy={choice!r}: it is 'default', 'sketch.xgb', 'sketch.random', or a list with "
             "one policy per task"
         )
-    model = XGBModel(num_warmup_sample=num_warmup_sample, seed=seed, adaptive_training=adaptive_training)
+    learned = XGBModel(num_warmup_sample=num_warmup_sample, seed=seed, adaptive_training=adaptive_training)
+    model = learned if choice == "sketch.xgb" else DraftedModel(learned=learned)
     if model_file is not None:
         model.load(os.fspath(model_file))
     return model

@@ -20,7 +20,7 @@ from ansor.task.layout import rewrite_layouts
 from ansor.task.registry import make_workload_key, register_workload_tensors, workload_key_to_tensors
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
-from costmodel import XGBModel
+from costmodel import DraftedModel, XGBModel
 from measure import MeasureInput, MeasureResult, RecordReader, load_best_record, recover_measure_input
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
@@ -120,7 +120,7 @@ class SearchTask(Task):
         tuning_options
             How much to measure, and with what.
         search_policy
-            Default: a `SketchPolicy` with an `XGBModel`.
+            Default: a `SketchPolicy` with a `DraftedModel`.
         adaptive_training
             Passed on to the default policy's model.
 
@@ -145,11 +145,11 @@ class SearchTask(Task):
         if search_policy is not None and not callable(getattr(search_policy, "propose", None)):
             raise DefinitionError(
                 f"SearchTask.tune(..., search_policy={search_policy!r}): it must be an object such as "
-                "ansor.SketchPolicy(task, ansor.XGBModel()), or None for that one"
+                "ansor.SketchPolicy(task, ansor.DraftedModel()), or None for that one"
             )
         policy = search_policy or SketchPolicy(
             self,
-            XGBModel(adaptive_training=adaptive_training, seed=tuning_options.seed),
+            DraftedModel(learned=XGBModel(adaptive_training=adaptive_training, seed=tuning_options.seed)),
             seed=tuning_options.seed,
         )
         if policy.task is not self and policy.task.key != self.key:

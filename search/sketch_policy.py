@@ -24,7 +24,7 @@ import numpy as np
 from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from costmodel import CostModel, FloatArray, Programs, RandomModel
+from costmodel import CostModel, DraftedModel, FloatArray, Programs, XGBModel
 from measure import MeasureInput
 from search.custom_rule import PreloadCustomSketchRule
 from search.evolution import Evolution, Outcome, evolve
@@ -62,7 +62,8 @@ class SketchPolicy(SearchPolicy):
     task
         The task to search.
     program_cost_model
-        Ranks candidates; default a `RandomModel`.
+        Ranks candidates. Default: a `DraftedModel`, which estimates run times and learns to correct itself.
+        A `RandomModel` makes the search random sampling.
     params
         Values that differ from `DEFAULT_PARAMS`; the caller's mapping is not changed.
     seed
@@ -99,7 +100,11 @@ class SketchPolicy(SearchPolicy):
     ) -> None:
         self._task = task
         self.seed = 0 if seed is None else seed
-        self.model: CostModel = RandomModel(self.seed) if program_cost_model is None else program_cost_model
+        self.model: CostModel = (
+            DraftedModel(learned=XGBModel(seed=self.seed))
+            if program_cost_model is None
+            else program_cost_model
+        )
         self.params = resolve_params(params)
         self.verbose = verbose
         self.mutations = tuple(mutations)

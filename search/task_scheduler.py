@@ -60,7 +60,8 @@ class TaskScheduler:
         "gradient": the task whose next round promises most (see `scheduler_gradient`); "round-robin": one
         after the other.
     load_model_file
-        A saved model for the shared cost model to start from.
+        A saved model for the shared cost model to start from: of a `DraftedModel`, or of an `XGBModel` for
+        "sketch.xgb".
     load_log_file
         Earlier measurements, of this run or another. Logs among the `measure_callbacks` are read as well.
     alpha, beta, backward_window_size
@@ -123,7 +124,7 @@ class TaskScheduler:
         check_tasks(self.tasks, self.task_weights, strategy)
         if load_model_file is not None and not Path(load_model_file).is_file():
             raise FileNotFoundError(
-                f"there is no model file {os.fspath(load_model_file)!r}; save one with XGBModel.save"
+                f"there is no model file {os.fspath(load_model_file)!r}; save one with DraftedModel.save"
             )
         self.load_model_file = load_model_file
         self.load_log_file = load_log_file
@@ -183,8 +184,9 @@ class TaskScheduler:
             The budget of all tasks together, and what measures. `early_stopping` ends the run when so many
             trials in a row did not improve the objective, once every task has a program or has been given up.
         search_policy
-            "default", which is "sketch.xgb": a `SketchPolicy` per task that share an `XGBModel`;
-            "sketch.random": with random scores; or one policy per task.
+            A `SketchPolicy` per task, all with one model: "default": a `DraftedModel`; "sketch.xgb": an
+            `XGBModel`, random until every task had a round; "sketch.random": random scores. Or one policy
+            per task.
         search_policy_params
             Parameters of the sketch policies.
         adaptive_training

@@ -189,9 +189,22 @@ def test_policies_of_ones_own_and_a_shared_model(tmp_path: Path) -> None:
     policies = [SketchPolicy(task, model, seed=3) for task in pair]
     result = scheduler(pair).tune(options(8), policies)
     assert [one.known_trials for one in result.results] == [4, 4]
-    saved = tmp_path / "model.json"
-    ansor.XGBModel().save(saved)
-    assert scheduler(pair, load_model_file=saved).tune(options(8)).trials == 8
+
+
+@pytest.mark.parametrize(
+    ("policy", "model", "other"),
+    [("default", ansor.DraftedModel, ansor.XGBModel), ("sketch.xgb", ansor.XGBModel, ansor.DraftedModel)],
+)
+def test_a_search_starts_from_a_model_of_its_kind(
+    policy: Any, model: type[Any], other: type[Any], tmp_path: Path
+) -> None:
+    pair = [matmul_task(n) for n in (8, 16)]
+    saved, wrong = tmp_path / "model.json", tmp_path / "wrong.json"
+    model().save(saved)
+    other().save(wrong)
+    assert scheduler(pair, load_model_file=saved).tune(options(8), policy, SMALL).trials == 8
+    with pytest.raises(ansor.LogFormatError, match="trained to correct"):
+        scheduler(pair, load_model_file=wrong).tune(options(8), policy, SMALL)
 
 
 @pytest.mark.parametrize(
@@ -291,13 +304,14 @@ def test_real_measurements_of_two_tasks(tmp_path: Path) -> None:
         np.testing.assert_allclose(module(*arrays), arrays[0] @ arrays[1])
 
 
-def test_a_shared_learned_model_resumes_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["default", "sketch.xgb"])
+def test_a_shared_learned_model_resumes_too(policy: Any, tmp_path: Path) -> None:
     """What the model of all tasks learned, and in which order, follows from the log."""
     pair = [matmul_task(n) for n in (16, 24)]
     whole, pieces = tmp_path / "whole.json", tmp_path / "pieces.json"
-    scheduler(pair).tune(options(32, whole), "sketch.xgb", SMALL)
+    scheduler(pair).tune(options(32, whole), policy, SMALL)
     for after in (9, 11):
         machine = FakeMachine(interrupt_after=after)
-        scheduler(pair).tune(options(32, pieces, machine=machine), "sketch.xgb", SMALL)
-    scheduler(pair).tune(options(12, pieces), "sketch.xgb", SMALL)
+        scheduler(pair).tune(options(32, pieces, machine=machine), policy, SMALL)
+    scheduler(pair).tune(options(12, pieces), policy, SMALL)
     assert logged(pieces) == logged(whole)

@@ -13,7 +13,7 @@ import ansor
 from ansor import te
 from ansor.errors import DefinitionError
 from ansor.schedule.state import State
-from costmodel import CostModel
+from costmodel import CostModel, DraftedModel, RandomModel
 from measure import MeasureInput, load_records
 from measure.simulate import SimulatedRunner, result_of
 from search import (
@@ -267,7 +267,7 @@ def test_a_search_with_a_model_beats_random_search(task: SearchTask) -> None:
         return float(result.best_cost)
 
     evolved = [best(SketchPolicy(task, TileModel(), params(first_rounds_size=8), seed=s)) for s in range(5)]
-    random = [best(SketchPolicy(task, seed=s)) for s in range(5)]
+    random = [best(SketchPolicy(task, RandomModel(s), seed=s)) for s in range(5)]
     assert np.median(evolved) < np.median(random)
 
 
@@ -276,18 +276,19 @@ def test_random_search_remains(task: SearchTask, tmp_path: Path) -> None:
     model = TileModel()
     task.tune(options(8), SketchPolicy(task, model, params(evolutionary_search_num_iters=0)))
     assert 0 < model.asked <= 64
-    blind = SketchPolicy(task, seed=1)
+    blind = SketchPolicy(task, RandomModel(), seed=1)
     proposal = blind.propose(0, 8, History())
     assert len(proposal.states) == 8
     assert blind.last_outcome is None
+    assert isinstance(SketchPolicy(task).model, DraftedModel)
 
 
 def test_the_first_rounds_are_small(task: SearchTask) -> None:
     """16 programs in each of four rounds, then 32, then all."""
-    policy = SketchPolicy(task)
+    policy = SketchPolicy(task, RandomModel())
     sizes = [len(policy.propose(index, 100, History()).states) for index in (0, 3, 4, 5, 6)]
     assert sizes == [16, 16, 32, 64, 100]
-    whole = SketchPolicy(task, params={"first_rounds_size": 0})
+    whole = SketchPolicy(task, RandomModel(), params={"first_rounds_size": 0})
     assert len(whole.propose(0, 40, History()).states) == 40
 
 
@@ -303,7 +304,7 @@ def test_a_model_that_looks_at_states_will_do(task: SearchTask) -> None:
 
     policy = SketchPolicy(task, Shortest(), params(eps_greedy=0.0))
     states = policy.propose(0, 8, History()).states
-    random = SketchPolicy(task).propose(0, 8, History()).states
+    random = SketchPolicy(task, RandomModel()).propose(0, 8, History()).states
     assert np.mean([len(str(s)) for s in states]) < np.mean([len(str(s)) for s in random])
 
 
@@ -409,7 +410,7 @@ def test_a_custom_sketch_rule_as_in_the_reference(tmp_path: Path) -> None:
 
     one = task_of(matmul(512, 512, 512))
     rule = PreloadCustomSketchRule(meets, apply)
-    policy = SketchPolicy(one, init_search_callbacks=[rule])
+    policy = SketchPolicy(one, RandomModel(), init_search_callbacks=[rule])
     sketches = policy.generate_sketches()
     assert [loop.extent for loop in sketches[0].state.stages[2].iterators] == [512, 512, 512]
     assert [loop.extent for loop in sketches[1].state.stages[2].iterators] == [32, 8, 2, 512, 512]
@@ -445,7 +446,8 @@ def test_a_run_without_improvement_stops_by_itself(task: SearchTask) -> None:
     """By default, and saying so; a run in pieces has the patience of a whole one."""
     flat = SimulatedRunner(lambda inp: 1.0)
     result = task.tune(
-        options(4000, runner=flat, early_stopping=110, num_measures_per_round=64), SketchPolicy(task)
+        options(4000, runner=flat, early_stopping=110, num_measures_per_round=64),
+        SketchPolicy(task, RandomModel()),
     )
     assert result.stop_reason is StopReason.EARLY_STOPPING
     assert "brought no improvement (early_stopping=110)" in result.message
