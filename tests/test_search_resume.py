@@ -126,3 +126,21 @@ def test_a_log_without_an_answer_says_so(task: SearchTask, whole: tuple[Path, Ti
     assert result.trials == 8
     assert runner.from_log < 8
     assert "does not hold this program" in " ".join(result.error_examples.values())
+
+
+def test_the_laws_hold_with_the_default_model(task: SearchTask, tmp_path: Path) -> None:
+    """A model that trains on what was measured is the same model after a resume, and proposes the same."""
+    small = {**PARAMS, "evolutionary_search_num_iters": 1}
+
+    def tune(log: Path, trials: int) -> None:
+        runner = SimulatedRunner(lambda inp: simulated_cost(inp, failing=0.1))
+        task.tune(options(trials, log, runner=runner), SketchPolicy(task, params=small, seed=3))
+
+    whole = tmp_path / "whole.json"
+    tune(whole, 26)
+    lines = whole.read_text().splitlines(keepends=True)
+    for cut in (3, 8, 17, 25):
+        part = tmp_path / f"{cut}.json"
+        part.write_text("".join(lines[:cut]))
+        tune(part, 26 - cut)
+        assert part.read_text() == whole.read_text()
