@@ -28,6 +28,9 @@ DEFAULT_PARAMS: Final[Params] = {
     "max_vectorize_size": 16,
     "max_tile_waste": 1.25,
     "cpu_packed_read": 0,
+    "cpu_stream_tiling": 1,
+    "cpu_window_tiling": 1,
+    "cpu_rfactor_lanes": 1,
     "max_families": 64,
     "disable_change_compute_location": 0,
     "polish_ratio": 0.25,
@@ -43,6 +46,9 @@ DEFAULT_PARAMS: Final[Params] = {
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs (`AddPackedRead`).
+- `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
+- `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
+- `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
 - `max_families`: structures in one generation, at first.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
   measured; 0 for none.
@@ -51,6 +57,26 @@ DEFAULT_PARAMS: Final[Params] = {
 - `retry_search_one_round_on_empty`, `sample_init_min_population`: the reference's; the first has no effect,
   the second is how many programs `sample_initial_population` draws.
 """
+
+ABLATIONS: Final[Mapping[str, Params]] = {
+    "dividing tile lengths": {"max_tile_waste": 1.0},
+    "no tiled streams": {"cpu_stream_tiling": 0},
+    "no tiled windows": {"cpu_window_tiling": 0},
+    "no factored lanes": {"cpu_rfactor_lanes": 0},
+    "packed reads": {"cpu_packed_read": 1},
+    "no polish": {"polish_ratio": 0.0},
+    "no crossover": {"evolutionary_search_crossover_prob": 0.0},
+}
+"""What to override to see what a part of the search is worth: its opposite, one at a time, by name."""
+
+REFERENCE_SPACE: Final[Params] = {
+    "max_tile_waste": 1.0,
+    "cpu_packed_read": 0,
+    "cpu_stream_tiling": 0,
+    "cpu_window_tiling": 0,
+    "cpu_rfactor_lanes": 0,
+}
+"""Parameters with which sketches are those of the reference."""
 
 
 def resolve_params(params: Params | None) -> dict[str, int | float | str]:

@@ -1,9 +1,10 @@
 """Program sketches and complete programs: what a search chooses from.
 
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
-order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`, `packing`, and for GPUs
-`gpu_memory`, `cross_thread`), `derive`; then `factors`, `columns`, `locations`, `annotate`, `family`,
-`population`, `sample`. Sketches written by hand: `template_choices`, `template_config`, `template_function`.
+order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`; for GPUs `gpu_memory`,
+`cross_thread`; beyond the reference `packing`, `streams`, `windows`, `rfactor_lanes`), `derive`; then
+`factors`, `columns`, `locations`, `annotate`, `family`, `population`, `sample`. Sketches written by hand:
+`template_choices`, `template_config`, `template_function`.
 """
 
 from sketches.columns import Column, ColumnKind

@@ -27,8 +27,11 @@ from sketches.inline import AlwaysInline
 from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
 from sketches.rfactor import AddRfactor
+from sketches.rfactor_lanes import AddRfactorLanes
 from sketches.rule import Derivation, SketchContext, SketchRule, Successor, Verdict
+from sketches.streams import StreamTiling
 from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
+from sketches.windows import WindowTiling
 
 
 class SkipStage:
@@ -52,7 +55,15 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
     MultiLevelTiling(),
     SkipStage(),
 )
-"""Rules for CPUs (and GPUs of kind mali), in order; `AddPackedRead` can be put before them."""
+"""The reference's rules for CPUs (and GPUs of kind mali), in order."""
+
+CPU_EXTRA_RULES: Final[Mapping[str, SketchRule]] = {
+    "cpu_packed_read": AddPackedRead(),
+    "cpu_stream_tiling": StreamTiling(),
+    "cpu_window_tiling": WindowTiling(),
+    "cpu_rfactor_lanes": AddRfactorLanes(),
+}
+"""Rules of ours that come before `CPU_RULES`, each under the parameter that turns it on."""
 
 GPU_RULES: Final[tuple[SketchRule, ...]] = (
     AddCacheRead(),
@@ -110,7 +121,8 @@ def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
     """Return the rules for the context's target, with those that its parameters turn on."""
     if context.is_gpu:
         return GPU_RULES
-    return (AddPackedRead(), *CPU_RULES) if context.params.cpu_packed_read else CPU_RULES
+    extra = (rule for name, rule in CPU_EXTRA_RULES.items() if getattr(context.params, name))
+    return (*extra, *CPU_RULES)
 
 
 def generate_sketches(

@@ -38,6 +38,12 @@ class SketchParams:
     cpu_packed_read
         Non-zero adds `AddPackedRead` to the rules for CPUs: inputs of a tile may go through contiguous
         scratch.
+    cpu_stream_tiling
+        Non-zero adds `StreamTiling`: outputs with a short last axis, and transposes, are tiled.
+    cpu_window_tiling
+        Non-zero adds `WindowTiling`: reductions without reuse, such as pooling, are tiled.
+    cpu_rfactor_lanes
+        Non-zero adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
         structures of the first ones.
@@ -50,6 +56,9 @@ class SketchParams:
     disable_change_compute_location: int = 0
     max_tile_waste: float = 1.0
     cpu_packed_read: int = 0
+    cpu_stream_tiling: int = 0
+    cpu_window_tiling: int = 0
+    cpu_rfactor_lanes: int = 0
     max_families: int = 64
 
     def __post_init__(self) -> None:

@@ -1,0 +1,56 @@
+"""Reductions to a few values: parallel parts, each summed in the lanes of vectors.
+
+`AddRfactor` factors one part of a reduction out: the outer one can be parallel and is then scalar, the inner
+one can be a vector and is then serial. A norm of a whole matrix wants both:
+
+    parallel k.0:  for k.1:  vectorize k.2:  S.rf.rf[k.0, k.2] += ...
+    for k.0:  vectorize k.2:  S.rf[k.2] += S.rf.rf[k.0, k.2]
+    for k.2:  S += S.rf[k.2]
+
+The lanes are factored out first, so the parts are merged as vectors; lanes beyond one vector are more
+accumulators.
+
+Source: rule 6 of the paper, applied twice. Not in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ansor.schedule.state import State
+from sketches.relations import extents_product, has_reduce_iterator, is_cache_write, is_tiled
+from sketches.rfactor import TASKS_PER_CORE, fuse_reduction, needs_rfactor
+from sketches.rule import SketchContext, Successor, Verdict
+
+BYTES_PER_LANE: Final = 4
+
+
+class AddRfactorLanes:
+    """Too few results to keep all cores busy, a vector of terms for each task -> parts, and lanes in each."""
+
+    name = "AddRfactorLanes"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        if not has_reduce_iterator(state, stage_id) or is_tiled(state, stage_id):
+            return Verdict.PASS
+        if is_cache_write(state, stage_id) or not needs_rfactor(context, state, stage_id):
+            return Verdict.PASS
+        products = extents_product(state, stage_id)
+        if products is None:
+            return Verdict.PASS
+        (results, terms), tasks = products, TASKS_PER_CORE * context.hardware.num_cores
+        lanes = context.hardware.vector_unit_bytes // BYTES_PER_LANE
+        return Verdict.APPLY if results <= tasks and terms >= tasks * lanes else Verdict.PASS
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        fused, spatial = fuse_reduction(state, stage_id)
+        split = fused.split(stage_id, spatial, (1, 1))
+        lanes = split.rfactor(stage_id, spatial + 2, spatial)
+        parts = lanes.rfactor(stage_id, spatial + 1, spatial)
+        outer = [*range(spatial), spatial]
+        lane, serial = spatial + 1, spatial + 2
+        made = parts.reorder(stage_id, [*outer, serial, lane])
+        merge = stage_id + 1
+        made = made.reorder(merge, [*range(spatial), spatial + 1, spatial])
+        return [(made, stage_id - 1)]

@@ -1,0 +1,104 @@
+"""Streams: outputs that use every element once, walked so that vectors are whole and cache lines are used up.
+
+The reference leaves such a stage as it was written. That is right where its last axis is long and every read
+runs along it. Two kinds do better:
+
+- The last axis is short, as the channels of an interleaved image: a vector of 3 of 16 lanes. The loop before
+  it becomes the vector, and the short one is unrolled just outside: `y x.0 c x.1`. Loads and stores at a
+  small constant stride are shuffles of whole lines.
+- Some read runs along another axis than the stores, as in a transpose: both axes are tiled,
+  `i.0 j.0 i.1 j.1`, so that the lines which a tile reads are still in the cache when their next elements are
+  due.
+
+Source: blocked transposition is textbook (e.g. Lam, Rothberg and Wolf, 1991). Not in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
+from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.state import State
+from ansor.te.expr import free_vars, int_value
+from ansor.te.tensor import ComputeOp
+from sketches.relations import attribute_names, is_computed, is_output, needs_tiling
+from sketches.rule import SketchContext, Successor, Verdict
+
+LONGEST_SHORT_AXIS: Final = 4
+"""An axis of so many iterations at most is unrolled rather than vectorised."""
+
+
+class StreamTiles(NamedTuple):
+    """Positions of the axes that become the vector, are tiled beside it, and are unrolled around it."""
+
+    vector: int
+    tiled: tuple[int, ...]
+    unrolled: tuple[int, ...]
+
+
+def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
+    """Choose the tiles of an untransformed output without reduction or reuse; None if it is well as it is."""
+    stage = state.stages[stage_id]
+    op = stage.op
+    if not isinstance(op, ComputeOp) or not is_computed(state, stage_id) or not is_output(state, stage_id):
+        return None
+    if stage.relations or needs_tiling(state, stage_id) or SIMPLIFY_CONST_ATTR in op.attrs:
+        return None
+    if any(loop.kind is not IteratorKind.SPATIAL for loop in stage.iterators):
+        return None
+    if attribute_names(state, stage_id, NO_SPLIT_ATTR):
+        return None
+    extents = [int_value(axis.extent) for axis in op.axis]
+    wide = [at for at, extent in enumerate(extents) if extent is not None and extent > 1]
+    long = [at for at in wide if extents[at] > LONGEST_SHORT_AXIS]  # type: ignore[operator]
+    if None in extents or not long:
+        return None
+    vector = long[-1]
+    unrolled = tuple(at for at in wide if at > vector)
+    turned = _last_axes(state, op) - {vector, *unrolled}
+    tiled = tuple(at for at in long if at in turned)
+    return StreamTiles(vector, tiled, unrolled) if tiled or unrolled else None
+
+
+def _last_axes(state: State, op: ComputeOp) -> set[int]:
+    """Axes, by position, that some read of the operation has in its last index: those it runs along."""
+    found: set[int] = set()
+    for accesses in state.access.reads(op).values():
+        for indices in accesses:
+            used = free_vars(indices[-1]) if indices else set()
+            found |= {at for at, axis in enumerate(op.axis) if axis in used}
+    return found
+
+
+class StreamTiling:
+    """An output with a short last axis, or read across the grain -> vectors along a long axis, tiles."""
+
+    name = "StreamTiling"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        return Verdict.PASS if stream_tiles(state, stage_id) is None else Verdict.APPLY
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        tiles = stream_tiles(state, stage_id)
+        assert tiles is not None
+        outer: list[int] = []
+        inner: list[int] = []
+        unrolled: list[int] = []
+        vector = position = 0
+        for axis in range(len(state.stages[stage_id].iterators)):
+            if axis in tiles.unrolled:
+                state = state.annotate(stage_id, position, Annotation.UNROLL)
+                unrolled.append(position)
+            else:
+                outer.append(position)
+            if axis == tiles.vector or axis in tiles.tiled:
+                state = state.split(stage_id, position, (None,))
+                position += 1
+                if axis == tiles.vector:
+                    vector = position
+                else:
+                    inner.append(position)
+            position += 1
+        return [(state.reorder(stage_id, [*outer, *inner, *unrolled, vector]), stage_id - 1)]

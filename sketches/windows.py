@@ -1,0 +1,72 @@
+"""Windows: reductions without reuse whose spatial axes run along the memory that they read.
+
+Pooling reads each element for a few outputs, a column sum for one. The reference takes neither for tiling, so
+the reduction stays innermost and no vector is possible. Tiled as "SRS", outputs that are neighbours in memory
+lie inside the reduction: they become vectors, several of them, which lowering keeps in registers:
+
+    n.0 h.0 w.0 c.0  rh rw  n.1 h.1 w.1 c.1
+
+Source: rules 3 and 4 of the paper, applied to what its condition of reuse leaves out. Not in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
+from ansor.schedule.stages import IteratorKind
+from ansor.schedule.state import State
+from ansor.te.expr import free_vars, int_value
+from ansor.te.tensor import ComputeOp
+from sketches.relations import attribute_names, elementwise_consumer, is_computed, needs_tiling
+from sketches.rule import SketchContext, Successor, Verdict
+from sketches.tiling import follow_tiling, tile
+
+STRUCTURE: Final = "SRS"
+FOLLOW_LEVEL: Final = 1
+
+
+def runs_along_memory(state: State, op: ComputeOp) -> bool:
+    """Whether some read has a spatial axis longer than 1 in its last index."""
+    wide = {axis for axis in op.axis if int_value(axis.extent) != 1}
+    return any(
+        indices and not wide.isdisjoint(free_vars(indices[-1]))
+        for accesses in state.access.reads(op).values()
+        for indices in accesses
+    )
+
+
+class WindowTiling:
+    """A reduction without reuse that reads along a spatial axis -> tiled, inside its elementwise consumer."""
+
+    name = "WindowTiling"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        stage = state.stages[stage_id]
+        if not isinstance(stage.op, ComputeOp) or not is_computed(state, stage_id):
+            return Verdict.PASS
+        if stage.relations or needs_tiling(state, stage_id) or not stage.op.reduce_axis:
+            return Verdict.PASS
+        if attribute_names(state, stage_id, NO_SPLIT_ATTR) or SIMPLIFY_CONST_ATTR in stage.op.attrs:
+            return Verdict.PASS
+        if any(int_value(axis.extent) is None for axis in stage.op.axis):
+            return Verdict.PASS
+        return Verdict.APPLY if runs_along_memory(state, stage.op) else Verdict.PASS
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        tiled, splits = tile(state, stage_id, STRUCTURE)
+        consumer = self._follower(state, stage_id)
+        if consumer is None:
+            return [(tiled, stage_id - 1)]
+        fused = follow_tiling(tiled, consumer, splits, FOLLOW_LEVEL)
+        return [(fused.compute_at(stage_id, consumer, FOLLOW_LEVEL * len(splits) - 1), stage_id - 1)]
+
+    @staticmethod
+    def _follower(state: State, stage_id: int) -> int | None:
+        """The consumer that can share the tiles: elementwise, with as many loops."""
+        consumer = elementwise_consumer(state, stage_id)
+        if consumer is None:
+            return None
+        spatial = [x for x in state.stages[stage_id].iterators if x.kind is IteratorKind.SPATIAL]
+        return consumer if len(state.stages[consumer].iterators) == len(spatial) else None

@@ -1,0 +1,272 @@
+"""Rules beyond the reference: the sketches that each adds, and the laws of all their programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.te import Tensor
+from costmodel.extract import extract_forms
+from costmodel.extract_form import Form
+from search.crossover import crossover
+from search.mutation import CPU_MUTATIONS
+from search.params import ABLATIONS, DEFAULT_PARAMS, REFERENCE_SPACE, resolve_params
+from sketches import CPU_RULES, Population, ProgramSpace, Sketch, generate_sketches
+from sketches.columns import fill_holes
+from sketches.derive import CPU_EXTRA_RULES
+from sketches.locate import locate
+from sketches.neighbours import Neighbourhood
+from sketches.params import SketchParams
+from sketches.remap import Names
+from sketches.repair import repaired
+from tests.costmodel_law import check_rows
+from tests.program_laws import Case, lowered
+from tests.sketches_cases import SMALL, check_program, matmul, row_sum, task_of, zero_rank
+
+ALL = dict.fromkeys(CPU_EXTRA_RULES, 1) | {"cpu_packed_read": 0}
+WASTEFUL = ALL | {"max_tile_waste": 1.4}
+
+
+def max_pool(size: int, channels: int, padding: int = 1) -> list[Tensor]:
+    """Windows of 3 x 3 at every second pixel, padded."""
+    x = te.placeholder((1, size, size, channels), name="X")
+    low, side = te.min_value("float32"), size + 2 * padding
+    pad = te.compute(
+        (1, side, side, channels),
+        lambda n, y, z, c: te.if_then_else(
+            te.all(y >= padding, y < size + padding, z >= padding, z < size + padding),
+            x[n, y - padding, z - padding, c],
+            low,
+        ),
+        name="Pad",
+    )
+    rh, rw = te.reduce_axis((0, 3), name="rh"), te.reduce_axis((0, 3), name="rw")
+    out = (side - 3) // 2 + 1
+    pool = te.compute(
+        (1, out, out, channels),
+        lambda n, y, z, c: te.max(pad[n, y * 2 + rh, z * 2 + rw, c], axis=[rh, rw]),
+        name="Pool",
+    )
+    return [x, pool]
+
+
+def mean_of_columns(n: int, m: int) -> list[Tensor]:
+    x = te.placeholder((n, m), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    total = te.compute((m,), lambda j: te.sum(x[k, j], axis=k), name="Total")
+    return [x, te.compute((m,), lambda j: total[j] / float(n), name="Mean")]
+
+
+def transpose(n: int, m: int) -> list[Tensor]:
+    x = te.placeholder((n, m), name="X")
+    return [x, te.compute((m, n), lambda i, j: x[j, i], name="T")]
+
+
+def channels_first(size: int, channels: int) -> list[Tensor]:
+    x = te.placeholder((2, size, size, channels), name="X")
+    return [x, te.compute((2, channels, size, size), lambda n, c, y, z: x[n, y, z, c] * 2.0, name="T")]
+
+
+def colours(height: int, width: int) -> list[Tensor]:
+    x = te.placeholder((height, width, 3), name="X")
+    out = te.compute(
+        (height, width, 3),
+        lambda i, j, c: te.select(c == 0, x[i, j, 0] + x[i, j, 1], x[i, j, 2]) * 0.5,
+        name="Out",
+    )
+    return [x, out]
+
+
+def norm(batch: int, n: int, m: int) -> list[Tensor]:
+    x = te.placeholder((batch, n, m), name="X")
+    i, j = te.reduce_axis((0, n), name="i"), te.reduce_axis((0, m), name="j")
+    total = te.compute((batch,), lambda b: te.sum(x[b, i, j] * x[b, i, j], axis=[i, j]), name="Total")
+    return [x, te.compute((batch,), lambda b: te.sqrt(total[b]), name="Norm")]
+
+
+CASES: dict[str, Callable[[], list[Tensor]]] = {
+    "max pooling": lambda: max_pool(8, 6),
+    "mean of columns": lambda: mean_of_columns(9, 20),
+    "transpose": lambda: transpose(11, 12),
+    "channels first": lambda: channels_first(5, 6),
+    "colours": lambda: colours(4, 10),
+    "norm": lambda: norm(2, 32, 33),
+    "zero rank": lambda: zero_rank(1100),
+    "transposes": SMALL["transposes"],
+}
+TASKS = {name: task_of(make()) for name, make in CASES.items()}
+SPACES = {name: Neighbourhood(ProgramSpace.of(task, WASTEFUL)) for name, task in TASKS.items()}
+
+
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def sketches_by(rule: str, tensors: list[Tensor]) -> list[Sketch]:
+    return [s for s in generate_sketches(task_of(tensors), ALL) if rule in s.rules]
+
+
+def loops(state: State, stage: str) -> list[str]:
+    return [loop.name for loop in state.stages[state.stage_id(stage)].iterators]
+
+
+# -- parameters --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_sketches_of_the_reference_remain_and_keep_their_order(name: str) -> None:
+    task = TASKS[name]
+    added = {rule.name for rule in CPU_EXTRA_RULES.values()}
+    both = generate_sketches(task, ALL)
+    plain = [sketch.explain() for sketch in both if added.isdisjoint(sketch.rules)]
+    assert plain == [sketch.explain() for sketch in generate_sketches(task, rules=CPU_RULES)]
+    assert len(plain) < len(both)
+
+
+def test_every_rule_has_a_parameter_and_an_ablation() -> None:
+    for parameter in CPU_EXTRA_RULES:
+        assert parameter in DEFAULT_PARAMS
+        assert getattr(SketchParams(), parameter) == 0
+        assert any(parameter in override for override in ABLATIONS.values())
+        assert REFERENCE_SPACE[parameter] == 0
+    for override in ABLATIONS.values():
+        assert resolve_params(override) != dict(DEFAULT_PARAMS)
+
+
+def test_the_space_of_the_reference_can_be_asked_for() -> None:
+    for task in TASKS.values():
+        asked = generate_sketches(task, resolve_params(REFERENCE_SPACE))
+        assert [s.explain() for s in asked] == [s.explain() for s in generate_sketches(task)]
+
+
+# -- sketches ----------------------------------------------------------------------------------------------
+
+
+def test_a_short_last_axis_is_unrolled_around_a_vector_of_the_one_before() -> None:
+    (sketch,) = sketches_by("StreamTiling", colours(64, 96))
+    assert loops(sketch.state, "Out") == ["i", "j.0", "c", "j.1"]
+    marks = [loop.annotation for loop in sketch.state.stages[-1].iterators]
+    assert marks == [Annotation.NONE, Annotation.NONE, Annotation.UNROLL, Annotation.NONE]
+
+
+def test_a_transpose_is_tiled_along_both_axes() -> None:
+    (sketch,) = sketches_by("StreamTiling", transpose(64, 96))
+    assert loops(sketch.state, "T") == ["i.0", "j.0", "i.1", "j.1"]
+    (sketch,) = sketches_by("StreamTiling", channels_first(16, 8))
+    assert loops(sketch.state, "T") == ["n", "c.0", "y", "z.0", "c.1", "z.1"]
+
+
+def test_streams_that_run_along_memory_are_left_alone() -> None:
+    x, bias = te.placeholder((8, 64), name="X"), te.placeholder((64,), name="B")
+    plain = te.compute((8, 64), lambda i, j: te.exp(x[i, j] + bias[j]), name="Y")
+    assert not sketches_by("StreamTiling", [x, bias, plain])
+    assert not sketches_by("StreamTiling", colours(4, 1))
+
+
+def test_only_outputs_are_tiled_as_streams() -> None:
+    """A stage that is read may be moved to its reader or inlined there, which tiles would prevent."""
+    x = te.placeholder((16, 24), name="X")
+    turned = te.compute((24, 16), lambda i, j: x[j, i], name="Turned")
+    k = te.reduce_axis((0, 24), name="k")
+    out = te.compute((16,), lambda j: te.sum(turned[k, j], axis=k), name="Out")
+    assert not sketches_by("StreamTiling", [x, out])
+
+
+def test_windows_have_their_reduction_outside_the_innermost_tile() -> None:
+    (sketch,) = sketches_by("WindowTiling", max_pool(16, 8))
+    names = [name for name in loops(sketch.state, "Pool") if not name.startswith("n")]
+    assert names == ["y.0", "z.0", "c.0", "rh", "rw", "y.1", "z.1", "c.1"]
+
+
+def test_windows_are_reduced_inside_the_tiles_of_their_consumer() -> None:
+    (sketch,) = sketches_by("WindowTiling", mean_of_columns(32, 64))
+    assert loops(sketch.state, "Mean") == ["j.0", "j.1"]
+    assert sketch.state.attach[sketch.state.stage_id("Total")] == (sketch.state.stage_id("Mean"), 0)
+
+
+def test_rows_and_products_are_no_windows() -> None:
+    """A row sum reads along its reduction; a product reuses what it reads and is tiled anyway."""
+    assert not sketches_by("WindowTiling", row_sum(16, 64))
+    assert not sketches_by("WindowTiling", matmul(16, 16, 16))
+
+
+def test_a_long_reduction_to_a_few_values_has_parts_and_lanes() -> None:
+    (sketch,) = sketches_by("AddRfactorLanes", norm(2, 32, 64))
+    assert loops(sketch.state, "Total.rf.rf") == ["b", "i_j_fused_o_o", "i_j_fused_o_i", "i_j_fused_i"]
+    assert loops(sketch.state, "Total.rf.repl")[1:] == ["i_j_fused_o_o_v", "ax1"]
+    assert [len(hole.columns) for hole in sketch.holes] == [2]
+
+
+def test_many_rows_keep_the_cores_busy_by_themselves() -> None:
+    assert sketches_by("AddRfactorLanes", row_sum(16, 2048))
+    assert not sketches_by("AddRfactorLanes", row_sum(512, 2048))
+    assert not sketches_by("AddRfactorLanes", row_sum(16, 512))
+
+
+# -- programs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_compute_the_expression(name: str) -> None:
+    """Interpreted with a check for races, and compiled; lengths that do not divide among them."""
+    states = [p.materialize(row) for p, row in SPACES[name].space.sample(8, rng(3)).in_order()]
+    assert len(states) == 8
+    for state in states:
+        check_program(state)
+        case = Case.of(state)
+        case.check_interpreted(lowered(state), check_races=True)
+        case.check_interpreted(lowered(state, simple_mode=False))
+        case.check_compiled(lowered(state, simple_mode=False))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_features_are_what_a_count_over_each_nest_says(name: str) -> None:
+    compared = 0
+    for population in SPACES[name].space.sample(10, rng(5)).populations:
+        family, form = population.family, Form.of_population(population)
+        features = extract_forms(TASKS[name], [form], scaled=False)
+        for row in range(len(population)):
+            lengths = population.values[row].tolist()
+            plain = State.replay(family.dag, fill_holes(family.steps, family.holes, lengths))
+            values = features.values[features.offsets[row] : features.offsets[row + 1]]
+            compared += check_rows(form, values, plain, population.materialize(row), row=row)
+    assert compared
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_are_found_again_as_rows(name: str) -> None:
+    for population, row in SPACES[name].space.sample(12, rng(7)).in_order():
+        found = locate(SPACES[name], population.materialize(row))
+        assert found is not None
+        family, values = found
+        again = State.replay(family.dag, family.program(values[0].tolist()))
+        assert str(again.with_bounds()) == str(population.materialize(row).with_bounds())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_children_are_legal_and_right(name: str) -> None:
+    """Mutants of every kind, and programs crossed between families."""
+    neighbourhood = SPACES[name]
+    populations = neighbourhood.space.sample(24, rng(11)).populations
+    children: list[Population] = []
+    for parents in populations:
+        for mutation, _ in CPU_MUTATIONS:
+            children += mutation.propose(parents, neighbourhood, rng(1)).populations
+    names = Names()
+    for parents in populations:
+        names.of(parents.family)
+    pool = names.spread(populations)
+    for parents in populations:
+        donors = names.gather(pool[rng(2).integers(len(pool), size=len(parents))], parents.family)
+        children += crossover(parents, donors, neighbourhood, rng(3)).populations
+    legal = [repaired(child, neighbourhood.space.context) for child in children if len(child)]
+    assert legal
+    for child in legal:
+        state = child.materialize(0)
+        check_program(state)
+        Case.of(state).check_interpreted(lowered(state))
