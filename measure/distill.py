@@ -2,8 +2,8 @@
 
 A tuning log keeps everything, failures included, because resuming and learning need it. To ship a result one
 wants the winners only. Distilling reads any number of logs and an output that is already there, keeps the
-fastest successful record per workload and target (the earlier one of two equals), and replaces the output in
-one move, so that a reader never sees half of it.
+fastest successful record per workload, target and layout option (the earlier one of two equals), and replaces
+the output in one move, so that a reader never sees half of it.
 
 For TVM only programs made of the reference's steps will do. The best of those are then exported, which need
 not be the best that is known; the summary says how often that is so.
@@ -23,8 +23,9 @@ from typing import Final
 
 from ansor.errors import DefinitionError, LogWriteError
 from measure.best import target_facts, target_options, target_text
+from measure.layouts import layout_option
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_records
-from measure.record import steps_to_json
+from measure.record import MeasureInput, steps_to_json
 
 DISTILLED_SUFFIX: Final = ".best.json"
 
@@ -38,7 +39,7 @@ class DistillSummary:
     records
         Records read, those of an existing output included.
     written
-        Records in the output: one per workload and target.
+        Records in the output: one per workload and target, and per layout option where options matter.
     left_out
         Successful records that could not be exported, for a step that TVM does not know.
     slower
@@ -66,6 +67,7 @@ def distill_record_file(
 
     An output that exists takes part, so that distilling log after log into one file collects the best of all.
     Two targets are the same if the facts that `measure.best` compares are, and the number of cores asked for.
+    Costs under different layout options are of different programs: each option has its own best.
 
     Parameters
     ----------
@@ -112,10 +114,11 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
     seen: dict[tuple[str, ...], None] = {}
     best: dict[tuple[str, ...], Record] = {}
     known: dict[tuple[str, ...], float] = {}
+    options: OptionsByKey = {}
     count = left_out = 0
     for inp, res in records:
         count += 1
-        key = record_group(inp.task.workload_key, target_text(inp.task))
+        key = record_group(inp, options)
         seen[key] = None
         if not res.ok:
             continue
@@ -135,15 +138,24 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
     return summary, [best[key] for key in seen if key in best]
 
 
-def record_group(workload_key: str, target: str) -> tuple[str, ...]:
-    """What records of one task have in common: their key as JSON, and the target's kind and facts."""
+OptionsByKey = dict[tuple[str, int], int]
+"""What `layout_option` said, by workload key and recorded option: a log asks the same once a line."""
+
+
+def record_group(inp: MeasureInput, options: OptionsByKey) -> tuple[str, ...]:
+    """What records of one task have in common: key as JSON, layout option, the target's kind and facts."""
     try:
-        workload = json.dumps(json.loads(workload_key))
+        workload = json.dumps(json.loads(inp.task.workload_key))
     except ValueError:
-        workload = workload_key
+        workload = inp.task.workload_key
+    asked = workload, int(inp.task.layout_rewrite_option or 0)
+    if asked not in options:
+        options[asked] = layout_option(inp)
+    target = target_text(inp.task)
     kind, facts = target_facts(target)
     cores = target_options(target)[1].get("num-cores", "")
-    return (workload, kind, cores, *(f"{name}={facts[name]}" for name in sorted(facts)))
+    described = (f"{name}={facts[name]}" for name in sorted(facts))
+    return (workload, str(options[asked]), kind, cores, *described)
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:

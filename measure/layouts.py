@@ -6,14 +6,43 @@ and get the same program, since the layouts are a function of the two.
 
 from __future__ import annotations
 
-from ansor.schedule.layout_rewrite import input_layouts
+from ansor.errors import AnsorError
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.layout_rewrite import input_layouts, layout_free_inputs
 from ansor.schedule.state import State
 from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.layout import rewrite_layouts
+from ansor.task.registry import workload_key_to_tensors
 from ansor.task.task import LayoutRewriteOption
 from measure.record import LoggedState, LoggedTask, MeasureInput, recover_measure_input
 
 Digits = tuple[tuple[int, int, int], ...]
+
+
+def layout_option(inp: MeasureInput, dag: ComputeDAG | None = None) -> int:
+    """
+    Return the layout option that a record's cost depends on.
+
+    It is the recorded one, except that computations without an input that is free of layout have the same
+    programs under every option: NO_REWRITE stands for all.
+
+    Parameters
+    ----------
+    inp
+        The record.
+    dag
+        Its computation; default: what is registered under its key. Of one that is not known the recorded
+        option counts.
+    """
+    recorded = int(inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE)
+    if recorded == LayoutRewriteOption.NO_REWRITE:
+        return recorded
+    dag = dag or inp.task.dag if not isinstance(inp.task, LoggedTask) else dag
+    try:
+        known = dag or ComputeDAG(workload_key_to_tensors(inp.task.workload_key))
+    except (AnsorError, TypeError):  # Unknown here, or registered with other arguments.
+        return recorded
+    return recorded if layout_free_inputs(known) else int(LayoutRewriteOption.NO_REWRITE)
 
 
 def built_state(inp: MeasureInput) -> State:

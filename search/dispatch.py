@@ -27,16 +27,18 @@ from typing import Self, Union
 
 from ansor.errors import AnsorError, DefinitionError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.manual import Schedule
 from ansor.schedule.state import State
 from ansor.schedule.structure import KeyMatch, match_key
+from ansor.task.layout import rewrite_layouts
 from ansor.task.registry import workload_key_to_tensors
 from ansor.task.target import Target
-from ansor.task.task import Task
+from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
 from measure.best import target_text, workload_distance
-from measure.distill import record_group
+from measure.distill import OptionsByKey, record_group
 from search.progress import title_of_key
 
 PathLike = str | os.PathLike[str]
@@ -56,7 +58,7 @@ class Hit:
     Attributes
     ----------
     state
-        The program, for the computation that was asked for.
+        The program, for the computation that was asked for, as it was searched: no layout is rewritten.
     seconds
         Its mean run time [s], for the computation that it was measured with.
     how
@@ -71,16 +73,19 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked up: a computation, the key it has, and the target."""
+    """What is looked up: a computation, the key it has, the target, and what becomes of its layouts."""
 
     dag: ComputeDAG
     key: str
     target: Target
+    layout_rewrite_option: LayoutRewriteOption = LayoutRewriteOption.NO_REWRITE
 
     @classmethod
     def of(cls, subject: Subject, target: Target | str | None = None) -> Query:
         """
         Complete a question; a target that is not given is the task's, else this machine's CPU.
+
+        The layout option is the task's; a bare computation or key has none.
 
         Raises
         ------
@@ -88,7 +93,12 @@ class Query:
             If a key is given whose workload is not registered.
         """
         if isinstance(subject, Task):
-            return cls(subject.compute_dag, subject.workload_key, Target(target or subject.target))
+            return cls(
+                subject.compute_dag,
+                subject.workload_key,
+                Target(target or subject.target),
+                subject.layout_rewrite_option,
+            )
         chosen = Target(target or "llvm")
         if isinstance(subject, ComputeDAG):
             return cls(subject, subject.workload_key(), chosen)
@@ -143,11 +153,17 @@ class DispatchContext:
         return None if hit is None else hit.state
 
     def apply(self, subject: Subject, target: Target | str | None = None) -> tuple[Schedule, list[Tensor]]:
-        """Schedule and arguments of the best program, as `ansor.build` takes them; unscheduled on a miss."""
-        state = self.query(subject, target)
-        if state is None:
-            state = State.initial(Query.of(subject, target).dag)
-        return Schedule(state), list(state.dag.tensors)
+        """
+        Schedule and arguments of the best program, as `ansor.build` takes them; unscheduled on a miss.
+
+        The layout option of a task is applied, as `SearchTask.apply_best` does: with option 2 the layout-free
+        inputs among the arguments have new shapes.
+        """
+        hit, query = self.find(subject, target), Query.of(subject, target)
+        if hit is None:
+            return Schedule(State.initial(query.dag)), list(query.dag.tensors)
+        rewrite = rewrite_layouts(hit.state, query.layout_rewrite_option)
+        return Schedule(rewrite.state), rewrite.tensors
 
     def report(self) -> str:
         """Say what was asked for in vain."""
@@ -180,6 +196,9 @@ class ApplyHistoryBest(DispatchContext):
     """
     Knows the best programs of logs.
 
+    Where inputs are free of layout, records under the layout option of the question come first; others serve
+    if there are none.
+
     Parameters
     ----------
     records
@@ -204,6 +223,7 @@ class ApplyHistoryBest(DispatchContext):
         self.include_compatible = include_compatible
         self._groups: dict[tuple[str, ...], list[Record]] = {}
         self._hashes: dict[str, str | None] = {}
+        self._options: OptionsByKey = {}
         for source in _sources(records):
             for inp, res in islice(source, n_lines):
                 self._add(inp, res)
@@ -212,33 +232,34 @@ class ApplyHistoryBest(DispatchContext):
         """Keep a record if it is among the best of its task."""
         if not res.ok:
             return
-        best = self._groups.setdefault(record_group(inp.task.workload_key, target_text(inp.task)), [])
+        best = self._groups.setdefault(record_group(inp, self._options), [])
         best.append((inp, res))
         best.sort(key=lambda record: record[1].mean_cost)  # Stable: of equals the earlier stays first.
         del best[_KEPT:]
 
     def __len__(self) -> int:
-        """How many tasks have records."""
+        """How many tasks have records; one under two layout options counts twice."""
         return len(self._groups)
 
     def lookup(self, query: Query) -> Hit | None:
         """Find the best program of the logs, by key, then by structure, then by compatible size."""
         for how in ("key", "structure", "shapes", *(("compatible",) if self.include_compatible else ())):
-            hits = self._candidates(query, how)
-            for _, (inp, res) in sorted(hits, key=lambda hit: hit[0]):
+            for *_, (inp, res) in sorted(self._candidates(query, how), key=lambda hit: hit[:2]):
                 state = _replayed(inp, query.dag)
                 if state is not None:
                     return Hit(state, res.mean_cost, how)
         return None
 
-    def _candidates(self, query: Query, how: str) -> Iterator[tuple[float, Record]]:
-        """Records that fit the query in the given way, with the costs by which they compete."""
-        for (key, *_), records in self._groups.items():
+    def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, float, Record]]:
+        """Records that fit the query in the given way, with whether their option differs and their costs."""
+        free = bool(layout_free_inputs(query.dag))
+        for (key, option, *_), records in self._groups.items():
             if not same_target(query.target, target_text(records[0][0].task)):
                 continue
             factor = self._factor(key, query, how)
             if not math.isinf(factor):
-                yield from ((record[1].mean_cost * factor, record) for record in records)
+                differs = free and int(option) != query.layout_rewrite_option
+                yield from ((differs, record[1].mean_cost * factor, record) for record in records)
 
     def _factor(self, key: str, query: Query, how: str) -> float:
         """1 for a record's key that fits, more for one of another size, infinite for none."""

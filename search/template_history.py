@@ -23,7 +23,9 @@ def apply_history_best(records: Records) -> ApplyHistoryBest:
     """
     Make templates that are called take their best program from logs.
 
-    ``with apply_history_best(log): s, args = my_template(512)``; see `ApplyHistoryBest`.
+    ``with apply_history_best(log): s, args = my_template(512)``; see `ApplyHistoryBest`. A template that is
+    called takes its arguments as they are: records without a rewritten layout come first, and of others the
+    schedule is taken without the layouts; `TemplateTask.apply_best` applies those.
     """
     return ApplyHistoryBest(records)
 
@@ -71,17 +73,19 @@ class TransferConfigs(InitSearchCallback):
                 f"configurations are carried over to the task of a template, not to {task.workload_key}; "
                 "make it with ansor.TemplateTask"
             )
-        by_key: dict[str, list[tuple[float, int]]] = {}
+        by_key: dict[str, list[tuple[bool, float, int]]] = {}
         records = list(load_records(self.filename))
+        wanted = task.layout_rewrite_option
         for position, (inp, res) in enumerate(records):
             if res.ok and same_target(task.target, target_text(inp.task)):
-                by_key.setdefault(inp.task.workload_key, []).append((res.mean_cost, position))
+                differs = (inp.task.layout_rewrite_option or 0) != wanted
+                by_key.setdefault(inp.task.workload_key, []).append((differs, res.mean_cost, position))
         distances = {key: size_distance(key, task.workload_key) for key in by_key}
         found: dict[int, State] = {}
         for key in sorted(
             (key for key in by_key if 0 < distances[key] < float("inf")), key=distances.__getitem__
         ):
-            for _, position in sorted(by_key[key])[: self.count]:
+            for *_, position in sorted(by_key[key])[: self.count]:
                 config = recorded_config(task.template, records[position][0])
                 if config is None or len(found) >= self.count:
                     continue

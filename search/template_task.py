@@ -10,6 +10,7 @@ from ansor.schedule.state import State
 from ansor.task.hardware import HardwareParams
 from ansor.task.registry import decode_workload_key
 from ansor.task.target import Target
+from ansor.task.task import LayoutRewriteOption
 from measure import MeasureInput
 from search.options import TuningOptions
 from search.policy import SearchPolicy
@@ -30,7 +31,7 @@ class TemplateTask(SearchTask):
         The template, or its name.
     args
         Its arguments after the configuration.
-    target, hardware_params, desc
+    target, hardware_params, layout_rewrite_option, desc
         As in `SearchTask`.
 
     Raises
@@ -45,12 +46,18 @@ class TemplateTask(SearchTask):
         args: Sequence[Any] = (),
         target: Target | str | None = None,
         hardware_params: HardwareParams | None = None,
+        layout_rewrite_option: LayoutRewriteOption | int | None = None,
         desc: str = "",
     ) -> None:
         chosen = find_template(template)
         given = tuple(args) if isinstance(args, (list, tuple)) else (args,)
         super().__init__(
-            func=chosen.name, args=given, target=target, hardware_params=hardware_params, desc=desc
+            func=chosen.name,
+            args=given,
+            target=target,
+            hardware_params=hardware_params,
+            layout_rewrite_option=layout_rewrite_option,
+            desc=desc,
         )
         object.__setattr__(self, "template", chosen)  # Tasks are frozen.
         object.__setattr__(self, "args", given)

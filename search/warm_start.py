@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ansor.errors import AnsorError, LogFormatError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.stages import Stage
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
@@ -27,6 +28,7 @@ from ansor.task.task import Task
 from ansor.te.tensor import Operation
 from measure import load_records, same_target
 from measure.best import target_text
+from measure.layouts import layout_option
 from measure.record import LoggedState
 from search.identity import program_key
 from search.policy import InitSearchCallback
@@ -45,14 +47,16 @@ class _Source:
     key: str
     dag: ComputeDAG | None
     distance: float
-    programs: list[tuple[float, tuple[Step, ...]]] = field(default_factory=list)
+    programs: list[tuple[bool, float, tuple[Step, ...]]] = field(default_factory=list)
+    """Whether the layout option was another one, run time [s], steps."""
 
 
 class WarmStart(InitSearchCallback):
     """
     Offers a search refitted programs from logs of the same computation at other sizes.
 
-    The nearest sizes come first, of each the fastest programs. Use logs that are complete: a run that resumes
+    The nearest sizes come first, of each the fastest programs, those under the task's layout option before
+    others. Use logs that are complete: a run that resumes
     finds the candidates of its first start again only if these logs have not changed.
 
     Parameters
@@ -116,11 +120,12 @@ class WarmStart(InitSearchCallback):
             for source in sources:
                 if rank < len(source.programs):
                     for how in Refit:
-                        yield source, source.programs[rank][1], how
+                        yield source, source.programs[rank][2], how
 
     def _sources(self, task: Task) -> list[_Source]:
         """Neighbours of `task` in the logs, nearest first, their programs fastest first."""
         sources: dict[str, _Source | None] = {}
+        wanted = task.layout_rewrite_option if layout_free_inputs(task.compute_dag) else 0
         for name in self.log_files:
             for inp, res in load_records(name):
                 if not res.ok or not same_target(task.target, target_text(inp.task)):
@@ -134,12 +139,13 @@ class WarmStart(InitSearchCallback):
                 if source is None or not isinstance(inp.state, LoggedState):
                     continue
                 try:
-                    source.programs.append((res.mean_cost, inp.state.steps))
+                    differs = layout_option(inp, source.dag) != wanted
+                    source.programs.append((differs, res.mean_cost, inp.state.steps))
                 except LogFormatError:  # A step of a later version.
                     continue
         near = [source for source in sources.values() if source is not None]
         for source in near:
-            source.programs.sort(key=lambda program: program[0])
+            source.programs.sort(key=lambda program: program[:2])
         return sorted(near, key=lambda source: source.distance)
 
 
