@@ -50,9 +50,9 @@ def test_fused_parallel_loops_are_vectorised_within_rows(shape, expected):
 
 def test_strided_stores_and_reductions_stay_scalar():
     X = te.placeholder((8, 16), name="X")
-    k = te.reduce_axis((0, 16), name="k")
+    k = te.reduce_axis((0, 8), name="k")
     T = te.compute((16, 8), lambda i, j: X[j, i] + 1.0, name="T")
-    R = te.compute((8,), lambda i: te.sum(X[i, k], axis=k), name="R")
+    R = te.compute((1,), lambda i: te.sum(X[k, i], axis=k), name="R")
     s = te.create_schedule([T, R])
     i, j = T.op.axis
     s[T].reorder(j, i)

@@ -14,7 +14,8 @@ buffer of scope "register" instead:
 
 Where the statement just before initialises exactly this tile, the registers are initialised instead of
 loaded. Guards that do not depend on the reduction guard the copies, too; all guards stay around the update.
-The order in which an element's terms are added does not change, so results are the same to the last bit.
+The order in which an element's terms are added does not change, so results are the same to the last bit;
+but for reductions along memory without a vector loop, which are done in lanes (`lane_reduction`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.independence import IndependenceTest, loop_ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
+from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
 from ansor.ir.rewriting import conjuncts, guarded, map_statements, replace_in
 from ansor.ir.structure import same_structure
 from ansor.te.expr import Expr, Load, Var, children, distinct_nodes, free_vars, int_value, rewrite
 
-REGISTER = "register"
 _TILE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
 _REDUCE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
 
@@ -41,22 +42,28 @@ class RegisterLimits:
 
     `reserved` of them are for operands.
     `max_instructions` bounds the vector instructions of one step of the reduction, which are unrolled.
+    `lane_reductions`: reductions along memory may be done in lanes (`ansor.ir.passes.lane_reduction`).
     """
 
     vector_bits: int = 256
     num_registers: int = 16
     reserved: int = 2
     max_instructions: int = 512
+    lane_reductions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """A reduction's loops, outermost first (`reduce`, then `tile`), its guards and its update."""
+    """A reduction's loops, outermost first (`reduce`, then `tile`), its guards and its update.
+
+    `inside` is the tensorized loop around the update, if there is one: with it the update is one operation.
+    """
 
     reduce: tuple[For, ...]
     tile: tuple[For, ...]
     guards: tuple[Expr, ...]
     update: Store
+    inside: tuple[For, ...] = ()
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -78,11 +85,18 @@ class RegisterTile:
         """How many vector instructions one step of the reduction takes, roughly."""
         return self.accumulators(limits) * _operations(self.update.value)
 
-    def fits(self, limits: RegisterLimits) -> bool:
+    def fits(self, limits: RegisterLimits, vectors: int = 1) -> bool:
+        """Whether the registers hold `vectors` times the tile's accumulators."""
         return (
-            self.accumulators(limits) <= limits.num_registers - limits.reserved
-            and self.instructions(limits) <= limits.max_instructions
+            vectors * self.accumulators(limits) <= limits.num_registers - limits.reserved
+            and vectors * self.instructions(limits) <= limits.max_instructions
         )
+
+    @property
+    def element_guards(self) -> tuple[Expr, ...]:
+        """The guards that say whether an element of the tile exists."""
+        reducing = {loop.var for loop in self.reduce}
+        return tuple(guard for guard in self.guards if not free_vars(guard) & reducing)
 
 
 def promote_accumulators(stmt: Stmt, limits: RegisterLimits, bounds: Bounds | None = None) -> Stmt:
@@ -99,7 +113,7 @@ def _promote(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> Stmt
         return _promote_sequence(stmt, limits, test)
     tile = find_register_tile(stmt, test)
     if tile is not None and tile.fits(limits):
-        return _promoted(tile, None)
+        return reduce_in_lanes(tile, limits) or _promoted(tile, None)
     return map_statements(stmt, lambda inner: _promote(inner, limits, test))
 
 
@@ -110,6 +124,10 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
         tile = find_register_tile(one, test)
         if tile is None or not tile.fits(limits):
             result.append(_promote(one, limits, test))
+            continue
+        in_lanes = reduce_in_lanes(tile, limits)
+        if in_lanes is not None:
+            result.append(in_lanes)
             continue
         start = _initial_value(tile, result[-1]) if result else None
         if start is not None:
@@ -125,6 +143,9 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
     if not isinstance(stmt, For) or not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
         return None
     selecting: set[Var] = set().union(*map(free_vars, inner.indices))
+    inside = (loops.pop(),) if loops[-1].kind is LoopKind.TENSORIZE else ()
+    if any(loop.var in selecting.union(*map(free_vars, guards)) for loop in inside):
+        return None
     count = len(loops)
     while count and loops[count - 1].var in selecting:
         count -= 1
@@ -133,7 +154,9 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
         return None
     if any(loop.kind not in _TILE_KINDS or int_value(loop.extent) is None for loop in tile):
         return None
-    found = RegisterTile(reduce, tile, guards, inner)
+    if inside and not any(loop.kind is LoopKind.VECTORIZED for loop in tile):
+        return None
+    found = RegisterTile(reduce, tile, guards, inner, inside)
     return found if _updates_itself(found) and _is_separable(found, test) else None
 
 
@@ -194,7 +217,7 @@ def _initial_value(tile: RegisterTile, before: Stmt) -> Expr | None:
     if [int_value(x.extent) for x in loops] != list(tile.extents) or isinstance(inner.value, Var):
         return None
     names: dict[Var, Expr] = {a.var: b.var for a, b in zip(loops, tile.tile, strict=True)}
-    wanted, given = _element_guards(tile), tuple(replace_in(guard, names, {}) for guard in guards)
+    wanted, given = tile.element_guards, tuple(replace_in(guard, names, {}) for guard in guards)
     same_place = all(
         same_structure(replace_in(mine, names, {}), index)
         for mine, index in zip(inner.indices, tile.update.indices, strict=True)
@@ -205,12 +228,6 @@ def _initial_value(tile: RegisterTile, before: Stmt) -> Expr | None:
 def _covers(some: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool:
     """Whether each of `others` is one of `some`."""
     return all(any(same_structure(a, b) for a in some) for b in others)
-
-
-def _element_guards(tile: RegisterTile) -> tuple[Expr, ...]:
-    """The guards that say whether an element of the tile exists."""
-    reducing = {loop.var for loop in tile.reduce}
-    return tuple(guard for guard in tile.guards if not free_vars(guard) & reducing)
 
 
 def _promoted(tile: RegisterTile, start: Expr | None) -> Stmt:
@@ -224,6 +241,8 @@ def _promoted(tile: RegisterTile, start: Expr | None) -> Stmt:
         return None
 
     update: Stmt = Store(registers, place, rewrite(tile.update.value, in_registers))
+    for loop in tile.inside:
+        update = For(loop.var, loop.extent, loop.kind, update)
     body = guarded(tile.guards, update)
     for loop in reversed(tile.tile):
         body = For(loop.var, loop.extent, _unrolled(loop.kind), body)
@@ -242,7 +261,7 @@ def _tile_copy(tile: RegisterTile, value: Expr, into: Buffer, *, everywhere: boo
     names: dict[Var, Expr] = {loop.var: Var(loop.var.name, loop.var.dtype) for loop in tile.tile}
     indices = tuple(loop.var for loop in tile.tile) if into.scope == REGISTER else tile.update.indices
     store = Store(into, tuple(replace_in(i, names, {}) for i in indices), replace_in(value, names, {}))
-    guards = () if everywhere else tuple(replace_in(g, names, {}) for g in _element_guards(tile))
+    guards = () if everywhere else tuple(replace_in(g, names, {}) for g in tile.element_guards)
     result = guarded(guards, store)
     for loop in reversed(tile.tile):
         var = names[loop.var]

@@ -15,7 +15,8 @@ from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq, walk_statements
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, replace_in
 from ansor.ir.simplify import simplify
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, free_vars, int_value, walk
+from ansor.ir.strides import runs_along_last
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, int_value
 
 _KINDS = frozenset({LoopKind.SERIAL, LoopKind.PARALLEL})
 
@@ -49,7 +50,7 @@ def _vectorized(loop: For, bits: int, bounds: Bounds) -> Stmt:
     if extent is None or extent < 2 or not stores:
         return loop
     lanes = max(2, bits // max(dtype_info(s.buffer.dtype).bits for s in stores))
-    direct = all(_is_contiguous(s, loop.var) for s in stores)
+    direct = all(runs_along_last(s.indices, loop.var) for s in stores)
     if extent <= lanes:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body) if direct else loop
     for count in range(-(-extent // lanes), 2 * extent // lanes + 1):
@@ -81,14 +82,7 @@ def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: B
         INDEX_DTYPE,
     )
     return all(
-        _is_contiguous(
-            Store(
-                s.buffer,
-                tuple(simplify(replace_in(i, {loop.var: place}, {}), known) for i in s.indices),
-                s.value,
-            ),
-            lane,
-        )
+        runs_along_last([simplify(replace_in(i, {loop.var: place}, {}), known) for i in s.indices], lane)
         for s in stores
     )
 
@@ -108,30 +102,3 @@ def _plus(var: Var, amount: int) -> Expr:
 def _replace(stmt: Stmt, var: Var, value: Expr) -> Stmt:
     nothing: dict[Buffer, Buffer] = {}
     return map_expressions(stmt, lambda expr: replace_in(expr, {var: value}, nothing))
-
-
-def _is_contiguous(store: Store, var: Var) -> bool:
-    """Whether consecutive values of `var` store to consecutive elements."""
-    if not store.indices or any(var in free_vars(index) for index in store.indices[:-1]):
-        return False
-    return _coefficient(store.indices[-1], var) == 1
-
-
-def _coefficient(expr: Expr, var: Var) -> int | None:
-    """The factor of `var` in an index that is linear in it; None if it is not seen to be linear."""
-    if expr is var:
-        return 1
-    if not any(node is var for node in walk(expr)):
-        return 0
-    if isinstance(expr, Binary):
-        a, b = _coefficient(expr.a, var), _coefficient(expr.b, var)
-        if a is None or b is None:
-            return None
-        if expr.op is BinaryOp.ADD:
-            return a + b
-        if expr.op is BinaryOp.SUB:
-            return a - b
-        if expr.op is BinaryOp.MUL:
-            scale = int_value(expr.b) if b == 0 else int_value(expr.a)
-            return None if scale is None else scale * (a + b)
-    return None

@@ -1,0 +1,259 @@
+"""Reductions along memory, in the lanes of vectors.
+
+A sum over neighbouring elements into one accumulator waits for each addition before the next, and uses one
+lane of a vector. As te promises no order of reduction, such a loop is reduced in lanes, in several
+independent vectors, which are combined pairwise at the end:
+
+    for k in 0..1024:          allocate B.lanes[4, 16] float32 register
+      B[i] = B[i] + X[i, k]    unroll u in 0..4: vectorize v in 0..16: B.lanes[u, v] = 0.0
+                          =>   for k.s in 0..16:
+                                 unroll u in 0..4: vectorize v in 0..16:
+                                   B.lanes[u, v] = B.lanes[u, v] + X[i, k.s*64 + u*16 + v]
+                               unroll u in 0..2: vectorize v in 0..16:
+                                 B.lanes[u, v] = B.lanes[u, v] + B.lanes[u + 2, v]
+                               ...
+                               B[i] = B[i] + B.lanes[0, 0]
+
+A remainder of the loop goes into the first vectors. Only sums, products, minima and maxima of what lies
+next to each other along the innermost reduction loop are treated so, where no vector loop selects elements.
+
+Source: reassociation as compilers do it for reductions under relaxed floating-point rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ansor.dtypes import dtype_info
+from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
+from ansor.ir.rewriting import guarded, replace_in
+from ansor.ir.strides import is_contiguous
+from ansor.te.expr import (
+    INDEX_DTYPE,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Var,
+    distinct_nodes,
+    free_vars,
+    int_value,
+)
+from ansor.te.reduction import builtin_combiner
+
+if TYPE_CHECKING:
+    from ansor.ir.passes.register_tile import RegisterLimits, RegisterTile
+
+REGISTER: Final = "register"
+MOST_VECTORS: Final = 4
+"""Independent accumulators of one element: an addition takes about four cycles."""
+
+_REDUCERS: Final = {
+    BinaryOp.ADD: "sum",
+    BinaryOp.MUL: "prod",
+    BinaryOp.MIN: "min",
+    BinaryOp.MAX: "max",
+}
+
+_Maker = Callable[[tuple[Expr, ...], Expr, Expr], Stmt]
+"""Makes the statement for an element of the tile, one of its vectors and a lane."""
+
+
+def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
+    """
+    Accumulate the elements of a tile in vectors that run along the innermost reduction loop.
+
+    Parameters
+    ----------
+    tile
+        A reduction without a vector loop.
+    limits
+        What it may use of the registers.
+
+    Returns
+    -------
+    Stmt or None
+        The reduction, which adds to what the elements held before; None where this is not possible or
+        does not pay.
+    """
+    if not limits.lane_reductions:
+        return None
+    along = tile.reduce[-1]
+    source = _source(tile)
+    extent, info = int_value(along.extent), dtype_info(tile.update.buffer.dtype)
+    lanes = limits.vector_bits // info.bits
+    if source is None or extent is None or extent < lanes or lanes < 2:
+        return None
+    if info.bits < 8 or (info.kind == "float" and info.bits < 32):
+        return None
+    if any(along.var in free_vars(guard) for guard in tile.guards) or not _along_memory(source, along.var):
+        return None
+    vectors = min(MOST_VECTORS, 1 << ((extent // lanes).bit_length() - 1))
+    while vectors > 1 and not tile.fits(limits, vectors):
+        vectors //= 2
+    return _LaneReduction(tile, source, vectors, lanes).build() if tile.fits(limits, vectors) else None
+
+
+def _source(tile: RegisterTile) -> Expr | None:
+    """The term that an iteration contributes; None if the update is not `element OP term`."""
+    if any(loop.kind is LoopKind.VECTORIZED for loop in tile.tile):
+        return None
+    update, value = tile.update, tile.update.value
+    if not isinstance(value, Binary) or value.op not in _REDUCERS:
+        return None
+    for one, other in ((value.a, value.b), (value.b, value.a)):
+        mine = isinstance(one, Load) and one.buffer is update.buffer
+        if mine and not any(isinstance(n, Load) and n.buffer is update.buffer for n in distinct_nodes(other)):
+            return other
+    return None
+
+
+def _along_memory(source: Expr, var: Var) -> bool:
+    """Whether all that is read along `var` lies next to each other, and something is."""
+    moving = [n for n in distinct_nodes(source) if isinstance(n, Load) and _depends(n, var)]
+    return bool(moving) and all(is_contiguous(load.buffer, load.indices, var) for load in moving)
+
+
+def _depends(load: Load, var: Var) -> bool:
+    return any(var in free_vars(index) for index in load.indices)
+
+
+class _LaneReduction:
+    """The statements of one such reduction."""
+
+    def __init__(self, tile: RegisterTile, source: Expr, vectors: int, lanes: int) -> None:
+        self.tile = tile
+        self.source = source
+        self.vectors = vectors
+        self.lanes = lanes
+        value = tile.update.value
+        assert isinstance(value, Binary)
+        self.op = value.op
+        self.dtype = tile.update.buffer.dtype
+        shape = (*tile.extents, vectors, lanes)
+        self.registers = Buffer(f"{tile.update.buffer.name}.lanes", self.dtype, shape, REGISTER)
+
+    def build(self) -> Stmt:
+        """Allocate the accumulators around everything."""
+        along = self.tile.reduce[-1]
+        extent = int_value(along.extent)
+        assert extent is not None
+        step = self.vectors * self.lanes
+        parts: list[Stmt] = []
+        count = extent // step
+        if count > 1:
+            strip = Var(f"{along.var.name}.s", along.var.dtype)
+            terms = self._terms(_times(strip, step), self.vectors, self.lanes)
+            parts.append(For(strip, count, along.kind, terms))
+        else:
+            parts.append(self._terms(Const(0, INDEX_DTYPE), self.vectors, self.lanes))
+        start = count * step
+        if whole := (extent - start) // self.lanes:
+            parts.append(self._terms(Const(start, INDEX_DTYPE), whole, self.lanes))
+        start += whole * self.lanes
+        if start < extent:
+            parts.append(self._terms(Const(start, INDEX_DTYPE), 1, extent - start))
+        body = seq(*parts)
+        for loop in reversed(self.tile.reduce[:-1]):
+            body = For(loop.var, loop.extent, loop.kind, body)
+        return Alloc(self.registers, seq(self._start(), body, *self._combined(), self._result()))
+
+    def _start(self) -> Stmt:
+        neutral = builtin_combiner(_REDUCERS[self.op], self.dtype).identity[0]
+        return self._everywhere(self.vectors, self.lanes, lambda at, u, v: self._store((*at, u, v), neutral))
+
+    def _terms(self, first: Expr, vectors: int, lanes: int) -> Stmt:
+        """Take `vectors * lanes` terms in, from iteration `first` on."""
+        along = self.tile.reduce[-1].var
+
+        def update(at: tuple[Expr, ...], u: Expr, v: Expr) -> Stmt:
+            place = _plus(_plus(first, _times(u, self.lanes)), v)
+            names = {**self._names(at), along: place}
+            term = replace_in(self.source, names, {})
+            guards = tuple(replace_in(guard, names, {}) for guard in self.tile.guards)
+            return guarded(guards, self._store((*at, u, v), self._combine(self._load((*at, u, v)), term)))
+
+        return self._everywhere(vectors, lanes, update)
+
+    def _combined(self) -> list[Stmt]:
+        """Combine vectors, then halves of the vector that is left."""
+        steps: list[Stmt] = []
+        vectors, lanes = self.vectors, self.lanes
+        while vectors > 1:
+            vectors //= 2
+            steps.append(self._folded(vectors, lanes, vectors, 0))
+        while lanes > 1:
+            lanes //= 2
+            steps.append(self._folded(1, lanes, 0, lanes))
+        return steps
+
+    def _folded(self, vectors: int, lanes: int, next_vector: int, next_lane: int) -> Stmt:
+        def update(at: tuple[Expr, ...], u: Expr, v: Expr) -> Stmt:
+            one, other = (*at, u, v), (*at, _shifted(u, next_vector), _shifted(v, next_lane))
+            return self._store(one, self._combine(self._load(one), self._load(other)))
+
+        return self._everywhere(vectors, lanes, update)
+
+    def _result(self) -> Stmt:
+        """Combine what was there before with the reduction."""
+        target, zero = self.tile.update.buffer, Const(0, INDEX_DTYPE)
+
+        def update(at: tuple[Expr, ...]) -> Stmt:
+            names = self._names(at)
+            indices = tuple(replace_in(i, names, {}) for i in self.tile.update.indices)
+            guards = tuple(replace_in(g, names, {}) for g in self.tile.element_guards)
+            mine = Load(target, indices, self.dtype)
+            return guarded(guards, Store(target, indices, self._combine(mine, self._load((*at, zero, zero)))))
+
+        at = self._fresh()
+        return self._elements(at, update(at))
+
+    def _everywhere(self, vectors: int, lanes: int, make: _Maker) -> Stmt:
+        """`make` for every element of the tile, `vectors` of its vectors and `lanes` of their lanes."""
+        at, zero = self._fresh(), Const(0, INDEX_DTYPE)
+        u, v = Var("u", INDEX_DTYPE), Var("v", INDEX_DTYPE)
+        stmt = make(at, u if vectors > 1 else zero, v if lanes > 1 else zero)
+        if lanes > 1:
+            stmt = For(v, lanes, LoopKind.VECTORIZED, stmt)
+        if vectors > 1:
+            stmt = For(u, vectors, LoopKind.UNROLLED, stmt)
+        return self._elements(at, stmt)
+
+    def _elements(self, at: tuple[Var, ...], stmt: Stmt) -> Stmt:
+        for var, extent in zip(reversed(at), reversed(self.tile.extents), strict=True):
+            stmt = For(var, extent, LoopKind.UNROLLED, stmt)
+        return stmt
+
+    def _fresh(self) -> tuple[Var, ...]:
+        return tuple(Var(loop.var.name, loop.var.dtype) for loop in self.tile.tile)
+
+    def _names(self, at: Sequence[Expr]) -> dict[Var, Expr]:
+        return {loop.var: place for loop, place in zip(self.tile.tile, at, strict=True)}
+
+    def _load(self, at: tuple[Expr, ...]) -> Expr:
+        return Load(self.registers, at, self.dtype)
+
+    def _store(self, at: tuple[Expr, ...], value: Expr) -> Stmt:
+        return Store(self.registers, at, value)
+
+    def _combine(self, a: Expr, b: Expr) -> Expr:
+        return Binary(self.op, a, b, self.dtype)
+
+
+def _plus(a: Expr, b: Expr) -> Expr:
+    if int_value(a) == 0:
+        return b
+    return a if int_value(b) == 0 else Binary(BinaryOp.ADD, a, b, INDEX_DTYPE)
+
+
+def _shifted(a: Expr, amount: int) -> Expr:
+    return _plus(a, Const(amount, INDEX_DTYPE))
+
+
+def _times(a: Expr, factor: int) -> Expr:
+    value = int_value(a)
+    if value is not None:
+        return Const(value * factor, INDEX_DTYPE)
+    return Binary(BinaryOp.MUL, a, Const(factor, INDEX_DTYPE), INDEX_DTYPE)

@@ -1,0 +1,162 @@
+"""Reductions along memory: in lanes, with the same result, and only where that is possible."""
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import Alloc, For, LoopKind, walk_statements
+from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.verify import check_nest
+from ansor.runtime.build import build
+from ansor.schedule.lowering import lower
+from ansor.te.interp import evaluate
+
+LIMITS = RegisterLimits(vector_bits=512, num_registers=32, lane_reductions=True)
+REDUCERS = {"sum": te.sum, "prod": te.prod, "min": te.min, "max": te.max}
+
+
+def row_reduction(n, dtype="float32", reducer="sum"):
+    x = te.placeholder((5, n), dtype, "X")
+    k = te.reduce_axis((0, n), "k")
+    return x, te.compute((5,), lambda i: REDUCERS[reducer](x[i, k], axis=k), name="R")
+
+
+def scratch(nest):
+    return [s.buffer for s in walk_statements(nest.body) if isinstance(s, Alloc)]
+
+
+def in_lanes(nest):
+    return [buffer.shape for buffer in scratch(nest) if buffer.name.endswith(".lanes")]
+
+
+def check(schedule, tensors, limits=LIMITS):
+    """The nest and the compiled program give what the expression says; returns the nest."""
+    nest = lower(schedule, tensors, limits=limits)
+    check_nest(nest)
+    rng = np.random.default_rng(0)
+    inputs = {t: rng.integers(-3, 4, t.shape).astype(t.dtype) for t in tensors[:-1]}
+    expected = evaluate([tensors[-1]], inputs, {})[tensors[-1]]
+    for run in (lambda *a: run_nest(nest, list(a), check_races=True), build(schedule, tensors)):
+        out = np.full_like(expected, 77)
+        run(*inputs.values(), out)
+        np.testing.assert_array_equal(out, expected)
+    return nest
+
+
+@pytest.mark.parametrize("n", [16, 17, 31, 63, 64, 65, 100, 127, 128, 200, 1021])
+@pytest.mark.parametrize("reducer", sorted(REDUCERS))
+def test_rows_of_any_length(n, reducer):
+    x, r = row_reduction(n, "int32", reducer)
+    nest = check(te.create_schedule(r), [x, r])
+    assert in_lanes(nest) == [(min(4, 1 << (n // 16).bit_length() - 1), 16)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint8", "int64"])
+def test_dtypes(dtype):
+    x, r = row_reduction(200, dtype)
+    (shape,) = in_lanes(check(te.create_schedule(r), [x, r]))
+    assert shape[-1] == 512 // (8 * np.dtype(dtype).itemsize)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_floats_are_added_in_order(dtype):
+    x, r = row_reduction(200, dtype)
+    assert in_lanes(lower(te.create_schedule(r), [x, r], limits=LIMITS)) == []
+
+
+def test_short_rows_stay_scalar():
+    x, r = row_reduction(15)
+    assert in_lanes(lower(te.create_schedule(r), [x, r], limits=LIMITS)) == []
+
+
+def dense(n, m, k):
+    x, w = te.placeholder((n, k), name="X"), te.placeholder((m, k), name="W")
+    r = te.reduce_axis((0, k), "r")
+    return [x, w, te.compute((n, m), lambda i, j: te.sum(x[i, r] * w[j, r], axis=r), name="Y")]
+
+
+def test_a_tile_of_dot_products():
+    tensors = dense(8, 12, 50)
+    s = te.create_schedule(tensors[-1])
+    i, j = tensors[-1].op.axis
+    (r,) = tensors[-1].op.reduce_axis
+    io, jo, ii, ji = s[tensors[-1]].tile(i, j, x_factor=4, y_factor=4)
+    s[tensors[-1]].reorder(io, jo, r, ii, ji)
+    s[tensors[-1]].unroll(ji)
+    nest = check(s, tensors)
+    assert in_lanes(nest) == [(4, 4, 1, 16)]
+
+
+def test_a_tile_with_guards():
+    tensors = dense(7, 10, 70)
+    s = te.create_schedule(tensors[-1])
+    i, j = tensors[-1].op.axis
+    (r,) = tensors[-1].op.reduce_axis
+    io, jo, ii, ji = s[tensors[-1]].tile(i, j, x_factor=2, y_factor=3)
+    s[tensors[-1]].reorder(io, jo, r, ii, ji)
+    s[tensors[-1]].unroll(ji)
+    s[tensors[-1]].parallel(io)
+    assert set(in_lanes(check(s, tensors))) == {(2, 3, 4, 16)}  # with guards and without
+
+
+def test_a_split_that_does_not_divide_stays_scalar():
+    x, r = row_reduction(100)
+    s = te.create_schedule(r)
+    s[r].split(r.op.reduce_axis[0], factor=48)
+    assert in_lanes(check(s, [x, r])) == []
+
+
+def test_reductions_around_reductions_share_the_lanes():
+    x = te.placeholder((4, 6, 40), name="X")
+    a, b = te.reduce_axis((0, 6), "a"), te.reduce_axis((0, 40), "b")
+    r = te.compute((4,), lambda i: te.max(x[i, a, b], axis=[a, b]), name="R")
+    assert in_lanes(check(te.create_schedule(r), [x, r])) == [(2, 16)]
+
+
+def test_strides_other_than_one_stay_scalar():
+    x = te.placeholder((40, 3), name="X")
+    k = te.reduce_axis((0, 40), "k")
+    r = te.compute((3,), lambda i: te.sum(x[k, i], axis=k), name="R")
+    assert in_lanes(check(te.create_schedule(r), [x, r])) == []
+
+
+def test_vector_loops_are_left_alone():
+    tensors = dense(4, 32, 32)
+    s = te.create_schedule(tensors[-1])
+    i, j = tensors[-1].op.axis
+    (r,) = tensors[-1].op.reduce_axis
+    jo, ji = s[tensors[-1]].split(j, factor=16)
+    s[tensors[-1]].reorder(i, jo, r, ji)
+    s[tensors[-1]].vectorize(ji)
+    assert in_lanes(check(s, tensors)) == []
+
+
+def test_several_outputs_stay_scalar():
+    x = te.placeholder((3, 64), name="X")
+    k = te.reduce_axis((0, 64), "k")
+    total = te.comm_reducer(
+        lambda a, b: (a[0] + b[0], te.maximum(a[1], b[1])),
+        lambda t, u: (te.const(0, t), te.min_value(u)),
+        name="both",
+    )
+    one, two = te.compute((3,), lambda i: total((x[i, k], x[i, k]), axis=k), name="P")
+    nest = lower(te.create_schedule([one, two]), [x, one, two], limits=LIMITS)
+    assert in_lanes(nest) == []
+
+
+def test_fewer_vectors_where_registers_are_few():
+    x, r = row_reduction(256)
+    few = RegisterLimits(vector_bits=256, num_registers=4, lane_reductions=True)
+    assert in_lanes(lower(te.create_schedule(r), [x, r], limits=few)) == [(2, 8)]
+
+
+def test_the_lanes_are_combined_pairwise():
+    x, r = row_reduction(64)
+    nest = lower(te.create_schedule(r), [x, r], limits=LIMITS)
+    lengths = [
+        int(s.extent)
+        for s in walk_statements(nest.body)
+        if isinstance(s, For) and s.kind is LoopKind.VECTORIZED
+    ]
+    assert lengths == [16, 16, 16, 16, 8, 4, 2]
