@@ -6,7 +6,9 @@ every statement are left out; at the end stands what the analytic model makes of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from costmodel.extract import extract_forms
 from costmodel.extract_form import Form
 from costmodel.extract_statements import statements_of
 from costmodel.features import FEATURES, INDEX
+from costmodel.features_spec import Feature
 
 _WIDTH = 12
 
@@ -41,17 +44,11 @@ def explain(task: Task, state: State, descriptions: bool = False) -> str:
     DefinitionError
         If a size is symbolic.
     """
-    form = Form.of_state(state)
-    statements = statements_of(form)
-    raw = extract_forms(task, [form], scaled=False).values.astype(np.float64)
-    names = [form.state.stages[one.stage].op.outputs[one.output].name for one in statements]
+    table = FeatureTable.of(task, state)
     head = max(len(feature.name) for feature in FEATURES) + 2
-    lines = [" " * head + _row(names) + "  unit"]
+    lines = [" " * head + _row(table.statements) + "  unit"]
     group = ""
-    for column, feature in enumerate(FEATURES):
-        values = raw[:, column]
-        if not values.any() or (feature.group == "gpu" and not raw[:, INDEX["is_gpu"]].any()):
-            continue
+    for feature, values in table.features():
         if feature.group != group:
             group = feature.group
             lines.append(f"-- {group}")
@@ -59,13 +56,64 @@ def explain(task: Task, state: State, descriptions: bool = False) -> str:
         text += f"  {feature.unit}" + (f": {feature.text}" if descriptions else "")
         lines.append(text.rstrip())
     lines.append("-- estimated time by the analytic model")
-    columns = {feature.name: raw[:, position] for position, feature in enumerate(FEATURES)}
-    parts = AnalyticModel().parts(task, columns)
-    for name, seconds in parts.items():
+    for name, seconds in table.estimate.items():
         title = "in all" if name == "seconds" else name
         lines.append(f"  {title}".ljust(head) + _row([_number(1e3 * value) for value in seconds]) + "  ms")
-    lines.append(f"the program: {1e3 * parts['seconds'].sum():.4g} ms")
+    lines.append(f"the program: {1e3 * table.seconds:.4g} ms")
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """
+    What models are told of a program.
+
+    Attributes
+    ----------
+    statements
+        Names of the tensors that are stored, one per statement.
+    values
+        Features in their own units, shape ``(n_statements, N_FEATURES)``.
+    estimate
+        What the analytic model makes of them [s], parts by name, "seconds" in all; each ``(n_statements,)``.
+    """
+
+    statements: tuple[str, ...]
+    values: np.ndarray[Any, np.dtype[np.float64]]
+    estimate: Mapping[str, np.ndarray[Any, np.dtype[np.float64]]]
+
+    @classmethod
+    def of(cls, task: Task, state: State) -> FeatureTable:
+        """Extract the table of a program; errors as of `explain`."""
+        form = Form.of_state(state)
+        values = extract_forms(task, [form], scaled=False).values.astype(np.float64)
+        names = [form.state.stages[s.stage].op.outputs[s.output].name for s in statements_of(form)]
+        columns = {feature.name: values[:, position] for position, feature in enumerate(FEATURES)}
+        return cls(tuple(names), values, AnalyticModel().parts(task, columns))
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time of the program [s]."""
+        return float(self.estimate["seconds"].sum())
+
+    def features(self) -> Iterator[tuple[Feature, list[float]]]:
+        """Yield the features that are not zero in every statement, with their values."""
+        is_gpu = self.values[:, INDEX["is_gpu"]].any()
+        for column, feature in enumerate(FEATURES):
+            values = self.values[:, column]
+            if values.any() and (feature.group != "gpu" or is_gpu):
+                yield feature, values.tolist()
+
+    def to_json(self) -> dict[str, Any]:
+        """Turn it into plain data."""
+        return {
+            "statements": list(self.statements),
+            "features": [
+                {"name": f.name, "group": f.group, "unit": f.unit, "text": f.text, "values": values}
+                for f, values in self.features()
+            ],
+            "estimated_seconds": {name: part.tolist() for name, part in self.estimate.items()},
+        }
 
 
 def _row(cells: Sequence[str]) -> str:

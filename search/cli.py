@@ -19,6 +19,7 @@ import click
 from ansor.errors import AnsorError
 from search.cli_bench import bench
 from search.cli_distill import distill
+from search.cli_explain import explain
 from search.cli_inspect import best, show, workloads
 from search.cli_report import report
 from search.cli_tune import tune
@@ -35,6 +36,7 @@ Examples:
   ansor tune net.py:layer 64 relu=true --log net.json  the same for your own function
   ansor best net.json                                  the best of each task in a log
   ansor best net.json net.py:layer 64 relu=true --code  its schedule as Python code
+  ansor explain net.json matmul_add 512 512 512        what cost models see of its best program
   ansor report net.json -o net.html                    curves and programs as a web page
   ansor distill net.json -o best.json                  keep the best of each task
   ansor bench --quick                                  speed beside numpy, time per trial
@@ -47,7 +49,7 @@ def cli() -> None:
     """Find fast programs for tensor computations."""
 
 
-for command in (tune, best, show, distill, report, workloads, bench):
+for command in (tune, best, show, explain, distill, report, workloads, bench):
     cli.add_command(command)
 
 

@@ -139,6 +139,27 @@ def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str],
     assert str(scope["s"].state.with_bounds())
 
 
+def test_explain_prints_the_features_of_the_best_program(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["x.json", "matmul", "16", "16", "16"]
+    run(["tune", *words[1:], "--trials", "2", "--log", "x.json", "--quiet"])
+    capsys.readouterr()
+    assert run(["explain", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "matmul(16, 16, 16): measured 0.00819 GFLOP/s (1.00 ms)"
+    assert "  float_mad" in [line.partition("   ")[0] for line in lines]
+    assert lines[-1].startswith("the program: ")
+    assert run(["explain", *words, "--descriptions"]) == 0
+    assert "flag: " in capsys.readouterr().out
+    assert run(["explain", *words, "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table["statements"] == ["C"]
+    (mads,) = [row for row in table["features"] if row["name"] == "float_mad"]
+    assert (mads["unit"], mads["values"]) == ("operations", [16.0**3])
+    assert len(table["estimated_seconds"]["seconds"]) == 1
+    assert run(["explain", "x.json", "matmul", "8", "8", "8"]) == 1
+    assert "no usable record for matmul(8, 8, 8)" in capsys.readouterr().err
+
+
 def test_best_says_what_the_log_holds_instead(capsys: pytest.CaptureFixture[str]) -> None:
     run(["tune", "matmul", "16", "16", "16", "--trials", "1", "--log", "x.json", "--quiet"])
     capsys.readouterr()

@@ -1,0 +1,47 @@
+"""`ansor explain`: what cost models are told of a program."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from costmodel.explain import FeatureTable
+from costmodel.explain import explain as explain_program
+from search.cli_workload import WorkloadCommand, show_numbers, task_of
+from search.progress import title_of_key
+from search.text import rate_text
+
+_EXAMPLES = """
+Examples:
+
+\b
+  ansor explain net.json matmul 512 512 512
+  ansor explain net.json net.py:layer 64 --descriptions
+"""
+
+
+@click.command(epilog=_EXAMPLES, cls=WorkloadCommand)
+@click.argument("log", type=click.Path(exists=True, dir_okay=False))
+@click.argument("workload")
+@click.argument("args", nargs=-1, callback=show_numbers)
+@click.option("--target", default="llvm", help="Target of the task. [default: this machine]")
+@click.option("--descriptions", is_flag=True, help="Say what each line counts.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(
+    log: str, workload: str, args: tuple[str, ...], target: str, descriptions: bool, as_json: bool
+) -> None:
+    """Show the features of the best program in LOG of WORKLOAD called with ARGS.
+
+    One column per statement, one line per number that cost models see, in its own unit; at the end where the
+    analytic model believes the time goes.
+    """
+    task = task_of((workload, *args), target)
+    state, seconds = task.best_state(log)
+    if as_json:
+        table = {"workload": json.loads(task.workload_key), "measured_seconds": seconds}
+        click.echo(json.dumps(table | FeatureTable.of(task, state).to_json(), indent=1))
+        return
+    speed = rate_text(task.compute_dag.flop_count, seconds)
+    click.echo(f"{title_of_key(task.workload_key)}: measured {speed}\n\n{state.with_bounds()}")
+    click.echo(explain_program(task, state, descriptions), nl=False)
