@@ -1,0 +1,174 @@
+"""The search: its speed, what it finds in few trials, and what each of its parts is worth.
+
+Claims to look at, by part; minutes are those of a quiet machine with 2 cores and 5 seeds:
+
+- `throughput` (1 min): candidates scored per second, at least 20 times what TVM's auto_scheduler does, scaled
+  to this machine's clock; with the families and the rows per family of a generation.
+- `tuning` (7 min): from a cold start to 0.93 of numpy's time on matmul_add 1024 within 30 s, less than 15 %
+  of it spent searching.
+- `efficiency` (35 min): the best of 64 trials is as fast, relative to a library measured in the same run, as
+  what TVM's tuners find in 200.
+- `random` (60 min): and as fast as what random sampling finds in 1000 trials.
+- `models` (8 min, 2 with records of an earlier run): how well each cost model orders programs that it has
+  not seen.
+- `ablation` (45 min): the search without each of its parts, in one table and one plot.
+- `memory` (1 min): peak memory at populations of 2048 and 16384.
+
+Parts are independent; logs and intermediate results lie in a folder of `experiments/out` that belongs to this
+version of the sources, and a run that was cut short goes on there. `--fresh` empties it first.
+
+Command: `python -m experiments.bench_search [--quick] [--json PATH] [--only PART,...] [--seeds N]
+[--tasks TASK,...] [--trials N] [--random-trials N] [--peers PATH] [--fresh]`; a minute with `--quick`, which
+shows that everything works and leaves `random` out; its figures mean little, and have few goals.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from experiments import (
+    search_ablation,
+    search_efficiency,
+    search_models,
+    search_runs,
+    search_throughput,
+    search_tuning,
+)
+from experiments.harness import Bench
+from experiments.search_cases import CASES, Peers
+
+SEEDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for; `tasks` is empty for those of each part, `trials` 0 likewise."""
+
+    quick: bool
+    seeds: int
+    tasks: tuple[str, ...]
+    trials: int
+    random_trials: int
+    peers: Peers
+
+    def chosen(self, default: Sequence[str]) -> tuple[str, ...]:
+        """The tasks of a part: those asked for, or its own, of which a quick run takes the first."""
+        return self.tasks or tuple(default)[: 1 if self.quick else None]
+
+
+def _throughput(bench: Bench, options: Options) -> None:
+    tasks = options.chosen(search_throughput.TASKS)
+    search_throughput.throughput(bench, tasks, 2 if options.quick else 8, options.peers)
+
+
+def _tuning(bench: Bench, options: Options) -> None:
+    search_tuning.tuning(bench, options.seeds, 5.0 if options.quick else search_tuning.LIMIT)
+
+
+def _efficiency(bench: Bench, options: Options) -> None:
+    trials = options.trials or (8 if options.quick else search_efficiency.TRIALS)
+    again = 1 if options.quick else search_runs.PROCESSES
+    tasks = options.chosen(search_efficiency.TASKS)
+    search_efficiency.efficiency(bench, tasks, options.seeds, options.peers, trials, again)
+
+
+def _random(bench: Bench, options: Options) -> None:
+    trials = options.trials or search_efficiency.TRIALS
+    tasks = options.chosen(search_efficiency.TASKS)
+    search_efficiency.random(bench, tasks, options.seeds, options.random_trials, trials)
+
+
+def _models(bench: Bench, options: Options) -> None:
+    search_models.models(bench, options.seeds)
+
+
+def _ablation(bench: Bench, options: Options) -> None:
+    trials = options.trials or (6 if options.quick else search_ablation.TRIALS)
+    tasks = options.chosen(search_ablation.TASKS)
+    again, only = (1, 2) if options.quick else (search_ablation.PROCESSES, None)
+    search_ablation.ablation(bench, tasks, options.seeds, trials, again, only)
+
+
+def _memory(bench: Bench, options: Options) -> None:
+    sizes = search_throughput.POPULATIONS[: 1 if options.quick else None]
+    search_throughput.memory(bench, options.chosen(search_throughput.MEMORY_TASKS), sizes)
+
+
+PARTS: Final[dict[str, Callable[[Bench, Options], None]]] = {
+    "throughput": _throughput,
+    "tuning": _tuning,
+    "efficiency": _efficiency,
+    "random": _random,
+    "models": _models,
+    "ablation": _ablation,
+    "memory": _memory,
+}
+NOT_QUICK: Final = ("random",)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    bench = Bench("bench_search: speed, thrift and parts of the search", argv, add_options)
+    given = bench.arguments
+    search_runs.folder(fresh=given.fresh)
+    options = Options(
+        quick=bench.quick,
+        seeds=given.seeds or (1 if bench.quick else SEEDS),
+        tasks=given.tasks,
+        trials=given.trials or 0,
+        random_trials=given.random_trials,
+        peers=Peers.read(given.peers),
+    )
+    if not options.peers.tuners:
+        print("  there are no recorded figures of other tuners (--peers); those comparisons are left out")
+    for part in given.only or [part for part in PARTS if not (bench.quick and part in NOT_QUICK)]:
+        PARTS[part](bench, options)
+    return bench.finish()
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add this benchmark's own options."""
+    parts, cases = ", ".join(PARTS), ", ".join(CASES)
+    parser.add_argument("--only", type=_among(PARTS), default=(), metavar="PART,...", help=f"some of {parts}")
+    parser.add_argument(
+        "--seeds", type=_positive, metavar="N", help=f"runs of each search, {SEEDS} by default"
+    )
+    parser.add_argument(
+        "--tasks", type=_among(CASES), default=(), metavar="TASK,...", help=f"some of {cases}"
+    )
+    parser.add_argument("--trials", type=_positive, metavar="N", help="trials of searches, 64 by default")
+    parser.add_argument(
+        "--random-trials",
+        type=_positive,
+        default=search_efficiency.RANDOM_TRIALS,
+        metavar="N",
+        help="trials of random search, 1000 by default",
+    )
+    parser.add_argument("--peers", metavar="PATH", help="recorded figures of other tuners")
+    parser.add_argument("--fresh", action="store_true", help="use nothing of earlier runs")
+
+
+def _among(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    """Read a list of names."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(
+                f"there is no {', '.join(unknown)}; known are {', '.join(known)}"
+            )
+        return names
+
+    return read
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+    return int(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

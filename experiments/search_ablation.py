@@ -1,0 +1,178 @@
+"""Part `ablation`: what each part of the search is worth, in one table and one plot.
+
+A variant differs from the default search in one thing: the cost model, one search parameter, or one sketch
+rule. All variants tune the same tasks from the same seeds; their winners are measured again side by side with
+the default's, in fresh processes. A row is the default's time over the variant's: below 1 where leaving the
+thing out hurts. Differences of a few per cent are smaller than what another seed changes: look at the
+interval.
+
+The plot shows the best so far against trials, by the runs' own account, the median over the seeds; it needs
+matplotlib (`pip install 'ansor[plot]'`).
+
+A new parameter is one line in `SWITCHES`; a new rule of the default policy that is none of the reference's
+is a variant by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import ansor
+from experiments.harness import Bench, Estimate
+from experiments.search_cases import CASES
+from experiments.search_efficiency import winners
+from experiments.search_runs import best_so_far, default_policy, folder, tuned
+
+TASKS: Final = ("matmul-512", "conv2d-14")
+TRIALS: Final = 64
+PROCESSES: Final = 3
+DEFAULT: Final = "default"
+
+Params = Mapping[str, int | float | str]
+
+MODELS: Final[Mapping[str, Callable[[int], ansor.CostModel]]] = {
+    "no cost model": ansor.RandomModel,
+    "analytic model only": lambda seed: ansor.AnalyticModel(),
+    "learned model only": lambda seed: ansor.XGBModel(seed=seed),
+    "both models": lambda seed: ansor.DraftedModel(learned=ansor.XGBModel(seed=seed)),
+}
+SWITCHES: Final[Mapping[str, Params]] = {
+    "no polish": {"polish_ratio": 0.0},
+    "no crossover": {"evolutionary_search_crossover_prob": 0.0, "evolutionary_search_mutation_prob": 1.0},
+    "no random picks": {"eps_greedy": 0.0},
+    "rounds of one size": {"first_rounds_size": 0},
+    "tiles that divide only": {"max_tile_waste": 1.0},
+    "packed reads": {"cpu_packed_read": 1},
+    "fixed compute locations": {"disable_change_compute_location": 1},
+}
+REFERENCE_RULES: Final = frozenset(
+    {
+        "AlwaysInline",
+        "SimplifyComputeWithConstTensor",
+        "AddRfactor",
+        "AddCacheWrite",
+        "MultiLevelTilingWithFusion",
+        "MultiLevelTiling",
+        "SkipStage",
+    }
+)
+"""Rules without which there would be another search, not a weaker one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The default search, and what is different: the model, parameters, or a rule that is left out."""
+
+    title: str
+    model: Callable[[int], ansor.CostModel] | None = None
+    params: Params = field(default_factory=dict)
+    without: str | None = None
+
+    def policy(self, task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
+        """Make the policy."""
+        default = default_policy(task, seed)
+        model = default.model if self.model is None else self.model(seed)
+        rules = None if self.without is None else [r for r in default.rules if r.name != self.without]
+        return ansor.SketchPolicy(task, model, self.params, seed, rules=rules)
+
+    @property
+    def label(self) -> str:
+        """The title as part of a file's name."""
+        return self.title.replace(" ", "_")
+
+
+def variants(task: ansor.SearchTask) -> list[Variant]:
+    """All variants for a task, the default first; a model that is the default's is not tried twice."""
+    default = default_policy(task, 0)
+    found = [Variant(DEFAULT)]
+    found += [
+        Variant(title, model=model)
+        for title, model in MODELS.items()
+        if type(model(0)) is not type(default.model)
+    ]
+    found += [
+        Variant(title, params=params)
+        for title, params in SWITCHES.items()
+        if any(default.params[name] != value for name, value in params.items())
+    ]
+    extra = [rule.name for rule in default.rules if rule.name not in REFERENCE_RULES]
+    return found + [Variant(f"without {name}", without=name) for name in extra]
+
+
+def ablation(
+    bench: Bench,
+    tasks: Sequence[str],
+    seeds: int,
+    trials: int = TRIALS,
+    again: int = PROCESSES,
+    only: int | None = None,
+) -> None:
+    """Add one row per task and variant, and draw the plot; `only` so many variants in a quick run."""
+    curves: dict[str, dict[str, list[float]]] = {}
+    for case in tasks:
+        tried = variants(CASES[case].task())[:only]
+        logs = [
+            {one.title: tuned(case, one.label, seed, trials, one.policy) for one in tried}
+            for seed in range(seeds)
+        ]
+        times = [winners(case, each, again) for each in logs]
+        report(bench, case, trials, times)
+        curves[case] = {
+            one.title: median_curve([best_so_far(each[one.title], trials) for each in logs]) for one in tried
+        }
+    path = plot(curves, folder())
+    print(f"  the plot is {path}" if path else "  no plot: matplotlib is not installed (extra `plot`)")
+
+
+def report(bench: Bench, case: str, trials: int, times: Sequence[Mapping[str, Sequence[float]]]) -> None:
+    """Add one row per variant; `times` has one mapping per seed, from title to seconds in each process."""
+    model = type(default_policy(CASES[case].task(), 0).model).__name__
+    for title in [name for name in times[0] if name != "library"]:
+        if title == DEFAULT:
+            milliseconds = Estimate.of([1e3 * median(each[title]) for each in times])
+            bench.add(f"{case}, {trials} trials: default ({model})", milliseconds, "ms")
+            continue
+        ratios = [
+            median(base / mine for base, mine in zip(each[DEFAULT], each[title], strict=True))
+            for each in times
+        ]
+        bench.add(
+            f"{case}, {trials} trials: {title}",
+            Estimate.of(ratios),
+            "of the speed",
+            peer="the default search",
+        )
+
+
+def median_curve(runs: Sequence[Sequence[float]]) -> list[float]:
+    """The median of several curves, as far as all of them go."""
+    return [median(values) for values in zip(*runs, strict=False)]
+
+
+def plot(curves: Mapping[str, Mapping[str, Sequence[float]]], where: Path) -> Path | None:
+    """Draw one panel per task, `ablation.png` and `.svg`; None without matplotlib."""
+    if find_spec("matplotlib") is None:
+        return None
+    import_module("matplotlib").use("Agg")
+    pyplot: Any = import_module("matplotlib.pyplot")
+    figure, panels = pyplot.subplots(1, len(curves), figsize=(6.5 * len(curves), 5), squeeze=False)
+    for panel, (case, lines) in zip(panels[0], curves.items(), strict=True):
+        for number, (title, seconds) in enumerate(lines.items()):
+            style = {"color": "black", "linewidth": 2.5} if title == DEFAULT else {"color": f"C{number % 10}"}
+            style["linestyle"] = "-" if number <= 10 else "--"
+            at = [(n, 1e3 * s) for n, s in enumerate(seconds, 1) if s < float("inf")]
+            panel.step([n for n, _ in at], [s for _, s in at], where="post", label=title, **style)
+        panel.set(title=case, xlabel="trials", ylabel="best so far [ms]", yscale="log")
+        panel.grid(visible=True, which="both", alpha=0.3)
+    panels[0][-1].legend(fontsize="small")
+    figure.tight_layout()
+    for suffix in ("svg", "png"):
+        figure.savefig(where / f"ablation.{suffix}", dpi=150)
+    pyplot.close(figure)
+    return where / "ablation.png"

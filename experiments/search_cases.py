@@ -1,0 +1,191 @@
+"""What the search is judged on: tasks, the library call that does the same, and recorded figures of peers.
+
+A library is always measured in the same run as our program: PyTorch where it can be imported, else numpy. The
+recorded figures are ratios to that same library on the machine where they were taken, so that only ratios are
+compared, never milliseconds of two machines. A convolution has no numpy program that everyone would write,
+so without PyTorch its ratio is shown beside nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+import ansor
+from ansor import workloads
+from experiments.harness import ROOT
+
+Array = npt.NDArray[Any]
+Form = Literal["torch-nchw", "torch-nhwc"]
+
+PEERS_FILE: Final = "peer_results.json"
+PEERS_FOLDERS: Final = (ROOT / "tests" / "data", ROOT.parent / "shared" / "data")
+PEER_NAMES: Final = {"ansor-tvm16": "TVM's auto_scheduler", "metaschedule": "MetaSchedule"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """
+    One task.
+
+    Parameters
+    ----------
+    workload, args
+        As in the catalogue.
+    recorded
+        Its name among the recorded figures.
+    form
+        The order of an image's axes in PyTorch: the faster of both where the figures were recorded.
+    """
+
+    workload: str
+    args: tuple[int, ...]
+    recorded: str
+    form: Form = "torch-nchw"
+
+    @property
+    def numpy_is_comparable(self) -> bool:
+        """Whether numpy has the operation itself, so that everyone's numpy program is the same."""
+        return "matmul" in self.workload
+
+    def task(self) -> ansor.SearchTask:
+        """Make the task anew."""
+        return ansor.SearchTask(func=workloads.get_workload(self.workload).registered_name, args=self.args)
+
+    def inputs(self, seed: int = 0) -> list[Array]:
+        """Random inputs of the task."""
+        rng = np.random.default_rng(seed)
+        shapes = workloads.get_workload(self.workload).input_shapes(self.args)
+        return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for _, shape, dtype in shapes]
+
+    def numpy_call(self, inputs: Sequence[Array]) -> Callable[[], Array]:
+        """The program that a numpy user would write."""
+        entry = workloads.get_workload(self.workload)
+        named = entry.bind(self.args)
+        return lambda: entry.reference(inputs, named)
+
+
+CASES: Final[Mapping[str, Case]] = {
+    "matmul-512": Case("matmul", (512, 512, 512), "GMM.512"),
+    "matmul_add-1024": Case("matmul_add", (1024, 1024, 1024), "MMA.1024"),
+    "batch_matmul-128": Case("batch_matmul", (16, 128, 128, 128), "GMM.b16.128"),
+    "conv2d-14": Case("conv2d", (1, 14, 14, 256, 256, 3, 1, 1), "C2D.b1.14x14x256-256.k3s1", "torch-nhwc"),
+    "conv2d-7": Case("conv2d", (1, 7, 7, 512, 512, 3, 1, 1), "C2D.b1.7x7x512-512.k3s1"),
+    "depthwise-112": Case(
+        "depthwise_conv2d", (1, 112, 112, 32, 3, 1, 1), "DEP.b1.112x112x32.k3s1", "torch-nhwc"
+    ),
+    "softmax-1024": Case("softmax", (1024, 1024), "SMX.1024x1024"),
+}
+
+
+def has_torch() -> bool:
+    """Whether PyTorch can be imported."""
+    return find_spec("torch") is not None
+
+
+def library_name(case: Case) -> str:
+    """Name the library and its form as the recorded figures do."""
+    return case.form if has_torch() else "numpy"
+
+
+def library_call(case: Case, inputs: Sequence[Array], threads: int) -> Callable[[], Array]:
+    """The library's program for the same inputs; its answer has the same shape as ours."""
+    if not has_torch():
+        return case.numpy_call(inputs)
+    torch = import_module("torch")
+    torch.set_num_threads(threads)
+    tensors = [torch.from_numpy(array) for array in inputs]
+    call = _torch_call(torch, case, tensors)
+    image = case.workload in ("conv2d", "depthwise_conv2d")
+
+    def run() -> Array:
+        with torch.inference_mode():
+            found = call()
+        return np.asarray(found.permute(0, 2, 3, 1).numpy() if image else found.numpy())
+
+    return run
+
+
+def _torch_call(torch: Any, case: Case, tensors: Sequence[Any]) -> Callable[[], Any]:
+    """What PyTorch is asked for; data and weights lie in the order of `case.form` beforehand."""
+    match case.workload:
+        case "matmul" | "batch_matmul":
+            return lambda: torch.matmul(*tensors)
+        case "matmul_add":
+            a, b, c = tensors
+            return lambda: torch.addmm(c, a, b)
+        case "softmax":
+            return lambda: torch.softmax(tensors[0], dim=1)
+        case _:
+            return _torch_convolution(torch, case, tensors)
+
+
+def _torch_convolution(torch: Any, case: Case, tensors: Sequence[Any]) -> Callable[[], Any]:
+    depthwise = case.workload == "depthwise_conv2d"
+    channels = tensors[0].shape[3]
+    stride, padding = case.args[5:7] if depthwise else case.args[6:8]
+    last = torch.channels_last if case.form == "torch-nhwc" else torch.contiguous_format
+    weight = tensors[1].unsqueeze(2) if depthwise else tensors[1]
+    weight = weight.permute(3, 2, 0, 1).contiguous(memory_format=last)
+    image = tensors[0].permute(0, 3, 1, 2).contiguous(memory_format=last)
+    groups = channels if depthwise else 1
+    return lambda: torch.nn.functional.conv2d(image, weight, stride=stride, padding=padding, groups=groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Recorded figures of libraries and tuners; empty where there is no file."""
+
+    libraries: Mapping[str, Mapping[str, float]]
+    tuners: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, path: str | None = None) -> Peers:
+        """
+        Read the file of that name, or the one that lies where the tests keep their recorded data, if any.
+
+        Raises
+        ------
+        FileNotFoundError
+            If `path` is given and there is none.
+        """
+        places = [Path(path)] if path else [folder / PEERS_FILE for folder in PEERS_FOLDERS]
+        for place in places:
+            if path or place.exists():
+                content = json.loads(place.read_text(encoding="utf-8"))
+                return cls(content["libraries"], content["tuners"])
+        return cls({}, ())
+
+    def ratios(self, case: Case, library: str) -> dict[str, tuple[float, int]]:
+        """
+        Look up what the tuners reached.
+
+        Returns
+        -------
+        dict
+            By tuner: the re-measured time of its winner over the library's, and the trials it took. Empty
+            where nothing is recorded, or not beside this library.
+        """
+        known = self.libraries.get(case.recorded, {}).get(library)
+        if known is None or (library == "numpy" and not case.numpy_is_comparable):
+            return {}
+        return {
+            str(one["peer"]): (float(one["final_ms"]) / known, int(one["trials"]))
+            for one in self.tuners
+            if one["workload"] == case.recorded
+        }
+
+    def rate(self, case: Case) -> float | None:
+        """Candidates that TVM's auto_scheduler scored per second, if recorded."""
+        for one in self.tuners:
+            if one["workload"] == case.recorded and one.get("candidates_scored_per_second"):
+                return float(one["candidates_scored_per_second"])
+        return None

@@ -1,0 +1,173 @@
+"""Parts `throughput` and `memory`: how many programs a search scores per second, and what it needs.
+
+A scored program is distinct and valid, from the real mix of sketches, and its features and its score were
+computed. Rounds of a search are timed as a whole: sampling, breeding, repair, deduplication, features, model,
+and the choice of what to measure. The model has learned from `RECORDS` programs before; the time of training
+does not count, as it does not in the recorded rates.
+
+The labels it learned from are not measured: they are analytic estimates times a factor that depends on the
+features, so that there is as much to learn as in real labels and trees grow as they do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import numpy as np
+
+import ansor
+from experiments.harness import Bench, Estimate, fresh_process
+from experiments.search_cases import CASES, Peers
+from experiments.search_clock import Scale
+from experiments.search_runs import default_policy
+
+TASKS: Final = ("matmul_add-1024", "matmul-512", "conv2d-14", "softmax-1024")
+MEMORY_TASKS: Final = ("conv2d-14",)
+RECORDS: Final = 1024
+ROUND: Final = 64
+AT_LEAST: Final = 20.0
+POPULATIONS: Final = (2048, 16384)
+_HWM: Final = "VmHWM:"
+
+
+def throughput(bench: Bench, tasks: Sequence[str], rounds: int, peers: Peers) -> None:
+    """Add the rates of all tasks, beside the recorded ones scaled to this machine's clock."""
+    scale = Scale()
+    for case in tasks:
+        policy = taught_policy(CASES[case].task())
+        measured: list[Round] = []
+        scales = [scale.measure()]
+        history = ansor.History()
+        for index in range(rounds):
+            measured.append(timed_round(policy, index, history))
+            scales.append(scale.measure())
+        report(bench, case, measured, scales, peers.rate(CASES[case]))
+        bench.add(f"{case}: features per statement", feature_count(policy), "", at_least=164)
+
+
+class Round:
+    """What one round did: valid and all scored programs, families of its generations, seconds."""
+
+    def __init__(self, valid: int, scored: int, families: Sequence[int], seconds: float) -> None:
+        self.valid, self.scored, self.families, self.seconds = valid, scored, tuple(families), seconds
+
+    @property
+    def rate(self) -> float:
+        """Valid programs per second."""
+        return self.valid / self.seconds
+
+    @property
+    def rows_per_family(self) -> float:
+        """Programs of a family in one generation, on average."""
+        return self.scored / max(1, sum(self.families))
+
+
+def report(
+    bench: Bench, case: str, rounds: Sequence[Round], scales: Sequence[float], recorded: float | None
+) -> None:
+    """Add the rows of one task: `scales` has one measurement before each round and one after the last."""
+    bench.add(f"{case}: candidates scored", Estimate.of([each.rate for each in rounds]), "1/s")
+    if recorded is not None:
+        near = [fmean(pair) for pair in pairwise(scales)]
+        ratios = [each.rate / (recorded * clock) for each, clock in zip(rounds, near, strict=True)]
+        clock = fmean(near)
+        peer = f"TVM {recorded:.0f}/s x {clock:.2f} of its clock = {recorded * clock:.0f}/s"
+        bench.add(
+            f"{case}: candidates scored, over TVM", Estimate.of(ratios), "x", peer=peer, at_least=AT_LEAST
+        )
+    bench.add(f"{case}: families per generation", fmean(n for each in rounds for n in each.families), "")
+    bench.add(f"{case}: rows per family", fmean(each.rows_per_family for each in rounds), "")
+    bench.add(f"{case}: invalid", 1 - sum(r.valid for r in rounds) / sum(r.scored for r in rounds), "of 1")
+
+
+def timed_round(policy: ansor.SketchPolicy, index: int, history: ansor.History) -> Round:
+    """Propose a round, and take simulated results of it into the history."""
+    start = time.perf_counter()
+    states = policy.propose(index, ROUND, history).states
+    seconds = time.perf_counter() - start
+    for state, result in zip(states, labels(policy.task, states, 0), strict=True):
+        history.add(ansor.Trial(ansor.program_key(state), state, result))
+    outcome = policy.last_outcome
+    assert outcome is not None
+    return Round(outcome.valid, outcome.scored, outcome.families, seconds)
+
+
+def taught_policy(
+    task: ansor.SearchTask, records: int = RECORDS, params: dict[str, int] | None = None
+) -> ansor.SketchPolicy:
+    """The default policy, its model trained on programs with made-up run times."""
+    policy = default_policy(task, 0)
+    if params:
+        policy = ansor.SketchPolicy(task, policy.model, params, 0)
+    rng = np.random.default_rng(0)
+    states = list(ansor.Programs(policy.space.sample(records + records // 8, rng).populations))
+    results = labels(task, states, 0)
+    inputs = [ansor.MeasureInput(task, state) for state in states]
+    policy.model.update(inputs, results)
+    policy.model.predict(task, states[:1])  # Models train when they are first asked.
+    return policy
+
+
+def labels(task: ansor.Task, states: Sequence[ansor.State], seed: int) -> list[ansor.MeasureResult]:
+    """Make run times up: analytic estimates times a smooth factor of the features, with 5 % of noise."""
+    if not states:
+        return []
+    seconds = ansor.AnalyticModel().seconds(task, states)
+    rng = np.random.default_rng(seed)
+    rows = ansor.XGBModel().features.extract(task, states)
+    weights = rng.standard_normal(rows.values.shape[1]) / 8.0
+    factor = np.sin(rows.total(np.tanh(rows.values @ weights))) + 0.05 * rng.standard_normal(len(rows))
+    return [
+        ansor.MeasureResult((each,), timestamp=1) if np.isfinite(each) else _failure()
+        for each in (seconds * np.exp(0.5 * factor)).tolist()
+    ]
+
+
+def _failure() -> ansor.MeasureResult:
+    return ansor.MeasureResult.failed(ansor.MeasureErrorNo.RUNTIME_DEVICE, "made up", 0.0, 1)
+
+
+def feature_count(policy: ansor.SketchPolicy) -> int:
+    """Features per statement that the policy's model looks at."""
+    model: Any = policy.model
+    return int(getattr(model, "learned", model).features.width)
+
+
+def memory(bench: Bench, tasks: Sequence[str], populations: Sequence[int]) -> None:
+    """Add the peak of resident memory of one round, in fresh processes."""
+    for case in tasks:
+        for population in populations:
+            found = fresh_process("experiments.search_throughput:peak", case, population)
+            before, after = (round(found[name] / 2**20) for name in ("before", "after"))
+            bench.add(
+                f"{case}: peak memory, population {population}",
+                after,
+                "MiB",
+                peer=f"before the round: {before}",
+            )
+
+
+def peak(case: str, population: int) -> dict[str, int]:
+    """Run one round with a trained model; the peak of this process's memory before and after it [bytes]."""
+    policy = taught_policy(CASES[case].task(), params={"evolutionary_search_population": population})
+    before = peak_bytes()
+    policy.propose(0, ROUND, ansor.History())
+    return {"before": before, "after": peak_bytes()}
+
+
+def peak_bytes() -> int:
+    """
+    The largest resident set of this process so far [bytes].
+
+    Read from the process's own address space: the figure of `getrusage` includes that of the process that
+    started it.
+    """
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith(_HWM):
+            return 1024 * int(line.removeprefix(_HWM).split()[0])
+    raise RuntimeError(f"/proc/self/status has no line {_HWM}")

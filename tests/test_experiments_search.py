@@ -1,0 +1,549 @@
+"""The benchmark of the search: its arithmetic, its stand-ins and its command line, not its speeds."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from experiments import (
+    bench_search,
+    search_ablation,
+    search_cases,
+    search_clock,
+    search_efficiency,
+    search_models,
+    search_runs,
+    search_throughput,
+    search_tuning,
+)
+from experiments.harness import Bench, Row, fresh_process
+from experiments.search_ablation import Variant
+from experiments.search_cases import CASES, Case, Peers
+from experiments.search_runs import Clock
+from experiments.search_throughput import Round
+from experiments.search_tuning import Improvement, Run, Watch
+
+SMALL = Case("matmul", (16, 16, 16), "SMALL")
+
+
+def rows(bench: Bench) -> dict[str, Row]:
+    """The rows of a bench by the part of their names behind the task."""
+    return {row.name.partition(": ")[2]: row for row in bench.rows}
+
+
+def peers(tmp_path: Path) -> Path:
+    content = {
+        "libraries": {"SMALL": {"numpy": 2.0, "torch-nchw": 4.0}, "C": {"numpy": 1.0, "torch-nhwc": 2.0}},
+        "tuners": [
+            {"peer": "ansor-tvm16", "workload": "SMALL", "trials": 200, "final_ms": 3.0,
+             "candidates_scored_per_second": 100.0},
+            {"peer": "metaschedule", "workload": "SMALL", "trials": 64, "final_ms": 5.0,
+             "candidates_scored_per_second": None},
+            {"peer": "metaschedule", "workload": "C", "trials": 64, "final_ms": 3.0},
+        ],
+    }  # fmt: skip
+    path = tmp_path / "peers.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+# -- cases and peers -------------------------------------------------------------------------------------
+
+
+def test_recorded_figures_become_ratios_to_the_library_that_is_at_hand(tmp_path: Path) -> None:
+    known = Peers.read(str(peers(tmp_path)))
+    assert known.ratios(SMALL, "torch-nchw") == {"ansor-tvm16": (0.75, 200), "metaschedule": (1.25, 64)}
+    assert known.ratios(SMALL, "numpy") == {"ansor-tvm16": (1.5, 200), "metaschedule": (2.5, 64)}
+    assert known.ratios(SMALL, "other") == {}
+    assert known.rate(SMALL) == 100.0
+
+
+def test_numpy_programs_of_convolutions_are_compared_with_no_record(tmp_path: Path) -> None:
+    known = Peers.read(str(peers(tmp_path)))
+    convolution = Case("conv2d", (1, 4, 4, 3, 4, 3, 1, 1), "C", "torch-nhwc")
+    assert known.ratios(convolution, "torch-nhwc") == {"metaschedule": (1.5, 64)}
+    assert known.ratios(convolution, "numpy") == {}
+    assert known.rate(convolution) is None
+
+
+def test_missing_figures_are_an_error_only_if_they_were_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_cases, "PEERS_FOLDERS", (tmp_path,))
+    assert Peers.read() == Peers({}, ())
+    with pytest.raises(FileNotFoundError):
+        Peers.read(str(tmp_path / "none.json"))
+
+
+@pytest.mark.parametrize(
+    ("workload", "args", "form"),
+    [
+        ("matmul", (5, 6, 7), "torch-nchw"),
+        ("matmul_add", (5, 6, 7), "torch-nchw"),
+        ("batch_matmul", (2, 3, 4, 5), "torch-nchw"),
+        ("conv2d", (1, 6, 5, 3, 4, 3, 2, 1), "torch-nchw"),
+        ("conv2d", (1, 6, 5, 3, 4, 3, 1, 1), "torch-nhwc"),
+        ("depthwise_conv2d", (1, 6, 5, 4, 3, 2, 1), "torch-nhwc"),
+        ("softmax", (4, 9), "torch-nchw"),
+    ],
+)
+def test_the_library_computes_what_numpy_does(workload: str, args: tuple[int, ...], form: Any) -> None:
+    if not search_cases.has_torch():
+        pytest.skip("PyTorch is not installed")
+    case = Case(workload, args, "", form)
+    inputs = case.inputs()
+    found = search_cases.library_call(case, inputs, 1)()
+    np.testing.assert_allclose(found, case.numpy_call(inputs)(), rtol=1e-4, atol=1e-5)
+
+
+def test_every_kind_of_task_has_its_library_call() -> None:
+    kinds = {"matmul", "matmul_add", "batch_matmul", "conv2d", "depthwise_conv2d", "softmax"}
+    assert {case.workload for case in CASES.values()} == kinds
+    named = (*search_throughput.TASKS, *search_throughput.MEMORY_TASKS, *search_ablation.TASKS)
+    assert {*named, search_tuning.CASE} <= set(CASES)
+
+
+# -- the clock -------------------------------------------------------------------------------------------
+
+
+def test_the_chain_runs_all_its_steps() -> None:
+    expected = 7
+    for step in range(1000):
+        expected = (expected * search_clock.FACTOR % 2**64) ^ step
+    assert search_clock.chain()(7, 1000) == expected
+
+
+def test_a_step_of_four_cycles_at_the_recorded_clock_is_scale_one() -> None:
+    at_recorded = 4 * search_clock.STEPS / 3.7e9
+    assert search_clock.scale_of(at_recorded) == pytest.approx(1.0)
+    assert search_clock.scale_of(2 * at_recorded) == pytest.approx(0.5)
+
+
+# -- throughput and memory -------------------------------------------------------------------------------
+
+
+def test_rates_are_valid_programs_over_seconds_beside_a_scaled_record() -> None:
+    bench = Bench("", [])
+    measured = [Round(900, 1000, (2, 3), 0.5), Round(1000, 1000, (5,), 0.5)]
+    search_throughput.report(bench, "task", measured, [0.5, 0.5, 1.5], recorded=100.0)
+    found = rows(bench)
+    assert found["candidates scored"].value == 1900.0
+    # 1800/s beside 100 x 0.5, and 2000/s beside 100 x 1.
+    assert found["candidates scored, over TVM"].value == pytest.approx((36.0 + 20.0) / 2)
+    assert found["candidates scored, over TVM"].goal == 20.0
+    assert found["candidates scored, over TVM"].holds is True
+    assert found["families per generation"].value == pytest.approx(10 / 3)
+    assert found["rows per family"].value == 200.0
+    assert found["invalid"].value == pytest.approx(0.05)
+
+
+def test_without_a_record_the_rate_stands_alone() -> None:
+    bench = Bench("", [])
+    search_throughput.report(bench, "task", [Round(10, 10, (1,), 1.0)], [1.0, 1.0], recorded=None)
+    assert "candidates scored, over TVM" not in rows(bench)
+    assert all(row.goal is None for row in bench.rows)
+
+
+def test_programs_that_the_model_rules_out_do_not_count() -> None:
+    """Their score is minus infinity; the generations add up."""
+
+    class Half(ansor.CostModel):
+        asked = 0
+        refused = 0
+
+        def update(self, inputs: object, results: object) -> None:
+            return
+
+        def predict(self, task: ansor.Task, candidates: Any) -> Any:
+            scores = np.where(np.arange(len(candidates)) % 2, -np.inf, np.arange(len(candidates)))
+            self.asked += len(scores)
+            self.refused += int(np.isinf(scores).sum())
+            return scores
+
+    task, model = Case("matmul", (64, 64, 64), "").task(), Half()
+    params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 2, "polish_ratio": 0.0}
+    policy = ansor.SketchPolicy(task, model, params)
+    policy.propose(0, 4, ansor.History())
+    outcome = policy.last_outcome
+    assert outcome is not None
+    assert outcome.scored == model.asked
+    assert outcome.valid == model.asked - model.refused > 0
+    assert len(outcome.families) == 3
+
+
+def test_a_taught_policy_searches_by_its_model() -> None:
+    params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+    task = Case("matmul", (64, 64, 64), "").task()
+    policy = search_throughput.taught_policy(task, 160, params)
+    history = ansor.History()
+    first = search_throughput.timed_round(policy, 0, history)
+    assert 0 < first.valid <= first.scored <= 2 * 64
+    assert len(history) > 0
+    assert search_throughput.feature_count(policy) >= 164
+    assert policy.model.informative
+
+
+def test_made_up_labels_depend_on_the_program_and_are_reproducible() -> None:
+    task = Case("matmul", (64, 64, 64), "").task()
+    states = ansor.sample_programs(task, 12, np.random.default_rng(0))
+    costs = [result.mean_cost for result in search_throughput.labels(task, states, 0)]
+    assert costs == [result.mean_cost for result in search_throughput.labels(task, states, 0)]
+    assert len(set(costs)) > 6
+    assert search_throughput.labels(task, [], 0) == []
+
+
+def test_peak_memory_is_that_of_the_process_itself() -> None:
+    """What was given back counts; what the starting process holds does not."""
+    held = np.ones(400 << 20, dtype=np.uint8)
+    size = held.nbytes
+    del held
+    assert search_throughput.peak_bytes() > size
+    assert 0 < fresh_process("experiments.search_throughput:peak_bytes") < size
+
+
+# -- tuning time -----------------------------------------------------------------------------------------
+
+
+def cold_start(seconds: float = 40.0) -> Run:
+    improvements = (
+        Improvement(0, 2.0, 1.0, 5e-2),
+        Improvement(9, 10.0, 2.0, 1.02e-2),
+        Improvement(31, 20.0, 3.0, 1.00e-2),
+        Improvement(80, 35.0, 4.0, 0.98e-2),
+    )
+    return Run(seconds, 8.0, 100, improvements, (None, 0.99, 0.92, 0.90))
+
+
+def test_a_time_counts_from_the_first_program_that_holds_when_measured_again() -> None:
+    run = cold_start()
+    reached = run.reached(0.93)
+    assert reached is not None
+    assert reached.seconds == 20.0
+    assert run.overhead(0.93) == 3.0 / 20.0
+    assert run.reached(0.5) is None
+    assert run.overhead(0.5) == 8.0 / 40.0
+    assert [run.ratio_after(after) for after in (5.0, 10.0, 30.0, 40.0)] == [None, 0.99, 0.92, 0.90]
+
+
+def test_tuning_has_goals_only_if_it_lasts_long_enough() -> None:
+    for limit, goals in ((60.0, [0.93, 30.0, 0.15, None]), (5.0, [None] * 3)):
+        bench = Bench("", [])
+        search_tuning.report(bench, [cold_start()] * 3, limit)
+        assert [row.goal for row in bench.rows] == goals
+
+
+def test_a_run_that_does_not_get_there_counts_as_its_whole_length() -> None:
+    slow = Run(61.0, 6.1, 100, (Improvement(0, 2.0, 1.0, 1.0),), (2.0,))
+    bench = Bench("", [])
+    search_tuning.report(bench, [cold_start(), slow, slow], 60.0)
+    until = rows(bench)["time until 0.93 of numpy's"]
+    assert (until.value, until.holds) == (61.0, False)
+    assert until.peer is not None
+    assert until.peer.startswith("reached in 1 of 3 runs")
+
+
+def test_the_clock_takes_the_time_of_thinking_and_ends_the_run() -> None:
+    task = SMALL.task()
+    clock = Clock(search_runs.random_policy(task, 0), limit=1e9)
+    watch = Watch(clock)
+    costs = iter([3.0, 2.0, 2.5, 1.0, 4.0, 4.0])
+    options = ansor.TuningOptions(
+        num_measure_trials=6,
+        early_stopping=None,
+        verbose=0,
+        builder=ansor.NullBuilder(),
+        runner=ansor.SimulatedRunner(lambda inp: next(costs)),
+        measure_callbacks=[watch],
+    )
+    task.tune(options, clock)
+    assert [(one.index, one.cost) for one in watch.improvements] == [(0, 3.0), (1, 2.0), (3, 1.0)]
+    assert all(0 < one.thinking <= one.seconds for one in watch.improvements)
+    clock.limit = 0.0
+    assert clock.propose(1, 4, ansor.History()) == ansor.Proposal((), "the time is up")
+
+
+# -- few trials ------------------------------------------------------------------------------------------
+
+
+def test_few_trials_are_held_to_the_best_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The median over seeds of each seed's median ratio; the goal is what the best recorded tuner reached."""
+    times = iter(
+        [
+            {"ansor": [1.0, 2.0, 9.0], "library": [2.0, 2.0, 2.0]},
+            {"ansor": [1.0, 1.0, 1.0], "library": [2.0, 2.0, 2.0]},
+            {"ansor": [4.0, 4.0, 4.0], "library": [2.0, 2.0, 2.0]},
+        ]
+    )
+    monkeypatch.setattr(search_efficiency, "CASES", {"small": SMALL})
+    monkeypatch.setattr(search_efficiency, "library_name", lambda case: "torch-nchw")
+    monkeypatch.setattr(search_efficiency, "tuned", lambda *args: tmp_path / "log")
+    monkeypatch.setattr(search_efficiency, "winners", lambda *args: next(times))
+    bench = Bench("", [])
+    search_efficiency.efficiency(bench, ["small"], 3, Peers.read(str(peers(tmp_path))))
+    (row,) = bench.rows
+    assert (row.value, row.interval, row.goal, row.holds) == (1.0, (0.5, 2.0), 0.75, False)
+    assert row.peer is not None
+    assert "MetaSchedule 1.25 after 64" in row.peer
+
+
+def test_random_search_is_measured_again_beside_every_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def tuned(*args: Any) -> Path:
+        asked.append(args)
+        return tmp_path / "log"
+
+    times = {"seed 0": [1.0, 1.0], "seed 1": [3.0, 3.0], "random": [2.0, 2.0], "library": [1.0, 1.0]}
+    monkeypatch.setattr(search_efficiency, "tuned", tuned)
+    monkeypatch.setattr(search_efficiency, "winners", lambda *args: times)
+    bench = Bench("", [])
+    search_efficiency.random(bench, ["matmul-512"], 2, random_trials=500)
+    (row,) = bench.rows
+    assert (row.value, row.interval, row.goal, row.holds) == (1.0, (0.5, 1.5), 1.0, True)
+    assert [(args[1], args[2], args[3]) for args in asked] == [
+        ("default", 0, 64),
+        ("default", 1, 64),
+        ("random", 0, 500),
+    ]
+
+
+def test_logs_are_completed_and_winners_agree_with_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_runs, "OUT", tmp_path)
+    monkeypatch.setattr(search_runs, "CASES", {"small": SMALL})
+    policy = search_runs.random_policy
+    log = search_runs.tuned("small", "title", 0, 2, policy)
+    kept = log.read_text()
+    assert search_runs.tuned("small", "title", 0, 2, policy) == log
+    assert log.read_text() == kept
+    log.write_text(kept.splitlines(keepends=True)[0])  # as if cut short
+    search_runs.tuned("small", "title", 0, 2, policy)
+    assert len(log.read_text().splitlines()) == 2
+    assert log.read_text().startswith(kept.splitlines(keepends=True)[0])
+    times = search_runs.compare("small", {"a": str(log)}, repeats=1)
+    assert {name: len(values) for name, values in times.items()} == {"library": 1, "a": 1}
+
+
+def test_a_winner_with_a_wrong_answer_is_an_error() -> None:
+    kernel = ansor.build(*SMALL.task().apply_best(write_log()))
+    inputs = SMALL.inputs()
+    expected = SMALL.numpy_call(inputs)()
+    search_runs.checked_call(kernel, inputs, expected)()
+    with pytest.raises(AssertionError):
+        search_runs.checked_call(kernel, inputs, expected + 1)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write_log(costs: Sequence[float | None] = (2.0,), name: str = "some.log.json") -> Path:
+    """A log of programs of the small task with these run times; None for a failure."""
+    task = SMALL.task()
+    states = ansor.sample_programs(task, len(costs), np.random.default_rng(0))
+    failure = ansor.MeasureResult.failed(ansor.MeasureErrorNo.RUNTIME_DEVICE, "", 0.0, 1)
+    results = [failure if cost is None else ansor.MeasureResult((cost,), timestamp=1) for cost in costs]  # type: ignore[arg-type]
+    inputs = [ansor.MeasureInput(task, state) for state in states]
+    ansor.save_records(name, inputs, results)
+    return Path(name).resolve()
+
+
+def test_the_best_so_far_never_rises_and_begins_with_the_first_success() -> None:
+    log = write_log([None, 3.0, 4.0, 2.0, None])
+    assert search_runs.best_so_far(log, 4) == [float("inf"), 3.0, 3.0, 2.0]
+
+
+def test_what_is_kept_is_made_once(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def make() -> list[float]:
+        made.append(1)
+        return [1.5]
+
+    path = tmp_path / "value"
+    assert [search_runs.kept(path, make), search_runs.kept(path, make)] == [[1.5], [1.5]]
+    assert len(made) == 1
+
+
+def test_a_fresh_start_forgets_earlier_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_runs, "OUT", tmp_path)
+    old = search_runs.folder() / "old.log.json"
+    old.write_text("")
+    assert search_runs.folder() == old.parent
+    assert old.exists()
+    assert search_runs.version() in str(old)
+    search_runs.folder(fresh=True)
+    assert not old.exists()
+
+
+def test_the_default_policy_is_that_of_tune() -> None:
+    """Same class of model and same parameters, so that what is measured is what users get."""
+    seen: list[Any] = []
+
+    class Catch(ansor.MeasureCallback):
+        def callback(self, policy: Any, inputs: object, results: object) -> None:
+            seen.append(policy)
+
+    task = SMALL.task()
+    options = ansor.TuningOptions(
+        num_measure_trials=1,
+        num_measures_per_round=1,
+        verbose=0,
+        builder=ansor.NullBuilder(),
+        runner=ansor.SimulatedRunner(lambda inp: 1.0),
+        measure_callbacks=[Catch()],
+    )
+    task.tune(options)
+    ours = search_runs.default_policy(task, 0)
+    assert type(seen[0].model) is type(ours.model)
+    assert (seen[0].params, seen[0].mutations) == (ours.params, ours.mutations)
+
+
+# -- models ----------------------------------------------------------------------------------------------
+
+
+def test_chance_orders_half_of_the_pairs() -> None:
+    rng = np.random.default_rng(99)
+    count = 200
+    packed = ansor.PackedRows(np.zeros((count, 3), np.float32), np.arange(count + 1, dtype=np.int64))
+    data = ansor.Dataset(
+        packed,
+        rng.uniform(1, 2, count),
+        np.zeros(count, np.int64),
+        (("key", "llvm"),),
+        np.arange(count, dtype=np.uint64),
+        np.zeros(count),
+    )
+    found = [search_models.chance(data, seed) for seed in range(8)]
+    assert np.mean([one.order for one in found]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean([one.recall for one in found]) == pytest.approx(0.1, abs=0.1)
+
+
+# -- ablation --------------------------------------------------------------------------------------------
+
+
+def test_every_variant_differs_from_the_default_in_one_thing() -> None:
+    task = SMALL.task()
+    found = search_ablation.variants(task)
+    default = found[0].policy(task, 3)
+    assert found[0].title == "default"
+    assert len({one.label for one in found}) == len(found)
+    for one in found[1:]:
+        policy = one.policy(task, 3)
+        differs = [
+            type(policy.model) is not type(default.model),
+            policy.params != default.params,
+            [r.name for r in policy.rules] != [r.name for r in default.rules] and not one.params,
+        ]
+        assert differs.count(True) == 1, one.title
+        assert policy.seed == 3
+    titles = {one.title for one in found}
+    assert {"no cost model", "analytic model only", "no polish", "no crossover"} <= titles
+    assert len({"learned model only", "both models"} & titles) == 1
+
+
+def test_a_rule_that_is_none_of_the_references_becomes_a_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = SMALL.task()
+    rules = (ansor.AddPackedRead(), *ansor.CPU_RULES)
+    monkeypatch.setattr(
+        search_ablation, "default_policy", lambda task, seed: ansor.SketchPolicy(task, seed=seed, rules=rules)
+    )
+    extra = [one for one in search_ablation.variants(task) if one.without]
+    assert Variant("without AddPackedRead", without="AddPackedRead") in extra
+    one = next(one for one in extra if one.without == "AddPackedRead")
+    assert [rule.name for rule in one.policy(task, 0).rules] == [rule.name for rule in ansor.CPU_RULES]
+
+
+def test_a_variant_is_compared_with_the_default_of_the_same_seed() -> None:
+    bench = Bench("", [])
+    times = [
+        {"default": [1.0, 2.0], "no polish": [2.0, 4.0], "library": [1.0, 1.0]},
+        {"default": [4.0, 4.0], "no polish": [4.0, 4.0], "library": [1.0, 1.0]},
+    ]
+    search_ablation.report(bench, "matmul-512", 64, times)
+    found = {row.name.rpartition(": ")[2]: row for row in bench.rows}
+    assert found["no polish"].value == 0.75
+    assert found["no polish"].interval == (0.5, 1.0)
+    assert [row.unit for row in bench.rows] == ["ms", "of the speed"]
+
+
+def test_curves_are_medians_as_far_as_all_go() -> None:
+    assert search_ablation.median_curve([[3.0, 1.0, 1.0], [5.0, 2.0], [4.0, 4.0]]) == [4.0, 2.0]
+
+
+def test_the_plot_is_a_picture_of_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    lines = {"default": [float("inf"), 3.0, 2.0], "no polish": [4.0, 4.0, 3.0]}
+    path = search_ablation.plot({"one": lines, "two": lines}, tmp_path)
+    assert path is not None
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in path.with_suffix(".svg").read_text()
+
+
+def test_without_matplotlib_there_is_no_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_ablation, "find_spec", lambda name: None)
+    assert search_ablation.plot({}, tmp_path) is None
+
+
+# -- the command line ------------------------------------------------------------------------------------
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *argv: str
+) -> list[tuple[str, bench_search.Options]]:
+    """Run the command with parts that only say that they were called."""
+    called: list[tuple[str, bench_search.Options]] = []
+    for part in list(bench_search.PARTS):
+        monkeypatch.setitem(
+            bench_search.PARTS, part, lambda bench, options, part=part: called.append((part, options))
+        )
+    monkeypatch.setattr(search_runs, "OUT", tmp_path)
+    assert bench_search.main(argv) == 0
+    return called
+
+
+def test_all_parts_are_run_and_a_quick_run_leaves_random_search_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    everything = [part for part, _ in run(monkeypatch, tmp_path)]
+    assert everything == list(bench_search.PARTS)
+    quick = run(monkeypatch, tmp_path, "--quick")
+    assert [part for part, _ in quick] == [part for part in everything if part != "random"]
+    assert quick[0][1].seeds == 1
+    assert quick[0][1].chosen(("a", "b")) == ("a",)
+
+
+def test_a_person_can_run_parts_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    arguments = ["--only", "memory,random", "--seeds", "3", "--tasks", "conv2d-7", "--random-trials", "50"]
+    called = run(monkeypatch, tmp_path, *arguments)
+    assert [part for part, _ in called] == ["memory", "random"]
+    options = called[0][1]
+    assert (options.seeds, options.tasks, options.random_trials) == (3, ("conv2d-7",), 50)
+    assert options.chosen(("a", "b")) == ("conv2d-7",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "speed"], "there is no speed; known are throughput"),
+        (["--tasks", "matmul-512,gemm"], "there is no gemm; known are matmul-512"),
+        (["--seeds", "0"], "'0' is no positive whole number"),
+    ],
+)
+def test_words_that_it_does_not_know_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    bench_search.add_options(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(arguments)
+    assert message in capsys.readouterr().err
