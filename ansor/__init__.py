@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ansor.errors import ScheduleError as ScheduleError
     from ansor.errors import TargetError as TargetError
     from ansor.errors import WrongAnswerError as WrongAnswerError
+    from ansor.intrinsics import TensorIntrinsic as TensorIntrinsic
+    from ansor.intrinsics import get_tensor_intrinsic as get_tensor_intrinsic
+    from ansor.intrinsics import register_tensor_intrinsic as register_tensor_intrinsic
+    from ansor.intrinsics import tensor_intrinsics as tensor_intrinsics
     from ansor.ir.nest import LoopNest as LoopNest
     from ansor.runtime import Module as Module
     from ansor.runtime import TimeResult as TimeResult
@@ -155,6 +159,12 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "ScheduleError",
         "TargetError",
         "WrongAnswerError",
+    ),
+    "ansor.intrinsics": (
+        "TensorIntrinsic",
+        "get_tensor_intrinsic",
+        "register_tensor_intrinsic",
+        "tensor_intrinsics",
     ),
     "ansor.ir.nest": ("LoopNest",),
     "ansor.runtime": (

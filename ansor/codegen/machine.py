@@ -12,8 +12,9 @@ A machine is plain data: it goes to a builder process as JSON (`to_json`, `from_
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -25,6 +26,7 @@ from ansor.errors import BuildError, TargetError
 from ansor.ir.passes.register_tile import RegisterLimits
 
 if TYPE_CHECKING:
+    from ansor.intrinsics import TensorIntrinsic
     from ansor.task.target import Target
 
 
@@ -35,7 +37,8 @@ class Machine:
     `vector_bits` is the width of the widest vector register, `num_registers` how many there are. `has_fma`:
     multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are; `has_gather`: so are
     loads from computed addresses; `has_f16_conversion`, `has_f16_arithmetic`: float16 is converted to
-    float32, or computed with, by instructions.
+    float32, or computed with, by instructions. `instructions` are those of tensor intrinsics
+    (`ansor.intrinsics`) that it has.
     """
 
     triple: str
@@ -49,6 +52,7 @@ class Machine:
     has_gather: bool
     has_f16_conversion: bool
     has_f16_arithmetic: bool
+    instructions: tuple[str, ...] = ()
 
     @property
     def register_limits(self) -> RegisterLimits:
@@ -100,7 +104,11 @@ class Machine:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Machine:
         """The machine that `to_json` described."""
-        return cls(**fields)
+        return cls(**{**fields, "instructions": tuple(fields["instructions"])})
+
+    def has_intrinsic(self, intrinsic: TensorIntrinsic) -> bool:
+        """Whether it has the instruction, and registers of that width."""
+        return intrinsic.instruction in self.instructions and intrinsic.bits <= self.vector_bits
 
     @property
     def arch(self) -> str:
@@ -176,13 +184,35 @@ define void @half_add(ptr %a) {
   store half %y, ptr %a
   ret void
 }
+define <16 x bfloat> @bfloat_convert(<16 x float> %a) {
+  %x = fptrunc <16 x float> %a to <16 x bfloat>
+  ret <16 x bfloat> %x
+}
 """
+
+_PRODUCTS = {"dot_mixed": ("zext", "sext"), "dot_signed": ("sext", "sext"), "dot_unsigned": ("zext", "zext")}
+"""Probes for dot products of bytes, and how their operands are widened."""
+
+
+def _probe_text() -> str:
+    """The probe functions, among them sums of products of bytes: LLVM knows if one instruction does them."""
+    parts = [_PROBE, "declare i32 @llvm.vector.reduce.add.v64i32(<64 x i32>)"]
+    for name, (first, second) in _PRODUCTS.items():
+        parts.append(f"""
+define i32 @{name}(<64 x i8> %a, <64 x i8> %b) {{
+  %x = {first} <64 x i8> %a to <64 x i32>
+  %y = {second} <64 x i8> %b to <64 x i32>
+  %z = mul nsw <64 x i32> %x, %y
+  %r = call i32 @llvm.vector.reduce.add.v64i32(<64 x i32> %z)
+  ret i32 %r
+}}""")
+    return "\n".join(parts)
 
 
 @cache
 def _probe(triple: str, cpu: str, features: str) -> Machine:
     try:
-        module = llvm.parse_assembly(_PROBE, llvm.create_context())
+        module = llvm.parse_assembly(_probe_text(), llvm.create_context())
     except RuntimeError as error:  # not a fault of the machine: the LLVM under us is too old for the text
         raise BuildError(f"llvmlite {llvm.llvm_version_info} cannot read current LLVM IR: {error}") from None
     with _listening() as complaints:
@@ -214,7 +244,22 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
         has_gather=x86 and "vgather" in text["gather"],
         has_f16_conversion="__" not in convert and (arm or "vcvtph2ps" in convert or "vcvtsh2ss" in convert),
         has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
+        instructions=tuple(name for name, known in _dot_products(text).items() if known),
     )
+
+
+def _dot_products(text: Mapping[str, str]) -> dict[str, bool]:
+    """Which instructions of tensor intrinsics the machine has, from the assembly of the probes.
+
+    The conversion to bfloat16 tells of the products of bfloat16, which come with its 512-bit form.
+    """
+    convert = text["bfloat_convert"]
+    return {
+        "vpdpbusd": "vpdpbusd" in text["dot_mixed"],
+        "vdpbf16ps": "vcvtneps2bf16" in convert and "zmm" in convert,
+        "sdot": bool(re.search(r"\bsdot\b", text["dot_signed"])),
+        "udot": bool(re.search(r"\budot\b", text["dot_unsigned"])),
+    }
 
 
 @contextmanager
@@ -239,7 +284,7 @@ def _listening() -> Iterator[list[str]]:
 
 def _functions(assembly: str) -> dict[str, str]:
     """The assembly of each probe function, by name."""
-    names = ("arith", "fma", "mask", "gather", "half_convert", "half_add")
+    names = ("arith", "fma", "mask", "gather", "half_convert", "half_add", "bfloat_convert", *_PRODUCTS)
     parts: dict[str, list[str]] = {name: [] for name in names}
     current: list[str] = []
     for line in assembly.splitlines():

@@ -36,6 +36,7 @@ from ansor.schedule.stages import (
     IteratorKind,
     SplitRelation,
     Stage,
+    innermost_pieces,
 )
 from ansor.schedule.state import State
 from ansor.schedule.storage import home, make_parameters, make_scratch
@@ -275,10 +276,12 @@ class _Lowering:
         guards: list[Expr] = []
         reduced = {axis.name for axis in op.reduce_axis} if spatial_only else set()
         splits = [r for r in stage.relations if isinstance(r, SplitRelation)]
+        whole = dict.fromkeys(self._undivided_loops(stage, known), _ZERO)
+        tested = axis_values(stage.relations, {**leaves, **whole}, known.extents) if whole else values
         # The outermost part of a guarded loop cannot run too far: its own covering needs no second guard.
         outermost = {r.parts[0] for r in splits}
         guards.extend(
-            self._below(values[r.parent], known.extents[r.parent])
+            self._below(tested[r.parent], known.extents[r.parent])
             for r in splits
             if r.parent not in outermost and not _derived_from(stage, r.parent, reduced)
         )
@@ -292,6 +295,16 @@ class _Lowering:
             for axis in op.reduce_axis:
                 axes[axis] = simplify(values[axis.name], self.known)
         return _Point(axes, tuple(local), self._needed(guards))
+
+    @staticmethod
+    def _undivided_loops(stage: Stage, known: StageBounds) -> Iterable[str]:
+        """Tensorized loops that guards leave whole: pieces that divide all that they are pieces of."""
+        for loop in stage.iterators:
+            if loop.annotation is Annotation.TENSORIZE:
+                extents = [known.extents[name] for name in innermost_pieces(stage, loop.name) or ()]
+                sizes = [extent for extent in extents if isinstance(extent, int)]
+                if sizes and len(sizes) == len(extents) and not any(size % sizes[0] for size in sizes):
+                    yield loop.name
 
     @staticmethod
     def _below(value: Expr, extent: Extent) -> Expr:

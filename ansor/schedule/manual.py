@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from ansor.errors import DefinitionError, ScheduleError
+from ansor.intrinsics import TensorIntrinsic, register_tensor_intrinsic
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout import DigitLike, Layout
 from ansor.schedule.stages import Annotation, FuseRelation, Stage
@@ -34,6 +35,7 @@ from ansor.schedule.steps import (
     SplitStep,
     Step,
     StorageAlignStep,
+    TensorizeStep,
 )
 from ansor.te.define import ThreadAxis
 from ansor.te.expr import IterVar
@@ -327,6 +329,20 @@ class StageHandle:
     def vectorize(self, loop: LoopLike) -> None:
         """Execute a loop's iterations as vector lanes."""
         self._annotate(loop, Annotation.VECTORIZE)
+
+    def tensorize(self, loop: LoopLike, intrinsic: str | TensorIntrinsic) -> None:
+        """Compute `loop`, the lanes, and the loop inside of it by a tensor intrinsic (`ansor.intrinsics`).
+
+        They become a vector loop and a tensorized loop, which a machine without the intrinsic unrolls.
+
+        Raises
+        ------
+        ScheduleError
+            If they are not the two innermost loops, with the extents of the intrinsic's pattern, over
+            innermost parts of axes that match it.
+        """
+        name = intrinsic if isinstance(intrinsic, str) else register_tensor_intrinsic(intrinsic).name
+        self.schedule.apply(TensorizeStep(self.stage_id, self._at(loop, "tensorize"), name))
 
     def parallel(self, loop: LoopLike) -> None:
         """Distribute a loop's iterations over threads."""

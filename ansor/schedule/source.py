@@ -32,6 +32,7 @@ from ansor.schedule.steps import (
     SplitStep,
     Step,
     StorageAlignStep,
+    TensorizeStep,
 )
 from ansor.te.source import graph_source, identifier
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp
@@ -129,8 +130,8 @@ class _Writer:
                 return [f"{made[0]} = s[{self.stage(stage)}].fuse({names})"]
             case ReorderStep(stage=stage, order=order):
                 text = f"s[{self.stage(stage)}].reorder({', '.join(self.loop(stage, p) for p in order)})"
-            case AnnotationStep(stage=stage, iterator=position, annotation=code):
-                text = self._annotation(stage, position, Annotation(code))
+            case AnnotationStep() | TensorizeStep():
+                text = self._annotation(step)
             case PragmaStep(stage=stage, iterator=position):
                 loop = self.loop(stage, position)
                 value = step.max_step
@@ -183,8 +184,11 @@ class _Writer:
         keyword_name = "factors" if inner else "nparts"
         return [f"{made} = s[{name}].split({loop}, {keyword_name}=[{values}])"]
 
-    def _annotation(self, stage: int, position: int, annotation: Annotation) -> str:
-        loop, name = self.loop(stage, position), self.stage(stage)
+    def _annotation(self, step: AnnotationStep | TensorizeStep) -> str:
+        loop, name = self.loop(step.stage, step.iterator), self.stage(step.stage)
+        if isinstance(step, TensorizeStep):
+            return f"s[{name}].tensorize({loop}, {step.intrinsic!r})"
+        annotation = Annotation(step.annotation)
         if annotation in (Annotation.UNROLL, Annotation.VECTORIZE, Annotation.PARALLEL):
             return f"s[{name}].{annotation.word}({loop})"
         return f's[{name}].bind({loop}, te.thread_axis("{annotation.word}"))'

@@ -207,6 +207,20 @@ class Stage:
         return "\n".join(lines)
 
 
+def innermost_pieces(stage: Stage, loop: str) -> tuple[str, ...] | None:
+    """The loops whose innermost piece a loop is, itself first, an axis last; None for other loops."""
+    chain = [loop]
+    for relation in reversed(stage.relations):
+        if isinstance(relation, FuseRelation):
+            if chain[-1] == relation.fused:
+                return None
+        elif chain[-1] in relation.parts:
+            if relation.parts[-1] != chain[-1]:
+                return None
+            chain.append(relation.parent)
+    return tuple(chain)
+
+
 def format_extent(extent: Extent | None) -> str:
     """`(None)` when unknown, `(0,extent)` else; a population's column prints its range of values."""
     if extent is None:

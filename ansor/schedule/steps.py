@@ -1,7 +1,8 @@
 """The transform steps: what a schedule is made of, and what a record stores.
 
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
-where stages are computed, `graph_steps` add stages, `layout_steps` change the order of what stages store.
+where stages are computed, `graph_steps` add stages, `layout_steps` change the order of what stages store,
+`tensor_steps` compute innermost loops by tensor intrinsics.
 """
 
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
@@ -19,6 +20,7 @@ from ansor.schedule.loop_steps import (
 )
 from ansor.schedule.place_steps import ComputeAtStep, ComputeInlineStep, ComputeRootStep, SetScopeStep
 from ansor.schedule.step_base import STEP_CODES, Step, step_from_json
+from ansor.schedule.tensor_steps import TensorizeStep
 
 __all__ = [
     "STEP_CODES",
@@ -41,5 +43,6 @@ __all__ = [
     "SplitStep",
     "Step",
     "StorageAlignStep",
+    "TensorizeStep",
     "step_from_json",
 ]

@@ -96,6 +96,10 @@ class Memory:
             raw = self.vectors.gathered(elements)
         return self.from_memory(raw, buffer.dtype)
 
+    def adjacent(self, buffer: Buffer, base: Affine, count: int, under: Under) -> Value:
+        """`count` elements that lie side by side, in their memory type; the same whatever the lane."""
+        return self._load(buffer, base, count, None, under.guard)
+
     def _load(
         self, buffer: Buffer, base: Affine, lanes: int, mask: Value | None, guard: Value | None
     ) -> Value:

@@ -5,6 +5,7 @@
   loops instead, unless register tiles depend on the constants.
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then
   smaller powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
+- Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded.
 - Parallel loops are outlined (`ansor.codegen.llvm.module`); within a parallel loop they are serial.
 - Scratch memory: register tiles and small buffers are stack slots of the function, made once however often
   the `Alloc` runs; the others come from `ansor_alloc`, outside all loops.
@@ -17,6 +18,7 @@ from typing import Protocol
 from ansor.codegen.llvm.analysis import Analysis, Facts, may_vectorize
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
 from ansor.codegen.llvm.memory import Memory, Pointer, Under
+from ansor.codegen.llvm.tensor import TensorCalls
 from ansor.codegen.llvm.text import FunctionText, Scope, Value
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.codegen.llvm.vectors import Vectors
@@ -29,7 +31,7 @@ MAX_EXPANSION = 4096
 _MAX_PIECES = 16
 _SMALL_BYTES = 16 * 1024
 _STACK_BYTES = 128 * 1024
-_SERIAL = frozenset({LoopKind.SERIAL, LoopKind.VTHREAD, LoopKind.TENSORIZE})
+_SERIAL = frozenset({LoopKind.SERIAL, LoopKind.VTHREAD})
 
 
 class Outliner(Protocol):
@@ -49,6 +51,7 @@ class Function:
         self.vectors = Vectors(self.fn, self.index, machine)
         self.memory = Memory(self.vectors, machine)
         self.expressions = Expressions(self.memory, self.vectors, machine)
+        self.tensors = TensorCalls(self.expressions, machine)
         self.machine = machine
         self.analysis = analysis
         self.outline = outline
@@ -127,6 +130,9 @@ class Function:
             self.memory.written(self.analysis.facts(loop.body).written)
         elif loop.kind in _SERIAL or loop.kind is LoopKind.PARALLEL:
             self.serial(loop, extent, env)
+        elif loop.kind is LoopKind.TENSORIZE:
+            if not self.tensors.emit(loop, env):
+                self._expand(loop, extent, env)
         elif loop.kind is LoopKind.UNROLLED:
             self._expand(loop, extent, env)
         elif loop.kind is LoopKind.VECTORIZED:

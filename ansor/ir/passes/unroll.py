@@ -1,9 +1,9 @@
 """Automatic unrolling, as TVM's `auto_unroll_max_step` pragma asks for it.
 
 Loops are unrolled from the inside out. A loop takes as many steps as its extent times the steps of its
-body; a store takes one, and so does a vectorized loop's body, being one operation on all lanes. A serial
-loop of constant extent is unrolled if it contains no loop that stays a loop, takes at most `max_step` steps
-and at most 8 loops end up unrolled within each other.
+body; a store takes one, and so does the body of a vectorized or tensorized loop, being one operation. A
+serial loop of constant extent is unrolled if it contains no loop that stays a loop, takes at most `max_step`
+steps and at most 8 loops end up unrolled within each other.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ansor.ir.rewriting import with_statements
 from ansor.te.expr import int_value
 
 MAX_DEPTH = 8
+_ONE_OPERATION = frozenset({LoopKind.VECTORIZED, LoopKind.TENSORIZE})
 
 
 def auto_unroll(stmt: Stmt, max_step: int) -> Stmt:
@@ -38,7 +39,7 @@ def _unroll(stmt: Stmt, max_step: int) -> _Counted:
     depth = max((one.depth for one in inner), default=0)
     has_loop = any(one.has_loop for one in inner)
     new = with_statements(stmt, tuple(one.stmt for one in inner))
-    if not isinstance(new, For) or new.kind is LoopKind.VECTORIZED:
+    if not isinstance(new, For) or new.kind in _ONE_OPERATION:
         return _Counted(new, steps, depth, has_loop)
     extent = int_value(new.extent)
     wanted = new.kind is LoopKind.UNROLLED

@@ -1,0 +1,171 @@
+"""Tensorized loops: one instruction in place of the loop, where the machine has one that fits.
+
+A tensorized loop runs over the products that are added up in one lane of the vector loop around it,
+
+    vectorize l in 0..16:
+      tensorize k in 0..4:
+        C[l] = C[l] + int32(A[k])*int32(B[l, k])
+
+and means just that. What the loop computes is compared with the intrinsics of the machine
+(`ansor.intrinsics`), so it need not be the one that the schedule was written for: a program that was tuned
+for another machine is an ordinary unrolled loop here, or the same instruction at another width.
+
+Operands are vectors of one bundle of elements for each lane. A bundle that lies side by side in memory is
+loaded at once, and so are bundles that lie side by side; others are put together from their elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ansor.codegen.llvm.index import Affine, add, constant
+from ansor.codegen.llvm.text import Value, vector_type
+from ansor.codegen.llvm.values import Env, Expressions
+from ansor.codegen.machine import Machine
+from ansor.dtypes import dtype_info
+from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
+from ansor.intrinsics.pattern import product_factors
+from ansor.ir.nest import For, Store
+from ansor.ir.structure import same_structure
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, distinct_nodes, free_vars
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a tensorized loop does: `store` adds the product of two operands, before conversion, to `sum_`."""
+
+    store: Store
+    sum_: Load
+    operands: tuple[Expr, Expr]
+
+
+def update_of(loop: For) -> Update | None:
+    """The loop's body as an update; None if it is something else."""
+    store = loop.body
+    if not isinstance(store, Store) or any(loop.var in free_vars(index) for index in store.indices):
+        return None
+    match store.value:
+        case (
+            Binary(op=BinaryOp.ADD, a=Load() as sum_, b=product)
+            | Binary(op=BinaryOp.ADD, a=product, b=Load() as sum_)
+        ):
+            operands = product_factors(product)
+        case _:
+            return None
+    if operands is None or sum_.buffer is not store.buffer:
+        return None
+    reads = [n for factor in operands for n in distinct_nodes(factor) if isinstance(n, Load)]
+    if any(read.buffer is store.buffer for read in reads):
+        return None
+    same = all(same_structure(a, b) for a, b in zip(sum_.indices, store.indices, strict=True))
+    return Update(store, sum_, operands) if same else None
+
+
+class TensorCalls:
+    """Tensorized loops of one function."""
+
+    def __init__(self, expressions: Expressions, machine: Machine) -> None:
+        self.expressions = expressions
+        self.vectors = expressions.vectors
+        self.fn = expressions.fn
+        self.memory = expressions.memory
+        self.machine = machine
+        self._known = [one for one in tensor_intrinsics() if machine.has_intrinsic(one)]
+
+    def emit(self, loop: For, env: Env) -> bool:
+        """Write the loop as one instruction; False, with nothing written, if none fits."""
+        if not self._known or env.under.lanes == 1 or env.under.mask is not None:
+            return False
+        update = update_of(loop)
+        if update is None:
+            return False
+        for intrinsic in self._known:
+            operands = self._ordered(update, intrinsic)
+            shape = (env.under.lanes, loop.extent, update.store.buffer.dtype)
+            if operands is not None and shape == (intrinsic.lanes, intrinsic.depth, intrinsic.dtype):
+                self._call(intrinsic, update, operands, loop, env)
+                return True
+        return False
+
+    @staticmethod
+    def _ordered(update: Update, intrinsic: TensorIntrinsic) -> tuple[Expr, Expr] | None:
+        """The operands in the order of the call; None if their dtypes are others."""
+        wanted = tuple(operand.dtype for operand in intrinsic.operands)
+        for a, b in (update.operands, update.operands[::-1]):
+            if (a.dtype, b.dtype) == wanted:
+                return a, b
+        return None
+
+    def _call(
+        self, intrinsic: TensorIntrinsic, update: Update, operands: tuple[Expr, Expr], loop: For, env: Env
+    ) -> None:
+        e, store = self.expressions, update.store
+        e.forget()
+        start = env.bind(loop.var, constant(0))
+        total = self.vectors.splat(e.value(update.sum_, start), intrinsic.lanes)
+        bundles = [self._bundles(operand, intrinsic, loop, env) for operand in operands]
+        result, symbol = total.full_type, f"@{intrinsic.symbol}"
+        types = ", ".join([result, *(bundle.full_type for bundle in bundles)])
+        self.fn.declare(symbol, f"declare {result} {symbol}({types})")
+        arguments = ", ".join(f"{value.full_type} {value.text}" for value in (total, *bundles))
+        depth = max(value.depth for value in (total, *bundles))
+        made = self.fn.inside(f"call {result} {symbol}({arguments})", total.type, intrinsic.lanes, depth)
+        self.memory.store(store.buffer, e.offset(store.buffer, store.indices, start), made, env.under)
+
+    # -- operands ------------------------------------------------------------------------------------------
+
+    def _bundles(self, operand: Expr, intrinsic: TensorIntrinsic, loop: For, env: Env) -> Value:
+        """An operand as the vector that the call takes: a word of elements for each lane, or one for all."""
+        word = f"i{intrinsic.depth * dtype_info(operand.dtype).bits}"
+        found = self._loaded(operand, word, intrinsic.depth, loop, env)
+        if found is None:
+            found = self._put_together(operand, word, intrinsic.depth, loop, env)
+        count = intrinsic.lanes * _bits(word) // _bits(intrinsic.operand_type)
+        return self._bitcast(self.vectors.splat(found, intrinsic.lanes), intrinsic.operand_type, count)
+
+    def _loaded(self, operand: Expr, word: str, depth: int, loop: For, env: Env) -> Value | None:
+        """The bundles by one load, where its elements lie side by side in each lane."""
+        if not isinstance(operand, Load) or operand.buffer.scope == "register":
+            return None
+        offsets = self._offsets(operand, depth, loop, env)
+        for position, offset in enumerate(offsets):
+            difference = add(offset, offsets[0], -1)
+            if difference.terms or difference.const != position:
+                return None
+        base, step = self.memory.index.split_lanes(offsets[0])
+        if step not in (0, depth):
+            return None
+        lanes = 1 if step == 0 else env.under.lanes
+        loaded = self.memory.adjacent(operand.buffer, base, lanes * depth, env.under)
+        return self._bitcast(loaded, word, lanes)
+
+    def _offsets(self, operand: Load, depth: int, loop: For, env: Env) -> list[Affine]:
+        places = [env.bind(loop.var, constant(position)) for position in range(depth)]
+        return [self.expressions.offset(operand.buffer, operand.indices, place) for place in places]
+
+    def _put_together(self, operand: Expr, word: str, depth: int, loop: For, env: Env) -> Value:
+        """The bundles element by element, the first one lowest."""
+        bits = dtype_info(operand.dtype).bits
+        total: Value | None = None
+        for position in range(depth):
+            value = self.expressions.value(operand, env.bind(loop.var, constant(position)))
+            wide = self.vectors.convert("zext", self.memory.to_memory(value, operand.dtype), word)
+            if total is None:
+                total = wide
+            else:
+                shifted = self.vectors.binary("shl", wide, self.vectors.number(bits * position, word))
+                total = self.vectors.binary("or", total, shifted)
+        assert total is not None
+        return total
+
+    def _bitcast(self, value: Value, type_: str, lanes: int) -> Value:
+        if (value.type, value.lanes) == (type_, lanes):
+            return value
+        text = f"bitcast {value.full_type} {value.text} to {vector_type(type_, lanes)}"
+        return self.fn.inside(text, type_, lanes, value.depth)
+
+
+def _bits(type_: str) -> int:
+    """The size of an LLVM scalar type [bits]."""
+    sizes = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+    return sizes[type_] if type_ in sizes else int(type_.removeprefix("i"))

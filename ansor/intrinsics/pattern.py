@@ -1,0 +1,214 @@
+"""`TensorIntrinsic`: an instruction as a te pattern, the layout of its operands, and how to call it.
+
+The pattern is a computation over a constant tile, for the 512-bit form of VNNI
+
+    A = te.placeholder((4,), "uint8")
+    B = te.placeholder((16, 4), "int8")
+    k = te.reduce_axis((0, 4))
+    C = te.compute((16,), lambda l: te.sum(A[k].astype("int32") * B[l, k].astype("int32"), axis=k))
+
+It says what is computed, and it is all that the instruction means to a schedule, to the interpreter and on
+machines without it. The indices say how operands lie in registers: an operand without the *lane* axis `l` is
+the same in all lanes, one with it has the elements of a lane side by side. The result has one lane per
+element, and is added to.
+
+A machine has an intrinsic if it has the instruction (`Machine.instructions`) and registers that wide. Code is
+one call of an LLVM intrinsic: `symbol(accumulators, operands...)`, operands in the order of the pattern's
+product, each as a vector of `operand_type`, one element per lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import is_not
+from typing import Final
+
+from ansor.dtypes import dtype_info
+from ansor.errors import DefinitionError
+from ansor.te.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Var,
+    int_value,
+)
+from ansor.te.tensor import ComputeOp, Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorIntrinsic:
+    """
+    One instruction.
+
+    Parameters
+    ----------
+    name
+        What schedules and records call it.
+    pattern
+        The computation: one spatial axis (the lanes), one reduction axis, a sum of products of two
+        operands, both converted to the result's dtype first.
+    instruction
+        What the machine must have, as `Machine.instructions` lists it.
+    symbol
+        The LLVM intrinsic.
+    operand_type
+        LLVM type of the elements of one lane together, such as "i32" for four bytes, or of one element, as
+        "bfloat".
+
+    Raises
+    ------
+    DefinitionError
+        If the pattern has another form.
+    """
+
+    name: str
+    pattern: Tensor
+    instruction: str
+    symbol: str
+    operand_type: str
+
+    def __post_init__(self) -> None:
+        op = self.pattern.op
+        if not isinstance(op, ComputeOp) or len(op.axis) != 1 or len(op.reduce_axis) != 1:
+            raise DefinitionError(
+                f"tensor intrinsic {self.name!r}: the pattern {self.pattern} needs one spatial axis, the "
+                "lanes, and one reduction axis"
+            )
+        if any(int_value(axis.extent) is None for axis in (*op.axis, *op.reduce_axis)):
+            raise DefinitionError(f"tensor intrinsic {self.name!r}: its extents must be numbers")
+        factors = product_of(op)
+        if factors is None or not all(isinstance(factor, Read) for factor in factors):
+            raise DefinitionError(
+                f"tensor intrinsic {self.name!r}: the pattern must be te.sum(te.cast(A[...], dtype) * "
+                f"te.cast(B[...], dtype), axis=k), found `{op.body[0]}`"
+            )
+        lane, step = op.axis[0], op.reduce_axis[0]
+        for factor in factors:
+            assert isinstance(factor, Read)
+            wanted = (lane, step)[-len(factor.indices) :]
+            if len(factor.indices) not in (1, 2) or any(map(is_not, factor.indices, wanted)):
+                raise DefinitionError(
+                    f"tensor intrinsic {self.name!r}: operand `{factor}` must be read at [{step.name}], the "
+                    f"same in all lanes, or at [{lane.name}, {step.name}]"
+                )
+
+    @property
+    def op(self) -> ComputeOp:
+        """The pattern's operation."""
+        assert isinstance(self.pattern.op, ComputeOp)
+        return self.pattern.op
+
+    @property
+    def lanes(self) -> int:
+        """Elements of the result."""
+        return int_value(self.op.axis[0].extent) or 0
+
+    @property
+    def depth(self) -> int:
+        """Products that are added up in one lane."""
+        return int_value(self.op.reduce_axis[0].extent) or 0
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the result."""
+        return self.pattern.dtype
+
+    @property
+    def bits(self) -> int:
+        """The width of the result [bits]."""
+        return self.lanes * dtype_info(self.dtype).bits
+
+    @property
+    def operands(self) -> tuple[Read, Read]:
+        """The factors of the product, in the order of the call."""
+        factors = product_of(self.op)
+        assert factors is not None
+        first, second = factors
+        assert isinstance(first, Read)
+        assert isinstance(second, Read)
+        return first, second
+
+    @property
+    def varies(self) -> tuple[bool, bool]:
+        """Which operands differ from lane to lane."""
+        first, second = self.operands
+        return len(first.indices) == 2, len(second.indices) == 2
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.op.body[0]} for {self.lanes} lanes"
+
+
+def product_of(op: ComputeOp) -> tuple[Expr, Expr] | None:
+    """What an operation multiplies and adds up, before it is converted to the result's dtype.
+
+    None unless the body is the sum of `cast(a) * cast(b)` without a condition.
+    """
+    root = op.body[0]
+    if len(op.body) != 1 or not isinstance(root, Reduce) or root.condition is not None:
+        return None
+    return product_factors(root.sources[0]) if _adds_up(root) else None
+
+
+def product_factors(expr: Expr) -> tuple[Expr, Expr] | None:
+    """`a` and `b` of `cast(a) * cast(b)`; None for another expression."""
+    match expr:
+        case Binary(op=BinaryOp.MUL, a=Cast(a=a), b=Cast(a=b)):
+            return a, b
+        case _:
+            return None
+
+
+def _adds_up(root: Reduce) -> bool:
+    """Whether a reduction is a sum, whatever it is called."""
+    combiner = root.combiner
+    if len(combiner.result) != 1:
+        return False
+    match combiner.result[0], combiner.identity[0]:
+        case Binary(op=BinaryOp.ADD, a=Var() as a, b=Var() as b), Const(value=0):
+            return {id(a), id(b)} == {id(combiner.lhs[0]), id(combiner.rhs[0])}
+        case _:
+            return False
+
+
+_REGISTERED: Final[dict[str, TensorIntrinsic]] = {}
+
+
+def register_tensor_intrinsic(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
+    """Make an intrinsic known to schedules, sketch rules and the emitter; gives it back.
+
+    Raises
+    ------
+    DefinitionError
+        If another one has its name.
+    """
+    known = _REGISTERED.get(intrinsic.name)
+    if known is not None and known is not intrinsic:
+        raise DefinitionError(f"there is a tensor intrinsic {intrinsic.name!r} already; use another name")
+    _REGISTERED[intrinsic.name] = intrinsic
+    return intrinsic
+
+
+def get_tensor_intrinsic(name: str) -> TensorIntrinsic:
+    """The intrinsic of that name.
+
+    Raises
+    ------
+    DefinitionError
+        If there is none; the message lists all.
+    """
+    if name not in _REGISTERED:
+        raise DefinitionError(
+            f"there is no tensor intrinsic {name!r}; known are {', '.join(_REGISTERED)}; one of your own "
+            "needs ansor.register_tensor_intrinsic first"
+        )
+    return _REGISTERED[name]
+
+
+def tensor_intrinsics() -> Iterator[TensorIntrinsic]:
+    """All registered intrinsics, in the order of registration."""
+    return iter(tuple(_REGISTERED.values()))

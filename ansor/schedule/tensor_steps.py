@@ -1,0 +1,114 @@
+"""The step that turns the innermost loops of a stage into a tensor intrinsic.
+
+Two loops are involved: the lanes, which become a vector loop, and inside of it the products that are added up
+in each lane, which become a *tensorized* loop. Both go on meaning what they say. A machine that has the
+intrinsic executes the tensorized loop as one instruction on all lanes; any other one unrolls it, so records
+replay everywhere.
+
+Not in TVM's records, whose tensorized stages name code that a log does not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ansor.errors import DefinitionError
+from ansor.intrinsics import TensorIntrinsic, get_tensor_intrinsic, match
+from ansor.schedule.extents import Extent, extent_of
+from ansor.schedule.stages import Annotation, FuseRelation, Iterator, Stage, innermost_pieces
+from ansor.schedule.step_base import Step, iterator_at, refuse, refuse_stage_in_lanes
+
+if TYPE_CHECKING:
+    from ansor.schedule.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class TensorizeStep(Step):
+    """Compute the loop at `iterator` and the one inside of it, the innermost, by an intrinsic.
+
+    Rewrite: `for i in 0..16: for k in 0..4` -> `vectorize i: tensorize k`. The loops run over the innermost
+    pieces of two axes that match the pattern, with the pattern's extents; the reduction is divided without
+    remainder, since an instruction cannot leave out some of its products.
+    """
+
+    code: ClassVar[str] = "TI"
+    in_reference: ClassVar[bool] = False
+    stage: int
+    iterator: int
+    intrinsic: str
+
+    def apply(self, state: State) -> State:
+        stage, lanes = iterator_at(state, self.stage, self.iterator, "tensorize")
+        what = f"tensorize {lanes.name!r} of stage {stage.name!r}"
+        try:
+            intrinsic = get_tensor_intrinsic(self.intrinsic)
+        except DefinitionError as error:
+            raise refuse(stage, f"{what}: {error}", self.iterator) from None
+        if self.iterator != len(stage.iterators) - 2:
+            raise refuse(
+                stage,
+                f"{what}: {intrinsic.name} computes the two innermost loops, the lanes and inside of them "
+                "the reduction; reorder first",
+                self.iterator,
+            )
+        products = stage.iterators[-1]
+        for position, extent in ((self.iterator, intrinsic.lanes), (self.iterator + 1, intrinsic.depth)):
+            loop = stage.iterators[position]
+            if not _runs(loop, extent) or loop.annotation is not Annotation.NONE:
+                raise refuse(
+                    stage,
+                    f"{what}: {intrinsic.name} computes {intrinsic.lanes} lanes of {intrinsic.depth} "
+                    f"products each, in loops not annotated yet; {loop.name!r} has the extent {loop.extent} "
+                    f"and is annotated {loop.annotation.word}",
+                    position,
+                )
+        _check_axes(stage, intrinsic, (lanes.name, products.name), what)
+        loops = (
+            *stage.iterators[:-2],
+            replace(lanes, annotation=Annotation.VECTORIZE),
+            replace(products, annotation=Annotation.TENSORIZE),
+        )
+        changed = state.with_stage(self.stage, replace(stage, iterators=loops))
+        refuse_stage_in_lanes(changed, self.stage, "tensorize")
+        return changed
+
+
+def _runs(loop: Iterator, times: int) -> bool:
+    return isinstance(loop.extent, int) and loop.extent == times
+
+
+def _check_axes(stage: Stage, intrinsic: TensorIntrinsic, loops: tuple[str, str], what: str) -> None:
+    """Refuse loops that are no innermost pieces of axes over which the stage is the intrinsic's pattern."""
+    pairs = match(stage.compute, intrinsic)
+    if not pairs:
+        raise refuse(
+            stage, f"{what}: its computation has not the form of {intrinsic}; both factors need te.cast"
+        )
+    lane, products = (innermost_pieces(stage, name) for name in loops)
+    if lane is None or products is None or (lane[-1], products[-1]) not in pairs:
+        found = " or ".join(f"{a!r} and {b!r}" for a, b in pairs)
+        raise refuse(
+            stage,
+            f"{what}: the loops must be the innermost parts of splits of axes that match {intrinsic.name}: "
+            + found,
+        )
+    extents = _extents(stage)
+    for name in products[1:]:
+        extent = extents.get(name)
+        if not isinstance(extent, int) or extent % intrinsic.depth:
+            raise refuse(
+                stage,
+                f"{what}: {intrinsic.name} adds up {intrinsic.depth} products, which must divide {name!r} "
+                f"with its {extent} iterations; pad it, or split the axis by {intrinsic.depth} first",
+            )
+
+
+def _extents(stage: Stage) -> dict[str, Extent | None]:
+    """Extents of axes, and of parts of splits as far as their lengths say."""
+    op = stage.compute
+    extents: dict[str, Extent | None] = {a.name: extent_of(a.extent) for a in (*op.axis, *op.reduce_axis)}
+    for relation in stage.relations:
+        if not isinstance(relation, FuseRelation) and relation.inner_to_outer:
+            extents.update(zip(relation.parts[1:], relation.lengths, strict=True))
+    return extents
