@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from measure.best import FoundRecord as FoundRecord
+    from measure.best import find_best_record as find_best_record
     from measure.best import load_best_record as load_best_record
     from measure.best import same_target as same_target
     from measure.builder import LocalBuilder as LocalBuilder
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from measure.simulate import SimulatedRunner as SimulatedRunner
 
 _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
-    "best": ("load_best_record", "same_target"),
+    "best": ("FoundRecord", "find_best_record", "load_best_record", "same_target"),
     "builder": ("LocalBuilder", "ProgramBuilder"),
     "distill": ("DistillSummary", "distill_record_file"),
     "log": (

@@ -18,6 +18,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections import Counter
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +27,7 @@ from ansor.errors import AnsorError
 from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.hardware import architecture_of
 from ansor.task.target import Target
-from measure.log import PathLike, load_records
+from measure.log import PathLike, RecordReader
 from measure.record import AnyTask, LoggedState, LoggedTask, MeasureInput, MeasureResult
 
 if TYPE_CHECKING:
@@ -33,6 +35,30 @@ if TYPE_CHECKING:
 
 _COMPARED: Final = ("mcpu", "arch", "device", "model", "mattr")
 _COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record of a log, and where it stands.
+
+    Attributes
+    ----------
+    input, result
+        The program and what was measured.
+    filename, line
+        The log, and the number of the line there, from 1.
+    trial
+        How many records of the same task, target and layout option the log holds up to this one.
+    """
+
+    input: MeasureInput
+    result: MeasureResult
+    filename: str
+    line: int
+    trial: int
+
+    def __str__(self) -> str:
+        return f"trial {self.trial}, {self.filename}:{self.line}"
 
 
 def load_best_record(
@@ -43,7 +69,20 @@ def load_best_record(
     dag: ComputeDAG | None = None,
     layout_rewrite_option: int | None = None,
 ) -> tuple[MeasureInput, MeasureResult] | tuple[None, None]:
-    """Return the fastest successful record of a log that fits, or ``(None, None)``.
+    """Return the fastest record of a log that fits, or ``(None, None)``: see `find_best_record`."""
+    found = find_best_record(filename, workload_key, target, include_compatible, dag, layout_rewrite_option)
+    return (None, None) if found is None else (found.input, found.result)
+
+
+def find_best_record(
+    filename: PathLike,
+    workload_key: str | None = None,
+    target: Target | str | None = None,
+    include_compatible: bool = False,
+    dag: ComputeDAG | None = None,
+    layout_rewrite_option: int | None = None,
+) -> FoundRecord | None:
+    """Find the fastest successful record of a log that fits, the earlier one of two equals.
 
     Parameters
     ----------
@@ -69,9 +108,13 @@ def load_best_record(
     LogFormatError
         If it has a line that cannot be understood.
     """
-    best: tuple[MeasureInput, MeasureResult] | tuple[None, None] = (None, None)
+    best: FoundRecord | None = None
     best_cost = math.inf
-    for inp, res in load_records(filename):
+    trials: Counter[tuple[str, str, int]] = Counter()
+    reader = RecordReader(filename)
+    for inp, res in reader:
+        same = (inp.task.workload_key, target_text(inp.task), inp.task.layout_rewrite_option or 0)
+        trials[same] += 1
         if not res.ok or (target is not None and not same_target(target, target_text(inp.task))):
             continue
         if layout_rewrite_option not in (None, inp.task.layout_rewrite_option or 0):
@@ -85,7 +128,8 @@ def load_best_record(
                 factor = 1.0
         cost = res.mean_cost * factor
         if cost < best_cost:
-            best, best_cost = (inp, res), cost
+            best_cost = cost
+            best = FoundRecord(inp, res, reader.filename, reader.line, trials[same])
     return best
 
 

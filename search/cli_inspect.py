@@ -13,7 +13,7 @@ from ansor.runtime.build import lower
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, RecordReader, recover_measure_input
-from search.cli_workload import WorkloadCommand, show_numbers, task_of
+from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.progress import title_of_key
 from search.search_task import SearchTask
 from search.text import counted, flops_text, rate_text
@@ -36,6 +36,7 @@ class _Summary:
 
     key: str
     target: str
+    layouts: int = 0
     trials: int = 0
     failed: int = 0
     best: tuple[MeasureInput, MeasureResult] | None = field(default=None)
@@ -68,6 +69,7 @@ class _Summary:
         return {
             "workload": json.loads(self.key),
             "target": self.target,
+            "layout_rewrite_option": self.layouts,
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if seconds and flops > 0 else None,
             "trials": self.trials,
@@ -80,14 +82,21 @@ class _Summary:
 @click.argument("workload", required=False)
 @click.argument("args", nargs=-1, callback=show_numbers)
 @click.option("--target", default="llvm", help="Target of the task. [default: this machine]")
+@layout_option
 @click.option("--code", is_flag=True, help="Print the schedule as Python code.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def best(
-    log: str, workload: str | None, args: tuple[str, ...], target: str, code: bool, as_json: bool
+    log: str,
+    workload: str | None,
+    args: tuple[str, ...],
+    target: str,
+    layouts: int | None,
+    code: bool,
+    as_json: bool,
 ) -> None:
     """Show the best of each task in LOG, or the best program of WORKLOAD called with ARGS."""
     if workload is not None:
-        _best_of_task(log, task_of((workload, *args), target), code, as_json)
+        _best_of_task(log, task_of((workload, *args), target), layouts, code, as_json)
         return
     if code:
         raise click.UsageError("--code needs to know which task: ansor best LOG WORKLOAD ARGS... --code")
@@ -101,15 +110,16 @@ def best(
         speed = "no valid program" if summary.seconds is None else rate_text(summary.flops, summary.seconds)
         failed = f", {summary.failed} failed" if summary.failed else ""
         trials = counted(summary.trials, "trial")
-        click.echo(f"{title_of_key(summary.key)}  {speed}  {trials}{failed}  [{summary.target}]")
+        under = f"  layout_rewrite_option {summary.layouts}" if summary.layouts else ""
+        click.echo(f"{title_of_key(summary.key)}  {speed}  {trials}{failed}  [{summary.target}]{under}")
 
 
 def summarize(log: str) -> list[_Summary]:
-    """Sum up a log by task, in order of appearance; records of unknown steps are named and left out."""
-    found: dict[tuple[str, str], _Summary] = {}
+    """Sum up a log by task and layout option, in order; records of unknown steps are named and left out."""
+    found: dict[tuple[str, str, int], _Summary] = {}
     reader = RecordReader(log)
     for inp, res in reader:
-        key = inp.task.workload_key, str(inp.task.target)
+        key = inp.task.workload_key, str(inp.task.target), int(inp.task.layout_rewrite_option or 0)
         summary = found.get(key) or _Summary(*key)
         try:
             summary.add(inp, res)
@@ -120,26 +130,37 @@ def summarize(log: str) -> list[_Summary]:
     return list(found.values())
 
 
-def _best_of_task(log: str, task: SearchTask, code: bool, as_json: bool) -> None:
-    state, seconds = task.best_state(log)
-    flops = task.compute_dag.flop_count
-    python = task.print_best(log) if code or as_json else ""
+def _best_of_task(log: str, task: SearchTask, layouts: int | None, code: bool, as_json: bool) -> None:
+    """Show the best program under a layout option; by default under none, or else that of the best record."""
+    found = task.best_record(log, layout_rewrite_option=layouts)
+    measured = int(found.input.task.layout_rewrite_option or 0)
+    option = measured if layouts is None else layouts
+    seconds, flops = found.result.mean_cost, task.compute_dag.flop_count
+    schedule, tensors = task.apply_best(log, layout_rewrite_option=option)
+    loops = str(schedule.state.with_bounds())
+    python = task.print_best(log, layout_rewrite_option=option) if code or as_json else ""
     if as_json:
         summary = {
             "workload": json.loads(task.workload_key),
             "target": str(task.target),
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if flops > 0 else None,
-            "loops": str(state.with_bounds()),
+            "layout_rewrite_option": option,
+            "line": found.line,
+            "trial": found.trial,
+            "loops": loops,
             "code": python,
         }
         click.echo(json.dumps(summary, indent=1))
     elif code:
         click.echo(python)
     else:
-        click.echo(f"{title_of_key(task.workload_key)}: {rate_text(flops, seconds)}\n")
-        click.echo(str(state.with_bounds()))
-        click.echo(str(lower(state, target=task.target)))
+        click.echo(f"{title_of_key(task.workload_key)}: {rate_text(flops, seconds)} ({found})")
+        if measured or option:
+            click.echo(f"layout_rewrite_option {option}, measured under {measured}")
+        click.echo()
+        click.echo(loops)
+        click.echo(str(lower(schedule, tensors, target=task.target)))
 
 
 @click.command(

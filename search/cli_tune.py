@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from measure import LocalBuilder, LocalRunner, RecordToFile
-from search.cli_workload import WorkloadCommand, show_numbers, task_of
+from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.options import TuningOptions
 from search.policy import EmptyPolicy, SearchPolicy
 from search.progress import title_of_key
@@ -68,6 +68,7 @@ name=value.
     type=click.FloatRange(0, min_open=True),
     help="Seconds that building a program may take, and running it. [default: 15 and 10]",
 )
+@layout_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
@@ -83,6 +84,7 @@ def tune(
     seed: int,
     policy: str,
     timeout: float | None,
+    layouts: int | None,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -90,7 +92,7 @@ def tune(
 
     Every measurement goes to the log. Ctrl-C stops and keeps it; the same command then goes on.
     """
-    task = task_of((workload, *args), target)
+    task = task_of((workload, *args), target, layouts or 0)
     path = log or default_log(task)
     chosen: SearchPolicy | None = EmptyPolicy(task) if policy == "empty" else None
     with ExitStack() as stack:
@@ -154,4 +156,6 @@ def _tell(result: TuningResult, log: str, words: tuple[str, ...], quiet: bool) -
         speed = f", {digits(result.best_gflops)} GFLOP/s" if result.best_gflops else ""
         click.echo(f"best: {digits(result.best_cost * 1e3)} ms{speed}; log: {log}")
     if Path(log).exists():
-        click.echo(f"its code: ansor best {log} {' '.join(words)} --code")
+        option = result.task.layout_rewrite_option
+        layouts = f" --layout-rewrite-option {option:d}" if option else ""
+        click.echo(f"its code: ansor best {log} {' '.join(words)}{layouts} --code")

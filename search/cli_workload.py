@@ -25,7 +25,17 @@ _NEGATIVE: Final = re.compile(r"-\.?\d[\w.+-]*")
 _HIDDEN: Final = "\0"
 
 
-def task_of(words: Sequence[str], target: str) -> SearchTask:
+def layout_option(command: Any) -> Any:
+    """Give a command the option that becomes the task's layout option."""
+    return click.option(
+        "--layout-rewrite-option",
+        "layouts",
+        type=click.IntRange(0, 2),
+        help="Layout of constants: 0 as they are, 1 programs copy them, 2 the caller brings them.",
+    )(command)
+
+
+def task_of(words: Sequence[str], target: str, layouts: int = 0) -> SearchTask:
     """
     Make the task that a workload and its arguments describe.
 
@@ -36,6 +46,8 @@ def task_of(words: Sequence[str], target: str) -> SearchTask:
         lists, or `name=value`. A catalogue name alone stands for its benchmark size.
     target
         Target text.
+    layouts
+        The layout option (`LayoutRewriteOption`).
 
     Raises
     ------
@@ -50,7 +62,7 @@ def task_of(words: Sequence[str], target: str) -> SearchTask:
     else:
         args = bind_arguments(words[0], function, words[1:])
     try:
-        return SearchTask(func=name, args=args, target=Target(target))
+        return SearchTask(func=name, args=args, target=Target(target), layout_rewrite_option=layouts)
     except TargetError as error:
         raise TargetError(f"--target {target!r}: {error}") from None
     except (TypeError, ValueError, ZeroDivisionError) as error:

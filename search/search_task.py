@@ -21,7 +21,7 @@ from ansor.task.registry import make_workload_key, register_workload_tensors, wo
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
-from measure import MeasureInput, MeasureResult, RecordReader, load_best_record, recover_measure_input
+from measure import FoundRecord, MeasureResult, RecordReader, find_best_record, recover_measure_input
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
 from search.preload import logs_of, measured_states
@@ -152,10 +152,13 @@ class SearchTask(Task):
             DraftedModel(learned=XGBModel(adaptive_training=adaptive_training, seed=tuning_options.seed)),
             seed=tuning_options.seed,
         )
-        if policy.task is not self and policy.task.key != self.key:
+        other = policy.task
+        if other is not self and (
+            other.key != self.key or other.layout_rewrite_option != self.layout_rewrite_option
+        ):
             raise DefinitionError(
-                f"the search policy is for {policy.task.workload_key}, not for {self.workload_key}; "
-                "make one with this task"
+                f"the search policy is for {_described(other)}, not for {_described(self)}; make one with "
+                "this task"
             )
         with open_measurer(tuning_options) as measurer:
             measurer.runner.check_task(self)
@@ -195,16 +198,24 @@ class SearchTask(Task):
         FileNotFoundError
             If there is no such log.
         """
-        return self._best(log_file, include_compatible, self.layout_rewrite_option)
+        found = self.best_record(log_file, include_compatible)
+        return self._replayed(found), found.result.mean_cost
 
-    def _best(
-        self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
-    ) -> tuple[State, float]:
-        """`best_state`, preferring records under a layout option."""
-        inp: MeasureInput | None = None
-        res: MeasureResult | None = None
+    def best_record(
+        self,
+        log_file: str | os.PathLike[str],
+        include_compatible: bool = False,
+        layout_rewrite_option: LayoutRewriteOption | int | None = None,
+    ) -> FoundRecord:
+        """
+        Find the record of the fastest program: which line of the log it is, and which trial of this task.
+
+        Parameters and errors are those of `apply_best`.
+        """
+        given = layout_rewrite_option
+        option = self.layout_rewrite_option if given is None else _resolve_layout(given)
         for wanted in (int(option), None) if layout_free_inputs(self.compute_dag) else (None,):
-            inp, res = load_best_record(
+            found = find_best_record(
                 log_file,
                 self.workload_key,
                 self.target,
@@ -212,13 +223,14 @@ class SearchTask(Task):
                 dag=self.compute_dag,
                 layout_rewrite_option=wanted,
             )
-            if inp is not None:
-                break
-        if inp is None or res is None:
-            raise DefinitionError(self._no_record(log_file))
-        state = recover_measure_input(inp, rebuild_state=True, dag=self.compute_dag).state
+            if found is not None:
+                return found
+        raise DefinitionError(self._no_record(log_file))
+
+    def _replayed(self, found: FoundRecord) -> State:
+        state = recover_measure_input(found.input, rebuild_state=True, dag=self.compute_dag).state
         assert isinstance(state, State)
-        return state, res.mean_cost
+        return state
 
     def _no_record(self, log_file: str | os.PathLike[str]) -> str:
         """Say why `log_file` has nothing for this task."""
@@ -267,8 +279,8 @@ class SearchTask(Task):
         tuple
             A schedule and the arguments, as `ansor.lower` and `ansor.build` take them. With option 2 the
             layout-free inputs among them have new shapes, and the caller has to bring the data into the new
-            layout: `ansor.transform_layout(array, argument)`. Which inputs stay as they are, and why, is
-            logged (`ansor.rewrite_layouts` gives it as data).
+            layout: `ansor.transform_layout(array, argument)`. Logged at level INFO: the line that was taken
+            (`best_record` gives it), which inputs stay as they are, and why (`ansor.rewrite_layouts`).
 
         Raises
         ------
@@ -286,8 +298,9 @@ class SearchTask(Task):
     ) -> LayoutRewrite:
         given = layout_rewrite_option
         option = self.layout_rewrite_option if given is None else _resolve_layout(given)
-        state, _ = self._best(log_file, include_compatible, option)
-        rewrite = rewrite_layouts(state, option)
+        found = self.best_record(log_file, include_compatible, option)
+        _note.info("the best of %s is %s", title_of_key(self.workload_key), found)
+        rewrite = rewrite_layouts(self._replayed(found), option)
         for name, reason in rewrite.kept.items():
             _note.info("the layout of input %r is not rewritten: %s", name, reason)
         return rewrite
@@ -334,6 +347,13 @@ class SearchTask(Task):
             self.input_names,
             self.desc,
         )
+
+
+def _described(task: Task) -> str:
+    option = task.layout_rewrite_option
+    return f"{task.workload_key} on {task.target}" + (
+        f" with layout_rewrite_option {option:d}" if option else ""
+    )
 
 
 def _resolve_workload(

@@ -17,6 +17,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.task import Task
 from measure.layouts import argument_digits, built_state
+from search.cli import run
 
 OPTIONS = [0, 1, 2]
 
@@ -110,6 +111,52 @@ def test_the_option_can_be_chosen_when_fetching(log: Path) -> None:
     plain, _ = make_task(0).apply_best(str(other))
     rewritten, _ = make_task(1).apply_best(str(other))
     assert rewritten.state.steps[: len(plain.state.steps)] == plain.state.steps
+
+
+def test_the_record_that_was_taken_is_named(log: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for option in OPTIONS:
+        costs = {number: lines[number]["r"][0][0] for number in range(4 * option, 4 * option + 4)}
+        number = min(costs, key=costs.__getitem__)
+        task = make_task(option)
+        found = task.best_record(str(log))
+        assert (found.line, found.trial) == (number + 1, number - 4 * option + 1)
+        with caplog.at_level(logging.INFO):
+            task.apply_best(str(log))
+        assert f"is trial {found.trial}, {log}:{found.line}" in caplog.text
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_the_command_line_shows_what_runs(
+    log: Path, option: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["best", str(log), "matmul_add", "24", "37", "20"]
+    task = make_task(option)
+    sch, args = task.apply_best(str(log))
+    found = task.best_record(str(log))
+    assert run([*words, "--layout-rewrite-option", str(option)]) == 0
+    shown = capsys.readouterr().out
+    assert f"(trial {found.trial}, {log}:{found.line})" in shown.splitlines()[0]
+    assert str(ansor.lower(sch, args, target=task.target)) in shown
+    assert run(["best", str(log), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["layout_rewrite_option"], row["trials"]) for row in rows] == [(n, 4) for n in OPTIONS]
+    only = tmp_path / "only.json"
+    mine = [line for line in log.read_text().splitlines() if json.loads(line)["i"][0][4] == option]
+    only.write_text("\n".join(mine) + "\n")
+    words[1] = str(only)
+    assert run([*words, "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert (table["layout_rewrite_option"], table["trial"]) == (option, found.trial)
+    names: dict[str, Any] = {}
+    exec(table["code"], names)
+    assert str(ansor.lower(names["s"], names["tensors"])) == str(ansor.lower(sch, args))
+
+
+def test_a_policy_for_another_option_is_refused(tmp_path: Path) -> None:
+    policy = ansor.SketchPolicy(make_task(2), ansor.RandomModel())
+    with pytest.raises(ansor.DefinitionError, match="with layout_rewrite_option 2, not for"):
+        make_task(0).tune(ansor.TuningOptions(num_measure_trials=1, verbose=0), policy)
 
 
 def test_reasons_for_leaving_an_input_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
