@@ -342,7 +342,7 @@ UNARY: tuple[Maker, ...] = (
 # -- graphs ----------------------------------------------------------------------------------------------
 
 
-def random_graph(c: Chooser, max_ops: int = 4) -> ComputeDAG:
+def random_graph(c: Chooser, max_ops: int = 4, makers: Sequence[Maker] = UNARY) -> ComputeDAG:
     """A graph of at least one and mostly at most `max_ops` operations over one or two inputs."""
     b = Builder(c)
     dtype = c.one_of(DTYPES)
@@ -351,13 +351,13 @@ def random_graph(c: Chooser, max_ops: int = 4) -> ComputeDAG:
         extents = EXTENTS[:10] if rank == 3 else EXTENTS
         b.made.append(b.placeholder([c.one_of(extents) for _ in range(rank)], dtype))
     for _ in range(c.between(1, max_ops)):
-        grow(b)
+        grow(b, makers)
     if len(b.made) == sum(t in b.made for t in b.inputs):
         b.made.append(elementwise(b, b.made[-1]))
     return graph_of(b)
 
 
-def grow(b: Builder) -> None:
+def grow(b: Builder, makers: Sequence[Maker] = UNARY) -> None:
     """One more operation on recent tensors."""
     c = b.c
     x, y = c.one_of(b.made[-3:]), c.one_of(b.made)
@@ -368,7 +368,7 @@ def grow(b: Builder) -> None:
     elif c.chance(4) and x.ndim == y.ndim and kinds_fit:
         b.add(combine(b, x, y))
     else:
-        b.add(c.one_of(UNARY)(b, x))
+        b.add(c.one_of(makers)(b, x))
 
 
 def graph_of(b: Builder) -> ComputeDAG:
