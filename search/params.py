@@ -31,6 +31,7 @@ DEFAULT_PARAMS: Final[Params] = {
     "cpu_stream_tiling": 1,
     "cpu_window_tiling": 1,
     "cpu_rfactor_lanes": 1,
+    "cpu_keep_costly": 1,
     "max_families": 64,
     "disable_change_compute_location": 0,
     "polish_ratio": 0.25,
@@ -49,6 +50,7 @@ DEFAULT_PARAMS: Final[Params] = {
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
+- `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often (`KeepCostlyProducer`).
 - `max_families`: structures in one generation, at first.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
   measured; 0 for none.
@@ -63,6 +65,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no tiled streams": {"cpu_stream_tiling": 0},
     "no tiled windows": {"cpu_window_tiling": 0},
     "no factored lanes": {"cpu_rfactor_lanes": 0},
+    "all cheap reads inlined": {"cpu_keep_costly": 0},
     "packed reads": {"cpu_packed_read": 1},
     "no polish": {"polish_ratio": 0.0},
     "no crossover": {"evolutionary_search_crossover_prob": 0.0},
@@ -75,6 +78,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_stream_tiling": 0,
     "cpu_window_tiling": 0,
     "cpu_rfactor_lanes": 0,
+    "cpu_keep_costly": 0,
 }
 """Parameters with which sketches are those of the reference."""
 

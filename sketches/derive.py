@@ -26,6 +26,7 @@ from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
 from sketches.inline import AlwaysInline
 from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
+from sketches.recompute import KeepCostlyProducer
 from sketches.rfactor import AddRfactor
 from sketches.rfactor_lanes import AddRfactorLanes
 from sketches.rule import Derivation, SketchContext, SketchRule, Successor, Verdict
@@ -62,6 +63,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, SketchRule]] = {
     "cpu_stream_tiling": StreamTiling(),
     "cpu_window_tiling": WindowTiling(),
     "cpu_rfactor_lanes": AddRfactorLanes(),
+    "cpu_keep_costly": KeepCostlyProducer(),
 }
 """Rules of ours that come before `CPU_RULES`, each under the parameter that turns it on."""
 

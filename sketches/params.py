@@ -44,6 +44,8 @@ class SketchParams:
         Non-zero adds `WindowTiling`: reductions without reuse, such as pooling, are tiled.
     cpu_rfactor_lanes
         Non-zero adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
+    cpu_keep_costly
+        Non-zero adds `KeepCostlyProducer`: dear stages that a reduction uses often are stored, not inlined.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
         structures of the first ones.
@@ -59,6 +61,7 @@ class SketchParams:
     cpu_stream_tiling: int = 0
     cpu_window_tiling: int = 0
     cpu_rfactor_lanes: int = 0
+    cpu_keep_costly: int = 0
     max_families: int = 64
 
     def __post_init__(self) -> None:

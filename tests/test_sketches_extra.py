@@ -89,6 +89,15 @@ def norm(batch: int, n: int, m: int) -> list[Tensor]:
     return [x, te.compute((batch,), lambda b: te.sqrt(total[b]), name="Norm")]
 
 
+def activated_matmul(n: int, m: int, k: int) -> list[Tensor]:
+    """A product whose left operand is a function of an input."""
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    act = te.compute((n, k), lambda i, j: te.tanh(a[i, j]) * 0.5, name="Act")
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((n, m), lambda i, j: te.sum(act[i, r] * b[r, j], axis=r), name="C")
+    return [a, b, c]
+
+
 CASES: dict[str, Callable[[], list[Tensor]]] = {
     "max pooling": lambda: max_pool(8, 6),
     "mean of columns": lambda: mean_of_columns(9, 20),
@@ -98,6 +107,7 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "norm": lambda: norm(2, 32, 33),
     "zero rank": lambda: zero_rank(1100),
     "transposes": SMALL["transposes"],
+    "activation": lambda: activated_matmul(5, 8, 6),
 }
 TASKS = {name: task_of(make()) for name, make in CASES.items()}
 SPACES = {name: Neighbourhood(ProgramSpace.of(task, WASTEFUL)) for name, task in TASKS.items()}
@@ -124,6 +134,9 @@ def test_the_sketches_of_the_reference_remain_and_keep_their_order(name: str) ->
     added = {rule.name for rule in CPU_EXTRA_RULES.values()}
     both = generate_sketches(task, ALL)
     plain = [sketch.explain() for sketch in both if added.isdisjoint(sketch.rules)]
+    if name == "activation":  # what is stored has no step of its own
+        assert len(both) == 2 * len(generate_sketches(task, rules=CPU_RULES))
+        return
     assert plain == [sketch.explain() for sketch in generate_sketches(task, rules=CPU_RULES)]
     assert len(plain) < len(both)
 
@@ -206,6 +219,21 @@ def test_many_rows_keep_the_cores_busy_by_themselves() -> None:
     assert sketches_by("AddRfactorLanes", row_sum(16, 2048))
     assert not sketches_by("AddRfactorLanes", row_sum(512, 2048))
     assert not sketches_by("AddRfactorLanes", row_sum(16, 512))
+
+
+def inlined(tensors: list[Tensor], stage: str) -> set[bool]:
+    sketches = generate_sketches(task_of(tensors), ALL)
+    return {s.state.stages[s.state.stage_id(stage)].compute_at == "inlined" for s in sketches}
+
+
+def test_what_is_dear_and_used_often_is_stored() -> None:
+    """Few uses leave the choice to the search; one use, or a cheap stage, is inlined as ever."""
+    assert inlined(activated_matmul(16, 64, 16), "Act") == {False}
+    assert inlined(activated_matmul(16, 8, 16), "Act") == {False, True}
+    assert inlined(activated_matmul(16, 2, 16), "Act") == {True}
+    a, b, c = matmul(16, 64, 16)
+    doubled = te.compute((16, 64), lambda i, j: c[i, j] / 3.0, name="Third")
+    assert inlined([a, b, te.compute((16, 64), lambda i, j: doubled[i, j] + 1.0)], "Third") == {True}
 
 
 # -- programs ----------------------------------------------------------------------------------------------

@@ -1,0 +1,77 @@
+"""Recomputation: an elementwise stage that is dear, read again and again, and would be inlined.
+
+The reference inlines whatever reads in order and calls no `exp`. A `tanh` or a division in front of a matrix
+product is then computed in the innermost loops, once for each column tile; stored first, once in all.
+
+Only readers with a reduction count: elsewhere the value is invariant in the loops that read it again, and
+hoisted out of them.
+
+Source: the cost of redundant work in Halide's autoscheduler (Adams et al., 2019), reduced to a count. Not in
+the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+from ansor.dtypes import is_float
+from ansor.schedule.access import body_roots
+from ansor.schedule.state import State
+from ansor.te.expr import Binary, BinaryOp, Call, int_value, walk
+from ansor.te.tensor import ComputeOp
+from sketches.inline import is_always_inlineable
+from sketches.rule import SketchContext, Successor, Verdict
+
+CHEAP_CALLS: Final = frozenset({"abs", "ceil", "floor", "fma", "round"})
+"""Intrinsics that are one instruction or two."""
+SOME: Final = 4
+"""From so many uses of an element on, storing it is worth a sketch of its own."""
+MANY: Final = 16
+"""From so many uses on, inlining is not."""
+
+
+def is_costly(op: ComputeOp) -> bool:
+    """Whether the body divides floats or calls more than a rounding function."""
+    return any(
+        (isinstance(node, Call) and node.name not in CHEAP_CALLS)
+        or (isinstance(node, Binary) and node.op is BinaryOp.DIV and is_float(node.dtype))
+        for root in body_roots(op)
+        for node in walk(root)
+    )
+
+
+def uses_per_element(state: State, stage_id: int) -> float:
+    """How often reductions use each element of a computed stage, 0 if an extent is symbolic."""
+    elements = _iterations(state.stages[stage_id].op)
+    uses = sum(
+        _iterations(state.stages[consumer].op)
+        for consumer in state.consumers(stage_id)
+        if getattr(state.stages[consumer].op, "reduce_axis", ())
+    )
+    return uses / elements if elements else 0.0
+
+
+def _iterations(op: object) -> int:
+    if not isinstance(op, ComputeOp):
+        return 0
+    return prod(int_value(axis.extent) or 0 for axis in (*op.axis, *op.reduce_axis))
+
+
+class KeepCostlyProducer:
+    """A dear stage that would be inlined into a reduction using it often -> also, or only, stored."""
+
+    name = "KeepCostlyProducer"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        op = state.stages[stage_id].op
+        if not isinstance(op, ComputeOp) or not is_always_inlineable(context, state, stage_id):
+            return Verdict.PASS
+        uses = uses_per_element(state, stage_id) if is_costly(op) else 0.0
+        if uses < SOME:
+            return Verdict.PASS
+        return Verdict.APPLY if uses < MANY else Verdict.APPLY_AND_SKIP_REST
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        return [(state, stage_id - 1)]
