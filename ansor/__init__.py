@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from measure import load_records as load_records
     from measure import recover_measure_input as recover_measure_input
     from measure import save_records as save_records
+    from search import ABLATIONS as ABLATIONS
     from search import CPU_MUTATIONS as CPU_MUTATIONS
     from search import ApplyHistoryBest as ApplyHistoryBest
     from search import DispatchContext as DispatchContext
@@ -237,6 +238,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "save_records",
     ),
     "search": (
+        "ABLATIONS",
         "CPU_MUTATIONS",
         "ApplyHistoryBest",
         "DispatchContext",

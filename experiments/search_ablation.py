@@ -1,16 +1,16 @@
 """Part `ablation`: what each part of the search is worth, in one table and one plot.
 
-A variant differs from the default search in one thing: the cost model, one search parameter, or one sketch
-rule. All variants tune the same tasks from the same seeds; their winners are measured again side by side with
-the default's, in fresh processes. A row is the default's time over the variant's: below 1 where leaving the
-thing out hurts. Differences of a few per cent are smaller than what another seed changes: look at the
-interval.
+A variant differs from the default search in one thing: the cost model, a search parameter, or a rule for
+sketches that is turned on or off. All variants tune the same tasks from the same seeds; their winners are
+measured again side by side with the default's, in fresh processes. A row is the default's time over the
+variant's: below 1 where leaving the thing out hurts. Differences of a few per cent are smaller than what
+another seed changes: look at the interval.
 
 The plot shows the best so far against trials, by the runs' own account, the median over the seeds; it needs
 matplotlib (`pip install 'ansor[plot]'`).
 
-A new parameter is one line in `SWITCHES`; a new rule of the default policy that is none of the reference's
-is a variant by itself.
+The parameters are those that the search itself lists (`ansor.ABLATIONS`, one line for each part or rule),
+and a few more here. Two tasks try everything but rules that do not concern them, four more the rules that do.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from experiments.search_efficiency import winners
 from experiments.search_runs import best_so_far, default_policy, folder, tuned
 
 TASKS: Final = ("matmul-512", "conv2d-14")
+RULE_TASKS: Final = ("softmax-1024", "max_pool-112", "norm-256", "yuv-1080")
+"""Tasks for the rules that the others have no use for."""
 TRIALS: Final = 64
 PROCESSES: Final = 3
 DEFAULT: Final = "default"
@@ -43,43 +45,25 @@ MODELS: Final[Mapping[str, Callable[[int], ansor.CostModel]]] = {
     "both models": lambda seed: ansor.DraftedModel(learned=ansor.XGBModel(seed=seed)),
 }
 SWITCHES: Final[Mapping[str, Params]] = {
-    "no polish": {"polish_ratio": 0.0},
-    "no crossover": {"evolutionary_search_crossover_prob": 0.0, "evolutionary_search_mutation_prob": 1.0},
+    **ansor.ABLATIONS,
     "no random picks": {"eps_greedy": 0.0},
     "rounds of one size": {"first_rounds_size": 0},
-    "tiles that divide only": {"max_tile_waste": 1.0},
-    "packed reads": {"cpu_packed_read": 1},
     "fixed compute locations": {"disable_change_compute_location": 1},
 }
-REFERENCE_RULES: Final = frozenset(
-    {
-        "AlwaysInline",
-        "SimplifyComputeWithConstTensor",
-        "AddRfactor",
-        "AddCacheWrite",
-        "MultiLevelTilingWithFusion",
-        "MultiLevelTiling",
-        "SkipStage",
-    }
-)
-"""Rules without which there would be another search, not a weaker one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The default search, and what is different: the model, parameters, or a rule that is left out."""
+    """The default search, and what is different: the model or parameters."""
 
     title: str
     model: Callable[[int], ansor.CostModel] | None = None
     params: Params = field(default_factory=dict)
-    without: str | None = None
 
     def policy(self, task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
         """Make the policy."""
-        default = default_policy(task, seed)
-        model = default.model if self.model is None else self.model(seed)
-        rules = None if self.without is None else [r for r in default.rules if r.name != self.without]
-        return ansor.SketchPolicy(task, model, self.params, seed, rules=rules)
+        model = default_policy(task, seed).model if self.model is None else self.model(seed)
+        return ansor.SketchPolicy(task, model, self.params, seed)
 
     @property
     def label(self) -> str:
@@ -88,21 +72,37 @@ class Variant:
 
 
 def variants(task: ansor.SearchTask) -> list[Variant]:
-    """All variants for a task, the default first; a model that is the default's is not tried twice."""
+    """
+    List all variants that make a difference for a task, the default first.
+
+    A model that is the default's is not tried twice, nor a rule without which the sketches are the same.
+    """
     default = default_policy(task, 0)
     found = [Variant(DEFAULT)]
-    found += [
-        Variant(title, model=model)
-        for title, model in MODELS.items()
-        if type(model(0)) is not type(default.model)
-    ]
-    found += [
-        Variant(title, params=params)
-        for title, params in SWITCHES.items()
-        if any(default.params[name] != value for name, value in params.items())
-    ]
-    extra = [rule.name for rule in default.rules if rule.name not in REFERENCE_RULES]
-    return found + [Variant(f"without {name}", without=name) for name in extra]
+    for title, model in MODELS.items():
+        if type(model(0)) is not type(default.model):
+            found.append(Variant(title, model=model))
+    for title, params in SWITCHES.items():
+        one = Variant(title, params=params)
+        policy = one.policy(task, 0)
+        if policy.params != default.params and (not is_rule(task, one) or changes_sketches(task, one)):
+            found.append(one)
+    return found
+
+
+def is_rule(task: ansor.SearchTask, one: Variant) -> bool:
+    """Whether a variant turns a rule on or off."""
+    ours, theirs = ({rule.name for rule in v.policy(task, 0).rules} for v in (one, Variant(DEFAULT)))
+    return ours != theirs
+
+
+def changes_sketches(task: ansor.SearchTask, one: Variant) -> bool:
+    """Whether a variant's sketches of a task are others than the default's."""
+    ours, theirs = (
+        [f"{sketch.explain()}\n{sketch}" for sketch in v.policy(task, 0).generate_sketches()]
+        for v in (one, Variant(DEFAULT))
+    )
+    return ours != theirs
 
 
 def ablation(
@@ -116,7 +116,10 @@ def ablation(
     """Add one row per task and variant, and draw the plot; `only` so many variants in a quick run."""
     curves: dict[str, dict[str, list[float]]] = {}
     for case in tasks:
-        tried = variants(CASES[case].task())[:only]
+        task = CASES[case].task()
+        tried = variants(task)[:only]
+        if case in RULE_TASKS:
+            tried = [one for one in tried if one.title == DEFAULT or is_rule(task, one)]
         logs = [
             {one.title: tuned(case, one.label, seed, trials, one.policy) for one in tried}
             for seed in range(seeds)

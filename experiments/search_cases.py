@@ -41,14 +41,14 @@ class Case:
     workload, args
         As in the catalogue.
     recorded
-        Its name among the recorded figures.
+        Its name among the recorded figures, if it is there.
     form
         The order of an image's axes in PyTorch: the faster of both where the figures were recorded.
     """
 
     workload: str
     args: tuple[int, ...]
-    recorded: str
+    recorded: str = ""
     form: Form = "torch-nchw"
 
     @property
@@ -83,7 +83,12 @@ CASES: Final[Mapping[str, Case]] = {
         "depthwise_conv2d", (1, 112, 112, 32, 3, 1, 1), "DEP.b1.112x112x32.k3s1", "torch-nhwc"
     ),
     "softmax-1024": Case("softmax", (1024, 1024), "SMX.1024x1024"),
+    "max_pool-112": Case("max_pool2d", (1, 112, 112, 64, 3, 2, 1)),
+    "norm-256": Case("norm", (1, 256, 256)),
+    "yuv-1080": Case("rgb_to_yuv", (1080, 1920)),
 }
+TORCH: Final = frozenset({"matmul", "matmul_add", "batch_matmul", "conv2d", "depthwise_conv2d", "softmax"})
+"""Workloads whose PyTorch program is here; the others stand beside numpy."""
 
 
 def has_torch() -> bool:
@@ -93,12 +98,12 @@ def has_torch() -> bool:
 
 def library_name(case: Case) -> str:
     """Name the library and its form as the recorded figures do."""
-    return case.form if has_torch() else "numpy"
+    return case.form if case.workload in TORCH and has_torch() else "numpy"
 
 
 def library_call(case: Case, inputs: Sequence[Array], threads: int) -> Callable[[], Array]:
     """The library's program for the same inputs; its answer has the same shape as ours."""
-    if not has_torch():
+    if library_name(case) == "numpy":
         return case.numpy_call(inputs)
     torch = import_module("torch")
     torch.set_num_threads(threads)

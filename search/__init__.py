@@ -14,6 +14,7 @@ from search.history import History, Trial
 from search.identity import program_key
 from search.mutation import CPU_MUTATIONS, Mutation, Offspring
 from search.options import TuningOptions
+from search.params import ABLATIONS
 from search.policy import EmptyPolicy, Proposal, SearchPolicy
 from search.preload import PreloadMeasuredStates
 from search.progress import Progress, Report
@@ -31,6 +32,7 @@ from search.template_xgb import XGBTuner
 from search.warm_start import WarmStart
 
 __all__ = [
+    "ABLATIONS",
     "CPU_MUTATIONS",
     "DEFAULT_PARAMS",
     "ApplyHistoryBest",

@@ -22,7 +22,6 @@ from experiments import (
     search_tuning,
 )
 from experiments.harness import Bench, Row, fresh_process
-from experiments.search_ablation import Variant
 from experiments.search_cases import CASES, Case, Peers
 from experiments.search_runs import Clock
 from experiments.search_throughput import Round
@@ -101,11 +100,24 @@ def test_the_library_computes_what_numpy_does(workload: str, args: tuple[int, ..
     np.testing.assert_allclose(found, case.numpy_call(inputs)(), rtol=1e-4, atol=1e-5)
 
 
-def test_every_kind_of_task_has_its_library_call() -> None:
-    kinds = {"matmul", "matmul_add", "batch_matmul", "conv2d", "depthwise_conv2d", "softmax"}
-    assert {case.workload for case in CASES.values()} == kinds
-    named = (*search_throughput.TASKS, *search_throughput.MEMORY_TASKS, *search_ablation.TASKS)
-    assert {*named, search_tuning.CASE} <= set(CASES)
+def test_what_is_no_library_operation_stands_beside_numpy() -> None:
+    assert search_cases.library_name(CASES["norm-256"]) == "numpy"
+    case = Case("norm", (2, 3, 4))
+    inputs = case.inputs()
+    expected = np.sqrt(np.square(inputs[0]).sum(axis=(1, 2)))
+    np.testing.assert_allclose(search_cases.library_call(case, inputs, 1)(), expected, rtol=1e-5)
+
+
+def test_parts_name_tasks_that_exist() -> None:
+    named = (
+        *search_throughput.TASKS,
+        *search_throughput.MEMORY_TASKS,
+        *search_efficiency.TASKS,
+        *search_ablation.TASKS,
+        *search_ablation.RULE_TASKS,
+        search_tuning.CASE,
+    )
+    assert set(named) == set(CASES)
 
 
 # -- the clock -------------------------------------------------------------------------------------------
@@ -439,28 +451,28 @@ def test_every_variant_differs_from_the_default_in_one_thing() -> None:
     assert len({one.label for one in found}) == len(found)
     for one in found[1:]:
         policy = one.policy(task, 3)
-        differs = [
-            type(policy.model) is not type(default.model),
-            policy.params != default.params,
-            [r.name for r in policy.rules] != [r.name for r in default.rules] and not one.params,
-        ]
-        assert differs.count(True) == 1, one.title
+        other_model = type(policy.model) is not type(default.model)
+        assert other_model != (policy.params != default.params), one.title
         assert policy.seed == 3
     titles = {one.title for one in found}
-    assert {"no cost model", "analytic model only", "no polish", "no crossover"} <= titles
+    assert {"no cost model", "analytic model only", "no polish", "no crossover", "packed reads"} <= titles
     assert len({"learned model only", "both models"} & titles) == 1
 
 
-def test_a_rule_that_is_none_of_the_references_becomes_a_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_are_tried_where_they_change_the_sketches() -> None:
+    """A product has nothing for the rule of streams; every rule has a task among those that are tried."""
+    assert "no tiled streams" not in [one.title for one in search_ablation.variants(SMALL.task())]
+    rules = {
+        one.title
+        for case in (*search_ablation.TASKS, *search_ablation.RULE_TASKS)
+        for one in search_ablation.variants(CASES[case].task())
+        if search_ablation.is_rule(CASES[case].task(), one)
+    }
     task = SMALL.task()
-    rules = (ansor.AddPackedRead(), *ansor.CPU_RULES)
-    monkeypatch.setattr(
-        search_ablation, "default_policy", lambda task, seed: ansor.SketchPolicy(task, seed=seed, rules=rules)
-    )
-    extra = [one for one in search_ablation.variants(task) if one.without]
-    assert Variant("without AddPackedRead", without="AddPackedRead") in extra
-    one = next(one for one in extra if one.without == "AddPackedRead")
-    assert [rule.name for rule in one.policy(task, 0).rules] == [rule.name for rule in ansor.CPU_RULES]
+    default = search_runs.default_policy(task, 0).rules
+    for title, params in ansor.ABLATIONS.items():
+        changed = ansor.SketchPolicy(task, params=params).rules
+        assert (title in rules) == (changed != default), title
 
 
 def test_a_variant_is_compared_with_the_default_of_the_same_seed() -> None:
