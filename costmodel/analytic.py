@@ -16,13 +16,14 @@ Source: Williams, Waterman, Patterson, "Roofline", CACM 2009, with one roof per 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.errors import ScheduleError
+from ansor.checks import check_number
+from ansor.errors import DefinitionError, ScheduleError
 from ansor.task.task import Task
 from costmodel.candidates import Candidates
 from costmodel.extract import Features, core_of, extract
@@ -99,7 +100,12 @@ class CoreRates:
     launch
         Cycles to enter a parallel loop.
     overlap
-        Part of the shorter times that hides behind the longest.
+        Part of the shorter times that hides behind the longest, at most 1.
+
+    Raises
+    ------
+    DefinitionError
+        If a number is negative, or a rate is 0.
     """
 
     hertz: float = 3.0e9
@@ -125,6 +131,18 @@ class CoreRates:
     launch: float = 11000.0
     overlap: float = 0.95
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            name, value = f"CoreRates({field.name})", getattr(self, field.name)
+            check_number(name, value, low=0)
+            if field.name in _RATES:
+                check_number(name, value, above=0)
+        if self.overlap > 1:
+            raise DefinitionError(f"CoreRates(overlap={self.overlap}): it is a part, at most 1")
+
+
+_RATES: Final = ("hertz", "arithmetic", "loads", "stores", "issue", "window", "code", "l2", "l3", "memory")
+
 
 class AnalyticModel(CostModel):
     """
@@ -134,9 +152,16 @@ class AnalyticModel(CostModel):
     ----------
     rates
         The core's constants.
+
+    Raises
+    ------
+    DefinitionError
+        If they are none.
     """
 
     def __init__(self, rates: CoreRates | None = None) -> None:
+        if rates is not None and not isinstance(rates, CoreRates):
+            raise DefinitionError(f"AnalyticModel({rates!r}): it must be a costmodel.analytic.CoreRates")
         self.rates = rates or CoreRates()
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:

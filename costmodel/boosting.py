@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.checks import check_number
+from ansor.errors import DefinitionError
 from ansor.task.hardware import default_num_threads
 from costmodel.dataset import Dataset
 from costmodel.libraries import load_library
@@ -62,6 +64,11 @@ class Boosting:
         Of what training draws.
     verbose_eval
         Log the held-out loss every so many trees, at level DEBUG.
+
+    Raises
+    ------
+    DefinitionError
+        If a number is out of range.
     """
 
     rounds: int = 60
@@ -76,6 +83,21 @@ class Boosting:
     loss: LossName = "pairwise"
     seed: int = 0
     verbose_eval: int = 25
+
+    def __post_init__(self) -> None:
+        least = {"rounds": 1, "patience": 1, "depth": 1, "bins": 2, "seed": 0, "verbose_eval": 0}
+        for name, low in least.items():
+            if name != "depth" or self.depth is not None:
+                check_number(f"Boosting({name})", getattr(self, name), low=low, integer=True)
+        for name in ("min_split_gain", "min_child_weight"):
+            check_number(f"Boosting({name})", getattr(self, name), low=0)
+        for name in ("learning_rate", "row_share", "column_share"):
+            check_number(f"Boosting({name})", getattr(self, name), above=0)
+        for name in ("row_share", "column_share"):
+            if getattr(self, name) > 1:
+                raise DefinitionError(f"Boosting({name}={getattr(self, name)}): a share is at most 1")
+        if self.loss not in LOSSES:
+            raise DefinitionError(f"Boosting(loss={self.loss!r}): it must be one of {', '.join(LOSSES)}")
 
     def depth_for(self, programs: int) -> int:
         """Depth of trees that learn from so many programs."""

@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from ansor.errors import DefinitionError
 from ansor.task.task import Task
 from costmodel.analytic import AnalyticModel
 from costmodel.candidates import Candidates
@@ -48,12 +49,13 @@ class DraftedModel(CostModel):
     Raises
     ------
     DefinitionError
-        If the learned model has learned already, or cannot correct another.
+        If the drafter is none, or the learned model has learned already, or cannot correct another.
     """
 
     def __init__(self, drafter: Drafter | None = None, learned: LearnedModel | None = None) -> None:
         self.drafter: Drafter = AnalyticModel() if drafter is None else drafter
         self.learned = XGBModel() if learned is None else learned
+        _check_parts(self.drafter, self.learned)
         self.learned.correct(self.drafter)
 
     @property
@@ -116,3 +118,23 @@ class DraftedModel(CostModel):
             If the file is not one that `save` wrote.
         """
         self.learned.load(file_name)
+
+
+def _check_parts(drafter: object, learned: object) -> None:
+    """Refuse what cannot draft, and what cannot learn."""
+    if isinstance(drafter, LearnedModel):
+        name = type(drafter).__name__
+        raise DefinitionError(
+            f"DraftedModel(drafter={name}): this model learns, and a drafter knows without training; pass it "
+            f"as the second part, DraftedModel(learned={name}(...)), and an AnalyticModel drafts for it"
+        )
+    if isinstance(drafter, type) or not callable(getattr(drafter, "seconds_of", None)):
+        raise DefinitionError(
+            f"DraftedModel(drafter={drafter!r}): a drafter is an object with a method "
+            "seconds_of(task, features) that estimates run times, such as ansor.AnalyticModel()"
+        )
+    if not isinstance(learned, LearnedModel):
+        raise DefinitionError(
+            f"DraftedModel(learned={learned!r}): it must be an object of a subclass of ansor.LearnedModel, "
+            "such as ansor.XGBModel()"
+        )

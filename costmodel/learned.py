@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogFormatError
 from ansor.task.task import Task
 from costmodel.candidates import Candidates
@@ -57,6 +58,11 @@ class LearnedModel(CostModel):
         Train less often: only on the first 16, 20, 24, ... programs, each number a fifth above the last.
     features
         Makes the rows; default the feature table.
+
+    Raises
+    ------
+    DefinitionError
+        If a parameter is of the wrong kind.
     """
 
     def __init__(
@@ -67,6 +73,20 @@ class LearnedModel(CostModel):
         adaptive_training: bool = False,
         features: FeatureSource | None = None,
     ) -> None:
+        name = type(self).__name__
+        check_number(f"{name}(num_warmup_sample)", num_warmup_sample, integer=True)
+        check_number(f"{name}(seed)", seed, low=0, integer=True)
+        if not isinstance(adaptive_training, bool):
+            raise DefinitionError(
+                f"{name}(adaptive_training={adaptive_training!r}): it must be True or False"
+            )
+        if features is not None and (
+            isinstance(features, type) or not callable(getattr(features, "extract", None))
+        ):
+            raise DefinitionError(
+                f"{name}(features={features!r}): it must be an object with version, width and "
+                "extract(task, candidates), such as of a subclass of ansor.FeatureSource"
+            )
         self.num_warmup_sample = num_warmup_sample
         self.seed = seed
         self.adaptive_training = adaptive_training

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from ansor.checks import check_number
 from ansor.schedule.state import State
 from ansor.schedule.step_base import Step
 from ansor.task.task import Task
@@ -31,9 +32,15 @@ class RandomModel(CostModel):
     ----------
     seed
         Two models with one seed agree on every program.
+
+    Raises
+    ------
+    DefinitionError
+        If the seed is no integer.
     """
 
     def __init__(self, seed: int = 0) -> None:
+        check_number("RandomModel(seed)", seed, integer=True)
         self.seed = seed
 
     @property

@@ -141,7 +141,12 @@ class SklearnModel(LearnedModel):
         if isinstance(estimator, str) and estimator not in ESTIMATORS:
             known = ", ".join(ESTIMATORS)
             raise DefinitionError(f"SklearnModel({estimator!r}): known are {known}; or pass a function")
-        if not pooling or set(pooling) - set(POOLINGS):
+        if not callable(estimator) and not isinstance(estimator, str):
+            raise DefinitionError(
+                f"SklearnModel({estimator!r}): it must be a name, or a function from a seed to a new "
+                "regressor, such as lambda seed: SVR()"
+            )
+        if isinstance(pooling, str) or not pooling or not set(pooling) <= set(POOLINGS):
             raise DefinitionError(f"SklearnModel(pooling={pooling!r}): known are {', '.join(POOLINGS)}")
         self._make = ESTIMATORS[estimator] if isinstance(estimator, str) else estimator
         self.pooling = tuple(pooling)

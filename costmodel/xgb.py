@@ -11,6 +11,7 @@ until there are as many records as it was trained on; then only those count.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,13 @@ class XGBModel(LearnedModel):
         Makes the rows; default the feature table.
     boosting
         How trees are grown, where that differs from the defaults.
+
+    Raises
+    ------
+    DefinitionError
+        If a parameter is of the wrong kind.
+    FileNotFoundError, LogFormatError
+        If there is no such model file, or it is none that `save` wrote.
     """
 
     def __init__(
@@ -81,6 +89,14 @@ class XGBModel(LearnedModel):
         )
         if loss is not None and loss not in LOSSES:
             raise DefinitionError(f"XGBModel(loss={loss!r}): it must be one of {', '.join(LOSSES)}")
+        if boosting is not None and not isinstance(boosting, Boosting):
+            raise DefinitionError(
+                f"XGBModel(boosting={boosting!r}): it must be a costmodel.boosting.Boosting"
+            )
+        if model_file is not None and not isinstance(model_file, (str, os.PathLike)):
+            raise DefinitionError(
+                f"XGBModel(model_file={model_file!r}): it must be the path of a saved model"
+            )
         chosen = boosting or Boosting()
         self.boosting = replace(
             chosen, seed=self.seed, verbose_eval=verbose_eval, loss=chosen.loss if loss is None else loss
