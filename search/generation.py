@@ -106,9 +106,8 @@ class Generation:
         return Generation(tuple(parts), self.prints.take(kept), self.scores[kept])
 
     def scored(self, scores: FloatArray) -> Generation:
-        """Return the generation with scores; one that is no number becomes -inf."""
-        known = np.where(np.isnan(scores), -np.inf, scores)
-        return Generation(self.populations, self.prints, np.asarray(known, dtype=np.float64))
+        """Return the generation with scores."""
+        return Generation(self.populations, self.prints, scores)
 
     def ranking(self) -> NDArray[np.int64]:
         """Order the usable programs, best first; equals keep their order."""

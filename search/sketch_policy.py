@@ -26,6 +26,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, FloatArray, Programs, XGBModel
 from measure import MeasureInput
+from search.asking import check_model, scores_of, teach
 from search.custom_rule import PreloadCustomSketchRule
 from search.evolution import Evolution, Outcome, evolve
 from search.exhaustive import enumerate_space
@@ -83,7 +84,7 @@ class SketchPolicy(SearchPolicy):
     Raises
     ------
     DefinitionError
-        If a parameter is unknown or of the wrong type.
+        If a parameter is unknown or of the wrong type, or the model is none.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class SketchPolicy(SearchPolicy):
             if program_cost_model is None
             else program_cost_model
         )
+        check_model("SketchPolicy(program_cost_model)", self.model)
         self.params = resolve_params(params)
         self.verbose = verbose
         self.mutations = tuple(mutations)
@@ -198,13 +200,13 @@ class SketchPolicy(SearchPolicy):
     def learn(self, trials: Sequence[Trial]) -> None:
         """Hand a round's results to the cost model."""
         inputs = [MeasureInput(self._task, trial.state) for trial in trials]
-        self.model.update(inputs, [trial.result for trial in trials])
+        teach(self.model, inputs, [trial.result for trial in trials])
 
     def score(self, populations: Sequence[Population]) -> FloatArray:
         """Ask the model about all rows of some populations."""
         if not populations:
             return np.empty(0)
-        return np.asarray(self.model.predict(self._task, Programs(populations)), dtype=np.float64)
+        return scores_of(self.model, self._task, Programs(populations))
 
     def _round_size(self, round_index: int, count: int) -> int:
         """How many programs a round proposes: few at first, so that the model learns early."""

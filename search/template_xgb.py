@@ -23,6 +23,7 @@ from costmodel import Candidates, CostModel, FeatureSource, LearnedModel, Packed
 from costmodel.candidates import batches_of
 from measure import MeasureInput, load_records
 from measure.log import PathLike
+from search.asking import check_model, scores_of, teach
 from search.history import Trial
 from search.policy import InitSearchCallback
 from search.template_task import TemplateTask
@@ -129,15 +130,15 @@ class XGBTuner(TemplateTuner):
     ) -> None:
         super().__init__(task, seed, init_search_callbacks)
         self.columns = ConfigColumns(task)
-        self.model: CostModel = model or XGBModel(
-            num_warmup_sample=plan_size - 1, seed=self.seed, features=self.columns
-        )
+        own = XGBModel(num_warmup_sample=plan_size - 1, seed=self.seed, features=self.columns)
+        self.model: CostModel = own if model is None else model
+        check_model("XGBTuner(model)", self.model)
 
     def load_history(self, filename: PathLike, count: int = 8) -> None:
         """Learn from a log: the model from all its records, the search from what was best at other sizes."""
         super().load_history(filename, count)
         records = [record for record in load_records(filename) if self._is_mine(record[0])]
-        self.model.update([inp for inp, _ in records], [res for _, res in records])
+        teach(self.model, [inp for inp, _ in records], [res for _, res in records])
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Note the results and hand them to the model."""
@@ -147,7 +148,7 @@ class XGBTuner(TemplateTuner):
             if index is not None:
                 self.columns.note(trial.state, self.space[index])
         inputs = [MeasureInput(self._task, trial.state) for trial in trials]
-        self.model.update(inputs, [trial.result for trial in trials])
+        teach(self.model, inputs, [trial.result for trial in trials])
 
     def wanted(self, rng: np.random.Generator, count: int) -> Iterator[int]:
         """The best by the model, with a few at random among them; at random while it knows nothing."""
@@ -204,7 +205,7 @@ class XGBTuner(TemplateTuner):
             if self.space.coordinates(index) not in known and self.key_of(index) is not None:
                 found.setdefault(index, self._task.state_of(index))
         indices = list(found)
-        scores = self.model.predict(self._task, list(found.values()))
+        scores = scores_of(self.model, self._task, list(found.values()))
         return [indices[i] for i in np.argsort(-scores, kind="stable") if np.isfinite(scores[i])]
 
     def _is_mine(self, inp: MeasureInput) -> bool:

@@ -1,0 +1,116 @@
+"""Asking a cost model, which may be anybody's: what goes wrong in it is said with its name.
+
+A model that cannot be asked, or whose answer is no score for each program, is a mistake of its author. It
+stops the run: scores that are not numbers, or too few of them, would put programs into an order that nobody
+meant. What was measured is in the log by then, and the run goes on from there once the model is right.
+
+What a model raises stays what it is, traceback included; a note says which model it was and what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+
+from ansor.errors import DefinitionError
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from costmodel import CostModel, FloatArray
+from measure import MeasureInput, MeasureResult
+from search.progress import task_title
+
+_ASKED: Final = ("informative", "update", "predict")
+_RIGHT: Final = "higher is better, -inf for a program that should not be measured"
+_GO_ON: Final = "measurements that were logged are kept: with the same log a run goes on from them"
+
+
+def check_model(where: str, model: object) -> None:
+    """
+    Refuse what is no cost model.
+
+    Parameters
+    ----------
+    where
+        The argument as the user wrote it, for the message.
+    model
+        What was given.
+
+    Raises
+    ------
+    DefinitionError
+        If it is a class, or lacks what is asked of a model.
+    """
+    if isinstance(model, type):
+        raise DefinitionError(f"{where}={model.__name__}: it is a class; pass an object, {model.__name__}()")
+    missing = [name for name in _ASKED if not hasattr(model, name)]
+    if missing:
+        raise DefinitionError(
+            f"{where}={model!r}: it is no cost model, for it has no {' and no '.join(missing)}; pass an "
+            "object such as ansor.DraftedModel(), or of a subclass of ansor.CostModel"
+        )
+
+
+def scores_of(model: CostModel, task: Task, programs: Sequence[State]) -> FloatArray:
+    """
+    Ask a model to score programs.
+
+    Returns
+    -------
+    FloatArray
+        One number per program, shape ``(len(programs),)``: finite or ``-inf``.
+
+    Raises
+    ------
+    DefinitionError
+        If the answer is anything else.
+    """
+    asked = f"{type(model).__name__}.predict was asked to score {_count(programs)} of {task_title(task)}"
+    with _blaming(asked):
+        answer = model.predict(task, programs)
+    try:
+        scores = np.asarray(answer, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DefinitionError(
+            f"{asked} and returned {_brief(answer)}, which is no array of numbers; return one number per "
+            f"program, {_RIGHT}; {_GO_ON}"
+        ) from None
+    if scores.shape != (len(programs),):
+        raise DefinitionError(
+            f"{asked} and returned an array of shape {scores.shape}; return one number per program, "
+            f"shape ({len(programs)},), {_RIGHT}; {_GO_ON}"
+        )
+    wrong = np.flatnonzero(np.isnan(scores) | (scores == np.inf))
+    if len(wrong):
+        raise DefinitionError(
+            f"{asked} and returned {scores[wrong[0]]} for {len(wrong)} of them, first for program "
+            f"{wrong[0]}; a score is a number, {_RIGHT}; {_GO_ON}"
+        )
+    return scores
+
+
+def teach(model: CostModel, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+    """Hand measurements to a model."""
+    with _blaming(f"{type(model).__name__}.update was given {len(inputs)} measurements"):
+        model.update(inputs, results)
+
+
+@contextmanager
+def _blaming(asked: str) -> Iterator[None]:
+    """Add to what a model raises which one it was."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"{asked} when this was raised; {_GO_ON}")
+        raise
+
+
+def _count(programs: Sequence[State]) -> str:
+    return f"{len(programs)} programs" if len(programs) != 1 else "one program"
+
+
+def _brief(answer: object) -> str:
+    text = repr(answer)
+    return text if len(text) <= 60 else f"{text[:57]}..."
