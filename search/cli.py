@@ -17,6 +17,7 @@ from typing import Final
 import click
 
 from ansor.errors import AnsorError
+from ansor.knobs import traceback_wanted
 from search.cli_bench import bench
 from search.cli_distill import distill
 from search.cli_explain import explain
@@ -67,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (AnsorError, OSError) as error:
-        if os.environ.get("ANSOR_TRACEBACK", "0") not in ("", "0"):
+        if traceback_wanted():
             traceback.print_exc()
         click.echo(f"error: {error}", err=True)
         for note in getattr(error, "__notes__", ()):

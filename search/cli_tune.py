@@ -70,6 +70,12 @@ name=value.
 )
 @layout_option
 @click.option("--quiet", is_flag=True, help="No progress.")
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="More than progress: outcomes and best programs; -vv sketches, -vvv loop nests, -vvvv LLVM IR.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def tune(
@@ -86,6 +92,7 @@ def tune(
     timeout: float | None,
     layouts: int | None,
     quiet: bool,
+    verbose: int,
     as_json: bool,
 ) -> int:
     """Search for a fast program of WORKLOAD called with ARGS.
@@ -100,7 +107,7 @@ def tune(
             num_measure_trials=trials,
             early_stopping=early_stopping or "auto",
             num_measures_per_round=round_size,
-            verbose=0 if quiet else 1,
+            verbose=0 if quiet else 1 + verbose,
             builder=stack.enter_context(LocalBuilder(timeout=timeout)) if timeout is not None else "local",
             runner=stack.enter_context(LocalRunner(timeout=timeout)) if timeout is not None else "local",
             measure_callbacks=[RecordToFile(path)],

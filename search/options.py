@@ -39,7 +39,8 @@ class TuningOptions:
     num_measures_per_round
         Programs proposed per round; the cost model learns between rounds.
     verbose
-        0 silent, 1 progress.
+        0 silent, 1 progress, 2 to 5 more: outcomes and best programs, sketches, loop nests,
+        LLVM IR (see `search.details`). The environment variable `ANSOR_DEBUG` raises it.
     builder, runner
         Objects that build and run candidates; "local" makes a `LocalBuilder` or `LocalRunner` with defaults.
     measure_callbacks

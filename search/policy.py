@@ -13,6 +13,7 @@ from ansor.task.task import Task
 from measure import MeasureResult
 from search.history import History, Trial
 from search.identity import program_key
+from sketches import Sketch
 
 Known = tuple[State, MeasureResult]
 
@@ -76,6 +77,10 @@ class SearchPolicy(Protocol):
     def learn(self, trials: Sequence[Trial]) -> None:
         """Take in the results of a finished round, or of a log, in log order."""
         return
+
+    def generate_sketches(self) -> Sequence[Sketch]:
+        """List the sketches that the programs come from; empty for a policy without any."""
+        return ()
 
 
 class EmptyPolicy(SearchPolicy):

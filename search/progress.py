@@ -1,7 +1,7 @@
 """What a tuning run says while it runs: a live line on a terminal, one plain line per round elsewhere.
 
 Everything goes to the standard error stream, so that a program's own output stays clean. A `Progress` is
-told of events and never asked; to watch a run in another way subclass it.
+told of events and never asked; to watch a run in another way subclass it. `details` says more.
 """
 
 from __future__ import annotations
@@ -9,26 +9,50 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
+from ansor.schedule.state import State
 from ansor.task.task import Task
+from measure import MeasureErrorNo
 from search.result import TuningResult
 from search.text import counted, rate_text, time_text
+
+if TYPE_CHECKING:
+    from search.policy import SearchPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Where a run stands: new trials, failures among them, best run time [s] of all known trials."""
+    """
+    Where a run stands.
+
+    Attributes
+    ----------
+    trials, errors
+        New trials, and failures among them.
+    best_seconds, best_state
+        The best of all known trials [s], and its program; None without a valid one.
+    round_index
+        Rounds begun.
+    known_trials
+        All trials of the task, those of logs included.
+    outcomes
+        How often each outcome occurred among the new trials.
+    """
 
     trials: int
     errors: int
     best_seconds: float | None
     round_index: int
     known_trials: int
+    best_state: State | None = None
+    outcomes: Mapping[MeasureErrorNo, int] = field(default_factory=dict)
 
 
 class Progress:
@@ -36,6 +60,9 @@ class Progress:
 
     def start(self, task: Task, num_trials: int, num_logged: int) -> None:
         """Begin a run of `num_trials` new trials; `num_logged` results were read from logs."""
+
+    def begin(self, policy: SearchPolicy) -> None:
+        """Hear who proposes the programs, after `start`."""
 
     def trial_done(self, report: Report) -> None:
         """Hear of a measured program."""

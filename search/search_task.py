@@ -22,10 +22,11 @@ from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, MeasureResult, RecordReader, find_best_record, recover_measure_input
+from search.details import make_details
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
 from search.preload import logs_of, measured_states
-from search.progress import make_progress, title_of_key
+from search.progress import title_of_key
 from search.result import TuningResult
 from search.session import TuningSession
 from search.sketch_policy import SketchPolicy
@@ -172,7 +173,7 @@ class SearchTask(Task):
                 round_size=tuning_options.num_measures_per_round,
                 early_stopping=tuning_options.early_stopping,
                 max_failures_in_a_row=tuning_options.max_failures_in_a_row,
-                progress=make_progress(tuning_options.verbose),
+                progress=make_details(tuning_options.verbose),
             )
             return session.run(tuning_options.num_measure_trials)
 

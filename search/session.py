@@ -15,6 +15,7 @@ A session advances one round at a time, so that several can share one budget.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +23,7 @@ from typing import Literal
 from ansor.errors import LogWriteError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import MeasureInput, MeasureResult, ProgramMeasurer
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, ProgramMeasurer
 from measure.record import count_errors
 from search.history import History, Trial
 from search.identity import program_key
@@ -78,6 +79,7 @@ class TuningSession:
         self.measurer = measurer
         self.history = History()
         self.new_trials: list[Trial] = []
+        self._outcomes: Counter[MeasureErrorNo] = Counter()
         self.rounds_measured = 0
         self.stop: Stop | None = None
         self._log: dict[str, Trial] = {}
@@ -109,6 +111,7 @@ class TuningSession:
         Ctrl-C and a log that cannot be written end the run; both give the result so far.
         """
         self._progress.start(self.task, num_trials, len(self._log))
+        self._progress.begin(self.policy)
         self._patience = patience(self._early_stopping, len(self._log) + num_trials)
         try:
             if num_trials == 0:
@@ -233,17 +236,21 @@ class TuningSession:
             trial = Trial(program_key(state), state, result)
             self.history.add(trial)
             self.new_trials.append(trial)
+            self._outcomes[trial.error] += 1
             measured.append(trial)
             self._progress.trial_done(self._report())
         return [*answered, *measured]
 
     def _report(self) -> Report:
+        best = self.history.best
         return Report(
             trials=len(self.new_trials),
-            errors=sum(trial.seconds is None for trial in self.new_trials),
+            errors=len(self.new_trials) - self._outcomes[MeasureErrorNo.NO_ERROR],
             best_seconds=self.history.best_seconds,
             round_index=self._round,
             known_trials=len(self.history),
+            best_state=None if best is None else best.state,
+            outcomes=dict(self._outcomes),
         )
 
     def _nothing_proposed(self, note: str) -> Stop:

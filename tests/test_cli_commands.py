@@ -115,6 +115,13 @@ def test_tune_logs_reports_and_resumes(capsys: pytest.CaptureFixture[str], tmp_p
     assert len(list(load_records(log))) == 5
 
 
+def test_tune_tells_more_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "matmul", "16", "16", "16", "--trials", "2", "-vv"]) == 0
+    told = capsys.readouterr().err
+    assert "sketch 0: MultiLevelTiling(C)" in told
+    assert "outcomes: 2 valid" in told
+
+
 def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str], net: str) -> None:
     run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--log", "x.json", "--quiet"])
     run(["tune", f"{net}:layer", "64", "relu=true", "--trials", "1", "--log", "x.json", "--quiet"])

@@ -22,10 +22,10 @@ from typing import Final
 
 from ansor.checks import check_number
 from ansor.errors import TargetError
+from ansor.knobs import num_threads
 from ansor.task.target import Target
 
 INT32_MAX: Final = 2**31 - 1
-THREADS_VARIABLE: Final = "ANSOR_NUM_THREADS"
 
 _AVX512_CPUS = re.compile(
     r"skylake-avx512|cascadelake|cooperlake|cannonlake|icelake|tigerlake|rocketlake|sapphirerapids|emeraldrapids"
@@ -188,12 +188,7 @@ def default_num_threads() -> int:
     TargetError
         If the variable is set to something other than a positive integer.
     """
-    text = os.environ.get(THREADS_VARIABLE, "").strip()
-    if not text:
-        return available_cores()
-    if not text.isdecimal() or int(text) < 1:
-        raise TargetError(f"{THREADS_VARIABLE} must be a positive integer, found {text!r}")
-    return int(text)
+    return num_threads() or available_cores()
 
 
 def available_cores() -> int:

@@ -1,0 +1,61 @@
+"""The environment variables that ansor listens to. Nothing else reads one of its own.
+
+| variable | meaning |
+|---|---|
+| `ANSOR_DEBUG` | least verbosity of tuning runs, 0 to 5, see `search.details` |
+| `ANSOR_NUM_THREADS` | threads of parallel loops, at least 1 |
+| `ANSOR_TRACEBACK` | other than 0: errors of the command line come with their traceback |
+
+Exported libraries read `ANSOR_NUM_THREADS` by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from ansor.errors import DefinitionError, TargetError
+
+DEBUG: Final = "ANSOR_DEBUG"
+NUM_THREADS: Final = "ANSOR_NUM_THREADS"
+TRACEBACK: Final = "ANSOR_TRACEBACK"
+MOST_DEBUG: Final = 5
+
+
+def debug_level() -> int:
+    """
+    Read `ANSOR_DEBUG`; 0 if it is not set.
+
+    Raises
+    ------
+    DefinitionError
+        If it is no integer from 0 to 5.
+    """
+    text = os.environ.get(DEBUG, "").strip()
+    if not text:
+        return 0
+    if not text.isdecimal() or int(text) > MOST_DEBUG:
+        raise DefinitionError(f"{DEBUG} must be an integer from 0 to {MOST_DEBUG}, found {text!r}")
+    return int(text)
+
+
+def num_threads() -> int | None:
+    """
+    Read `ANSOR_NUM_THREADS`; None if it is not set.
+
+    Raises
+    ------
+    TargetError
+        If it is no positive integer.
+    """
+    text = os.environ.get(NUM_THREADS, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise TargetError(f"{NUM_THREADS} must be a positive integer, found {text!r}")
+    return int(text)
+
+
+def traceback_wanted() -> bool:
+    """Whether `ANSOR_TRACEBACK` asks for tracebacks."""
+    return os.environ.get(TRACEBACK, "0") not in ("", "0")

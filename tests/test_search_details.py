@@ -1,0 +1,128 @@
+"""Verbosity: each level tells what those below it tell and more, and the environment can raise it."""
+
+import ast
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import ansor
+from ansor import knobs
+from ansor.errors import DefinitionError, TargetError
+from measure import ProgramMeasurer
+from measure.simulate import NullBuilder, SimulatedRunner
+from search import SearchTask, SketchPolicy
+from search.details import Details, level_of, make_details, outcomes_text
+from search.progress import LineProgress, Progress, Report
+from search.session import TuningSession
+from tests.search_fakes import options, simulated_cost
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def no_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (knobs.DEBUG, knobs.NUM_THREADS, knobs.TRACEBACK):
+        monkeypatch.delenv(name, raising=False)
+
+
+def told(level: int, failing: float = 0.0) -> str:
+    """What a short run says."""
+    task = SearchTask(func="ansor.matmul", args=(16, 16, 16), target="llvm -mcpu=x86-64-v3")
+    text = io.StringIO()
+    runner = SimulatedRunner(lambda inp: simulated_cost(inp, failing))
+    session = TuningSession(
+        SketchPolicy(task),
+        ProgramMeasurer(NullBuilder(), runner, [], max_continuous_error=None),
+        round_size=8,
+        progress=make_details(level, Console(file=text)),
+    )
+    session.run(16)
+    return text.getvalue()
+
+
+def test_each_level_tells_more() -> None:
+    texts = [told(level) for level in range(6)]
+    marks = {
+        1: "round 1: 8/16 trials",
+        2: "outcomes: 16 valid",
+        3: "sketch 0: MultiLevelTiling(C)",
+        4: "ansor_program(A: float32[16, 16], B: float32[16, 16]) -> C: float32[16, 16]",
+        5: "define void @ansor_program(",
+    }
+    for level, text in enumerate(texts):
+        for needed, mark in marks.items():
+            assert (mark in text) == (level >= needed), (level, mark)
+    assert texts[0] == ""
+    assert "best program:\nPlaceholder: A, B\n" in texts[2]
+
+
+def test_a_best_program_is_told_once() -> None:
+    text = told(2)
+    speeds = re.findall(r"best ([\d.]+) GFLOP/s", text)[:2]
+    assert text.count("best program:") == len(set(speeds))
+
+
+def test_outcomes_are_counted_by_kind() -> None:
+    failed = ansor.MeasureErrorNo.RUN_TIMEOUT
+    wrong = ansor.MeasureErrorNo.WRONG_ANSWER
+    ok = ansor.MeasureErrorNo.NO_ERROR
+    report = Report(9, 6, None, 1, 9, outcomes={wrong: 2, failed: 4, ok: 3})
+    assert outcomes_text(report) == "3 valid, 4 RUN_TIMEOUT, 2 WRONG_ANSWER"
+    assert re.search(r"outcomes: \d+ valid, \d+ RUNTIME_DEVICE", told(2, failing=0.5))
+
+
+def test_a_policy_without_sketches_has_none_to_tell() -> None:
+    task = SearchTask(func="ansor.matmul", args=(4, 4, 4), target="llvm")
+    text = io.StringIO()
+    Details(Progress(), 3, Console(file=text)).begin(ansor.EmptyPolicy(task))
+    assert "PLACEHOLDER" in text.getvalue()
+    assert "sketch" not in text.getvalue()
+
+
+def test_the_environment_raises_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert level_of(1) == 1
+    assert level_of(True) == 1
+    monkeypatch.setenv(knobs.DEBUG, "3")
+    assert (level_of(0), level_of(1), level_of(4)) == (3, 3, 4)
+    assert isinstance(make_details(0, Console(file=io.StringIO())), Details)
+    monkeypatch.setenv(knobs.DEBUG, " ")
+    assert isinstance(make_details(1, Console(file=io.StringIO())), LineProgress)
+    for wrong in ("yes", "-1", "6", "2.5"):
+        monkeypatch.setenv(knobs.DEBUG, wrong)
+        with pytest.raises(DefinitionError, match="ANSOR_DEBUG must be an integer from 0 to 5"):
+            level_of(1)
+
+
+def test_a_run_listens_to_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(knobs.DEBUG, "2")
+    task = SearchTask(func="ansor.matmul", args=(8, 8, 8), target="llvm")
+    task.tune(options(4), SketchPolicy(task))
+    assert "outcomes: 4 valid" in capsys.readouterr().err
+
+
+def test_other_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert knobs.num_threads() is None
+    monkeypatch.setenv(knobs.NUM_THREADS, "3")
+    assert knobs.num_threads() == 3
+    monkeypatch.setenv(knobs.NUM_THREADS, "0")
+    with pytest.raises(TargetError, match="positive integer, found '0'"):
+        knobs.num_threads()
+    assert not knobs.traceback_wanted()
+    monkeypatch.setenv(knobs.TRACEBACK, "1")
+    assert knobs.traceback_wanted()
+
+
+def test_no_other_module_reads_a_variable_of_ours() -> None:
+    """Texts that start with ANSOR_ stand in `knobs` and in the code that is written for other programs."""
+    found = set()
+    for room in ("ansor", "sketches", "costmodel", "measure", "search"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and str(node.value).startswith("ANSOR_"):
+                    found.add(path.relative_to(ROOT).as_posix())
+    assert found - {"ansor/runtime/export.py"} == {"ansor/knobs.py"}
