@@ -39,6 +39,7 @@ from measure.record import (
     Seconds,
     recover_measure_input,
 )
+from measure.reducers import order_dependence
 from measure.reference import ReferenceStore
 
 _FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError)
@@ -202,6 +203,9 @@ class LocalRunner(ProgramRunner):
             kind, message = _classify(error)
             if kind in (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR):
                 self._pool.abort()  # Who writes wrong values may have written anywhere: start afresh.
+            if kind is MeasureErrorNo.WRONG_ANSWER:
+                reason = order_dependence(task.compute_dag)
+                message += f"; {reason}" if reason else ""
             seconds = build.time_cost + time.perf_counter() - start
             return MeasureResult.failed(kind, message, seconds, time.time())
         seconds = build.time_cost + time.perf_counter() - start
