@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ansor.errors import DefinitionError
+from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
-from measure import MeasureCallback
+from measure import MeasureCallback, ProgramRunner
 from search.policy import Known, SearchPolicy
 from search.preload import logs_of, measured_states_of
 from search.progress import task_title
@@ -33,9 +33,9 @@ def check_tasks(tasks: Sequence[Task], weights: Sequence[float], strategy: str) 
         raise DefinitionError(f"there are {len(tasks)} tasks and {len(weights)} task_weights; give one each")
     if strategy not in ("gradient", "round-robin"):
         raise DefinitionError(f"strategy={strategy!r}: it is 'gradient' or 'round-robin'")
-    first: dict[tuple[str, str], int] = {}
+    first: dict[tuple[str, str, int], int] = {}
     for number, task in enumerate(tasks):
-        other = first.setdefault(task.key, number)
+        other = first.setdefault((*task.key, task.layout_rewrite_option), number)
         if other != number:
             raise DefinitionError(
                 f"tasks {other} and {number} are both {task_title(task)} on {task.target}; pass it once, "
@@ -55,12 +55,29 @@ def check_policies(tasks: Sequence[Task], policies: Sequence[SearchPolicy]) -> l
     if len(policies) != len(tasks):
         raise DefinitionError(f"there are {len(tasks)} tasks and {len(policies)} policies; give one each")
     for number, (task, policy) in enumerate(zip(tasks, policies, strict=True)):
-        if policy.task.key != task.key:
+        mine, wanted = policy.task, task
+        if mine.key != wanted.key or mine.layout_rewrite_option != wanted.layout_rewrite_option:
             raise DefinitionError(
                 f"policy {number} is for {task_title(policy.task)} and task {number} is {task_title(task)}; "
                 "give the policies in the order of the tasks"
             )
     return list(policies)
+
+
+def check_machine(tasks: Sequence[Task], runner: ProgramRunner) -> None:
+    """
+    Make sure that programs of every task can run here, before any is built.
+
+    Raises
+    ------
+    TargetError, RunError
+        If not; the message names the task.
+    """
+    for number, task in enumerate(tasks):
+        try:
+            runner.check_task(task)
+        except (TargetError, RunError) as error:
+            raise type(error)(f"task {number}, {task_title(task)}: {error}") from None
 
 
 def sketch_policies(

@@ -31,6 +31,7 @@ from search.scheduler_callbacks import LogEstimatedLatency, PrintTableInfo, Task
 from search.scheduler_gradient import Allocation, Objective, SimilarityGroups, gradients, steepest
 from search.scheduler_result import SchedulerResult
 from search.scheduler_setup import (
+    check_machine,
     check_policies,
     check_tasks,
     known_results,
@@ -207,6 +208,8 @@ class TaskScheduler:
             If `load_log_file` does not exist and is not one that this run is going to write.
         LogFormatError
             If a log has a line that cannot be understood.
+        TargetError, RunError
+            If this machine cannot run programs for a task's target, or has no room for its arguments.
         """
         per_round = min(tune_option.num_measures_per_round, tune_option.num_measure_trials // len(self.tasks))
         if per_round < 1:
@@ -230,9 +233,10 @@ class TaskScheduler:
             policies = sketch_policies(self.tasks, model, search_policy_params, tune_option.seed)
         else:
             policies = check_policies(self.tasks, search_policy)
-        known = known_results(self.tasks, policies, tune_option.measure_callbacks, self.load_log_file)
-        self.resumed = any(known)
         with open_measurer(tune_option) as measurer:
+            check_machine(self.tasks, measurer.runner)
+            known = known_results(self.tasks, policies, tune_option.measure_callbacks, self.load_log_file)
+            self.resumed = any(known)
             self._sessions = [
                 self._session(policy, results, measurer, tune_option, per_task_early_stopping)
                 for policy, results in zip(policies, known, strict=True)

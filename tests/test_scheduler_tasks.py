@@ -20,7 +20,7 @@ from search import (
     TaskSchedulerCallback,
     TuningOptions,
 )
-from tests.fake_machine import FakeMachine, logged, matmul_task, options
+from tests.fake_machine import HOST, FakeMachine, logged, matmul_task, options
 
 SMALL = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
 
@@ -315,3 +315,34 @@ def test_a_shared_learned_model_resumes_too(policy: Any, tmp_path: Path) -> None
         scheduler(pair).tune(options(32, pieces, machine=machine), policy, SMALL)
     scheduler(pair).tune(options(12, pieces), policy, SMALL)
     assert logged(pieces) == logged(whole)
+
+
+def test_a_task_that_cannot_run_here_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    far = "llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64"
+    pair = [matmul_task(4), matmul_task(8, target=far)]
+    machine = FakeMachine()
+    with LocalRunner() as runner, pytest.raises(ansor.TargetError, match=r"task 1, matmul 8: .* riscv64"):
+        scheduler(pair).tune(options(4, log, builder=machine, runner=runner), "sketch.random")
+    assert not log.exists()
+    assert not machine.ran
+
+
+def test_one_computation_under_two_layout_options_is_two_tasks(tmp_path: Path) -> None:
+    """Each has its own records, also when the run goes on."""
+    pair = [
+        SearchTask("ansor.dense", (8, 8, 8), target=HOST, layout_rewrite_option=option) for option in (0, 2)
+    ]
+    log = tmp_path / "log.json"
+    for trials in (2, 4):
+        result = scheduler(pair, strategy="round-robin").tune(
+            options(2, log, num_measures_per_round=1), "sketch.random"
+        )
+        recorded = Counter(inp.task.layout_rewrite_option for inp, _ in load_records(log))
+        assert recorded == {0: trials // 2, 2: trials // 2}
+        assert [part.known_trials for part in result.results] == [trials // 2] * 2
+    with pytest.raises(ansor.DefinitionError, match="tasks 1 and 2 are both"):
+        scheduler([*pair, pair[1]])
+    policies = [SketchPolicy(task, ansor.RandomModel()) for task in reversed(pair)]
+    with pytest.raises(ansor.DefinitionError, match="in the order of the tasks"):
+        scheduler(pair).tune(options(2), policies)
