@@ -10,7 +10,7 @@ The plot shows the best so far against trials, by the runs' own account, the med
 matplotlib (`pip install 'ansor[plot]'`).
 
 The parameters are those that the search itself lists (`ansor.ABLATIONS`, one line for each part or rule),
-and a few more here. Two tasks try everything but rules that do not concern them, four more the rules that do.
+and a few more here. Two tasks try everything but rules that do not concern them, some more the rules that do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ from experiments.search_efficiency import winners
 from experiments.search_runs import best_so_far, default_policy, folder, tuned
 
 TASKS: Final = ("matmul-512", "conv2d-14")
-RULE_TASKS: Final = ("softmax-1024", "max_pool-112", "norm-256", "yuv-1080")
+RULE_TASKS: Final = (
+    "softmax-1024",
+    "max_pool-112",
+    "norm-256",
+    "yuv-1080",
+    "matmul-bf16",
+    "tanh_matmul-512",
+)
 """Tasks for the rules that the others have no use for."""
 TRIALS: Final = 64
 PROCESSES: Final = 3
@@ -129,6 +136,10 @@ def ablation(
         curves[case] = {
             one.title: median_curve([best_so_far(each[one.title], trials) for each in logs]) for one in tried
         }
+    if only is None:
+        seen = {title for lines in curves.values() for title in lines}
+        left = [title for title in ansor.ABLATIONS if title not in seen]
+        print(f"  no task tells anything of: {', '.join(left)}" if left else "  every listed part was tried")
     path = plot(curves, folder())
     print(f"  the plot is {path}" if path else "  no plot: matplotlib is not installed (extra `plot`)")
 
@@ -164,16 +175,24 @@ def plot(curves: Mapping[str, Mapping[str, Sequence[float]]], where: Path) -> Pa
         return None
     import_module("matplotlib").use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
-    figure, panels = pyplot.subplots(1, len(curves), figsize=(6.5 * len(curves), 5), squeeze=False)
-    for panel, (case, lines) in zip(panels[0], curves.items(), strict=True):
-        for number, (title, seconds) in enumerate(lines.items()):
-            style = {"color": "black", "linewidth": 2.5} if title == DEFAULT else {"color": f"C{number % 10}"}
-            style["linestyle"] = "-" if number <= 10 else "--"
+    columns = min(3, len(curves))
+    height = -(-len(curves) // columns)
+    size = (6.5 * columns, 5 * height)
+    figure, panels = pyplot.subplots(height, columns, figsize=size, squeeze=False)
+    titles = [DEFAULT, *MODELS, *SWITCHES]
+    for panel, (case, lines) in zip(panels.flat, curves.items(), strict=False):
+        for title, seconds in lines.items():
+            number = titles.index(title)
+            style: dict[str, Any] = {"color": f"C{number % 10}", "linestyle": "-" if number <= 10 else "--"}
+            if title == DEFAULT:
+                style = {"color": "black", "linewidth": 2.5}
             at = [(n, 1e3 * s) for n, s in enumerate(seconds, 1) if s < float("inf")]
             panel.step([n for n, _ in at], [s for _, s in at], where="post", label=title, **style)
         panel.set(title=case, xlabel="trials", ylabel="best so far [ms]", yscale="log")
         panel.grid(visible=True, which="both", alpha=0.3)
-    panels[0][-1].legend(fontsize="small")
+        panel.legend(fontsize="small")
+    for panel in panels.flat[len(curves) :]:
+        panel.set_axis_off()
     figure.tight_layout()
     for suffix in ("svg", "png"):
         figure.savefig(where / f"ablation.{suffix}", dpi=150)

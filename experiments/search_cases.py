@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 import ansor
-from ansor import workloads
+from ansor import te, workloads
+from ansor.dtypes import to_numpy
 from experiments.harness import ROOT
 
 Array = npt.NDArray[Any]
@@ -31,6 +32,27 @@ PEERS_FOLDERS: Final = (ROOT / "tests" / "data", ROOT.parent / "shared" / "data"
 PEER_NAMES: Final = {"ansor-tvm16": "TVM's auto_scheduler", "metaschedule": "MetaSchedule"}
 
 
+def tanh_matmul(n: int, m: int, k: int) -> list[te.Tensor]:
+    """Product whose left operand is a dear function of an input: C[n, m] = tanh(A[n, k]) B[k, m]."""
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), "k")
+    activated = te.compute((n, k), lambda i, j: te.tanh(a[i, j]), name="Activated")
+    c = te.compute((n, m), lambda i, j: te.sum(activated[i, r] * b[r, j], axis=r), name="C")
+    return [a, b, c]
+
+
+def _tanh_matmul(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
+    a, b = arrays
+    return np.asarray(np.tanh(a) @ b)
+
+
+ansor.register_workload("tanh_matmul", tanh_matmul)
+OWN: Final = {
+    "tanh_matmul": workloads.Workload("tanh_matmul", tanh_matmul, _tanh_matmul, (), (), ("float32",))
+}
+"""Workloads that the catalogue does not have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """
@@ -39,7 +61,7 @@ class Case:
     Parameters
     ----------
     workload, args
-        As in the catalogue.
+        As in the catalogue, or in `OWN`.
     recorded
         Its name among the recorded figures, if it is there.
     form
@@ -47,7 +69,7 @@ class Case:
     """
 
     workload: str
-    args: tuple[int, ...]
+    args: tuple[int | str, ...]
     recorded: str = ""
     form: Form = "torch-nchw"
 
@@ -58,19 +80,25 @@ class Case:
 
     def task(self) -> ansor.SearchTask:
         """Make the task anew."""
-        return ansor.SearchTask(func=workloads.get_workload(self.workload).registered_name, args=self.args)
+        own = self.workload in OWN
+        return ansor.SearchTask(self.workload if own else self.entry.registered_name, self.args)
+
+    @property
+    def entry(self) -> workloads.Workload:
+        """What the task computes."""
+        return OWN.get(self.workload) or workloads.get_workload(self.workload)
 
     def inputs(self, seed: int = 0) -> list[Array]:
         """Random inputs of the task."""
         rng = np.random.default_rng(seed)
-        shapes = workloads.get_workload(self.workload).input_shapes(self.args)
-        return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for _, shape, dtype in shapes]
+        shapes = self.entry.input_shapes(self.args)
+        return [rng.uniform(-1.0, 1.0, shape).astype(to_numpy(dtype)) for _, shape, dtype in shapes]
 
     def numpy_call(self, inputs: Sequence[Array]) -> Callable[[], Array]:
-        """The program that a numpy user would write."""
-        entry = workloads.get_workload(self.workload)
-        named = entry.bind(self.args)
-        return lambda: entry.reference(inputs, named)
+        """The program that a numpy user would write, who has no 16-bit products."""
+        entry, named = self.entry, self.entry.bind(self.args)
+        wide = [array.astype(np.float32) if array.dtype.itemsize == 2 else array for array in inputs]
+        return lambda: entry.reference(wide, named)
 
 
 CASES: Final[Mapping[str, Case]] = {
@@ -86,9 +114,11 @@ CASES: Final[Mapping[str, Case]] = {
     "max_pool-112": Case("max_pool2d", (1, 112, 112, 64, 3, 2, 1)),
     "norm-256": Case("norm", (1, 256, 256)),
     "yuv-1080": Case("rgb_to_yuv", (1080, 1920)),
+    "matmul-bf16": Case("matmul", (512, 512, 512, "bfloat16", "float32")),
+    "tanh_matmul-512": Case("tanh_matmul", (512, 512, 512)),
 }
 TORCH: Final = frozenset({"matmul", "matmul_add", "batch_matmul", "conv2d", "depthwise_conv2d", "softmax"})
-"""Workloads whose PyTorch program is here; the others stand beside numpy."""
+"""Workloads whose PyTorch program is here, for float32; the others stand beside numpy."""
 
 
 def has_torch() -> bool:
@@ -98,7 +128,8 @@ def has_torch() -> bool:
 
 def library_name(case: Case) -> str:
     """Name the library and its form as the recorded figures do."""
-    return case.form if case.workload in TORCH and has_torch() else "numpy"
+    known = case.workload in TORCH and all(isinstance(one, int) for one in case.args)
+    return case.form if known and has_torch() else "numpy"
 
 
 def library_call(case: Case, inputs: Sequence[Array], threads: int) -> Callable[[], Array]:
@@ -136,7 +167,7 @@ def _torch_call(torch: Any, case: Case, tensors: Sequence[Any]) -> Callable[[], 
 def _torch_convolution(torch: Any, case: Case, tensors: Sequence[Any]) -> Callable[[], Any]:
     depthwise = case.workload == "depthwise_conv2d"
     channels = tensors[0].shape[3]
-    stride, padding = case.args[5:7] if depthwise else case.args[6:8]
+    stride, padding = (int(one) for one in (case.args[5:7] if depthwise else case.args[6:8]))
     last = torch.channels_last if case.form == "torch-nhwc" else torch.contiguous_format
     weight = tensors[1].unsqueeze(2) if depthwise else tensors[1]
     weight = weight.permute(3, 2, 0, 1).contiguous(memory_format=last)
