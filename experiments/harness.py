@@ -75,14 +75,27 @@ class Row:
     interval: tuple[float, float] | None = None
 
 
-def seconds_per_call(call: Callable[[], object], min_seconds: float = 0.02) -> float:
-    """Time a call [s]: once, or as often as fills `min_seconds`."""
-    number = 1
-    while True:
+Timer = Callable[[int], float]
+"""Runs something so many times and gives the seconds that it took."""
+
+
+def timer_of(call: Callable[[], object]) -> Timer:
+    """Make a timer that calls from Python, which adds some tenths of a microsecond to every call."""
+
+    def timed(number: int) -> float:
         start = time.perf_counter()
         for _ in range(number):
             call()
-        elapsed = time.perf_counter() - start
+        return time.perf_counter() - start
+
+    return timed
+
+
+def seconds_per_call(timer: Timer, min_seconds: float = 0.02) -> float:
+    """Time one call [s]: once, or as often as fills `min_seconds`."""
+    number = 1
+    while True:
+        elapsed = timer(number)
         if elapsed >= min_seconds:
             return elapsed / number
         number = max(number + 1, min(10 * number, round(1.2 * number * min_seconds / max(elapsed, 1e-9))))
@@ -94,10 +107,21 @@ def interleave(
     min_seconds: float = 0.02,
     settle_seconds: float = 0.05,
 ) -> dict[str, list[float]]:
-    """
-    Time several calls in turn.
+    """Time several Python calls in turn: see `take_turns`."""
+    timers = {name: timer_of(call) for name, call in calls.items()}
+    return take_turns(timers, repeats, min_seconds, settle_seconds)
 
-    Each round times every call once; the order is reversed from round to round. One round is run
+
+def take_turns(
+    timers: Mapping[str, Timer],
+    repeats: int = 11,
+    min_seconds: float = 0.02,
+    settle_seconds: float = 0.05,
+) -> dict[str, list[float]]:
+    """
+    Time several things in turn.
+
+    Each round times every one once; the order is reversed from round to round. One round is run
     unrecorded. Before each timing comes a pause of `settle_seconds` [s] and an untimed call: thread pools
     (OpenBLAS's, for one) go on spinning for tens of milliseconds after their work, on the cores of whoever
     comes next.
@@ -107,13 +131,13 @@ def interleave(
     dict
         Seconds per call of each round, by name: element `i` of all lists was taken side by side.
     """
-    names = list(calls)
+    names = list(timers)
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats + 1):
         for name in names if turn % 2 else reversed(names):
             time.sleep(settle_seconds)
-            calls[name]()
-            seconds = seconds_per_call(calls[name], min_seconds)
+            timers[name](1)
+            seconds = seconds_per_call(timers[name], min_seconds)
             if turn:
                 times[name].append(seconds)
     return times
