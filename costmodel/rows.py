@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.depth import with_depth
 from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
@@ -130,7 +131,7 @@ class FeatureSource(Protocol):
 def extract_rows(source: FeatureSource, task: Task, candidates: Candidates) -> PackedRows:
     """Make the rows of candidates, in order; a program that turns out illegal gets none."""
     try:
-        return source.extract(task, candidates)
+        return with_depth(lambda: source.extract(task, candidates))
     except ScheduleError:
         parts = _divided(batches_of(candidates))
     if not parts:

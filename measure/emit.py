@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ansor.depth import with_depth
 from ansor.task.target import Target
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def lowered(state: State, tensors: Sequence[Tensor], target: Target) -> LoopNest
     found = _NESTS.get(key)
     if found is not None and found[0] is state:
         return found[1]
-    nest = lower(state, list(tensors), name=ENTRY, limits=machine_for(target).register_limits)
+    limits = machine_for(target).register_limits
+    nest = with_depth(lambda: lower(state, list(tensors), name=ENTRY, limits=limits))
     _NESTS[key] = (state, nest)
     if len(_NESTS) > _MOST_NESTS:
         _NESTS.popitem(last=False)

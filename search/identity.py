@@ -4,6 +4,7 @@ import hashlib
 
 import numpy as np
 
+from ansor.depth import with_depth
 from ansor.ir.nest import Buffer
 from ansor.ir.printer import Names, format_stmt
 from ansor.schedule.state import State
@@ -36,7 +37,8 @@ def plan_key(task: Task, state: State) -> str:
         If the program cannot be lowered.
     """
     nest = lowered(state, task.compute_dag.tensors, task.target)
-    return hashlib.blake2b(format_stmt(nest.body, _Numbered()).encode(), digest_size=16).hexdigest()
+    text = with_depth(lambda: format_stmt(nest.body, _Numbered()))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class _Numbered(Names):

@@ -27,6 +27,24 @@ def test_5000_additions_in_one_compute() -> None:
     np.testing.assert_array_equal(built(np.ones(4, np.float32)), np.full(4, 5001, np.float32))
 
 
+def test_3000_additions_are_searched() -> None:
+    """Features, keys and FLOPs of the programs, and what is built: all of them follow the nesting."""
+    source = te.placeholder((8,), name="A")
+
+    def body(i: object) -> object:
+        value = source[i]
+        for _ in range(3000):
+            value = value + source[i]
+        return value
+
+    task = ansor.SearchTask(compute_dag=[source, te.compute((8,), body, name="C")])
+    with ansor.LocalRunner(number=1, min_repeat_ms=0) as runner:
+        result = task.tune(ansor.TuningOptions(num_measure_trials=1, runner=runner, verbose=0))
+    assert not result.errors, result.error_examples
+    assert task.compute_dag.flop_count == 8 * 3000
+    assert "1 trial" in str(result)
+
+
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_chain_of_1000_computes(inline: bool) -> None:
     source = result = te.placeholder((4,), name="A")

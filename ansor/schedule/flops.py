@@ -18,8 +18,10 @@ What the outputs of one reduction share is counted once. A count of 0 is possibl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
+from ansor.depth import with_depth
 from ansor.dtypes import dtype_info
 from ansor.schedule.access import body_roots, constant_extents
 from ansor.te.expr import Binary, Call, Cast, Expr, Not, Reduce, Select
@@ -52,7 +54,7 @@ def op_flops(op: ComputeOp) -> float | None:
     counter = _BodyCounter(_class(op.output(0).dtype))
     per_element = 0.0
     for root in body_roots(op):
-        count = counter.root(root)
+        count = with_depth(partial(counter.root, root))
         if count is None:
             return None
         per_element += count
