@@ -94,11 +94,11 @@ def root_of(state: State, stage_id: int) -> int:
 def elementwise_consumer(state: State, stage_id: int) -> int | None:
     """Find the untransformed only consumer that uses each element at the same place, to share tiles with.
 
-    None as well if both have a reduction, if the consumer is a copy into shared memory, or if it has been
-    tiled for another of its inputs already.
+    None as well if the stage is an output, which stays outside all others, if both have a reduction, if the
+    consumer is a copy into shared memory, or if it has been tiled for another of its inputs already.
     """
     consumers = state.consumers(stage_id)
-    if len(consumers) != 1:
+    if len(consumers) != 1 or is_output(state, stage_id):
         return None
     consumer = next(iter(consumers))
     stage, other = state.stages[stage_id], state.stages[consumer]

@@ -358,6 +358,17 @@ def output_that_another_reads() -> Computation:
 
 
 @computation
+def product_of_which_the_positive_part_is_wanted_too() -> Computation:
+    """The tiles of a product cannot move into a later operation when the product itself is wanted."""
+    a, b = te.placeholder((8, 12), name="A"), te.placeholder((12, 16), name="B")
+    k = te.reduce_axis((0, 12), name="k")
+    c = te.compute((8, 16), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((8, 16), lambda i, j: te.maximum(c[i, j], te.const(0, "float32")), name="D")
+    data, other = integers(8, 12), integers(12, 16)
+    return Computation([a, b, c, d], [data, other], [data @ other, np.maximum(data @ other, 0)])
+
+
+@computation
 def edge_padding_and_blur() -> Computation:
     """Clipped indices: the element at the edge stands for those beyond it."""
     x = te.placeholder((10, 26), name="X")

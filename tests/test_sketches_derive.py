@@ -75,6 +75,17 @@ def test_matmul_is_tiled_or_cached() -> None:
         assert sketch.state.stages[target].iterators[loop].name == f"j.{level - 1}"
 
 
+def test_an_output_that_another_operation_reads_keeps_its_tiles_to_itself() -> None:
+    """Tiled inside the reader, an output would not be computed whole."""
+    a, b, d = matmul_relu(64, 64, 64)
+    (c,) = d.op.input_tensors
+    assert [s.explain() for s in sketches_of([a, b, c, d])] == [
+        "MultiLevelTiling(C)",
+        "AddCacheWrite(C), MultiLevelTilingWithFusion(C.local)",
+        "AddCacheWrite(C), MultiLevelTilingWithFusion(C.local)",
+    ]
+
+
 def test_short_matmul_also_factors_its_reduction() -> None:
     """8x8 outputs cannot occupy four cores: two rfactor sketches come first."""
     found = sketches_of(matmul(8, 8, 512))
