@@ -78,6 +78,10 @@ class Form:
                 known = marks.setdefault((stage, state.stages[stage].iterators[position].name), {})
                 known[annotation] = known.get(annotation, False) | rows
 
+        for stage_id, stage in enumerate(state.stages):  # what the sketch itself annotates
+            for position, loop in enumerate(stage.iterators):
+                if loop.annotation is not Annotation.NONE:
+                    mark(stage_id, position, loop.annotation, True)
         for site, at in zip(family.parallel, family.positions(ColumnKind.PARALLEL), strict=True):
             for position in range(site.start, site.stop):
                 mark(site.stage, position, Annotation.PARALLEL, values[:, at] > position - site.start)

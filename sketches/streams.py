@@ -5,7 +5,8 @@ runs along it. Two kinds do better:
 
 - The last axis is short, as the channels of an interleaved image: a vector of 3 of 16 lanes. The loop before
   it becomes the vector, and the short one is unrolled just outside: `y x.0 c x.1`. Loads and stores at a
-  small constant stride are shuffles of whole lines.
+  small constant stride are shuffles of whole lines. Where all reads run alike, the two loops may also be one
+  vector, `y x.0 (x.1 c)`: its loads and stores are contiguous.
 - Some read runs along another axis than the stores, as in a transpose: both axes are tiled,
   `i.0 j.0 i.1 j.1`, so that the lines which a tile reads are still in the cache when their next elements are
   due.
@@ -72,6 +73,11 @@ def _last_axes(state: State, op: ComputeOp) -> set[int]:
     return found
 
 
+def runs_in_order(state: State, op: ComputeOp) -> bool:
+    """Whether every read is of the element that is stored, up to constant shifts."""
+    return all(pattern is not None and pattern.is_elementwise for pattern in state.access.patterns(op))
+
+
 class StreamTiling:
     """An output with a short last axis, or read across the grain -> vectors along a long axis, tiles."""
 
@@ -81,8 +87,17 @@ class StreamTiling:
         return Verdict.PASS if stream_tiles(state, stage_id) is None else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        tiles = stream_tiles(state, stage_id)
+        tiles, op = stream_tiles(state, stage_id), state.stages[stage_id].op
         assert tiles is not None
+        assert isinstance(op, ComputeOp)
+        results: list[Successor] = [(self._around(state, stage_id, tiles), stage_id - 1)]
+        if tiles.unrolled and not tiles.tiled and runs_in_order(state, op):
+            results.append((self._within(state, stage_id, tiles), stage_id - 1))
+        return results
+
+    @staticmethod
+    def _around(state: State, stage_id: int, tiles: StreamTiles) -> State:
+        """Tile, with the short loops unrolled around the vector."""
         outer: list[int] = []
         inner: list[int] = []
         unrolled: list[int] = []
@@ -101,4 +116,11 @@ class StreamTiling:
                 else:
                     inner.append(position)
             position += 1
-        return [(state.reorder(stage_id, [*outer, *inner, *unrolled, vector]), stage_id - 1)]
+        return state.reorder(stage_id, [*outer, *inner, *unrolled, vector])
+
+    @staticmethod
+    def _within(state: State, stage_id: int, tiles: StreamTiles) -> State:
+        """Make one vector of a part of the long loop and everything inside it."""
+        state = state.split(stage_id, tiles.vector, (None,))
+        lanes = range(tiles.vector + 1, len(state.stages[stage_id].iterators))
+        return state.fuse(stage_id, lanes).annotate(stage_id, lanes.start, Annotation.VECTORIZE)

@@ -11,7 +11,8 @@ from ansor import te
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te import Tensor
-from costmodel.extract import extract_forms
+from costmodel import Programs
+from costmodel.extract import extract_forms, extract_population, extract_states
 from costmodel.extract_form import Form
 from search.crossover import crossover
 from search.mutation import CPU_MUTATIONS
@@ -82,6 +83,11 @@ def colours(height: int, width: int) -> list[Tensor]:
     return [x, out]
 
 
+def brighter(height: int, width: int) -> list[Tensor]:
+    x = te.placeholder((height, width, 3), name="X")
+    return [x, te.compute((height, width, 3), lambda i, j, c: x[i, j, c] * 2.0, name="Out")]
+
+
 def norm(batch: int, n: int, m: int) -> list[Tensor]:
     x = te.placeholder((batch, n, m), name="X")
     i, j = te.reduce_axis((0, n), name="i"), te.reduce_axis((0, m), name="j")
@@ -104,6 +110,7 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "transpose": lambda: transpose(11, 12),
     "channels first": lambda: channels_first(5, 6),
     "colours": lambda: colours(4, 10),
+    "brighter colours": lambda: brighter(4, 10),
     "norm": lambda: norm(2, 32, 33),
     "zero rank": lambda: zero_rank(1100),
     "transposes": SMALL["transposes"],
@@ -165,6 +172,13 @@ def test_a_short_last_axis_is_unrolled_around_a_vector_of_the_one_before() -> No
     assert loops(sketch.state, "Out") == ["i", "j.0", "c", "j.1"]
     marks = [loop.annotation for loop in sketch.state.stages[-1].iterators]
     assert marks == [Annotation.NONE, Annotation.NONE, Annotation.UNROLL, Annotation.NONE]
+
+
+def test_pixels_that_are_read_as_they_are_stored_are_also_one_vector() -> None:
+    around, within = sketches_by("StreamTiling", brighter(64, 96))
+    assert loops(around.state, "Out") == ["i", "j.0", "c", "j.1"]
+    assert loops(within.state, "Out") == ["i", "j.0", "j.1@c@"]
+    assert within.state.stages[-1].iterators[-1].annotation is Annotation.VECTORIZE
 
 
 def test_a_transpose_is_tiled_along_both_axes() -> None:
@@ -254,10 +268,14 @@ def test_programs_compute_the_expression(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_features_are_what_a_count_over_each_nest_says(name: str) -> None:
+    """And a program alone has the features of its row."""
     compared = 0
     for population in SPACES[name].space.sample(10, rng(5)).populations:
         family, form = population.family, Form.of_population(population)
         features = extract_forms(TASKS[name], [form], scaled=False)
+        together = extract_population(TASKS[name], population)
+        alone = extract_states(TASKS[name], list(Programs([population])))
+        assert np.array_equal(together.values, alone.values)
         for row in range(len(population)):
             lengths = population.values[row].tolist()
             plain = State.replay(family.dag, fill_holes(family.steps, family.holes, lengths))
