@@ -1,0 +1,254 @@
+"""What `bench_cpu` measures, as data: every operation, its sizes, and what it is hoped to reach.
+
+A goal is a speed over the fastest library, a share of the machine's limit, and for a group the geometric mean
+of its speeds. No goal asks for more than 0.97 of the limit that is measured beside the operation (`Goal`).
+
+A weight is constant (`constant`) where libraries get to see it before the first call: then it is brought into
+a layout beforehand, by us and by those of them that do so, and that is no part of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+import ansor
+from ansor.dtypes import to_numpy
+from ansor.runtime.arguments import aligned_empty
+from ansor.workloads import Workload
+from ansor.workloads.catalogue import constant_shape
+from experiments.cpu_limits import Traffic
+from experiments.cpu_workloads import task_arguments, workload
+
+Array = npt.NDArray[Any]
+
+MARGIN: Final = 0.97
+"""Share of the limit that is as good as the limit."""
+WHOLE: Final = 1.2
+"""Goal of the geometric mean over everything."""
+OVER_METASCHEDULE: Final = 1.1
+"""Goal of the speed over MetaSchedule's best after as many trials."""
+TIME_OF_METASCHEDULE: Final = 0.5
+"""Goal of the time that the trials take, over MetaSchedule's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operations with one goal: speed over the best library, of their geometric mean, share of the limit."""
+
+    speed: float
+    mean: float | None = None
+    share: float | None = None
+
+
+GROUPS: Final[Mapping[str, Group]] = {
+    "product": Group(1.1, share=0.93),
+    "odd product": Group(1.0),
+    "batch": Group(1.2),
+    "resnet": Group(1.0, mean=1.1),
+    "convolution": Group(1.0, mean=1.3),
+    "stream": Group(1.2, share=0.90),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """
+    The speed over the best library that is asked for.
+
+    Attributes
+    ----------
+    stated
+        What is hoped for.
+    possible
+        What `MARGIN` of the limit would be.
+    """
+
+    stated: float
+    possible: float
+
+    @property
+    def value(self) -> float:
+        return min(self.stated, self.possible)
+
+    @property
+    def reason(self) -> str:
+        """Which of the two applies."""
+        return "stated" if self.stated <= self.possible else f"{MARGIN:g} of the limit"
+
+    @classmethod
+    def of(cls, stated: float, limit_seconds: float, peer_seconds: float) -> Goal:
+        return cls(stated, MARGIN * peer_seconds / limit_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """
+    One operation of one size.
+
+    Attributes
+    ----------
+    workload, args
+        As in the catalogue, or one of `experiments.cpu_workloads`.
+    group
+        One of `GROUPS`.
+    constant
+        Whether the weight is known beforehand (see the module).
+    params
+        Search parameters that are not the default ones.
+    """
+
+    workload: str
+    args: tuple[int, ...]
+    group: str
+    constant: bool = False
+    params: Mapping[str, int | float | str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        sizes = "x".join(map(str, self.args))
+        return f"{self.workload}-{sizes}" + ("-constant" if self.constant and self.group == "product" else "")
+
+    @property
+    def entry(self) -> Workload:
+        return workload(self.workload)
+
+    @property
+    def goal(self) -> Group:
+        return GROUPS[self.group]
+
+    @property
+    def named(self) -> Mapping[str, Any]:
+        """The arguments by name."""
+        return self.entry.bind(self.args)
+
+    def task(self) -> ansor.SearchTask:
+        """Make the task anew."""
+        option = 2 if self.constant else 0
+        return ansor.SearchTask(**task_arguments(self.workload), args=self.args, layout_rewrite_option=option)
+
+    def inputs(self, seed: int = 0) -> list[Array]:
+        """Random inputs, on lines of their own."""
+        rng = np.random.default_rng(seed)
+        arrays = []
+        for _, shape, dtype in self.entry.input_shapes(self.args):
+            array = aligned_empty(shape, dtype)
+            array[...] = rng.random(shape, dtype=np.float32) * 2 - 1
+            arrays.append(array)
+        return arrays
+
+    def traffic(self) -> Traffic:
+        """Inputs read once, output written once."""
+        output = self.entry.function(*self.args)[-1]
+        read = sum(
+            prod(shape) * to_numpy(dtype).itemsize for _, shape, dtype in self.entry.input_shapes(self.args)
+        )
+        return Traffic(read, prod(constant_shape(output)) * to_numpy(output.dtype).itemsize)
+
+    def small(self) -> Case:
+        """The same operation of a size that takes no time: what remains is the cost of a call."""
+        sizes = tuple(size for size in self.entry.small[0] if not isinstance(size, str))
+        return Case(self.workload, sizes, self.group, self.constant)
+
+
+_PACKED: Final = {"cpu_packed_read": 1}
+
+_RESNET: Final = (
+    (224, 224, 3, 64, 7, 2, 3),
+    (56, 56, 64, 64, 1, 1, 0),
+    (56, 56, 64, 64, 3, 1, 1),
+    (56, 56, 64, 256, 1, 1, 0),
+    (56, 56, 256, 64, 1, 1, 0),
+    (56, 56, 256, 128, 1, 1, 0),
+    (56, 56, 128, 128, 3, 2, 1),
+    (56, 56, 256, 512, 1, 2, 0),
+    (28, 28, 128, 512, 1, 1, 0),
+    (28, 28, 512, 128, 1, 1, 0),
+    (28, 28, 128, 128, 3, 1, 1),
+    (28, 28, 512, 256, 1, 1, 0),
+    (28, 28, 256, 256, 3, 2, 1),
+    (28, 28, 512, 1024, 1, 2, 0),
+    (14, 14, 256, 1024, 1, 1, 0),
+    (14, 14, 1024, 256, 1, 1, 0),
+    (14, 14, 256, 256, 3, 1, 1),
+    (14, 14, 1024, 512, 1, 1, 0),
+    (14, 14, 512, 512, 3, 2, 1),
+    (14, 14, 1024, 2048, 1, 2, 0),
+    (7, 7, 512, 2048, 1, 1, 0),
+    (7, 7, 2048, 512, 1, 1, 0),
+    (7, 7, 512, 512, 3, 1, 1),
+)
+"""The distinct convolutions of ResNet-50 (v1.5: strides in the 3 x 3 ones): h, w, ci, co, kernel, stride,
+padding."""
+
+_LARGE: Final = {
+    "softmax": (4096, 8192),
+    "layer_norm": (4096, 8192),
+    "norm": (1, 8192, 4096),
+    "max_pool2d": (42, 112, 112, 64, 3, 2, 1),
+    "avg_pool2d": (42, 56, 56, 256, 2, 2, 0),
+    "scale_shift_add_relu": (4096, 8192),
+    "silu": (4096, 8192),
+}
+"""Sizes with at least 128 MB of input; the larger of the catalogue's images has 100 + 100 MB."""
+
+
+def _catalogue(name: str, group: str, constant: bool = False) -> Iterable[Case]:
+    """The catalogue's own sizes, in float32."""
+    for args in workload(name).benchmark:
+        numbers = tuple(value for value in args if not isinstance(value, str))
+        if len(numbers) == len(args):
+            yield Case(name, numbers, group, constant)
+
+
+def _all() -> Iterable[Case]:
+    for n in (512, 1024, 2048):
+        yield Case("matmul", (n, n, n), "product", constant=True)
+        yield Case("matmul", (n, n, n), "product", params=_PACKED)
+    for product in ((1000, 1000, 1000), (1021, 1021, 1021), (1, 4096, 4096), (16, 1024, 1024)):
+        yield Case("matmul", product, "odd product", params=_PACKED)
+    yield from _catalogue("batch_matmul", "batch")
+    yield from _catalogue("attention_scores", "batch")
+    for batch in (1, 16):
+        for sizes in _RESNET:
+            yield Case("conv2d", (batch, *sizes), "resnet", constant=True)
+        for args in workload("conv2d_bn_relu").benchmark:
+            numbers = tuple(value for value in args[1:] if not isinstance(value, str))
+            yield Case("conv2d_bn_relu", (batch, *numbers), "resnet", constant=True)
+    for name in ("conv1d", "conv3d", "group_conv2d", "dilated_conv2d", "capsule_conv2d"):
+        yield from _catalogue(name, "convolution", constant=True)
+    for name in ("depthwise_conv2d", "transposed_conv2d"):
+        yield from _catalogue(name, "convolution")
+    for name in ("softmax", "layer_norm", "norm", "max_pool2d", "avg_pool2d", "rgb_to_yuv"):
+        yield from _catalogue(name, "stream")
+    for name in ("scale_shift_add_relu", "silu"):
+        yield Case(name, (1024, 1024), "stream")
+    for name, large in _LARGE.items():
+        yield Case(name, large, "stream")
+
+
+CASES: Final[Mapping[str, Case]] = {case.name: case for case in _all()}
+QUICK: Final = ("matmul-512x512x512-constant", "conv2d-1x14x14x256x256x3x1x1", "silu-1024x1024")
+
+
+def chosen(wanted: Sequence[str]) -> list[Case]:
+    """
+    Cases by name, by workload or by group.
+
+    Raises
+    ------
+    KeyError
+        If nothing is called so.
+    """
+    found: dict[str, Case] = {}
+    for word in wanted:
+        some = {name: case for name, case in CASES.items() if word in (name, case.workload, case.group)}
+        if not some:
+            raise KeyError(word)
+        found |= some
+    return list(found.values())

@@ -1,0 +1,208 @@
+"""The libraries that `bench_cpu` compares with, as peers that prepare an operation and are then timed.
+
+Everything that happens once is done beforehand: converting arrays to the order of axes that a library wants,
+loading and optimising graphs, packing weights that are constant (`Prepared.packs` says whether it does).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.cpu_cases import Case
+from experiments.cpu_onnx import onnx_graph
+from experiments.cpu_torch import Form, TorchProgram, has_forms, torch_program
+from experiments.harness import Timer, timer_of
+
+Array = npt.NDArray[Any]
+
+
+class UnavailableError(Exception):
+    """A peer that cannot be measured; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """
+    A peer that is ready for one operation.
+
+    Attributes
+    ----------
+    timer
+        Runs it.
+    answer
+        What it computes, in our order of axes.
+    packs
+        Whether it brought constant weights into another layout beforehand.
+    """
+
+    timer: Timer
+    answer: Callable[[], Array]
+    packs: bool = False
+
+
+class Peer(Protocol):
+    """Something that computes a case."""
+
+    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+        """
+        Get ready for a case.
+
+        Raises
+        ------
+        UnavailableError
+            If it is not installed, or has no such operation.
+        """
+        ...
+
+
+def library(name: str) -> Any:
+    """
+    Import a library.
+
+    Raises
+    ------
+    UnavailableError
+        If it cannot be imported.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UnavailableError(f"{name} cannot be imported: {error}") from None
+
+
+class NumpyPeer:
+    """The program that a numpy user would write; the number of threads of OpenBLAS is set from outside."""
+
+    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+        if case.group in ("resnet", "convolution"):
+            raise UnavailableError("numpy has no such operation")
+        named = case.named
+        if case.workload in ("matmul", "batch_matmul"):
+            a, b = inputs
+            out: Array = np.matmul(a, b)
+            return Prepared(timer_of(lambda: np.matmul(a, b, out=out)), lambda: out)
+        return Prepared(
+            timer_of(lambda: case.entry.reference(inputs, named)), lambda: case.entry.reference(inputs, named)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TorchPeer:
+    """PyTorch, one operator after another."""
+
+    form: Form
+
+    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+        torch = library("torch")
+        if self.form == "nhwc" and not has_forms(case):
+            raise UnavailableError("the operation has no images, whose channels could come last")
+        torch.set_num_threads(threads)
+        program = torch_program(torch, case, inputs, self.form)
+
+        def call() -> Any:
+            return program.function(*program.tensors)
+
+        return _torch_prepared(torch, program, call, packs=False)
+
+
+class TorchCompilePeer:
+    """PyTorch, compiled; constant weights are frozen into the program, images have their channels last."""
+
+    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+        torch = library("torch")
+        torch.set_num_threads(threads)
+        program = torch_program(torch, case, inputs, "nhwc")
+        frozen = program.weights if case.constant else ()
+        setattr(import_module("torch._inductor.config"), "freezing", bool(frozen))  # noqa: B010
+        module = _module(torch, program, frozen)
+        tensors = [tensor for i, tensor in enumerate(program.tensors) if i not in frozen]
+        torch.compiler.reset()
+        compiled = torch.compile(module)
+        try:
+            with torch.no_grad():
+                compiled(*tensors)
+        except Exception as error:  # what a foreign compiler and its tools raise has no common base
+            raise UnavailableError(f"torch.compile failed: {str(error).strip().splitlines()[0]}") from None
+        return _torch_prepared(torch, program, lambda: compiled(*tensors), packs=bool(frozen))
+
+
+def _torch_prepared(torch: Any, program: TorchProgram, call: Callable[[], Any], packs: bool) -> Prepared:
+    def timed(number: int) -> float:
+        with torch.no_grad():
+            start = time.perf_counter()
+            for _ in range(number):
+                call()
+            return time.perf_counter() - start
+
+    def answer() -> Array:
+        with torch.no_grad():
+            return np.asarray(program.back(call()).numpy())
+
+    return Prepared(timed, answer, packs)
+
+
+def _module(torch: Any, program: TorchProgram, frozen: Sequence[int]) -> Any:
+    """A module that holds some of the program's tensors and takes the others."""
+
+    class Program(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            for i in frozen:
+                self.register_buffer(f"weight{i}", program.tensors[i])
+
+        def forward(self, *given: Any) -> Any:
+            rest = iter(given)
+            every = [
+                getattr(self, f"weight{i}") if i in frozen else next(rest)
+                for i in range(len(program.tensors))
+            ]
+            return program.function(*every)
+
+    return Program().eval()
+
+
+class OnnxRuntimePeer:
+    """ONNX Runtime on a graph of its own; inputs and output lie where they are, nothing is copied."""
+
+    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+        onnx, runtime = library("onnx"), library("onnxruntime")
+        import_module("onnx.numpy_helper")
+        graph = onnx_graph(onnx, case, inputs)
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 3
+        session = runtime.InferenceSession(graph.model(), options, providers=["CPUExecutionProvider"])
+        (first,) = session.run(None, graph.inputs)
+        out = np.empty_like(first)
+        binding = session.io_binding()
+        # The values refer to the arrays, and must live as long as the binding.
+        values = {name: runtime.OrtValue.ortvalue_from_numpy(array) for name, array in graph.inputs.items()}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_output("Y", "cpu", 0, out.dtype, out.shape, out.ctypes.data)
+
+        def call(_keep: object = values) -> None:
+            session.run_with_iobinding(binding)
+
+        def answer() -> Array:
+            call()
+            return graph.back(out)
+
+        return Prepared(timer_of(call), answer, packs=case.constant)
+
+
+PEERS: Final[Mapping[str, Peer]] = {
+    "numpy": NumpyPeer(),
+    "torch": TorchPeer("nchw"),
+    "torch channels_last": TorchPeer("nhwc"),
+    "torch.compile": TorchCompilePeer(),
+    "onnxruntime": OnnxRuntimePeer(),
+}
+"""By the names that tables show."""

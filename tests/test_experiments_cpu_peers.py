@@ -1,0 +1,76 @@
+"""The peers of the CPU benchmark compute what we compute, at sizes that take no time."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from experiments.cpu_cases import CASES, GROUPS, Case
+from experiments.cpu_peers import PEERS, UnavailableError, library
+from experiments.cpu_torch import has_forms
+
+WORKLOADS = {case.workload: case for case in CASES.values()}
+
+
+def small_cases() -> list[Case]:
+    """Every small size of every workload, weights constant and not."""
+    found = []
+    for case in WORKLOADS.values():
+        for args in case.entry.small:
+            sizes = tuple(value for value in args if not isinstance(value, str))
+            found += [Case(case.workload, sizes, case.group, constant) for constant in {False, case.constant}]
+    return found
+
+
+def applies(peer: str, case: Case) -> bool:
+    """Whether a peer has the operation, and in a form of its own."""
+    if peer == "numpy":
+        return case.group not in ("resnet", "convolution")
+    return peer != "torch channels_last" or has_forms(case)
+
+
+PAIRS = [(peer, case) for case in small_cases() for peer in PEERS if applies(peer, case)]
+
+
+@pytest.mark.parametrize(("peer", "case"), PAIRS, ids=lambda x: x if isinstance(x, str) else x.name)
+def test_a_peer_computes_what_the_reference_does(
+    peer: str, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if peer == "torch.compile" and find_spec("torch"):  # the compiler itself is not what is tested here
+        monkeypatch.setattr("torch.compile", lambda module: module)
+    inputs = case.inputs()
+    try:
+        prepared = PEERS[peer].prepare(case, inputs, 1)
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    assert prepared.timer(2) > 0
+    found = prepared.answer()
+    expected = case.entry.reference(inputs, case.named)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_peer_does_not_have_is_said() -> None:
+    convolution, softmax = CASES["conv2d-1x7x7x512x512x3x1x1"], CASES["softmax-16x1000"]
+    with pytest.raises(UnavailableError, match="no such operation"):
+        PEERS["numpy"].prepare(convolution, [], 1)
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    with pytest.raises(UnavailableError, match="no images"):
+        PEERS["torch channels_last"].prepare(softmax, [], 1)
+
+
+def test_only_peers_that_see_constant_weights_pack_them() -> None:
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    onnx = PEERS["onnxruntime"]
+    known, unknown = (Case("matmul", (4, 5, 6), "product", constant) for constant in (True, False))
+    assert onnx.prepare(known, known.inputs(), 1).packs
+    assert not onnx.prepare(unknown, unknown.inputs(), 1).packs
+
+
+def test_a_library_that_is_missing_is_told_by_name() -> None:
+    with pytest.raises(UnavailableError, match="no_such_library cannot be imported"):
+        library("no_such_library")
+
+
+def test_every_group_has_cases_and_every_case_a_group() -> None:
+    assert {case.group for case in CASES.values()} == set(GROUPS)
