@@ -71,17 +71,13 @@ class Form:
         family, values = population.family, population.values
         known: State | None = population.__dict__.get("bounds")  # whoever checked the rows has inferred them
         state = known or State.replay(family.dag, family.fill(values))
-        marks: dict[tuple[int, str], dict[Annotation, Mask]] = {}
+        marks = _annotated(state)
 
         def mark(stage: int, position: int, annotation: Annotation, rows: Mask) -> None:
             if np.any(rows):
                 known = marks.setdefault((stage, state.stages[stage].iterators[position].name), {})
                 known[annotation] = known.get(annotation, False) | rows
 
-        for stage_id, stage in enumerate(state.stages):  # what the sketch itself annotates
-            for position, loop in enumerate(stage.iterators):
-                if loop.annotation is not Annotation.NONE:
-                    mark(stage_id, position, loop.annotation, True)
         for site, at in zip(family.parallel, family.positions(ColumnKind.PARALLEL), strict=True):
             for position in range(site.start, site.stop):
                 mark(site.stage, position, Annotation.PARALLEL, values[:, at] > position - site.start)
@@ -111,12 +107,7 @@ class Form:
         ScheduleError
             If the state has holes or is illegal.
         """
-        marks: Marks = {
-            (stage_id, loop.name): {loop.annotation: True}
-            for stage_id, stage in enumerate(state.stages)
-            for loop in stage.iterators
-            if loop.annotation is not Annotation.NONE
-        }
+        marks = _annotated(state)
         steps: dict[int, Extent] = {
             stage_id: stage.auto_unroll_max_step
             for stage_id, stage in enumerate(state.stages)
@@ -124,6 +115,26 @@ class Form:
         }
         plain, names = unfused(state)
         return cls(infer_bounds(plain), 1, _renamed(marks, names), steps)
+
+
+def _annotated(state: State) -> dict[tuple[int, str], dict[Annotation, Mask]]:
+    """What a state annotates: all of a program, or of a population what its sketch says."""
+    return {
+        (stage_id, loop.name): {loop.annotation: True}
+        for stage_id, stage in enumerate(state.stages)
+        for loop in stage.iterators
+        if loop.annotation is not Annotation.NONE
+    }
+
+
+def _annotated(state: State) -> dict[tuple[int, str], dict[Annotation, Mask]]:
+    """Collect the marks that loops have by steps of their own, in all rows."""
+    return {
+        (stage_id, loop.name): {loop.annotation: True}
+        for stage_id, stage in enumerate(state.stages)
+        for loop in stage.iterators
+        if loop.annotation is not Annotation.NONE
+    }
 
 
 Names = Mapping[tuple[int, str], tuple[str, ...]]
