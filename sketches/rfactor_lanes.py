@@ -26,6 +26,12 @@ from sketches.rule import SketchContext, Successor, Verdict
 BYTES_PER_LANE: Final = 4
 
 
+def vectors_for_all_tasks(context: SketchContext) -> int:
+    """Elements that give every task of a well divided parallel loop a whole vector."""
+    hardware = context.hardware
+    return TASKS_PER_CORE * hardware.num_cores * max(1, hardware.vector_unit_bytes // BYTES_PER_LANE)
+
+
 class AddRfactorLanes:
     """Too few results to keep all cores busy, a vector of terms for each task -> parts, and lanes in each."""
 
@@ -39,9 +45,9 @@ class AddRfactorLanes:
         products = extents_product(state, stage_id)
         if products is None:
             return Verdict.PASS
-        (results, terms), tasks = products, TASKS_PER_CORE * context.hardware.num_cores
-        lanes = context.hardware.vector_unit_bytes // BYTES_PER_LANE
-        return Verdict.APPLY if results <= tasks and terms >= tasks * lanes else Verdict.PASS
+        results, terms = products
+        few = results <= TASKS_PER_CORE * context.hardware.num_cores
+        return Verdict.APPLY if few and terms >= vectors_for_all_tasks(context) else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         fused, spatial = fuse_reduction(state, stage_id)

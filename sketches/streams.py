@@ -11,6 +11,9 @@ runs along it. Two kinds do better:
   `i.0 j.0 i.1 j.1`, so that the lines which a tile reads are still in the cache when their next elements are
   due.
 
+Tiles of one iteration are the loops as written, so nothing else is tried. Left alone is what reads a
+reduction: that may want the tiles of its consumer for itself.
+
 Source: blocked transposition is textbook (e.g. Lam, Rothberg and Wolf, 1991). Not in the reference.
 """
 
@@ -49,7 +52,7 @@ def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
         return None
     if any(loop.kind is not IteratorKind.SPATIAL for loop in stage.iterators):
         return None
-    if attribute_names(state, stage_id, NO_SPLIT_ATTR):
+    if attribute_names(state, stage_id, NO_SPLIT_ATTR) or _reads_reduction(state, stage_id):
         return None
     extents = [int_value(axis.extent) for axis in op.axis]
     wide = [at for at, extent in enumerate(extents) if extent is not None and extent > 1]
@@ -61,6 +64,11 @@ def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
     turned = _last_axes(state, op) - {vector, *unrolled}
     tiled = tuple(at for at in long if at in turned)
     return StreamTiles(vector, tiled, unrolled) if tiled or unrolled else None
+
+
+def _reads_reduction(state: State, stage_id: int) -> bool:
+    producers = (state.stages[producer].op for producer in state.direct_producers(stage_id))
+    return any(isinstance(op, ComputeOp) and op.reduce_axis for op in producers)
 
 
 def _last_axes(state: State, op: ComputeOp) -> set[int]:
@@ -84,7 +92,7 @@ class StreamTiling:
     name = "StreamTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        return Verdict.PASS if stream_tiles(state, stage_id) is None else Verdict.APPLY
+        return Verdict.PASS if stream_tiles(state, stage_id) is None else Verdict.APPLY_AND_SKIP_REST
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         tiles, op = stream_tiles(state, stage_id), state.stages[stage_id].op

@@ -6,6 +6,9 @@ lie inside the reduction: they become vectors, several of them, which lowering k
 
     n.0 h.0 w.0 c.0  rh rw  n.1 h.1 w.1 c.1
 
+Tiles of one iteration are the loops as written. So nothing else is tried for an output, or inside its tiles,
+unless there are so few results that the reduction might rather be factored.
+
 Source: rules 3 and 4 of the paper, applied to what its condition of reuse leaves out. Not in the reference.
 """
 
@@ -19,7 +22,15 @@ from ansor.schedule.stages import IteratorKind
 from ansor.schedule.state import State
 from ansor.te.expr import free_vars, int_value
 from ansor.te.tensor import ComputeOp
-from sketches.relations import attribute_names, elementwise_consumer, is_computed, needs_tiling
+from sketches.relations import (
+    attribute_names,
+    elementwise_consumer,
+    extents_product,
+    is_computed,
+    is_output,
+    needs_tiling,
+)
+from sketches.rfactor_lanes import vectors_for_all_tasks
 from sketches.rule import SketchContext, Successor, Verdict
 from sketches.tiling import follow_tiling, tile
 
@@ -52,7 +63,13 @@ class WindowTiling:
             return Verdict.PASS
         if any(int_value(axis.extent) is None for axis in stage.op.axis):
             return Verdict.PASS
-        return Verdict.APPLY if runs_along_memory(state, stage.op) else Verdict.PASS
+        if not runs_along_memory(state, stage.op):
+            return Verdict.PASS
+        last = stage_id if (consumer := self._follower(state, stage_id)) is None else consumer
+        products = extents_product(state, stage_id)
+        enough = vectors_for_all_tasks(context)
+        only = is_output(state, last) and products is not None and products[0] >= enough
+        return Verdict.APPLY_AND_SKIP_REST if only else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         tiled, splits = tile(state, stage_id, STRUCTURE)
