@@ -136,10 +136,9 @@ def ablation(
         curves[case] = {
             one.title: median_curve([best_so_far(each[one.title], trials) for each in logs]) for one in tried
         }
-    if only is None:
-        seen = {title for lines in curves.values() for title in lines}
-        left = [title for title in ansor.ABLATIONS if title not in seen]
-        print(f"  no task tells anything of: {', '.join(left)}" if left else "  every listed part was tried")
+    seen = {title for lines in curves.values() for title in lines}
+    if left := [title for title in SWITCHES if title not in seen]:
+        print(f"  not tried on these tasks: {', '.join(left)}")
     path = plot(curves, folder())
     print(f"  the plot is {path}" if path else "  no plot: matplotlib is not installed (extra `plot`)")
 
