@@ -127,16 +127,6 @@ def _annotated(state: State) -> dict[tuple[int, str], dict[Annotation, Mask]]:
     }
 
 
-def _annotated(state: State) -> dict[tuple[int, str], dict[Annotation, Mask]]:
-    """Collect the marks that loops have by steps of their own, in all rows."""
-    return {
-        (stage_id, loop.name): {loop.annotation: True}
-        for stage_id, stage in enumerate(state.stages)
-        for loop in stage.iterators
-        if loop.annotation is not Annotation.NONE
-    }
-
-
 Names = Mapping[tuple[int, str], tuple[str, ...]]
 """The loops, outermost first, that a loop by stage and name was made from."""
 
