@@ -148,11 +148,31 @@ def test_lookup_suggests_similar_names() -> None:
 
 def test_arguments_are_bound_by_name() -> None:
     entry = CATALOGUE["matmul"]
-    assert dict(entry.bind((8, 4, 2))) == {"n": 8, "m": 4, "k": 2, "dtype": "float32", "out_dtype": ""}
+    dtypes = {"dtype": "float32", "out_dtype": "", "weight_dtype": ""}
+    assert dict(entry.bind((8, 4, 2))) == {"n": 8, "m": 4, "k": 2, **dtypes}
     with pytest.raises(
         DefinitionError, match=r"matmul\(n, m, k, dtype=float32.*: missing a required argument: 'k'"
     ):
         entry.tensors(8, 4)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("matmul", 3, 5, 8, "uint8", "int32", "int8"),
+        ("dense", 3, 8, 5, "uint8", "int32", "int8"),
+        ("conv2d", 1, 5, 5, 4, 6, 3, 1, 1, 1, 1, "uint8", "int32", "int8"),
+    ],
+)
+def test_weights_may_have_a_dtype_of_their_own(args: Args) -> None:
+    name, *given = args
+    entry, rng = CATALOGUE[str(name)], np.random.default_rng(0)
+    inputs = entry.input_shapes(given)
+    assert [dtype for _, _, dtype in inputs] == ["uint8", "int8"]
+    arrays = [sample(tensor, shape, dtype, rng) for tensor, shape, dtype in inputs]
+    made = entry.tensors(*given)
+    found = evaluate(made[-1:], dict(zip(made[:-1], arrays, strict=True)), {})[made[-1]]
+    assert np.array_equal(found, entry.expected(arrays, given))
 
 
 def test_impossible_geometry_is_refused() -> None:

@@ -2,7 +2,8 @@
 
 Images are `[n, h, w, c]` (one spatial dimension more or less elsewhere), weights `[kernel..., ci, co]`. One
 kernel size, stride, padding and dilation serves all spatial dimensions. Where the paper gives no group or
-dilation the arguments end early, so keys stay short.
+dilation the arguments end early, so keys stay short. Weights have the images' dtype unless `weight_dtype`
+names another.
 """
 
 from __future__ import annotations
@@ -148,10 +149,11 @@ def conv2d(
     groups: int = 1,
     dtype: str = "float32",
     out_dtype: str = "",
+    weight_dtype: str = "",
 ) -> list[Tensor]:
     """Convolution of images `[n, h, w, ci]`."""
     x = te.placeholder((n, h, w, ci), dtype, "X")
-    weight = te.placeholder((kernel, kernel, ci // groups, co), dtype, "W")
+    weight = te.placeholder((kernel, kernel, ci // groups, co), weight_dtype or dtype, "W")
     y = convolve(
         x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups, out_dtype=out_dtype
     )

@@ -1,4 +1,8 @@
-"""Matrix products: the paper's GMM, and its common company."""
+"""Matrix products: the paper's GMM, and its common company.
+
+`weight_dtype` is the dtype of the second operand where it differs from the first one's, as in products of
+unsigned activations and signed weights.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +40,12 @@ def _dense(arrays: Sequence[Array], args: Arguments) -> Array:
     small=[(7, 9, 11), (16, 16, 32), (1, 5, 3)],
     dtypes=ARITHMETIC,
 )
-def matmul(n: int, m: int, k: int, dtype: str = "float32", out_dtype: str = "") -> list[Tensor]:
+def matmul(
+    n: int, m: int, k: int, dtype: str = "float32", out_dtype: str = "", weight_dtype: str = ""
+) -> list[Tensor]:
     """Matrix product: C[n, m] = A[n, k] B[k, m]."""
     out = product_dtype(dtype, out_dtype)
-    a, b = te.placeholder((n, k), dtype, "A"), te.placeholder((k, m), dtype, "B")
+    a, b = te.placeholder((n, k), dtype, "A"), te.placeholder((k, m), weight_dtype or dtype, "B")
     r = te.reduce_axis((0, k), "k")
     c = te.compute(
         (n, m),
@@ -101,12 +107,17 @@ def batch_matmul(
     dtypes=ARITHMETIC,
 )
 def dense(
-    batch: int, in_features: int, out_features: int, dtype: str = "float32", out_dtype: str = ""
+    batch: int,
+    in_features: int,
+    out_features: int,
+    dtype: str = "float32",
+    out_dtype: str = "",
+    weight_dtype: str = "",
 ) -> list[Tensor]:
     """Fully connected layer: Y[b, o] = sum over i of X[b, i] W[o, i]."""
     out = product_dtype(dtype, out_dtype)
     x = te.placeholder((batch, in_features), dtype, "X")
-    w = te.placeholder((out_features, in_features), dtype, "W")
+    w = te.placeholder((out_features, in_features), weight_dtype or dtype, "W")
     k = te.reduce_axis((0, in_features), "k")
     y = te.compute(
         (batch, out_features),
