@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ansor.schedule.stages import Annotation
 from costmodel.extract_body import COUNTS
 from costmodel.extract_form import Form
-from costmodel.extract_indices import Floats
+from costmodel.extract_indices import Floats, Loop, Value
 from costmodel.extract_statements import Statement
 
 Bools = NDArray[np.bool_]
@@ -81,7 +81,8 @@ class Columns:
     own
         Which loops belong to the stage itself, same shape.
     parallel, vector, unroll
-        Which loops are annotated so, same shape.
+        Which loops are annotated so, same shape; tensorized loops, which are one operation with the vector
+        loop around them, count as vectors.
     bound
         Position in `BOUND` of the grid dimension that a loop is bound to, -1 if it is not; None on a CPU.
     last
@@ -144,6 +145,24 @@ class Columns:
 def pack(forms: Sequence[Form], statements: Sequence[list[Statement]]) -> Columns:
     """Lay out the statements of some forms, whose rows are programs one after the other."""
     return _Packer(forms, statements).run()
+
+
+def _mark(made: Columns, number: int, at: slice, loop: Loop) -> None:
+    """Note how a loop is executed."""
+    for annotation, rows in loop.marks.items():
+        if annotation is Annotation.PARALLEL:
+            made.parallel[number, at] |= rows
+        elif annotation in (Annotation.VECTORIZE, Annotation.TENSORIZE):
+            made.vector[number, at] |= rows
+        elif annotation is Annotation.UNROLL:
+            made.unroll[number, at] |= rows
+        elif annotation in BOUND and made.bound is not None:
+            made.bound[number, at] = BOUND.index(annotation)
+
+
+def _products(one: Statement) -> Value:
+    """How many products of a tensorized loop share a lane, 1 without one."""
+    return next((loop.extent for loop in one.loops if Annotation.TENSORIZE in loop.marks), 1)
 
 
 class _Packer:
@@ -211,15 +230,7 @@ class _Packer:
             made.extent[number, at] = loop.extent
             made.reduces[number, at] = loop.reduces
             made.own[number, at] = number >= one.depth
-            for annotation, rows in loop.marks.items():
-                if annotation is Annotation.PARALLEL:
-                    made.parallel[number, at] |= rows
-                elif annotation is Annotation.VECTORIZE:
-                    made.vector[number, at] |= rows
-                elif annotation is Annotation.UNROLL:
-                    made.unroll[number, at] |= rows
-                elif annotation in BOUND and made.bound is not None:
-                    made.bound[number, at] = BOUND.index(annotation)
+            _mark(made, number, at, loop)
         dimensions = one.touches[0].dimensions
         for number, coefficient in dimensions[-1].terms.items() if dimensions else ():
             if not any(number in dimension.terms for dimension in dimensions[:-1]):
@@ -239,7 +250,7 @@ class _Packer:
         made.is_float[at] = one.body.is_float
         same = [other for other in found if other.stage == one.stage]
         made.store_bits[at] = max(other.body.store_bits for other in same)
-        made.lane_bits[at] = one.body.lane_bits
+        made.lane_bits[at] = one.body.lane_bits / _products(one)
         made.outputs[at] = len(same)
         made.needed[at] = one.needed
         made.whole[at] = one.whole

@@ -193,7 +193,7 @@ def _register_tile(
     loops: Ints,
 ) -> tuple[Bools, Bools, Floats, Bools]:
     """Find the register tile, its reduction loops, its accumulators, and whether it starts in registers."""
-    reducing, selecting = own & columns.reduces, own & ~columns.reduces
+    reducing, selecting = own & columns.reduces & ~columns.vector, own & ~columns.reduces
     last = _last(reducing, loops)
     tile = selecting & (loops > last)
     between = _last(selecting & (loops < last), loops)

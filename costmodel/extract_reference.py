@@ -39,8 +39,9 @@ def reference_rows(columns: Columns, plan: Plan, regions: Regions, line: int, ou
     _allocation_rows(columns, regions, out[next_row : next_row + 4])
     out[next_row + 4] = points
     real = regions.extent > 1
+    lanes = columns.vector & ~columns.reduces  # a tensorized loop is fused with none
     out[next_row + 5] = real.sum(axis=0) - sum(
-        _saved(marked[:, at] & real, real) for marked in (columns.parallel, columns.vector)
+        _saved(marked[:, at] & real, real) for marked in (columns.parallel, lanes)
     )
     out[next_row + 6] = columns.limit[at]
 

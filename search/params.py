@@ -27,6 +27,7 @@ DEFAULT_PARAMS: Final[Params] = {
     "max_innermost_split_factor": 64,
     "max_vectorize_size": 16,
     "max_tile_waste": 1.25,
+    "cpu_tensor_intrinsics": 1,
     "cpu_packed_read": 0,
     "cpu_stream_tiling": 1,
     "cpu_window_tiling": 1,
@@ -46,6 +47,7 @@ DEFAULT_PARAMS: Final[Params] = {
   first; 0 generations leaves random sampling with the model's choice.
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
+- `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs (`AddPackedRead`).
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
@@ -62,6 +64,7 @@ DEFAULT_PARAMS: Final[Params] = {
 
 ABLATIONS: Final[Mapping[str, Params]] = {
     "dividing tile lengths": {"max_tile_waste": 1.0},
+    "no tensor intrinsics": {"cpu_tensor_intrinsics": 0},
     "no tiled streams": {"cpu_stream_tiling": 0},
     "no tiled windows": {"cpu_window_tiling": 0},
     "no factored lanes": {"cpu_rfactor_lanes": 0},
@@ -74,6 +77,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
 
 REFERENCE_SPACE: Final[Params] = {
     "max_tile_waste": 1.0,
+    "cpu_tensor_intrinsics": 0,
     "cpu_packed_read": 0,
     "cpu_stream_tiling": 0,
     "cpu_window_tiling": 0,

@@ -31,6 +31,7 @@ from sketches.rfactor import AddRfactor
 from sketches.rfactor_lanes import AddRfactorLanes
 from sketches.rule import Derivation, SketchContext, SketchRule, Successor, Verdict
 from sketches.streams import StreamTiling
+from sketches.tensor import TensorIntrinsicRule
 from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
 from sketches.windows import WindowTiling
 
@@ -59,6 +60,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
 """The reference's rules for CPUs (and GPUs of kind mali), in order."""
 
 CPU_EXTRA_RULES: Final[Mapping[str, SketchRule]] = {
+    "cpu_tensor_intrinsics": TensorIntrinsicRule(),
     "cpu_packed_read": AddPackedRead(),
     "cpu_stream_tiling": StreamTiling(),
     "cpu_window_tiling": WindowTiling(),

@@ -35,6 +35,8 @@ class SketchParams:
     max_tile_waste
         Largest covered over real iterations of a tiled stage whose tile lengths do not divide its axes; 1 for
         dividing lengths only.
+    cpu_tensor_intrinsics
+        Non-zero adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes.
     cpu_packed_read
         Non-zero adds `AddPackedRead` to the rules for CPUs: inputs of a tile may go through contiguous
         scratch.
@@ -57,6 +59,7 @@ class SketchParams:
     max_vectorize_size: int = 16
     disable_change_compute_location: int = 0
     max_tile_waste: float = 1.0
+    cpu_tensor_intrinsics: int = 0
     cpu_packed_read: int = 0
     cpu_stream_tiling: int = 0
     cpu_window_tiling: int = 0

@@ -26,7 +26,7 @@ GPU_FOLLOW_LEVELS: Final = (3,)
 """The same on a GPU: after block, virtual thread and thread."""
 
 
-def tile(state: State, stage_id: int, structure: str) -> tuple[State, tuple[int, ...]]:
+def tile(state: State, stage_id: int, structure: str, innermost: int = 0) -> tuple[State, tuple[int, ...]]:
     """
     Split all loops of an untransformed stage by levels and order the levels by `structure`.
 
@@ -36,6 +36,8 @@ def tile(state: State, stage_id: int, structure: str) -> tuple[State, tuple[int,
         The stage must have one loop per axis.
     structure
         Letters S and R; see the module.
+    innermost
+        So many loops at the end stay where they are.
 
     Returns
     -------
@@ -53,7 +55,7 @@ def tile(state: State, stage_id: int, structure: str) -> tuple[State, tuple[int,
     named = attribute_names(state, stage_id, NO_SPLIT_ATTR)
     spatial_steps: list[int] = []
     position = 0
-    for loop in state.stages[stage_id].iterators:
+    for loop in state.stages[stage_id].iterators[: len(state.stages[stage_id].iterators) - innermost]:
         letter, parts = letters[loop.kind], counts[loop.kind]
         if loop.name in named or parts == 1:
             whole[letter].append(position)
@@ -68,15 +70,22 @@ def tile(state: State, stage_id: int, structure: str) -> tuple[State, tuple[int,
     levels["S"][-1:] = [whole["S"] + level for level in levels["S"][-1:]]
     levels["R"][-1:] = [whole["R"] + level for level in levels["R"][-1:]]
     order = [at for letter in structure for at in levels[letter].pop(0)]
+    order += range(position, position + innermost)
     return state.reorder(stage_id, order), tuple(spatial_steps)
 
 
-def follow_tiling(state: State, consumer: int, splits: Sequence[int], level: int) -> State:
-    """Split the loops of an untransformed consumer as `splits` did, `level` lengths each; order by level."""
+def follow_tiling(
+    state: State, consumer: int, splits: Sequence[int], level: int, innermost: int = 0
+) -> State:
+    """Split the loops of an untransformed consumer as `splits` did, `level` lengths each; order by level.
+
+    So many loops at the end as `innermost` says stay where they are.
+    """
     parts = level + 1
     for axis, step in enumerate(splits):
         state = state.follow_split(consumer, axis * parts, step, level)
     order = [axis * parts + part for part in range(parts) for axis in range(len(splits))]
+    order += range(len(order), len(order) + innermost)
     return state.reorder(consumer, order)
 
 
@@ -86,7 +95,7 @@ class MultiLevelTiling:
     name = "MultiLevelTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        return Verdict.APPLY_AND_SKIP_REST if _can_tile(context, state, stage_id) else Verdict.PASS
+        return Verdict.APPLY_AND_SKIP_REST if can_tile(context, state, stage_id) else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         tiled, _ = tile(state, stage_id, context.tiling_structure)
@@ -103,14 +112,9 @@ class MultiLevelTilingWithFusion:
     name = "MultiLevelTilingWithFusion"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        if not _can_tile(context, state, stage_id) or not self._levels(context):
+        if not can_tile(context, state, stage_id) or not follow_levels(context):
             return Verdict.PASS
-        consumer = elementwise_consumer(state, stage_id)
-        if consumer is None or attribute_names(state, stage_id, NO_SPLIT_ATTR):
-            return Verdict.PASS
-        stage, other = state.stages[stage_id], state.stages[consumer]
-        spatial = [loop for loop in stage.iterators if loop.kind is IteratorKind.SPATIAL]
-        if not spatial or len(other.iterators) != len(spatial):
+        if tile_consumer(state, stage_id) is None:
             return Verdict.PASS
         only = context.is_gpu or is_cache_write(state, stage_id)
         return Verdict.APPLY_AND_SKIP_REST if only else Verdict.APPLY
@@ -120,24 +124,33 @@ class MultiLevelTilingWithFusion:
         assert consumer is not None
         tiled, splits = tile(state, stage_id, context.tiling_structure)
         results: list[Successor] = []
-        for level in self._levels(context):
+        for level in follow_levels(context):
             fused = follow_tiling(tiled, consumer, splits, level)
             results.append((fused.compute_at(stage_id, consumer, level * len(splits) - 1), stage_id - 1))
         return results
 
-    @staticmethod
-    def _levels(context: SketchContext) -> tuple[int, ...]:
-        """Follow levels that end a spatial level and leave one inside."""
-        structure = context.tiling_structure
-        levels = GPU_FOLLOW_LEVELS if context.is_gpu else CPU_FOLLOW_LEVELS
-        return tuple(
-            level
-            for level in levels
-            if level < structure.count("S") and level <= len(structure) and structure[level - 1] == "S"
-        )
+
+def tile_consumer(state: State, stage_id: int) -> int | None:
+    """Find the stage that uses a stage's elements at the same places, and can share its tiles."""
+    consumer = elementwise_consumer(state, stage_id)
+    if consumer is None or attribute_names(state, stage_id, NO_SPLIT_ATTR):
+        return None
+    spatial = [x for x in state.stages[stage_id].iterators if x.kind is IteratorKind.SPATIAL]
+    return consumer if spatial and len(state.stages[consumer].iterators) == len(spatial) else None
 
 
-def _can_tile(context: SketchContext, state: State, stage_id: int) -> bool:
+def follow_levels(context: SketchContext) -> tuple[int, ...]:
+    """Levels after which a tile may go to its consumer: they end a spatial level and leave one inside."""
+    structure = context.tiling_structure
+    levels = GPU_FOLLOW_LEVELS if context.is_gpu else CPU_FOLLOW_LEVELS
+    return tuple(
+        level
+        for level in levels
+        if level < structure.count("S") and level <= len(structure) and structure[level - 1] == "S"
+    )
+
+
+def can_tile(context: SketchContext, state: State, stage_id: int) -> bool:
     """Whether the stage wants tiles, has not been transformed, and the structure has levels for its loops."""
     if not needs_tiling(state, stage_id) or state.stages[stage_id].relations:
         return False

@@ -1,0 +1,143 @@
+"""Tensor intrinsics in sketches: tiles made of what one instruction computes.
+
+`TensorIntrinsicRule` finds the intrinsics of the target's machine that a stage matches (`ansor.intrinsics`)
+and takes the widest. It splits the lanes' axis and the reduction by the intrinsic's extents, which are fixed,
+tiles what is left by the target's structure, as multi-level tiling would, and tensorizes the two fixed loops.
+A stage consumed elementwise also has variants inside its consumer's tiles. Of C[i, j] with "SSRSRS" comes
+
+    i.0 j.0.0  i.1 j.0.1  k.0.0  i.2 j.0.2  k.0.1  i.3 j.0.3  [j.1: 16 lanes] [k.1: 4 products]
+
+When the walk comes to the operand that differs from lane to lane, the rule packs it in the order of these
+loops, so that an instruction finds its bytes side by side: `[...][j.1][k.1]`, the interleaved layout that the
+instruction's manual asks for, follows from the loops. A constant whose layout the task rewrites gets the
+same layout that way.
+
+Not in the reference, which has no tensor intrinsics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ansor.codegen.machine import Machine
+from ansor.intrinsics import Axes, TensorIntrinsic, match, tensor_intrinsics
+from ansor.intrinsics.pattern import product_of
+from ansor.schedule.stages import Annotation, innermost_pieces
+from ansor.schedule.state import State
+from ansor.schedule.steps import TensorizeStep
+from ansor.task.target import Target
+from ansor.te.expr import Expr, Read, distinct_nodes, free_vars, int_value
+from ansor.te.tensor import ComputeOp
+from sketches.packing import AddPackedRead
+from sketches.rule import SketchContext, Successor, Verdict
+from sketches.tiling import can_tile, follow_levels, follow_tiling, tile, tile_consumer
+
+
+class TensorIntrinsicRule:
+    """A stage that an instruction of the machine computes -> tiled by it; its operand -> packed for it.
+
+    There is no sketch of such a stage without the instruction.
+    """
+
+    name = "TensorIntrinsicRule"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        fits = best_intrinsic(context, state, stage_id) is not None
+        return Verdict.APPLY_AND_SKIP_REST if fits else _PACK.verdict(context, state, stage_id)
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        found = best_intrinsic(context, state, stage_id)
+        if found is None:
+            return _PACK.apply(context, state, stage_id)
+        intrinsic, axes = found
+        consumer = tile_consumer(state, stage_id)
+        lane = _position(state, stage_id, axes.lane)
+        state = _set_apart(state, stage_id, lane, intrinsic.lanes)
+        state = _set_apart(state, stage_id, _position(state, stage_id, axes.reduce), intrinsic.depth)
+        state, splits = tile(state, stage_id, context.tiling_structure, innermost=2)
+        lanes = len(state.stages[stage_id].iterators) - 2
+        state = state.apply(TensorizeStep(stage_id, lanes, intrinsic.name))
+        results: list[Successor] = [(state, stage_id - 1)]
+        for level in follow_levels(context) if consumer is not None else ():
+            assert consumer is not None
+            fused = _set_apart(state, consumer, lane, intrinsic.lanes)
+            fused = follow_tiling(fused, consumer, splits, level, innermost=1)
+            results.append((fused.compute_at(stage_id, consumer, level * len(splits) - 1), stage_id - 1))
+        return results
+
+
+def _position(state: State, stage_id: int, loop: str) -> int:
+    position = state.stages[stage_id].index_of(loop)
+    assert position is not None
+    return position
+
+
+def _set_apart(state: State, stage_id: int, position: int, length: int) -> State:
+    """Split a loop and make the inner part the innermost loop of the stage."""
+    state = state.split(stage_id, position, (length,))
+    order = [at for at in range(len(state.stages[stage_id].iterators)) if at != position + 1]
+    return state.reorder(stage_id, [*order, position + 1])
+
+
+def best_intrinsic(
+    context: SketchContext, state: State, stage_id: int
+) -> tuple[TensorIntrinsic, Axes] | None:
+    """Find the widest intrinsic of the machine that fills its lanes, and the axes that it runs over."""
+    op = state.stages[stage_id].op
+    if context.is_gpu or not isinstance(op, ComputeOp) or not can_tile(context, state, stage_id):
+        return None
+    extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
+    if any(extent is None for extent in extents.values()):
+        return None
+    for intrinsic in _intrinsics_of(context.target, tuple(tensor_intrinsics())):
+        for axes in match(op, intrinsic):
+            lanes, products = extents[axes.lane], extents[axes.reduce]
+            assert lanes is not None
+            assert products is not None
+            if lanes >= intrinsic.lanes and products % intrinsic.depth == 0:
+                return intrinsic, axes
+    return None
+
+
+@lru_cache(maxsize=64)
+def _intrinsics_of(target: Target, known: tuple[TensorIntrinsic, ...]) -> tuple[TensorIntrinsic, ...]:
+    """The intrinsics that the machine of a target has, the widest first."""
+    if target.kind != "llvm":
+        return ()
+    machine = Machine.for_target(target)
+    own = [intrinsic for intrinsic in known if machine.has_intrinsic(intrinsic)]
+    return tuple(sorted(own, key=lambda intrinsic: -intrinsic.bits))
+
+
+class _PackOperand(AddPackedRead):
+    """What a tensorized stage reads at another place in each lane -> a copy in the order of its loops.
+
+    Left out is what `AddPackedRead` leaves out, constants above all whose layout the task rewrites.
+    """
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        found = self._readers(context, state, stage_id)
+        return Verdict.APPLY_AND_SKIP_REST if found else Verdict.PASS
+
+    @staticmethod
+    def _fits(context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
+        loops = state.stages[reader].iterators
+        if not loops or loops[-1].annotation is not Annotation.TENSORIZE:
+            return False
+        op = state.stages[reader].compute
+        pieces = innermost_pieces(state.stages[reader], loops[-2].name)
+        lane = next((axis for axis in op.axis if pieces and axis.name == pieces[-1]), None)
+        factors = product_of(op) or ()
+        packed = any(_reads(f, state, stage_id) and lane in free_vars(f) for f in factors)
+        return packed and AddPackedRead._fits(context, state, stage_id, reader)
+
+
+def _reads(expr: Expr, state: State, stage_id: int) -> bool:
+    """Whether an expression is a read of a stage's result at some place."""
+    return any(
+        isinstance(node, Read) and state.stage_id(node.tensor) == stage_id for node in distinct_nodes(expr)
+    )
+
+
+_PACK = _PackOperand()

@@ -1,0 +1,227 @@
+"""Tiling to tensor intrinsics: when the rule fires, what it makes, and that all its programs are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.codegen.machine import Machine
+from ansor.schedule.lowering import lower
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.te.tensor import Tensor
+from ansor.workloads.catalogue import get_workload
+from costmodel.extract import extract_forms
+from costmodel.extract_form import Form
+from costmodel.features import INDEX
+from sketches import ProgramSpace, Sketch, generate_sketches
+from sketches.columns import fill_holes
+from sketches.locate import locate
+from sketches.neighbours import Neighbourhood
+from tests.costmodel_law import check_rows
+from tests.program_laws import Case, check_all
+
+ON = {"cpu_tensor_intrinsics": 1}
+ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
+BYTES = ("uint8", "int32", "int8")
+BF16 = ("bfloat16", "float32")
+VNNI = "vpdpbusd" in Machine.host().instructions
+needs_vnni = pytest.mark.skipif(not VNNI, reason="this CPU has no VNNI")
+needs_bf16 = pytest.mark.skipif(
+    "vdpbf16ps" not in Machine.host().instructions, reason="this CPU has no AVX512-BF16"
+)
+
+
+def tensors(name: str, *args: int | str) -> list[Tensor]:
+    return get_workload(name).tensors(*args)
+
+
+def relu(n: int, m: int, k: int) -> list[Tensor]:
+    """A product of bytes, made positive: the tile may go to its consumer."""
+    a, b, c = tensors("matmul", n, m, k, *BYTES)
+    return [a, b, te.compute((n, m), lambda i, j: te.maximum(c[i, j], te.const(0, "int32")), name="R")]
+
+
+def task_of(made: list[Tensor], target: str = ZEN4, **options: Any) -> ansor.SearchTask:
+    return ansor.SearchTask(compute_dag=made, target=target, **options)
+
+
+def sketches(made: list[Tensor], target: str = ZEN4, **options: Any) -> list[Sketch]:
+    return generate_sketches(task_of(made, target, **options), ON)
+
+
+def loops(state: State, stage: str) -> list[str]:
+    return [loop.name for loop in state.stages[state.stage_id(stage)].iterators]
+
+
+def intrinsics(state: State) -> list[Any]:
+    return [step.to_json()[-1] for step in state.steps if step.code == "TI"]
+
+
+# -- sketches ----------------------------------------------------------------------------------------------
+
+
+def test_a_product_is_tiled_by_the_widest_intrinsic_and_its_operand_packed() -> None:
+    (sketch,) = sketches(tensors("matmul", 64, 96, 32, *BYTES))
+    assert sketch.explain() == "TensorIntrinsicRule(C), TensorIntrinsicRule(B)"
+    assert intrinsics(sketch.state) == ["x86.vpdpbusd.512"]
+    assert loops(sketch.state, "C") == (
+        ["i.0", "j.0.0", "i.1", "j.0.1", "k.0.0", "i.2", "j.0.2", "k.0.1", "i.3", "j.0.3", "j.1", "k.1"]
+    )
+    marks = [loop.annotation for loop in sketch.state.stages[sketch.state.stage_id("C")].iterators]
+    assert marks[-2:] == [Annotation.VECTORIZE, Annotation.TENSORIZE]
+    assert loops(sketch.state, "B.local")[-2:] == ["ax1_4", "ax0_2"]  # lanes, and side by side their products
+
+
+def test_fixed_lengths_are_no_holes() -> None:
+    (sketch,) = sketches(tensors("matmul", 64, 96, 32, *BYTES))
+    names = {(hole.columns[0].axis, hole.extent) for hole in sketch.holes}
+    assert names == {("i", 64), ("j.0", 6), ("k.0", 8)}
+
+
+def test_a_consumer_shares_the_tiles() -> None:
+    found = sketches(relu(64, 96, 32))
+    assert len(found) == 3
+    places = [sketch.state.attach.get(sketch.state.stage_id("C")) for sketch in found]
+    assert [place and place[1] for place in places] == [None, 1, 3]
+    assert loops(found[1].state, "R") == ["i.0", "j.0.0", "i.1", "j.0.1", "j.1"]
+
+
+def test_convolutions_run_over_channels() -> None:
+    (sketch,) = sketches(tensors("conv2d", 1, 8, 8, 16, 32, 3, 1, 1, 1, 1, *BYTES))
+    assert loops(sketch.state, "Conv")[-2:] == ["c.1", "rc.1"]
+    assert sketch.explain() == "TensorIntrinsicRule(Conv), TensorIntrinsicRule(W)"
+
+
+@pytest.mark.parametrize(
+    ("made", "target"),
+    [
+        (lambda: tensors("matmul", 64, 96, 32, *BYTES), "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"),
+        (lambda: tensors("matmul", 64, 96, 32, *BF16), "llvm -mtriple=x86_64-linux-gnu -mcpu=cascadelake"),
+        (lambda: tensors("matmul", 64, 96, 32), ZEN4),
+        (lambda: tensors("matmul", 64, 96, 30, *BYTES), ZEN4),
+        (lambda: tensors("matmul", 64, 3, 32, *BYTES), ZEN4),
+        (lambda: tensors("matmul", 64, 96, 32, "int8"), ZEN4),
+    ],
+    ids=["no VNNI", "no BF16", "float32", "products left over", "few columns", "equal signs"],
+)
+def test_elsewhere_sketches_are_what_they_were(made: Callable[[], list[Tensor]], target: str) -> None:
+    task = task_of(made(), target)
+    assert [str(s) for s in generate_sketches(task, ON)] == [str(s) for s in generate_sketches(task)]
+
+
+def test_narrow_outputs_take_narrower_intrinsics() -> None:
+    (sketch,) = sketches(tensors("matmul", 64, 12, 32, *BYTES))
+    assert intrinsics(sketch.state) == ["x86.vpdpbusd.256"]
+
+
+def test_arm_and_other_x86_machines_take_theirs() -> None:
+    made = tensors("matmul", 64, 96, 32, "int8")
+    (sketch,) = sketches(made, "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -num-cores=2")
+    assert intrinsics(sketch.state) == ["arm.sdot"]
+    made = tensors("matmul", 64, 96, 32, *BYTES)
+    (sketch,) = sketches(made, "llvm -mtriple=x86_64-linux-gnu -mcpu=alderlake -num-cores=2")
+    assert intrinsics(sketch.state) == ["x86.vpdpbusd.256"]
+
+
+def test_constants_whose_layout_is_rewritten_are_not_packed_twice() -> None:
+    made = tensors("matmul", 64, 96, 32, *BYTES)
+    (sketch,) = sketches(made, layout_rewrite_option=ansor.LayoutRewriteOption.INSERT_TRANSFORM_STAGE)
+    assert sketch.explain() == "TensorIntrinsicRule(C)"
+
+
+# -- programs ----------------------------------------------------------------------------------------------
+
+CASES: dict[str, Callable[[], list[Tensor]]] = {
+    "bytes": lambda: tensors("matmul", 7, 48, 24, *BYTES),
+    "bfloat16": lambda: tensors("matmul_add", 6, 20, 33, *BF16),
+    "relu": lambda: relu(6, 40, 16),
+    "convolution": lambda: tensors("conv2d", 1, 5, 4, 8, 20, 3, 1, 1, 1, 1, *BYTES),
+}
+
+
+@cache
+def space(name: str) -> ProgramSpace:
+    return ProgramSpace.of(task_of(CASES[name](), "llvm" if VNNI else ZEN4), {**ON, "max_tile_waste": 1.4})
+
+
+def rows(name: str, count: int) -> list[tuple[Any, int, State]]:
+    found = []
+    for population in space(name).sample(count, np.random.default_rng(3)).populations:
+        for row, values in enumerate(population.values):
+            found.append(
+                (population, row, State.replay(population.family.dag, population.family.program(values)))
+            )
+    assert len(found) == count
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sampled_programs_are_right(name: str) -> None:
+    for _, _, state in rows(name, 6):
+        assert intrinsics(state)
+        check_all(Case.of(state))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sampled_programs_are_found_again(name: str) -> None:
+    neighbourhood = Neighbourhood(space(name))
+    for population, row, state in rows(name, 8):
+        found = locate(neighbourhood, state)
+        assert found is not None
+        family, values = found
+        assert family.key == population.family.key
+        assert State.replay(family.dag, family.program(values[0])) == state, row
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_their_features_are_counts_of_their_loops(name: str) -> None:
+    task, compared = task_of(CASES[name]()), 0
+    for population, row, state in rows(name, 8):
+        family, form = population.family, Form.of_population(population)
+        features = extract_forms(task, [form], scaled=False)
+        lengths = [int(value) for value in population.values[row]]
+        plain = State.replay(family.dag, fill_holes(family.steps, family.holes, lengths))
+        own = features.values[features.offsets[row] : features.offsets[row + 1]]
+        compared += check_rows(form, own, plain, state, row=row)
+    assert compared
+
+
+def test_features_see_the_register_tile_that_lowering_makes() -> None:
+    found = 0
+    for population, row, state in rows("bytes", 16):
+        limits = Machine.for_target(ZEN4).register_limits
+        nest = str(lower(state, limits=limits))
+        features = extract_forms(task_of(CASES["bytes"]()), [Form.of_population(population)], scaled=False)
+        last = features.values[features.offsets[row + 1] - 1]
+        assert ("C.acc[" in nest) == (last[INDEX["tile"]] > 0), nest
+        found += "C.acc[" in nest
+    assert found
+
+
+@pytest.mark.parametrize(
+    ("args", "instruction"),
+    [
+        pytest.param((64, 64, 64, *BYTES), "vpdpbusd", marks=needs_vnni),
+        pytest.param((64, 64, 64, *BF16), "vdpbf16ps", marks=needs_bf16),
+    ],
+)
+def test_tuning_finds_programs_that_use_the_instruction(
+    tmp_path: Any, args: tuple[Any, ...], instruction: str
+) -> None:
+    log = str(tmp_path / "log.json")
+    task = ansor.SearchTask(func="ansor.matmul", args=args, target="llvm")
+    result = task.tune(
+        ansor.TuningOptions(num_measure_trials=4, measure_callbacks=[ansor.RecordToFile(log)], verbose=0)
+    )
+    assert not result.errors, result
+    schedule, made = task.apply_best(log)
+    program = ansor.build(schedule, made, target=task.target)
+    assert instruction in program.get_source("asm")
+    Case.of(schedule.state).check_compiled(lower(schedule, name="kernel"))
