@@ -17,7 +17,9 @@ from search.policy import EmptyPolicy, SearchPolicy
 from search.progress import title_of_key
 from search.result import StopReason, TuningResult
 from search.search_task import SearchTask
+from search.sketch_policy import SketchPolicy
 from search.text import digits
+from search.warm_start import WarmStart
 
 NO_PROGRAM: Final = 3
 
@@ -27,6 +29,7 @@ Examples:
 \b
   ansor tune matmul 512 512 512
   ansor tune matmul 512 512 512 --trials 32         once more: resumes, 32 new trials
+  ansor tune matmul 512 512 1024 --warm-start matmul-512-512-512.log.json
   ansor tune conv2d 1 56 56 64 64 3 --log conv.json --target "llvm -num-cores=2"
   ansor tune net.py:layer 64 relu=true --trials 200 --early-stopping 100 --json
 
@@ -68,6 +71,13 @@ name=value.
     type=click.FloatRange(0, min_open=True),
     help="Seconds that building a program may take, and running it. [default: 15 and 10]",
 )
+@click.option(
+    "--warm-start",
+    "neighbours",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="Begin with refitted programs of this log, of the same computation at other sizes; repeatable.",
+)
 @layout_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option(
@@ -90,6 +100,7 @@ def tune(
     seed: int,
     policy: str,
     timeout: float | None,
+    neighbours: tuple[str, ...],
     layouts: int | None,
     quiet: bool,
     verbose: int,
@@ -101,7 +112,12 @@ def tune(
     """
     task = task_of((workload, *args), target, layouts or 0)
     path = log or default_log(task)
-    chosen: SearchPolicy | None = EmptyPolicy(task) if policy == "empty" else None
+    starts = [WarmStart(neighbours)] if neighbours else []
+    chosen: SearchPolicy = (
+        EmptyPolicy(task, starts)
+        if policy == "empty"
+        else SketchPolicy(task, seed=seed, init_search_callbacks=starts)
+    )
     with ExitStack() as stack:
         options = TuningOptions(
             num_measure_trials=trials,

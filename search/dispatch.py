@@ -40,6 +40,7 @@ from measure import MeasureInput, MeasureResult, load_records, recover_measure_i
 from measure.best import target_text, workload_distance
 from measure.distill import OptionsByKey, record_group
 from search.progress import title_of_key
+from search.text import counted, time_text
 
 PathLike = str | os.PathLike[str]
 Record = tuple[MeasureInput, MeasureResult]
@@ -69,6 +70,9 @@ class Hit:
     state: State
     seconds: float
     how: str
+
+    def __str__(self) -> str:
+        return f"{time_text(self.seconds)}, found by {self.how}:\n{self.state}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ class DispatchContext:
         if not self.misses:
             return "every computation had a record"
         lines = [f"  {what}" + (f" ({n} times)" if n > 1 else "") for what, n in self.misses.items()]
-        return "\n".join([f"{len(self.misses)} computations without a record:", *lines])
+        return "\n".join([f"{counted(len(self.misses), 'computation')} without a record:", *lines])
 
     def __enter__(self) -> Self:
         if self._token is not None:
@@ -240,6 +244,9 @@ class ApplyHistoryBest(DispatchContext):
     def __len__(self) -> int:
         """How many tasks have records; one under two layout options counts twice."""
         return len(self._groups)
+
+    def __repr__(self) -> str:
+        return f"<ApplyHistoryBest of {counted(len(self), 'task')}>"
 
     def lookup(self, query: Query) -> Hit | None:
         """Find the best program of the logs, by key, then by structure, then by compatible size."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ansor.errors import DefinitionError
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureResult
@@ -28,6 +29,24 @@ class InitSearchCallback(Protocol):
     def candidates(self, task: Task) -> Sequence[State]:
         """Programs of `task` to measure first, the most promising first."""
         return ()
+
+
+def check_callbacks(given: object) -> tuple[InitSearchCallback, ...]:
+    """
+    Give a policy's `init_search_callbacks` back as a tuple; None is an empty one.
+
+    Raises
+    ------
+    DefinitionError
+        If it is no list of objects that can be asked for known results and candidates.
+    """
+    callbacks = given if isinstance(given, (list, tuple)) else () if given is None else None
+    if callbacks is None or not all(hasattr(c, "known") and hasattr(c, "candidates") for c in callbacks):
+        raise DefinitionError(
+            f"init_search_callbacks={given!r}: it must be a list of objects such as "
+            "ansor.PreloadMeasuredStates(log) and ansor.WarmStart(log)"
+        )
+    return tuple(callbacks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +107,7 @@ class EmptyPolicy(SearchPolicy):
 
     def __init__(self, task: Task, init_search_callbacks: Sequence[InitSearchCallback] | None = None) -> None:
         self._task = task
-        self._callbacks = tuple(init_search_callbacks or ())
+        self._callbacks = check_callbacks(init_search_callbacks)
 
     @property
     def task(self) -> Task:

@@ -48,6 +48,9 @@ class PreloadMeasuredStates(InitSearchCallback):
                 f"there is no log {self.filename!r} to preload; tune once with a RecordToFile of that name"
             )
 
+    def __repr__(self) -> str:
+        return f"PreloadMeasuredStates({self.filename!r})"
+
     def known(self, task: Task) -> Sequence[Known]:
         """Read the measurements of `task`, in log order."""
         return measured_states(task, self.filename)

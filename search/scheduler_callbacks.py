@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from search.progress import task_title
-from search.text import digits, time_text
+from search.text import counted, digits, time_text
 
 if TYPE_CHECKING:
     from search.task_scheduler import TaskScheduler
@@ -85,7 +85,7 @@ def progress_table(scheduler: TaskScheduler, current: int | None = None) -> str:
             lines.append(rule)
     total = _total(scheduler)
     elapsed = time_text(time.time() - scheduler.tic)
-    lines += [rule, f"Estimated total latency: {total} ms  Trials: {scheduler.ct}  Used time: {elapsed}"]
+    lines += [rule, f"Estimated total latency: {total}  Trials: {scheduler.ct}  Used time: {elapsed}"]
     return "\n".join(lines)
 
 
@@ -94,8 +94,8 @@ def _total(scheduler: TaskScheduler) -> str:
     missing = len(scheduler.without_program)
     if missing == len(scheduler.tasks):
         return "-"
-    total = digits(scheduler.cur_score * 1e3)
-    return f"{total} (without {missing} tasks that have no program yet)" if missing else total
+    total = f"{digits(scheduler.cur_score * 1e3)} ms"
+    return f"{total} (without {counted(missing, 'task')} that no program is known of)" if missing else total
 
 
 class LogEstimatedLatency(TaskSchedulerCallback):

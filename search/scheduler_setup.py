@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ansor.checks import check_number
 from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
@@ -25,12 +26,19 @@ def check_tasks(tasks: Sequence[Task], weights: Sequence[float], strategy: str) 
     Raises
     ------
     DefinitionError
-        If there is no task, two are the same, the number of weights is wrong or the strategy is unknown.
+        If there is no task, two are the same, weights are missing or negative, or the strategy is unknown.
     """
+    for number, task in enumerate(tasks):
+        if not isinstance(task, Task):
+            raise DefinitionError(
+                f"tasks[{number}] is {task!r}; a TaskScheduler takes a list of ansor.SearchTask"
+            )
     if not tasks:
         raise DefinitionError("a TaskScheduler needs at least one task")
     if len(weights) != len(tasks):
         raise DefinitionError(f"there are {len(tasks)} tasks and {len(weights)} task_weights; give one each")
+    for number, weight in enumerate(weights):
+        check_number(f"task_weights[{number}]", weight, low=0)
     if strategy not in ("gradient", "round-robin"):
         raise DefinitionError(f"strategy={strategy!r}: it is 'gradient' or 'round-robin'")
     first: dict[tuple[str, str, int], int] = {}

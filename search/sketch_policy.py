@@ -37,7 +37,7 @@ from search.known import Known
 from search.mutation import CPU_MUTATIONS, Mutation
 from search.params import DEFAULT_PARAMS, Params, resolve_params
 from search.picking import Picker
-from search.policy import InitSearchCallback, Proposal, SearchPolicy
+from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.polish import polish
 from sketches import ProgramSpace, Sketch, SketchContext, SketchParams, SketchRule
 from sketches.annotators import CPU_ANNOTATORS, Annotator
@@ -113,7 +113,7 @@ class SketchPolicy(SearchPolicy):
         self.annotators = tuple(annotators)
         self.last_outcome: Outcome | None = None
         """Statistics of the last round that was searched by evolution."""
-        self._callbacks = tuple(init_search_callbacks or ())
+        self._callbacks = check_callbacks(init_search_callbacks)
         self._rules = None if rules is None else tuple(rules)
 
     @property

@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogWriteError
 from ansor.task.task import Task
 from measure import MAX_FLOAT, ProgramMeasurer
@@ -39,6 +40,7 @@ from search.scheduler_setup import (
     sketch_policies,
 )
 from search.session import Stop, TuningSession
+from search.text import counted
 
 PathLike = str | os.PathLike[str]
 
@@ -97,7 +99,8 @@ class TaskScheduler:
     Raises
     ------
     DefinitionError
-        If there is no task, two are the same, the number of weights is wrong or the strategy is unknown.
+        If there is no task, two are the same, weights are missing or negative, the strategy is unknown, or
+        the objective or a callback is none.
     FileNotFoundError
         If the model file does not exist.
     """
@@ -118,11 +121,15 @@ class TaskScheduler:
         backward_window_size: int = 3,
         callbacks: Sequence[TaskSchedulerCallback] | None = None,
     ) -> None:
-        self.tasks = list(tasks)
+        self.tasks = [tasks] if isinstance(tasks, Task) else list(tasks)
         self.task_weights = [1.0] * len(self.tasks) if task_weights is None else list(task_weights)
         self.objective_func: Objective = objective_func or self._weighted_sum
         self.strategy = strategy
         check_tasks(self.tasks, self.task_weights, strategy)
+        if not callable(self.objective_func):
+            raise DefinitionError(
+                f"objective_func={objective_func!r}: it must be a function of the list of latencies [s]"
+            )
         if load_model_file is not None and not Path(load_model_file).is_file():
             raise FileNotFoundError(
                 f"there is no model file {os.fspath(load_model_file)!r}; save one with DraftedModel.save"
@@ -136,6 +143,12 @@ class TaskScheduler:
             if callbacks is None
             else list(callbacks)
         )
+        for callback in self.callbacks:
+            if not (hasattr(callback, "pre_tune") and hasattr(callback, "post_tune")):
+                raise DefinitionError(
+                    f"callbacks has {callback!r}; each must be an ansor.TaskSchedulerCallback, such as "
+                    "ansor.PrintTableInfo()"
+                )
         self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
         self._started = False
         self._reset()
@@ -158,6 +171,10 @@ class TaskScheduler:
         self._last = -1
         self._groups = SimilarityGroups(self.tasks, self.beta)
         self._sessions: list[TuningSession] = []
+
+    def __repr__(self) -> str:
+        titles = ", ".join(map(task_title, self.tasks))
+        return f"<TaskScheduler of {titles}: {counted(self.ct, 'trial')}>"
 
     @property
     def dead_tasks(self) -> set[int]:
@@ -211,6 +228,12 @@ class TaskScheduler:
         TargetError, RunError
             If this machine cannot run programs for a task's target, or has no room for its arguments.
         """
+        if not isinstance(tune_option, TuningOptions):
+            raise DefinitionError(
+                f"TaskScheduler.tune({tune_option!r}): it takes ansor.TuningOptions(num_measure_trials=...)"
+            )
+        if per_task_early_stopping is not None:
+            check_number("per_task_early_stopping", per_task_early_stopping, low=1, integer=True)
         per_round = min(tune_option.num_measures_per_round, tune_option.num_measure_trials // len(self.tasks))
         if per_round < 1:
             raise DefinitionError(
@@ -368,7 +391,9 @@ class TaskScheduler:
         )
 
     def _score(self) -> float:
-        return float(self.objective_func([float(cost) for cost in self.best_costs]))
+        value = self.objective_func([float(cost) for cost in self.best_costs])
+        check_number("what objective_func returns", value)
+        return float(value)
 
     # -- setting up ----------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from ansor.schedule.state import State
 from measure.log import PathLike
 from search.history import History, Trial
 from search.identity import program_key, round_rng
-from search.policy import InitSearchCallback, Proposal, SearchPolicy
+from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.template_history import TransferConfigs
 from search.template_task import TemplateTask
 
@@ -74,7 +74,7 @@ class TemplateTuner(SearchPolicy):
         self._task = task
         self.seed = 0 if seed is None else seed
         self.space = task.config_space
-        self._callbacks = list(init_search_callbacks or ())
+        self._callbacks = list(check_callbacks(init_search_callbacks))
         self._keys: dict[int, str | None] = {}
         self._index_of: dict[str, int | None] = {}
         self._measured: dict[str, Measured] = {}

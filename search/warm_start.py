@@ -89,6 +89,9 @@ class WarmStart(InitSearchCallback):
         self.per_source = per_source
         self.notes: list[str] = []
 
+    def __repr__(self) -> str:
+        return f"WarmStart({self.log_files}, count={self.count}, per_source={self.per_source})"
+
     def candidates(self, task: Task) -> list[State]:
         """
         Refit programs of other sizes to `task`; each is legal, and no two are the same.

@@ -122,6 +122,18 @@ def test_tune_tells_more_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "outcomes: 2 valid" in told
 
 
+def test_a_search_starts_from_a_log_of_another_size(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--log", "x.json", "--quiet"])
+    words = ["tune", "matmul", "32", "16", "16", "--log", "y.json", "--trials", "1"]
+    assert run([*words, "--warm-start", "x.json"]) == 0
+    task = ansor.SearchTask("ansor.matmul", (32, 16, 16))
+    first = ansor.WarmStart("x.json").candidates(task)[0]
+    ((inp, _),) = load_records("y.json")
+    assert inp.state.steps == first.steps
+    assert run([*words, "--warm-start", "nothing.json"]) == 2
+    assert "nothing.json" in capsys.readouterr().err
+
+
 def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str], net: str) -> None:
     run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--log", "x.json", "--quiet"])
     run(["tune", f"{net}:layer", "64", "relu=true", "--trials", "1", "--log", "x.json", "--quiet"])

@@ -242,6 +242,31 @@ def test_tuning_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="RecordToFile"):
         scheduler(pair, load_log_file=missing).tune(options(4))
     assert scheduler(pair, load_log_file=missing).tune(options(4, missing)).trials == 4
+    with pytest.raises(ansor.DefinitionError, match=r"it takes ansor\.TuningOptions"):
+        scheduler(pair).tune(4)  # type: ignore[arg-type]
+    with pytest.raises(ansor.DefinitionError, match="per_task_early_stopping must be an integer"):
+        scheduler(pair).tune(options(4), per_task_early_stopping=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks": ["ansor.matmul"]}, r"tasks\[0\] is 'ansor.matmul'; .* a list of ansor\.SearchTask"),
+        ({"task_weights": [-1.0]}, r"task_weights\[0\] must be a finite number of at least 0, found -1.0"),
+        ({"objective_func": 3}, "objective_func=3: it must be a function"),
+        ({"objective_func": list}, "what objective_func returns must be a finite number"),
+        ({"callbacks": [print]}, "callbacks has <built-in function print>; each must be"),
+    ],
+)
+def test_schedulers_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ansor.DefinitionError, match=message):
+        TaskScheduler(**({"tasks": [matmul_task(4)]} | changes))
+
+
+@pytest.mark.parametrize("given", [ansor.RecordToFile, ["log.json"], "log.json"])
+def test_what_is_no_list_of_callbacks_is_refused(given: Any) -> None:
+    with pytest.raises(ansor.DefinitionError, match=r"init_search_callbacks=.*PreloadMeasuredStates"):
+        SketchPolicy(matmul_task(4), init_search_callbacks=given)
 
 
 def test_the_table_names_every_task_and_the_total() -> None:
@@ -251,8 +276,8 @@ def test_the_table_names_every_task_and_the_total() -> None:
     chosen.tune(options(8, verbose=1), "sketch.random")
     tables = text.getvalue().split("Estimated total latency: ")
     assert len(tables) == 3
-    assert tables[1].startswith("- ms  Trials: 0")
-    assert "(without 1 tasks that have no program yet) ms  Trials: 4" in tables[2]
+    assert tables[1].startswith("-  Trials: 0")
+    assert " ms (without 1 task that no program is known of)  Trials: 4" in tables[2]
     row = next(line for line in tables[1].splitlines() if "matmul 8" in line)
     assert row.split("|")[4].strip() == "4"
     assert max(map(len, text.getvalue().splitlines())) < 140
