@@ -90,8 +90,10 @@ def best_intrinsic(
     extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
     if any(extent is None for extent in extents.values()):
         return None
-    for intrinsic in _intrinsics_of(context.target, tuple(tensor_intrinsics())):
-        for axes in match(op, intrinsic):
+    matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
+    matches.sort(key=lambda pair: -pair[0].bits)
+    for intrinsic, pairs in matches:
+        for axes in pairs if _has(context.target, intrinsic) else ():
             lanes, products = extents[axes.lane], extents[axes.reduce]
             assert lanes is not None
             assert products is not None
@@ -101,13 +103,9 @@ def best_intrinsic(
 
 
 @lru_cache(maxsize=64)
-def _intrinsics_of(target: Target, known: tuple[TensorIntrinsic, ...]) -> tuple[TensorIntrinsic, ...]:
-    """The intrinsics that the machine of a target has, the widest first."""
-    if target.kind != "llvm":
-        return ()
-    machine = Machine.for_target(target)
-    own = [intrinsic for intrinsic in known if machine.has_intrinsic(intrinsic)]
-    return tuple(sorted(own, key=lambda intrinsic: -intrinsic.bits))
+def _has(target: Target, intrinsic: TensorIntrinsic) -> bool:
+    """Whether the machine of a target has an intrinsic."""
+    return target.kind == "llvm" and Machine.for_target(target).has_intrinsic(intrinsic)
 
 
 class _PackOperand(AddPackedRead):
