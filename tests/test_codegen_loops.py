@@ -8,6 +8,7 @@ import pytest
 from ansor.codegen.compile import assembly
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
+from ansor.dtypes import to_numpy
 from ansor.errors import BuildError
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Stmt, Store, seq
 from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, binary, call, cast, const, select
@@ -309,3 +310,38 @@ def test_odd_names_are_quoted() -> None:
     from ansor.codegen.compile import compile_ir
 
     assert compile_ir(text, Machine.host())
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("int32", "int16"), ("int32", "int8"), ("int64", "int32"), ("int64", "int8"), ("float32", "bfloat16")],
+)
+@pytest.mark.parametrize("lanes", [3, 4, 8, 16])
+def test_one_lane_of_a_narrowed_vector_is_stored_alone(source: str, target: str, lanes: int) -> None:
+    """Each unrolled iteration stores one known lane; the neighbours keep what they have."""
+    a, b = Buffer("A", source, (lanes,)), Buffer("B", target, (lanes + 4,))
+    i, j = Var("i"), Var("j")
+    store = Store(b, (j,), cast(load(a, j) + const(1, source), target))
+    body = For(i, lanes, U, For(j, lanes, V, If(binary(BinaryOp.EQ, i * 2, j), store)))
+    nest = LoopNest("lanes", (a, b), (), body, (1,))
+    data = array(lanes, dtype=source)
+    found = np.full(lanes + 4, 77, to_numpy(target))
+    expected = found.copy()
+    expected[:lanes:2] = (data + 1)[::2].astype(expected.dtype)
+    run(nest, data, found)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_lane_store_that_llvm_would_widen_is_hidden_from_it() -> None:
+    """On any machine: the mask is no constant for LLVM where it has the fault, and stays one elsewhere."""
+    a, b = Buffer("A", "int32", (8,)), Buffer("B", "int8", (8,))
+    j = Var("j")
+    body = For(j, 8, V, If(binary(BinaryOp.EQ, j, 3), Store(b, (j,), cast(load(a, j), "int8"))))
+    for cpu in ("skylake-avx512", "haswell"):
+        machine = Machine.of("x86_64-unknown-linux-gnu", cpu)
+        text = emit_llvm(LoopNest("hidden", (a, b), (), body, (1,)), machine)
+        assert ("@ansor.yes" in text) == machine.widens_lane_stores
+        stores = {line.split()[0] for line in assembly(text, machine).splitlines() if "(%rsi)" in line}
+        assert stores
+        assert stores <= {"movb", "vpextrb", "vpmovdb", "vmovdqu8"}, stores
+    assert not Machine.of("x86_64-unknown-linux-gnu", "haswell").widens_lane_stores

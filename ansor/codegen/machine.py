@@ -38,7 +38,9 @@ class Machine:
     multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are; `has_gather`: so are
     loads from computed addresses; `has_f16_conversion`, `has_f16_arithmetic`: float16 is converted to
     float32, or computed with, by instructions. `instructions` are those of tensor intrinsics
-    (`ansor.intrinsics`) that it has.
+    (`ansor.intrinsics`) that it has. `widens_lane_stores`: LLVM makes of a masked store of narrowed integers,
+    of which one lane is known to be set, a store of that lane before narrowing, which is wrong (LLVM 22 with
+    AVX-512).
     """
 
     triple: str
@@ -53,6 +55,7 @@ class Machine:
     has_f16_conversion: bool
     has_f16_arithmetic: bool
     instructions: tuple[str, ...] = ()
+    widens_lane_stores: bool = False
 
     @property
     def register_limits(self) -> RegisterLimits:
@@ -148,6 +151,7 @@ def _host_features() -> str:
 _PROBE = """
 declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
 declare <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr>, i32, <16 x i1>, <16 x float>)
+declare void @llvm.masked.store.v4i8.p0(<4 x i8>, ptr, i32, <4 x i1>)
 declare float @llvm.fma.f32(float, float, float)
 define void @arith(ptr %a) {
   %x = load <16 x float>, ptr %a, align 4
@@ -182,6 +186,11 @@ define void @half_add(ptr %a) {
   %x = load half, ptr %a
   %y = fadd half %x, %x
   store half %y, ptr %a
+  ret void
+}
+define void @lane_store(ptr %a, <4 x i32> %x) {
+  %y = trunc <4 x i32> %x to <4 x i8>
+  call void @llvm.masked.store.v4i8.p0(<4 x i8> %y, ptr %a, i32 1, <4 x i1> <i1 false, i1 true, i1 false, i1 false>)
   ret void
 }
 define <16 x bfloat> @bfloat_convert(<16 x float> %a) {
@@ -245,6 +254,7 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
         has_f16_conversion="__" not in convert and (arm or "vcvtph2ps" in convert or "vcvtsh2ss" in convert),
         has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
         instructions=tuple(name for name, known in _dot_products(text).items() if known),
+        widens_lane_stores=x86 and not re.search(r"\b(movb|v?pextrb)\b", text["lane_store"]),
     )
 
 
@@ -284,7 +294,7 @@ def _listening() -> Iterator[list[str]]:
 
 def _functions(assembly: str) -> dict[str, str]:
     """The assembly of each probe function, by name."""
-    names = ("arith", "fma", "mask", "gather", "half_convert", "half_add", "bfloat_convert", *_PRODUCTS)
+    names = (*re.findall(r"^define .*@(\w+)\(", _PROBE, re.MULTILINE), *_PRODUCTS)
     parts: dict[str, list[str]] = {name: [] for name in names}
     current: list[str] = []
     for line in assembly.splitlines():

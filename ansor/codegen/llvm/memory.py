@@ -27,6 +27,8 @@ from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer
 
 ZEROS = "@ansor.zeros"
+YES = "@ansor.yes"
+"""A byte that is 1; not a constant, so that it is not known to be."""
 _MAX_ZERO_BYTES = 1 << 15
 _HOISTED_PER_LOOP = 8
 _SHUFFLED_STEP = 4
@@ -275,15 +277,25 @@ class Memory:
 
     def _masked_store(self, buffer: Buffer, base: Affine, value: Value, under: Under) -> None:
         assert under.mask is not None
+        mask = under.mask
+        if self.machine.widens_lane_stores and value.type in ("i8", "i16", "i32"):
+            mask = self._unforeseen(mask)
         address, full = self.address(buffer, base), value.full_type
-        masks = under.mask.full_type
+        masks = mask.full_type
         symbol = f"@llvm.masked.store.v{value.lanes}{_mangled(value.type)}.p0"
         self.fn.declare(symbol, f"declare void {symbol}({full}, ptr, i32, {masks})")
         align = self._align(buffer, self.pointers[buffer], base)
         self.fn.effect(
-            f"call void {symbol}({full} {value.text}, ptr {address.text}, i32 {align}, "
-            f"{masks} {under.mask.text})"
+            f"call void {symbol}({full} {value.text}, ptr {address.text}, i32 {align}, {masks} {mask.text})"
         )
+
+    def _unforeseen(self, mask: Value) -> Value:
+        """The same mask, of which LLVM cannot tell that only one lane is set (`Machine.widens_lane_stores`)."""
+        if not mask.text.startswith("%") and mask.text.count("true") != 1:
+            return mask
+        self.fn.declare(YES, f"{YES} = internal global i8 1")
+        yes = self.vectors.compare("ne", self.fn.pure(f"load i8, ptr {YES}", "i8", 1, 0), Value("0", "i8"))
+        return self.vectors.both(mask, yes) or mask
 
     def _scatter(self, buffer: Buffer, offset: Affine, value: Value, under: Under) -> None:
         assert under.mask is not None
