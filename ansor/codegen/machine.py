@@ -190,7 +190,8 @@ define void @half_add(ptr %a) {
 }
 define void @lane_store(ptr %a, <4 x i32> %x) {
   %y = trunc <4 x i32> %x to <4 x i8>
-  call void @llvm.masked.store.v4i8.p0(<4 x i8> %y, ptr %a, i32 1, <4 x i1> <i1 false, i1 true, i1 false, i1 false>)
+  call void @llvm.masked.store.v4i8.p0(
+      <4 x i8> %y, ptr %a, i32 1, <4 x i1> <i1 false, i1 true, i1 false, i1 false>)
   ret void
 }
 define <16 x bfloat> @bfloat_convert(<16 x float> %a) {

@@ -290,7 +290,7 @@ class Memory:
         )
 
     def _unforeseen(self, mask: Value) -> Value:
-        """The same mask, of which LLVM cannot tell that only one lane is set (`Machine.widens_lane_stores`)."""
+        """The same mask, but LLVM cannot tell that it has one lane (`Machine.widens_lane_stores`)."""
         if not mask.text.startswith("%") and mask.text.count("true") != 1:
             return mask
         self.fn.declare(YES, f"{YES} = internal global i8 1")
