@@ -14,6 +14,9 @@ Claims to look at, by part; minutes are those of a quiet machine with 2 cores an
 - `ablation` (45 min): the search without each of its parts, in one table and one plot.
 - `memory` (1 min): peak memory at populations of 2048 and 16384.
 
+The last row says whether the machine was quiet: on a busy one libraries whose threads wait for each other
+look far slower than they are, and no ratio to them means anything.
+
 Parts are independent; logs and intermediate results lie in a folder of `experiments/out` that belongs to this
 version of the sources, and a run that was cut short goes on there. `--fresh` empties it first.
 
@@ -29,6 +32,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import ansor
 from experiments import (
     search_ablation,
     search_efficiency,
@@ -37,10 +41,13 @@ from experiments import (
     search_throughput,
     search_tuning,
 )
-from experiments.harness import Bench
+from experiments.harness import Bench, Estimate
 from experiments.search_cases import CASES, Peers
+from experiments.search_clock import quiet_share
 
 SEEDS: Final = 5
+QUIET: Final = 0.95
+"""Least share of its cores that a process should get while it is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +130,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if not options.peers.tuners:
         print("  there are no recorded figures of other tuners (--peers); those comparisons are left out")
+    shares = [quiet_share(ansor.get_num_threads())]
     for part in given.only or [part for part in PARTS if not (bench.quick and part in NOT_QUICK)]:
         PARTS[part](bench, options)
+        shares.append(quiet_share(ansor.get_num_threads()))
+    report_quiet(bench, shares)
     return bench.finish()
+
+
+def report_quiet(bench: Bench, shares: Sequence[float]) -> None:
+    """Say whether the machine was quiet, without which no figure here means much; `shares` as measured."""
+    least = None if bench.quick else QUIET
+    bench.add("this machine: share of its cores that a run gets", Estimate.of(shares), "of 1", at_least=least)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ansor.codegen.compile import compile_ir
@@ -69,6 +70,25 @@ class Scale:
         start = time.perf_counter()
         self._chain(1, STEPS)
         return scale_of(time.perf_counter() - start)
+
+
+def quiet_share(threads: int, steps: int = STEPS) -> float:
+    """
+    Measure how much of its cores this process gets: CPU time over wall time of a loop on each of them.
+
+    Well below 1 something else runs, and libraries whose threads wait for each other suffer far more from
+    that than programs that wait for none.
+    """
+    loop = chain()
+
+    def run(start: int) -> tuple[float, float]:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        loop(start, steps)
+        return time.thread_time() - cpu, time.perf_counter() - wall
+
+    with ThreadPoolExecutor(threads) as pool:
+        spent = list(pool.map(run, range(threads)))
+    return min(cpu / wall for cpu, wall in spent)
 
 
 def scale_of(seconds: float) -> float:

@@ -141,6 +141,10 @@ def test_a_step_of_four_cycles_at_the_recorded_clock_is_scale_one() -> None:
     assert search_clock.scale_of(2 * at_recorded) == pytest.approx(0.5)
 
 
+def test_a_process_gets_some_share_of_its_cores() -> None:
+    assert 0.0 < search_clock.quiet_share(2, steps=100_000) < 1.5
+
+
 # -- throughput and memory -------------------------------------------------------------------------------
 
 
@@ -518,8 +522,18 @@ def run(
             bench_search.PARTS, part, lambda bench, options, part=part: called.append((part, options))
         )
     monkeypatch.setattr(search_runs, "OUT", tmp_path)
+    monkeypatch.setattr(bench_search, "quiet_share", lambda threads: 1.0)
     assert bench_search.main(argv) == 0
     return called
+
+
+def test_a_busy_machine_is_a_missed_goal() -> None:
+    bench = Bench("", [])
+    bench_search.report_quiet(bench, [1.0, 0.5, 0.6])
+    assert (bench.rows[0].value, bench.rows[0].holds) == (0.6, False)
+    quick = Bench("", ["--quick"])
+    bench_search.report_quiet(quick, [0.5])
+    assert quick.rows[0].holds is None
 
 
 def test_all_parts_are_run_and_a_quick_run_leaves_random_search_out(
