@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ansor.dtypes import dtype_info
+from ansor.ir.passes.lane_reduction import REDUCERS
 from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.state import State
@@ -102,6 +103,9 @@ class Body:
         Size of an element in memory, and while it is computed with [bits].
     is_float
         Whether its operations are those of floats.
+    combines_pairs
+        Whether it adds, multiplies, or takes the lesser or greater of its element and one term whose reads
+        have indices that are known: what may be reduced in lanes.
     """
 
     counts: Counts
@@ -112,6 +116,7 @@ class Body:
     store_bits: int
     lane_bits: int
     is_float: bool
+    combines_pairs: bool
 
 
 def body_of(state: State, stage: int, output: int) -> Body:
@@ -154,7 +159,22 @@ def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
         info.bits,
         bits,
         floats,
+        _combines_pairs(root) and info.bits == bits >= 8,
     )
+
+
+def _combines_pairs(root: Expr) -> bool:
+    """Whether a reduction's combiner is one operation on element and term (see `Body`)."""
+    if not isinstance(root, Reduce) or len(root.sources) != 1 or root.condition is not None:
+        return False
+    result = root.combiner.result[0]
+    if not isinstance(result, Binary) or result.op not in REDUCERS:
+        return False
+    operands = {id(result.a), id(result.b)}
+    if operands != {id(root.combiner.lhs[0]), id(root.combiner.rhs[0])}:
+        return False
+    indices = [i for node in walk(root.sources[0]) if isinstance(node, Read) for i in node.indices]
+    return not any(isinstance(node, Read) for index in indices for node in walk(index))
 
 
 def _conditions(root: Expr) -> tuple[Expr, ...]:

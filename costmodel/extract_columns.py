@@ -93,13 +93,13 @@ class Columns:
         around.
     counts
         Occurrences of operations per point, shape `(len(COUNTS), columns)`.
-    is_reduction, separable, is_scratch, is_float
+    is_reduction, separable, is_scratch, is_float, combines_pairs
         Flags of each column.
     store_bits, lane_bits, outputs
         Of `Body`; and how many stores one point makes.
-    needed, whole, divisions, pragma, limit
-        Points needed per visit and in all; divisions in the indices of a point; limit of the own unroll
-        pragma, and of those around as well.
+    needed, whole, reduced, divisions, pragma, limit
+        Points needed per visit, in all, and for one element; divisions in the indices of a point; limit of
+        the own unroll pragma, and of those around as well.
     program, ordinal, output
         Which statement of which program a column is, and which output of its stage it stores.
     """
@@ -120,11 +120,13 @@ class Columns:
     separable: Bools
     is_scratch: Bools
     is_float: Bools
+    combines_pairs: Bools
     store_bits: Floats
     lane_bits: Floats
     outputs: Floats
     needed: Floats
     whole: Floats
+    reduced: Floats
     divisions: Floats
     pragma: Floats
     limit: Floats
@@ -201,11 +203,13 @@ class _Packer:
             separable=np.zeros(total, np.bool_),
             is_scratch=np.zeros(total, np.bool_),
             is_float=np.zeros(total, np.bool_),
+            combines_pairs=np.zeros(total, np.bool_),
             store_bits=np.zeros(total),
             lane_bits=np.zeros(total),
             outputs=np.zeros(total),
             needed=np.zeros(total),
             whole=np.zeros(total),
+            reduced=np.zeros(total),
             divisions=np.zeros(total),
             pragma=np.zeros(total),
             limit=np.zeros(total),
@@ -248,12 +252,14 @@ class _Packer:
         made.separable[at] = one.separable
         made.is_scratch[at] = one.is_scratch
         made.is_float[at] = one.body.is_float
+        made.combines_pairs[at] = one.body.combines_pairs
         same = [other for other in found if other.stage == one.stage]
         made.store_bits[at] = max(other.body.store_bits for other in same)
         made.lane_bits[at] = one.body.lane_bits / _products(one)
         made.outputs[at] = len(same)
         made.needed[at] = one.needed
         made.whole[at] = one.whole
+        made.reduced[at] = one.reduced
         made.divisions[at] = one.divisions
         made.pragma[at] = one.unroll_steps
         for ancestor in ancestors:

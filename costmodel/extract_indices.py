@@ -1,7 +1,8 @@
 """Indices as linear terms over loops: a coefficient for each loop, per dimension.
 
 Quotients and remainders are taken apart row by row, `(c x + y) // d` into
-`(c // d) x + ((c % d) x + y) // d`, and those that cannot reach the divisor vanish. What remains is not
+`(c // d) x + ((c % d) x + y) // d`, and those that cannot reach the divisor vanish. Nor does a quotient move
+with `y` if all else in it and `d` are multiples of some `g` that `y` stays below. What remains is not
 linear: a quotient moves by 1/d of what is divided, a remainder like it, up to `d`; regions follow the exact
 spans. An index that depends on data moves across the whole dimension.
 
@@ -143,11 +144,15 @@ class LoopIndices:
             quotient, remainder = _quotient(coefficient, divisor)
             whole.parts.append((quotient, part))
             rest.parts.append((remainder, part))
+        is_quotient = op is BinaryOp.FLOORDIV
+        made = whole if is_quotient else _Sum(rest.const)
+        fine = self._fine(rest, divisor)
+        rest.add(fine, -1)
+        if not is_quotient:
+            made.add(fine, 1)
         inside = self._spans(rest.linear)
         for coefficient, part in rest.parts:
             inside = inside + part.span * np.abs(coefficient)
-        is_quotient = op is BinaryOp.FLOORDIV
-        made = whole if is_quotient else _Sum(rest.const)
         total = inside[0] if len(inside) else np.zeros(self.rows)
         negative: Any = np.zeros(self.rows, np.bool_)
         for coefficient in (*rest.linear.values(), *(c for c, _ in rest.parts)):
@@ -161,6 +166,31 @@ class LoopIndices:
             part = _Part(op, divisor, rest, *self._movement(rest, is_quotient, divisor, inside, active))
             made.parts.append((active.astype(np.int64), part))
         return made
+
+    def _fine(self, rest: _Sum, divisor: Value) -> _Sum:
+        """The terms that stay below a common divisor of the others and of `divisor`, row by row."""
+        fine = _Sum(0)
+        if len(rest.linear) < 2:
+            return fine
+        known: Any = np.zeros(self.rows, np.bool_)
+        negative: Any = np.zeros(self.rows, np.bool_)
+        for coefficient in (*rest.linear.values(), *(c for c, _ in rest.parts)):
+            negative = negative | (np.asarray(coefficient) < 0)
+        for scale in rest.linear.values():
+            common = np.gcd(divisor, scale)
+            below = np.zeros(self.rows) + rest.const % common
+            members: Mask = True
+            for coefficient, _ in rest.parts:
+                members = members & (coefficient % common == 0)
+            for number, coefficient in rest.linear.items():
+                single = coefficient % common != 0
+                below = below + single * coefficient * (self.loops[number].extent - 1)
+            rows = members & ~negative & ~known & (common > 1) & (below < common)
+            known = known | rows
+            for number, coefficient in rest.linear.items():
+                own = np.where(rows & (coefficient % common != 0), coefficient, 0)
+                fine.linear[number] = fine.linear.get(number, 0) + own
+        return fine
 
     def _movement(
         self, rest: _Sum, is_quotient: bool, divisor: Value, inside: Floats, active: NDArray[np.bool_]

@@ -78,6 +78,7 @@ class _View:
         self.tiles, self.steps = plan.tile[:, at], plan.steps[:, at]
         self.accumulators = plan.accumulators[at]
         self.promoted = self.accumulators > 0
+        self.at_once = plan.vectors[at]
         self.starts = plan.starts_in_registers[at]
         self.ragged = plan.ragged[at]
         self.counts = columns.counts[:, at]
@@ -135,9 +136,10 @@ class _View:
 
     def tile(self) -> list[Floats]:
         strips = np.where(self.body, self.strips, 1.0)
-        per_step = strips.prod(axis=0)
+        per_step = strips.prod(axis=0) * self.at_once
         work = per_step * self.regs * self.per_point
         used = np.where(self.body[:, None] & self.regions.used, self.strips[:, None], 1.0).prod(axis=0)
+        used *= np.where(self.contiguous, self.at_once, 1.0)
         loads = np.where(self.reads, self.each * used, 0.0).sum(axis=0)
         moves = np.where(self.promoted, 0.0, per_step * self.regs)
         return [
@@ -166,7 +168,7 @@ class _View:
         branches = np.where(self.looping, _running_product(looping)[1:], 0.0).sum(axis=0)
         innermost_reduction = last_loop(self.own & self.real & self.reduces)
         free = self.own & self.real & ~self.reduces & (self.numbers > innermost_reduction)
-        independent = np.where(free, self.strips, 1.0).prod(axis=0) * self.regs
+        independent = np.where(free, self.strips, 1.0).prod(axis=0) * self.regs * self.at_once
         cores = self.cores()[3]
         chain = np.where(
             stored & (innermost_reduction >= 0), self.groups * self.regs / independent / cores, 0.0

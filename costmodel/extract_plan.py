@@ -6,7 +6,8 @@ The counterpart of the passes that lowering applies, without a nest:
   becomes vectors of the machine's width (`lanes_of`).
 - `ansor.ir.passes.unroll`: the pragma's limit unrolls loops from the inside out (`_Unroller`).
 - `ansor.ir.passes.register_tile`: the element loops inside the innermost reduction loops, if their elements
-  fit into the vector registers, are unrolled and accumulate there (`_register_tile`).
+  fit into the vector registers, are unrolled and accumulate there (`_register_tile`), in several vectors
+  along the reduction where that runs along memory (`extract_lanes`).
 
 What is left out: guards (a tile whose guard ties a reduction to its elements is not promoted by lowering),
 and loops that turn contiguous only through arithmetic on a remainder.
@@ -24,6 +25,7 @@ from ansor.ir.passes.vectorize import LONGEST_ODD_VECTOR
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Bools, Columns, Ints
 from costmodel.extract_indices import Floats
+from costmodel.extract_lanes import lane_reductions
 
 _NODES = COUNTS.index("nodes")
 
@@ -51,6 +53,8 @@ class Plan:
         Reduction loops that run inside the tile's lifetime, same shape.
     accumulators
         Vector registers of the tile, 0 where nothing is promoted.
+    vectors
+        Vectors that a reduction in lanes takes at once, 1 elsewhere.
     starts_in_registers
         Whether the tile is initialised there and not loaded.
     """
@@ -63,6 +67,7 @@ class Plan:
     tile: Bools
     steps: Bools
     accumulators: Floats
+    vectors: Floats
     starts_in_registers: Bools
 
 
@@ -78,6 +83,15 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
     tile, steps, accumulators, starts = found
     unrolled = _Unroller(columns, limits, own, lane, ragged, loops).run()
     unrolled |= tile & (columns.extent > lane)
+    last = _last(own & columns.reduces, loops)
+    elements = np.where(tile, lane, 1.0).prod(axis=0)
+    width, vectors = lane_reductions(columns, limits, accumulators > 0, accumulators, elements, last)
+    if (width > 1).any():
+        in_lanes = (loops == last) & (width > 1)
+        lane = np.where(in_lanes, width, lane)
+        accumulators = accumulators * vectors
+        starts = starts & (width == 1)
+        unrolled |= in_lanes & (columns.extent < 2 * width * vectors)
     for generation in range(1, int(columns.generation.max(initial=0)) + 1):
         attached = np.flatnonzero(columns.generation == generation)
         around = loops < columns.depth[attached]
@@ -87,7 +101,7 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
         chunks = np.where(
             ragged & (lane > 1), np.where(columns.parallel, columns.extent // lane, 1.0), chunks
         )
-    return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, starts)
+    return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)
 
 
 def _last(mask: Bools, loops: Ints) -> Ints:

@@ -89,8 +89,8 @@ class Statement:
         Whether the stored buffer is allocated by the program.
     needed
         Points that one visit of the stage has to compute.
-    whole
-        Points that the operation has.
+    whole, reduced
+        Points that the operation has, and of them those of one element's reduction.
     unroll_steps
         Limit of the unroll pragma, 0 without one.
     divisions
@@ -109,6 +109,7 @@ class Statement:
     is_scratch: bool
     needed: Value
     whole: Value
+    reduced: Value
     unroll_steps: Value
     divisions: Value
     separable: Mask
@@ -257,6 +258,7 @@ class _StageGatherer:
                     is_scratch=(self.stage_id, output) not in self.all.arguments,
                     needed=_product([*widths, *reduce_extents]),
                     whole=_product([*full, *reduce_extents]),
+                    reduced=_product(reduce_extents),
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
                     separable=self._is_separable(body),

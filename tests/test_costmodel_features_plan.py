@@ -45,6 +45,8 @@ class Made:
     unrolled: float = 1.0
     chunks: float = 1.0
     bits: int = 0
+    vectors: int = 1
+    repeats: bool = False
 
     def accumulators(self, limits: RegisterLimits) -> float:
         """Vector registers of the tile."""
@@ -64,7 +66,7 @@ class Found:
         found = cls(limits)
         for stmt in walk_statements(nest.body):
             if isinstance(stmt, Store) and _updates(stmt):
-                found.reductions.add(stmt.buffer.name.removesuffix(".acc"))
+                found.reductions.add(_plain(stmt.buffer.name))
         found.visit(nest.body, [])
         return found
 
@@ -78,17 +80,28 @@ class Found:
                 self.visit(inner, loops)
 
     def store(self, stmt: Store, loops: list[For]) -> None:
-        name = stmt.buffer.name.removesuffix(".acc")
+        name = _plain(stmt.buffer.name)
         if name in self.reductions and not _updates(stmt):
             return  # an initial value, or a copy out of the registers
         one = self.made.setdefault(name, Made())
         lanes = _product(loops, LoopKind.VECTORIZED)
         one.lanes = max(one.lanes, lanes)
-        one.unrolled = max(one.unrolled, _product(loops, LoopKind.UNROLLED))
+        unrolled = _product(loops, LoopKind.UNROLLED)
+        if stmt.buffer.name.endswith(".lanes"):
+            one.vectors = int(stmt.buffer.shape[-2])  # type: ignore[call-overload]
+            along = [loop for loop in loops if loop.var.name == "u" or loop.var.name.endswith(".s")]
+            unrolled //= _product(along, LoopKind.UNROLLED)
+            one.repeats |= any(loop.kind is LoopKind.SERIAL for loop in along)
+        one.unrolled = max(one.unrolled, unrolled)
         one.chunks = max(one.chunks, _product(loops, LoopKind.PARALLEL))
         if stmt.buffer.scope == "register":
-            one.bits = max(dtype_info(stmt.buffer.dtype).bits, 32)
+            info = dtype_info(stmt.buffer.dtype)
+            one.bits = max(info.bits, 32) if info.kind == "float" else info.bits
             one.elements = max(one.elements, math.prod(int(x) for x in stmt.buffer.shape))  # type: ignore[call-overload]
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(".acc").removesuffix(".lanes")
 
 
 def _updates(stmt: Store) -> bool:
@@ -109,7 +122,9 @@ def check(task: Task, population: Population) -> int:
     made = plan(columns, limits)
     strips = np.ceil(columns.extent / made.lane)
     lanes = made.lane.prod(axis=0)
-    unrolled = np.where(made.unrolled, strips, 1.0).prod(axis=0)
+    along = columns.reduces & (made.lane > 1)
+    unrolled = np.where(made.unrolled & ~along, strips, 1.0).prod(axis=0)
+    repeats = (along & ~made.unrolled).any(axis=0)
     chunks = made.chunks.prod(axis=0)
     promoted = 0
     for row in range(len(population)):
@@ -119,8 +134,22 @@ def check(task: Task, population: Population) -> int:
         for column in np.flatnonzero(columns.program == row):
             name = buffer_name(form.state, statements[columns.ordinal[column]])
             real = found.made[name]
-            planned = (made.accumulators[column], lanes[column], unrolled[column], chunks[column])
-            expected = (real.accumulators(limits), real.lanes, real.unrolled, real.chunks)
+            planned = (
+                made.accumulators[column],
+                lanes[column],
+                unrolled[column],
+                chunks[column],
+                made.vectors[column],
+                repeats[column],
+            )
+            expected = (
+                real.accumulators(limits),
+                real.lanes,
+                real.unrolled,
+                real.chunks,
+                real.vectors,
+                real.repeats,
+            )
             assert planned == expected, f"{name}\n{state.with_bounds()}\n{nest}"
             promoted += int(real.elements > 0)
     return promoted

@@ -12,7 +12,7 @@ from ansor.runtime.build import build
 from ansor.schedule.lowering import lower
 from ansor.te.interp import evaluate
 
-LIMITS = RegisterLimits(vector_bits=512, num_registers=32, lane_reductions=True)
+LIMITS = RegisterLimits(vector_bits=512, num_registers=32)
 REDUCERS = {"sum": te.sum, "prod": te.prod, "min": te.min, "max": te.max}
 
 
@@ -147,7 +147,7 @@ def test_several_outputs_stay_scalar():
 
 def test_fewer_vectors_where_registers_are_few():
     x, r = row_reduction(256)
-    few = RegisterLimits(vector_bits=256, num_registers=4, lane_reductions=True)
+    few = RegisterLimits(vector_bits=256, num_registers=4)
     assert in_lanes(lower(te.create_schedule(r), [x, r], limits=few)) == [(2, 8)]
 
 

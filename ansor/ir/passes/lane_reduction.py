@@ -50,7 +50,7 @@ REGISTER: Final = "register"
 MOST_VECTORS: Final = 4
 """Independent accumulators of one element: an addition takes about four cycles."""
 
-_REDUCERS: Final = {
+REDUCERS: Final = {
     BinaryOp.ADD: "sum",
     BinaryOp.MUL: "prod",
     BinaryOp.MIN: "min",
@@ -78,8 +78,6 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
         The reduction, which adds to what the elements held before; None where this is not possible or
         does not pay.
     """
-    if not limits.lane_reductions:
-        return None
     along = tile.reduce[-1]
     source = _source(tile)
     extent, info = int_value(along.extent), dtype_info(tile.update.buffer.dtype)
@@ -101,7 +99,7 @@ def _source(tile: RegisterTile) -> Expr | None:
     if any(loop.kind is LoopKind.VECTORIZED for loop in tile.tile):
         return None
     update, value = tile.update, tile.update.value
-    if not isinstance(value, Binary) or value.op not in _REDUCERS:
+    if not isinstance(value, Binary) or value.op not in REDUCERS:
         return None
     for one, other in ((value.a, value.b), (value.b, value.a)):
         mine = isinstance(one, Load) and one.buffer is update.buffer
@@ -161,7 +159,7 @@ class _LaneReduction:
         return Alloc(self.registers, seq(self._start(), body, *self._combined(), self._result()))
 
     def _start(self) -> Stmt:
-        neutral = builtin_combiner(_REDUCERS[self.op], self.dtype).identity[0]
+        neutral = builtin_combiner(REDUCERS[self.op], self.dtype).identity[0]
         return self._everywhere(self.vectors, self.lanes, lambda at, u, v: self._store((*at, u, v), neutral))
 
     def _terms(self, first: Expr, vectors: int, lanes: int) -> Stmt:

@@ -42,14 +42,12 @@ class RegisterLimits:
 
     `reserved` of them are for operands.
     `max_instructions` bounds the vector instructions of one step of the reduction, which are unrolled.
-    `lane_reductions`: reductions along memory may be done in lanes (`ansor.ir.passes.lane_reduction`).
     """
 
     vector_bits: int = 256
     num_registers: int = 16
     reserved: int = 2
     max_instructions: int = 512
-    lane_reductions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
