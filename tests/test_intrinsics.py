@@ -22,7 +22,12 @@ from ansor.workloads.catalogue import get_workload
 from tests.program_laws import Case, check_all
 
 VNNI, BF16 = "x86.vpdpbusd.512", "x86.vdpbf16ps.512"
-DTYPES = {"vpdpbusd": ("uint8", "int8", "int32"), "vdpbf16ps": ("bfloat16", "bfloat16", "float32")}
+DTYPES = {
+    "vpdpbusd": ("uint8", "int8", "int32"),
+    "vpdpbssd": ("int8", "int8", "int32"),
+    "vpdpbuud": ("uint8", "uint8", "int32"),
+    "vdpbf16ps": ("bfloat16", "bfloat16", "float32"),
+}
 X86 = "llvm -mtriple=x86_64-linux-gnu"
 
 
@@ -232,6 +237,8 @@ def test_the_extremes_of_bytes_are_added_exactly() -> None:
         ("sapphirerapids", BF16, "zmm"),
         ("znver4", BF16, "zmm"),
         ("alderlake", "x86.vpdpbusd.256", "ymm"),
+        ("alderlake -mattr=+avxvnniint8", "x86.vpdpbssd.256", "ymm"),
+        ("alderlake -mattr=+avxvnniint8", "x86.vpdpbuud.128", "xmm"),
     ],
 )
 def test_machines_with_the_instruction_use_it(cpu: str, name: str, register: str) -> None:

@@ -111,7 +111,8 @@ class Machine:
 
     def has_intrinsic(self, intrinsic: TensorIntrinsic) -> bool:
         """Whether it has the instruction, and registers of that width."""
-        return intrinsic.instruction in self.instructions and intrinsic.bits <= self.vector_bits
+        named = f"+{intrinsic.instruction}" in self.features.split(",")
+        return (named or intrinsic.instruction in self.instructions) and intrinsic.bits <= self.vector_bits
 
     @property
     def arch(self) -> str:

@@ -1,7 +1,8 @@
 """The intrinsics that come with ansor: dot products of x86 and of Arm.
 
 - `vpdpbusd` (VNNI) adds four products of unsigned and signed bytes to each int32 lane, wrapping as
-  int32 arithmetic does: results are exact. There is none for two signed operands before AVX-VNNI-INT8.
+  int32 arithmetic does: results are exact. `vpdpbssd` and `vpdpbuud` (AVX-VNNI-INT8, where the target names
+  that) do the same for bytes of equal sign.
 - `vdpbf16ps` adds two products of bfloat16 to each float32 lane, one after the other. It rounds to nearest
   even whatever the mode, and takes denormal inputs and results for zero. So a sum of n products differs from
   one of float32 operations as another order of adding up does (by about sqrt(n) * 2**-24 of the sum of
@@ -49,6 +50,15 @@ def _all() -> Iterator[TensorIntrinsic]:
             symbol=f"llvm.x86.avx512bf16.dpbf16ps.{bits}",
             operand_type="bfloat",
         )
+    for name, sign in (("vpdpbssd", ""), ("vpdpbuud", "u")):
+        for bits in _X86_WIDTHS[1:]:
+            yield TensorIntrinsic(
+                name=f"x86.{name}.{bits}",
+                pattern=dot_pattern(bits // 32, 4, f"{sign}int8", f"{sign}int8", "int32"),
+                instruction="avxvnniint8",
+                symbol=f"llvm.x86.avx2.{name}.{bits}",
+                operand_type="i32",
+            )
     for name, sign in (("sdot", ""), ("udot", "u")):
         yield TensorIntrinsic(
             name=f"arm.{name}",

@@ -12,7 +12,7 @@ machines without it. The indices say how operands lie in registers: an operand w
 the same in all lanes, one with it has the elements of a lane side by side. The result has one lane per
 element, and is added to.
 
-A machine has an intrinsic if it has the instruction (`Machine.instructions`) and registers that wide. Code is
+A machine has an intrinsic if it has the instruction and registers that wide. Code is
 one call of an LLVM intrinsic: `symbol(accumulators, operands...)`, operands in the order of the pattern's
 product, each as a vector of `operand_type`, one element per lane.
 """
@@ -53,7 +53,8 @@ class TensorIntrinsic:
         The computation: one spatial axis (the lanes), one reduction axis, a sum of products of two
         operands, both converted to the result's dtype first.
     instruction
-        What the machine must have, as `Machine.instructions` lists it.
+        What the machine must have: an instruction that `Machine.instructions` lists, or an LLVM feature that
+        the target names (`-mattr=+avxvnniint8`; of this machine all are known).
     symbol
         The LLVM intrinsic.
     operand_type
