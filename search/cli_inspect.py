@@ -16,6 +16,7 @@ from measure import MeasureInput, MeasureResult, RecordReader, recover_measure_i
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.progress import title_of_key
 from search.search_task import SearchTask
+from search.template_task import TemplateTask
 from search.text import counted, flops_text, rate_text
 from sketches import generate_sketches
 
@@ -138,6 +139,7 @@ def _best_of_task(log: str, task: SearchTask, layouts: int | None, code: bool, a
     seconds, flops = found.result.mean_cost, task.compute_dag.flop_count
     schedule, tensors = task.apply_best(log, layout_rewrite_option=option)
     loops = str(schedule.state.with_bounds())
+    config = task.config_of(task.best_state(log)[0]) if isinstance(task, TemplateTask) else None
     python = task.print_best(log, layout_rewrite_option=option) if code or as_json else ""
     if as_json:
         summary = {
@@ -146,6 +148,7 @@ def _best_of_task(log: str, task: SearchTask, layouts: int | None, code: bool, a
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if flops > 0 else None,
             "layout_rewrite_option": option,
+            "configuration": None if config is None else str(config),
             "line": found.line,
             "trial": found.trial,
             "loops": loops,
@@ -156,6 +159,8 @@ def _best_of_task(log: str, task: SearchTask, layouts: int | None, code: bool, a
         click.echo(python)
     else:
         click.echo(f"{title_of_key(task.workload_key)}: {rate_text(flops, seconds)} ({found})")
+        if config is not None:
+            click.echo(f"configuration {config.index}: {config}")
         if measured or option:
             click.echo(f"layout_rewrite_option {option}, measured under {measured}")
         click.echo()

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from ansor.errors import DefinitionError
 from measure import LocalBuilder, LocalRunner, RecordToFile
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.options import TuningOptions
-from search.policy import EmptyPolicy, SearchPolicy
+from search.policy import EmptyPolicy, InitSearchCallback, SearchPolicy
 from search.progress import title_of_key
 from search.result import StopReason, TuningResult
 from search.search_task import SearchTask
 from search.sketch_policy import SketchPolicy
+from search.template_history import TransferConfigs
+from search.template_task import TemplateTask
+from search.template_tuner import GATuner, GridSearchTuner, RandomTuner
+from search.template_xgb import XGBTuner
 from search.text import digits
 from search.warm_start import WarmStart
 
 NO_PROGRAM: Final = 3
+
+Starts = Sequence[InitSearchCallback]
+_POLICIES: Final[Mapping[str, Callable[[SearchTask, int, Starts], SearchPolicy]]] = {
+    "sketch": lambda task, seed, starts: SketchPolicy(task, seed=seed, init_search_callbacks=starts),
+    "empty": lambda task, seed, starts: EmptyPolicy(task, starts),
+}
+_TUNERS: Final[Mapping[str, Callable[[TemplateTask, int, Starts], SearchPolicy]]] = {
+    "grid": lambda task, seed, starts: GridSearchTuner(task, seed, starts),
+    "random": lambda task, seed, starts: RandomTuner(task, seed, starts),
+    "ga": lambda task, seed, starts: GATuner(task, seed, starts),
+    "xgb": lambda task, seed, starts: XGBTuner(task, seed, starts),
+}
 
 _EXAMPLES: Final = """
 Examples:
@@ -33,8 +51,8 @@ Examples:
   ansor tune conv2d 1 56 56 64 64 3 --log conv.json --target "llvm -num-cores=2"
   ansor tune net.py:layer 64 relu=true --trials 200 --early-stopping 100 --json
 
-A WORKLOAD is a name of `ansor workloads`, or file.py:function. ARGS are numbers, words, JSON lists, or
-name=value.
+A WORKLOAD is a name of `ansor workloads`, or file.py:function, a template too. ARGS are numbers, words, JSON
+lists, or name=value.
 """
 
 
@@ -61,10 +79,8 @@ name=value.
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the search.")
 @click.option(
     "--policy",
-    type=click.Choice(["sketch", "empty"]),
-    default="sketch",
-    show_default=True,
-    help="How to search.",
+    type=click.Choice([*_POLICIES, *_TUNERS]),
+    help="How to search; the last four are for templates. [default: sketch; for a template xgb]",
 )
 @click.option(
     "--timeout",
@@ -76,7 +92,7 @@ name=value.
     "neighbours",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="Begin with refitted programs of this log, of the same computation at other sizes; repeatable.",
+    help="Begin with what was best in this log, of the same computation at other sizes; repeatable.",
 )
 @layout_option
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -98,7 +114,7 @@ def tune(
     early_stopping: int | None,
     round_size: int,
     seed: int,
-    policy: str,
+    policy: str | None,
     timeout: float | None,
     neighbours: tuple[str, ...],
     layouts: int | None,
@@ -112,12 +128,7 @@ def tune(
     """
     task = task_of((workload, *args), target, layouts or 0)
     path = log or default_log(task)
-    starts = [WarmStart(neighbours)] if neighbours else []
-    chosen: SearchPolicy = (
-        EmptyPolicy(task, starts)
-        if policy == "empty"
-        else SketchPolicy(task, seed=seed, init_search_callbacks=starts)
-    )
+    chosen = make_policy(task, policy, seed, neighbours)
     with ExitStack() as stack:
         options = TuningOptions(
             num_measure_trials=trials,
@@ -135,6 +146,28 @@ def tune(
     else:
         _tell(result, path, (workload, *args), quiet)
     return exit_code(result)
+
+
+def make_policy(task: SearchTask, name: str | None, seed: int, neighbours: Sequence[str]) -> SearchPolicy:
+    """
+    Make the policy of a name; without one the default of the task.
+
+    Raises
+    ------
+    DefinitionError
+        If it is a tuner of templates and the task is none's.
+    """
+    template = isinstance(task, TemplateTask)
+    chosen = name or ("xgb" if template else "sketch")
+    if chosen in _TUNERS:
+        if not isinstance(task, TemplateTask):
+            raise DefinitionError(
+                f"--policy {chosen} searches the configurations of a template, and "
+                f"{title_of_key(task.workload_key)} is none; use one of {', '.join(_POLICIES)}"
+            )
+        return _TUNERS[chosen](task, seed, [TransferConfigs(log) for log in neighbours])
+    starts = [WarmStart(neighbours)] if neighbours else []
+    return _POLICIES[chosen](task, seed, starts)
 
 
 def default_log(task: SearchTask) -> str:

@@ -9,6 +9,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from ansor.task.registry import BUILTIN_PREFIX, register_workload, registered_wo
 from ansor.task.target import Target
 from ansor.workloads import get_workload
 from search.search_task import SearchTask
+from search.template_task import TemplateTask
+from sketches.template_function import TEMPLATES, Template
 
 Workload = Callable[..., Any]
 _NEGATIVE: Final = re.compile(r"-\.?\d[\w.+-]*")
@@ -42,8 +45,8 @@ def task_of(words: Sequence[str], target: str, layouts: int = 0) -> SearchTask:
     Parameters
     ----------
     words
-        First a name of the catalogue or `file.py:function`, then the arguments: numbers, strings, JSON
-        lists, or `name=value`. A catalogue name alone stands for its benchmark size.
+        First a name of the catalogue or `file.py:function` (a workload or a template), then the arguments:
+        numbers, strings, JSON lists, or `name=value`. A catalogue name alone stands for its benchmark size.
     target
         Target text.
     layouts
@@ -62,6 +65,8 @@ def task_of(words: Sequence[str], target: str, layouts: int = 0) -> SearchTask:
     else:
         args = bind_arguments(words[0], function, words[1:])
     try:
+        if name in TEMPLATES:
+            return TemplateTask(name, args, target=Target(target), layout_rewrite_option=layouts)
         return SearchTask(func=name, args=args, target=Target(target), layout_rewrite_option=layouts)
     except TargetError as error:
         raise TargetError(f"--target {target!r}: {error}") from None
@@ -107,7 +112,9 @@ def find_workload(word: str) -> tuple[str, Workload]:
     path, colon, attribute = word.rpartition(":")
     if colon and path:
         function = _function_of_file(Path(path), attribute)
-        return _registered_name(function), function
+        if isinstance(function, Template):
+            return function.name, partial(function.function, None)  # The configuration is no argument.
+        return _registered_name(function, attribute), function
     if word.endswith(".py"):
         raise DefinitionError(f"{word!r} is a file; say which function of it: {word}:FUNCTION")
     try:
@@ -194,12 +201,12 @@ def _function_of_file(path: Path, attribute: str) -> Workload:
     return function  # type: ignore[no-any-return]
 
 
-def _registered_name(function: Workload) -> str:
+def _registered_name(function: Workload, attribute: str) -> str:
     """Find the name of a registered function; one that its file did not register gets its own name."""
     for name in registered_workloads():
         if workload_function(name) is function:
             return name
-    name = function.__qualname__
+    name = getattr(function, "__qualname__", attribute)
     register_workload(name, function, override=True)
     return name
 

@@ -326,9 +326,13 @@ def reorder_dimension(
     elif policy == "candidate":
         orders = [tuple(_position(title, axes, axis) for axis in row) for row in candidate or ()]
     elif policy == "interleave":
-        chains = [
-            [_position(title, axes, axis) for axis in chain] for chain in (*(spatial or ()), *(reduce or ()))
-        ]
+        rows = (*(spatial or ()), *(reduce or ()))
+        if not all(isinstance(row, (list, tuple)) for row in rows):
+            raise DefinitionError(
+                f"{title}: policy='interleave' takes lists of chains of loops, as in "
+                "spatial=[[yo, yi], [xo, xi]], reduce=[[ko, ki]]"
+            )
+        chains = [[_position(title, axes, axis) for axis in row] for row in rows]
         orders = list(_merges([chain for chain in chains if chain]))
     else:
         raise DefinitionError(

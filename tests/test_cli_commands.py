@@ -134,6 +134,51 @@ def test_a_search_starts_from_a_log_of_another_size(capsys: pytest.CaptureFixtur
     assert "nothing.json" in capsys.readouterr().err
 
 
+TEMPLATE = """
+import ansor
+from ansor import te
+
+
+@ansor.template("tests.cli_doubling", override=True)
+def doubling(cfg, n, dtype="float32"):
+    a = te.placeholder((n,), dtype, name="A")
+    b = te.compute((n,), lambda i: a[i] + a[i], name="B")
+    s = te.create_schedule(b)
+    cfg.define_split("tile", b.op.axis[0])
+    cfg["tile"].apply(s, b, b.op.axis[0])
+    return s, [a, b]
+"""
+
+
+@pytest.mark.parametrize("policy", [None, "sketch", "empty", "grid", "random", "ga", "xgb"])
+def test_templates_are_tuned_and_shown(
+    policy: str | None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(TEMPLATE.replace("cli_doubling", f"cli_doubling_{policy}"))
+    words = [f"{tmp_path / 'mine.py'}:doubling", "16"]
+    chosen = ["--policy", policy] if policy else []
+    assert run(["tune", *words, *chosen, "--trials", "1", "--log", "x.json", "--quiet"]) == 0
+    ((inp, _),) = load_records("x.json")
+    assert json.loads(inp.task.workload_key) == [f"tests.cli_doubling_{policy}", 16]
+    capsys.readouterr()
+    assert run(["best", "x.json", *words]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    tuned = policy not in ("sketch", "empty")
+    assert shown[1].startswith("configuration ") is tuned
+    other = [words[0], "32", *chosen]
+    assert run(["tune", *other, "--trials", "1", "--log", "y.json", "--warm-start", "x.json", "--quiet"]) == 0
+    if policy == "grid":
+        assert shown[1] == "configuration 0: tile=[16, 1]"
+        capsys.readouterr()
+        assert run(["best", "y.json", words[0], "32", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["configuration"] == "tile=[32, 1]"
+
+
+def test_a_tuner_wants_a_template(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "matmul", "8", "8", "8", "--policy", "ga", "--trials", "1"]) == 1
+    assert "matmul(8, 8, 8) is none; use one of sketch, empty" in capsys.readouterr().err
+
+
 def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str], net: str) -> None:
     run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--log", "x.json", "--quiet"])
     run(["tune", f"{net}:layer", "64", "relu=true", "--trials", "1", "--log", "x.json", "--quiet"])

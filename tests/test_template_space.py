@@ -174,6 +174,10 @@ def test_annotate_policies() -> None:
             lambda cfg: cfg.define_reorder("x", [0, 1], "candidate", candidate=[[0]]),
             "each of the 2 loops once",
         ),
+        (
+            lambda cfg: cfg.define_reorder("x", [0, 1], "interleave", spatial=[0, 1]),
+            "lists of chains of loops",
+        ),
         (lambda cfg: cfg.define_annotate("x", [0], "vectorise"), "'try', 'unroll', 'vec' and 'parallel'"),
         (lambda cfg: [cfg.define_knob("tile_x", [1]), cfg["tile"]], "did you mean 'tile_x'"),
         (lambda cfg: ansor.SplitEntity((4, 0)), "each at least 1"),
