@@ -15,6 +15,8 @@ from search.policy import Known, SearchPolicy
 from search.preload import logs_of, measured_states_of
 from search.progress import task_title
 from search.sketch_policy import SketchPolicy
+from search.template_task import TemplateTask
+from search.template_xgb import XGBTuner
 
 PathLike = str | os.PathLike[str]
 
@@ -88,11 +90,20 @@ def check_machine(tasks: Sequence[Task], runner: ProgramRunner) -> None:
             raise type(error)(f"task {number}, {task_title(task)}: {error}") from None
 
 
-def sketch_policies(
-    tasks: Sequence[Task], model: CostModel, params: Mapping[str, int | float | str] | None, seed: int
+def make_policies(
+    choice: str,
+    tasks: Sequence[Task],
+    model: CostModel,
+    params: Mapping[str, int | float | str] | None,
+    seed: int,
 ) -> list[SearchPolicy]:
-    """Make one sketch policy per task, all with the same model and seed."""
-    return [SketchPolicy(task, model, params=params, seed=seed) for task in tasks]
+    """Make one policy per task: sketch policies with one model; by default an `XGBTuner` for a template."""
+    return [
+        XGBTuner(task, seed=seed)
+        if choice == "default" and isinstance(task, TemplateTask)
+        else SketchPolicy(task, model, params=params, seed=seed)
+        for task in tasks
+    ]
 
 
 def shared_model(

@@ -36,8 +36,8 @@ from search.scheduler_setup import (
     check_policies,
     check_tasks,
     known_results,
+    make_policies,
     shared_model,
-    sketch_policies,
 )
 from search.session import Stop, TuningSession
 from search.text import counted
@@ -203,8 +203,8 @@ class TaskScheduler:
             trials in a row did not improve the objective, once every task has a program or has been given up.
         search_policy
             A `SketchPolicy` per task, all with one model: "default": a `DraftedModel`; "sketch.xgb": an
-            `XGBModel`, random until every task had a round; "sketch.random": random scores. Or one policy
-            per task.
+            `XGBModel`, random until every task had a round; "sketch.random": random scores. By default the
+            task of a template has an `XGBTuner` of its own. Or one policy per task.
         search_policy_params
             Parameters of the sketch policies.
         adaptive_training
@@ -253,7 +253,7 @@ class TaskScheduler:
                 adaptive_training=adaptive_training,
                 model_file=self.load_model_file,
             )
-            policies = sketch_policies(self.tasks, model, search_policy_params, tune_option.seed)
+            policies = make_policies(search_policy, self.tasks, model, search_policy_params, tune_option.seed)
         else:
             policies = check_policies(self.tasks, search_policy)
         with open_measurer(tune_option) as measurer:

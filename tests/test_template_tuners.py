@@ -11,7 +11,8 @@ import ansor
 from ansor import te
 from ansor.errors import DefinitionError
 from measure import MeasureInput, load_records
-from search import SketchPolicy, StopReason, TemplateTask, TemplateTuner
+from search import SearchTask, SketchPolicy, StopReason, TemplateTask, TemplateTuner
+from search.template_task import recorded_config
 from tests.fake_machine import HOST, FakeMachine, logged, options
 
 
@@ -215,6 +216,17 @@ def test_a_template_that_is_called_takes_the_best_record(tmp_path: Path) -> None
             assert matmul(32)[0].state.steps == matmul.schedule((32,))[0].state.steps
             assert "tests.tuner_matmul(32)" in history.report()
     assert matmul(16)[0].state.steps == matmul.schedule((16,))[0].state.steps
+
+
+def test_templates_and_other_tasks_share_a_budget(tmp_path: Path) -> None:
+    """The programs of a template's task are the template's."""
+    log, plain = tmp_path / "log.json", SearchTask("ansor.matmul", (8, 8, 8), target=HOST)
+    scheduler = ansor.TaskScheduler([task(), plain], callbacks=[])
+    result = scheduler.tune(options(8, log, num_measures_per_round=4))
+    assert [part.trials for part in result.results] == [4, 4]
+    for inp, _ in load_records(log):
+        if inp.task.workload_key == task().workload_key:
+            assert recorded_config(matmul, inp) is not None
 
 
 def test_for_real(tmp_path: Path) -> None:
