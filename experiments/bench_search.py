@@ -96,7 +96,8 @@ def _ablation(bench: Bench, options: Options) -> None:
     trials = options.trials or (6 if options.quick else search_ablation.TRIALS)
     tasks = options.chosen((*search_ablation.TASKS, *search_ablation.RULE_TASKS))
     again, only = (1, 2) if options.quick else (search_ablation.PROCESSES, None)
-    search_ablation.ablation(bench, tasks, options.seeds, trials, again, only)
+    rules_only = () if options.tasks else search_ablation.RULE_TASKS
+    search_ablation.ablation(bench, tasks, options.seeds, trials, again, only, rules_only)
 
 
 def _memory(bench: Bench, options: Options) -> None:

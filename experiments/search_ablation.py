@@ -15,7 +15,7 @@ and a few more here. Two tasks try everything but rules that do not concern them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -119,14 +119,30 @@ def ablation(
     trials: int = TRIALS,
     again: int = PROCESSES,
     only: int | None = None,
+    rules_only: Collection[str] = (),
 ) -> None:
-    """Add one row per task and variant, and draw the plot; `only` so many variants in a quick run."""
+    """
+    Add one row per task and variant, and draw the plot.
+
+    Parameters
+    ----------
+    bench, tasks, seeds, trials
+        Where to, which tasks of `CASES`, how many runs of each variant, and how long they are.
+    again
+        Processes in which winners are measured again.
+    only
+        So many variants in a quick run, the default among them.
+    rules_only
+        Tasks that are there for rules alone.
+    """
     curves: dict[str, dict[str, list[float]]] = {}
     for case in tasks:
         task = CASES[case].task()
         tried = variants(task)[:only]
-        if case in RULE_TASKS:
+        if case in rules_only:
             tried = [one for one in tried if one.title == DEFAULT or is_rule(task, one)]
+        if len(tried) < 2:
+            continue
         logs = [
             {one.title: tuned(case, one.label, seed, trials, one.policy) for one in tried}
             for seed in range(seeds)
@@ -140,7 +156,7 @@ def ablation(
     if left := [title for title in SWITCHES if title not in seen]:
         print(f"  not tried on these tasks: {', '.join(left)}")
     path = plot(curves, folder())
-    print(f"  the plot is {path}" if path else "  no plot: matplotlib is not installed (extra `plot`)")
+    print(f"  the plot is {path}" if path else "  no plot: nothing to draw, or no matplotlib (extra `plot`)")
 
 
 def report(bench: Bench, case: str, trials: int, times: Sequence[Mapping[str, Sequence[float]]]) -> None:
@@ -169,8 +185,8 @@ def median_curve(runs: Sequence[Sequence[float]]) -> list[float]:
 
 
 def plot(curves: Mapping[str, Mapping[str, Sequence[float]]], where: Path) -> Path | None:
-    """Draw one panel per task, `ablation.png` and `.svg`; None without matplotlib."""
-    if find_spec("matplotlib") is None:
+    """Draw one panel per task, `ablation.png` and `.svg`; None without matplotlib or anything to draw."""
+    if find_spec("matplotlib") is None or not curves:
         return None
     import_module("matplotlib").use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")

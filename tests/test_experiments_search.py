@@ -491,6 +491,29 @@ def test_a_variant_is_compared_with_the_default_of_the_same_seed() -> None:
     assert [row.unit for row in bench.rows] == ["ms", "of the speed"]
 
 
+def test_tasks_for_rules_try_rules_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, str]] = []
+
+    def tuned(case: str, title: str, *args: object) -> Path:
+        tried.append((case, title))
+        return write_log()
+
+    times = {"default": [1.0], "no_tiled_windows": [1.0], "library": [1.0]}
+    monkeypatch.setattr(search_runs, "OUT", tmp_path)
+    monkeypatch.setattr(search_ablation, "tuned", tuned)
+    monkeypatch.setattr(search_ablation, "winners", lambda *args: times)
+    monkeypatch.setattr(search_ablation, "plot", lambda *args: None)
+    tasks = ["max_pool-112", "depthwise-112", "matmul-512"]
+    bench = Bench("", [])
+    search_ablation.ablation(bench, tasks, 1, 1, 1, rules_only=("max_pool-112",))
+    pool = [title for case, title in tried if case == "max_pool-112"]
+    product = [title for case, title in tried if case == "matmul-512"]
+    assert pool[0] == product[0] == "default"
+    assert "no_tiled_windows" in pool
+    assert not {"no_cost_model", "no_polish"} & set(pool)
+    assert {"no_cost_model", "no_polish", "no_crossover"} <= set(product)
+
+
 def test_curves_are_medians_as_far_as_all_go() -> None:
     assert search_ablation.median_curve([[3.0, 1.0, 1.0], [5.0, 2.0], [4.0, 4.0]]) == [4.0, 2.0]
 
