@@ -25,6 +25,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Self, Union
 
+from ansor.checks import check_number
 from ansor.errors import AnsorError, DefinitionError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import layout_free_inputs
@@ -94,7 +95,7 @@ class Query:
         Raises
         ------
         DefinitionError
-            If a key is given whose workload is not registered.
+            If a key is given whose workload is not registered, or something else altogether.
         """
         if isinstance(subject, Task):
             return cls(
@@ -106,6 +107,10 @@ class Query:
         chosen = Target(target or "llvm")
         if isinstance(subject, ComputeDAG):
             return cls(subject, subject.workload_key(), chosen)
+        if not isinstance(subject, str):
+            raise DefinitionError(
+                f"a record is looked up for a task, a ComputeDAG or a workload key, found {subject!r}"
+            )
         return cls(ComputeDAG(workload_key_to_tensors(subject)), subject, chosen)
 
 
@@ -214,6 +219,8 @@ class ApplyHistoryBest(DispatchContext):
 
     Raises
     ------
+    DefinitionError
+        If the records are none, or the number of lines is no number.
     FileNotFoundError
         If there is no such log.
     LogFormatError
@@ -224,6 +231,8 @@ class ApplyHistoryBest(DispatchContext):
         self, records: Records, n_lines: int | None = None, include_compatible: bool = False
     ) -> None:
         super().__init__()
+        if n_lines is not None:
+            check_number("ApplyHistoryBest(n_lines)", n_lines, low=0, integer=True)
         self.include_compatible = include_compatible
         self._groups: dict[tuple[str, ...], list[Record]] = {}
         self._hashes: dict[str, str | None] = {}
@@ -315,6 +324,11 @@ def _sources(records: Records) -> Iterator[Iterator[Record]]:
         yield load_records(records)
         return
     pairs: list[Record] = []
+    if not isinstance(records, Iterable):
+        raise DefinitionError(
+            f"ApplyHistoryBest({records!r}): it takes the path of a log, several, or pairs of a MeasureInput "
+            "and a MeasureResult"
+        )
     for item in records:
         if isinstance(item, (str, os.PathLike)):
             yield load_records(item)

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ansor.errors import AnsorError, LogFormatError, ScheduleError
+from ansor.checks import check_number
+from ansor.errors import AnsorError, DefinitionError, LogFormatError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.stages import Stage
@@ -38,6 +39,21 @@ from search.refit import Refit, refit_steps
 from search.skeleton import size_distance, skeleton
 
 PathLike = str | os.PathLike[str]
+
+
+def log_names(asking: str, given: object) -> list[str]:
+    """
+    Give one log, or several, as a list of paths.
+
+    Raises
+    ------
+    DefinitionError
+        If it is neither.
+    """
+    names = [given] if isinstance(given, (str, os.PathLike)) else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(n, (str, os.PathLike)) for n in names):
+        raise DefinitionError(f"{asking}({given!r}): it takes the path of a log, or a list of paths")
+    return [os.fspath(name) for name in names]
 
 
 @dataclass
@@ -75,13 +91,16 @@ class WarmStart(InitSearchCallback):
 
     Raises
     ------
+    DefinitionError
+        If a log is no path, or a number is none.
     FileNotFoundError
         If there is no such log.
     """
 
     def __init__(self, log_file: PathLike | Sequence[PathLike], count: int = 16, per_source: int = 8) -> None:
-        given = [log_file] if isinstance(log_file, (str, os.PathLike)) else list(log_file)
-        self.log_files = [os.fspath(name) for name in given]
+        self.log_files = log_names("WarmStart", log_file)
+        check_number("WarmStart(count)", count, low=0, integer=True)
+        check_number("WarmStart(per_source)", per_source, low=0, integer=True)
         for name in self.log_files:
             if not Path(name).is_file():
                 raise FileNotFoundError(f"there is no log {name!r} to start from")

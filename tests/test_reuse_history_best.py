@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,21 @@ def test_the_best_is_found_by_task_graph_and_key(log: Path) -> None:
     assert history.report() == "every computation had a record"
     with pytest.raises(ansor.DefinitionError, match="register"):
         history.query('["nobody.knows", 3]')
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda log: ApplyHistoryBest(None), r"ApplyHistoryBest\(None\): it takes the path of a log"),
+        (lambda log: ApplyHistoryBest(log, n_lines=-1), r"ApplyHistoryBest\(n_lines\) must be an integer"),
+        (lambda log: ApplyHistoryBest(log).query(3), "a task, a ComputeDAG or a workload key, found 3"),
+        (lambda log: ansor.WarmStart(3), r"WarmStart\(3\): it takes the path of a log"),
+        (lambda log: ansor.WarmStart(log, count=-1), r"WarmStart\(count\) must be an integer"),
+    ],
+)
+def test_senseless_questions_are_refused(log: Path, ask: Callable[[Path], object], message: str) -> None:
+    with pytest.raises(ansor.DefinitionError, match=message):
+        ask(log)
 
 
 def test_renamed_operators_are_found_by_structure(log: Path) -> None:

@@ -231,7 +231,7 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
     for line in "".join(complaints).splitlines():
         if "is not a recognized" in line:  # going on, LLVM may end the process
             raise TargetError(
-                f"-mcpu={cpu} -mattr={features} for {triple}: LLVM {llvm.llvm_version_info[0]} says "
+                f"a target for {triple} with -mcpu={cpu}: LLVM {llvm.llvm_version_info[0]} says "
                 f"{line.strip()}; use a name that `llc -mcpu=help` lists"
             )
     module.triple = triple
