@@ -25,7 +25,7 @@ from measure.builder import emit_input
 from measure.emit import lowered
 from measure.layouts import built_state
 from search.policy import SearchPolicy
-from search.progress import Progress, Report, make_progress
+from search.progress import Progress, Report, make_progress, task_title
 from search.result import TuningResult
 
 
@@ -35,6 +35,17 @@ def make_details(verbose: int, console: Console | None = None) -> Progress:
     console = console or Console(stderr=True)  # One for both, lest lines run into the live one.
     progress = make_progress(level, console)
     return progress if level < 2 else Details(progress, level, console)
+
+
+def details_only(verbose: int, policy: SearchPolicy, console: Console | None = None) -> Progress:
+    """Choose who tells of one task among several, whose progress is told elsewhere: from level 2 on."""
+    level = level_of(verbose)
+    if level < 2:
+        return Progress()
+    details = Details(Progress(), level, console or Console(stderr=True))
+    details.start(policy.task, 0, 0)
+    details.begin(policy)
+    return details
 
 
 def level_of(verbose: int) -> int:
@@ -76,7 +87,7 @@ class Details(Progress):
         self._inner.begin(policy)
         if self._level < 3:
             return
-        self._say(str(policy.task.compute_dag))
+        self._say(f"{task_title(policy.task)}\n{policy.task.compute_dag}")
         try:
             sketches = policy.generate_sketches()
         except AnsorError as error:

@@ -24,6 +24,7 @@ from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogWriteError
 from ansor.task.task import Task
 from measure import MAX_FLOAT, ProgramMeasurer
+from search.details import details_only, level_of
 from search.options import TuningOptions, open_measurer
 from search.policy import Known, SearchPolicy
 from search.progress import task_title
@@ -244,7 +245,7 @@ class TaskScheduler:
             self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
         self._started = True
         self._reset()
-        self.num_measures_per_round, self.verbose = per_round, tune_option.verbose
+        self.num_measures_per_round, self.verbose = per_round, level_of(tune_option.verbose)
         if isinstance(search_policy, str):
             model = shared_model(
                 search_policy,
@@ -417,6 +418,7 @@ class TaskScheduler:
             round_size=self.num_measures_per_round,
             early_stopping=early_stopping,
             max_failures_in_a_row=options.max_failures_in_a_row,
+            progress=details_only(options.verbose, policy),
         )
 
     def _result(self, stop: Stop) -> SchedulerResult:

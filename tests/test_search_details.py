@@ -105,6 +105,25 @@ def test_a_run_listens_to_the_environment(
     assert "outcomes: 4 valid" in capsys.readouterr().err
 
 
+def test_a_scheduler_tells_of_each_task(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = [SearchTask(func="ansor.matmul", args=(n, 8, 8), target="llvm") for n in (4, 8)]
+    ansor.TaskScheduler(tasks, callbacks=[]).tune(
+        options(8, verbose=3, num_measures_per_round=4), "sketch.random"
+    )
+    told = capsys.readouterr().err
+    for n in (4, 8):
+        assert f"matmul({n}, 8, 8)\nA = PLACEHOLDER [{n}, 8]" in told
+    assert told.count("sketch 0: ") == 2
+    assert told.count("outcomes: 4 valid") == 2
+    ansor.TaskScheduler(tasks, callbacks=[]).tune(options(2), "sketch.random")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv(knobs.DEBUG, "1")
+    ansor.TaskScheduler(tasks, callbacks=[]).tune(options(2), "sketch.random")
+    assert "all 2 trials are done" in capsys.readouterr().err
+
+
 def test_other_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert knobs.num_threads() is None
     monkeypatch.setenv(knobs.NUM_THREADS, "3")
