@@ -69,8 +69,7 @@ class Form:
             If the structure is illegal for these rows.
         """
         family, values = population.family, population.values
-        known: State | None = population.__dict__.get("bounds")  # whoever checked the rows has inferred them
-        state = known or State.replay(family.dag, family.fill(values))
+        state = population.bounds  # whoever checked the rows has inferred them
         marks = _annotated(state)
 
         def mark(stage: int, position: int, annotation: Annotation, rows: Mask) -> None:
@@ -95,7 +94,8 @@ class Form:
             if unroll.has_pragma:
                 steps[unroll.stage] = np.ascontiguousarray(values[:, next(pragmas)])
         plain, names = unfused(state)
-        return cls(infer_bounds(plain), len(values), _renamed(marks, names), steps)
+        bounds = infer_bounds(plain) if names else population.inferred
+        return cls(bounds, len(values), _renamed(marks, names), steps)
 
     @classmethod
     def of_state(cls, state: State) -> Form:

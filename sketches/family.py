@@ -34,6 +34,7 @@ from sketches.annotate import (
 )
 from sketches.columns import Column, ColumnKind, Hole, fill_holes, stage_names
 from sketches.derive import Sketch
+from sketches.frame import Frame
 
 Matrix = NDArray[np.int64]
 """Integer columns side by side, shape `(rows, columns)`."""
@@ -126,6 +127,25 @@ class Family:
     def fill(self, values: Matrix) -> list[Step]:
         """Put the tile columns of `values`, shape `(rows, columns)`, into the steps, as columns."""
         return fill_holes(self.steps, self.holes, list(np.ascontiguousarray(values.T)))
+
+    @cached_property
+    def frame(self) -> Frame | None:
+        """The structure with open lengths, if its operations do not depend on them."""
+        return Frame.of(self.dag, self.steps)
+
+    def filled(self, values: Matrix) -> State:
+        """
+        Build the structure with the tile columns of `values` in it, as columns; no extents yet.
+
+        Raises
+        ------
+        ScheduleError
+            If the structure is illegal.
+        """
+        steps = self.fill(values)
+        if self.frame is None:
+            return State.replay(self.dag, steps)
+        return self.frame.filled(tuple(steps))
 
     def program(self, row: Sequence[int]) -> tuple[Step, ...]:
         """

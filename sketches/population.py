@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.errors import DefinitionError
+from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
 from sketches.columns import Column
@@ -43,14 +44,20 @@ class Population:
         return self.values[:, self.family.index[name]]
 
     def take(self, rows: Rows | Sequence[int]) -> Population:
-        """Return the population of some rows, in the order given."""
-        return Population(self.family, self.values[np.asarray(rows, dtype=np.int64)])
+        """Return the population of some rows, in the order given; bounds known here hold for them."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        taken = Population(self.family, self.values[chosen])
+        if "inferred" in self.__dict__ and self.family.frame is not None:
+            known = self.inferred.take(chosen)
+            if known is not None:
+                taken.__dict__["inferred"] = known
+        return taken
 
     def reannotated(self, values: Matrix) -> Population:
         """Return the population with other annotations and equal tiles, so that bounds known here hold."""
         changed = Population(self.family, values)
-        if "bounds" in self.__dict__:
-            changed.__dict__["bounds"] = self.bounds
+        if "inferred" in self.__dict__:
+            changed.__dict__["inferred"] = self.inferred
         return changed
 
     def unique_rows(self) -> Rows:
@@ -59,15 +66,20 @@ class Population:
         return np.sort(first)
 
     @cached_property
-    def bounds(self) -> State:
-        """The family's structure with every extent as a column, before annotation.
+    def inferred(self) -> Bounds:
+        """The family's structure with its bounds, every extent a column, before annotation.
 
         Raises
         ------
         ScheduleError
             If the structure is illegal.
         """
-        return State.replay(self.family.dag, self.family.fill(self.values)).with_bounds()
+        return infer_bounds(self.family.filled(self.values))
+
+    @property
+    def bounds(self) -> State:
+        """The structure of `inferred`."""
+        return self.inferred.state
 
     def steps(self, row: int) -> tuple[Step, ...]:
         """One program's transform steps (`Family.program`)."""

@@ -18,7 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ansor.errors import ScheduleError
 from ansor.schedule.affine import (
@@ -26,6 +29,7 @@ from ansor.schedule.affine import (
     Atom,
     Interval,
     LoopAtom,
+    OpaqueAtom,
     UnknownBoundError,
     evaluate,
     floordiv,
@@ -35,8 +39,9 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.extents import MAX_EXTENT, Extent, extent_of, is_one, multiply, product
 from ansor.schedule.inlining import effective_body
-from ansor.schedule.loop_steps import part_extents
-from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Stage
+from ansor.schedule.loop_steps import SplitStep, part_extents
+from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, Stage
+from ansor.schedule.step_base import Step
 from ansor.te.expr import Expr, Read, Var, walk
 
 if TYPE_CHECKING:
@@ -62,6 +67,33 @@ class Bounds:
 
     state: State
     stages: Mapping[int, StageBounds]
+
+    def take(self, rows: NDArray[np.int64]) -> Bounds | None:
+        """
+        Give the bounds of some rows of a population, in the order given.
+
+        Returns
+        -------
+        Bounds | None
+            None where a region starts at a quotient or remainder; that is for `infer_bounds`.
+        """
+        regions = [interval for known in self.stages.values() for interval in known.region]
+        if any(isinstance(atom, OpaqueAtom) for interval in regions for atom in interval.base.terms):
+            return None
+        of, state = _Rows(rows), self.state
+        stages = {
+            stage_id: StageBounds(
+                tuple(map(of.of_interval, known.region)),
+                {loop: of.of(extent) for loop, extent in known.extents.items()},
+            )
+            for stage_id, known in self.stages.items()
+        }
+        taken = replace(
+            state,
+            stages=tuple(of.of_stage(one) if at in stages else one for at, one in enumerate(state.stages)),
+            steps=tuple(map(of.of_step, state.steps)),
+        )
+        return Bounds(taken, stages)
 
 
 def infer_bounds(state: State) -> Bounds:
@@ -95,6 +127,45 @@ def infer_bounds(state: State) -> Bounds:
 
     filled = StateClass(state.dag, tuple(stages), state.attach, state.steps)
     return Bounds(filled, inference.bounds)
+
+
+class _Rows:
+    """Takes rows out of columns; a column that occurs twice is taken once, and stays one column."""
+
+    def __init__(self, rows: NDArray[np.int64]) -> None:
+        self._rows = rows
+        self._taken: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, value: Any) -> Any:
+        """Rows of a column; any other value as it is."""
+        if not isinstance(value, np.ndarray):
+            return value
+        known = self._taken.get(id(value))
+        if known is None:
+            known = self._taken[id(value)] = (value, value[self._rows])
+        return known[1]
+
+    def of_interval(self, interval: Interval) -> Interval:
+        base = interval.base
+        terms = {atom: self.of(coefficient) for atom, coefficient in base.terms.items()}
+        return Interval(Affine(self.of(base.const), terms), self.of(interval.width))
+
+    def of_stage(self, stage: Stage) -> Stage:
+        loops = tuple(
+            Iterator(loop.name, self.of(loop.extent), loop.kind, loop.annotation) for loop in stage.iterators
+        )
+        relations = tuple(
+            relation
+            if isinstance(relation, FuseRelation)
+            else replace(relation, lengths=tuple(self.of(length) for length in relation.lengths))
+            for relation in stage.relations
+        )
+        return replace(stage, iterators=loops, relations=relations)
+
+    def of_step(self, step: Step) -> Step:
+        return (
+            replace(step, lengths=tuple(map(self.of, step.lengths))) if isinstance(step, SplitStep) else step
+        )
 
 
 def _refuse_symbolic_lanes(stage: Stage) -> None:
