@@ -36,7 +36,8 @@ def report(log: str, output: str | None, workloads: tuple[str, ...], no_model: b
         find_workload(word)
     history = read_history(log)
     if not history.tasks:
-        raise DefinitionError(f"the log {log!r} holds no records")
+        left_out = "".join(f"; {note}" for note in history.notes)
+        raise DefinitionError(f"the log {log!r} holds no records{left_out}")
     beliefs = None if no_model else model_beliefs(history)
     path = Path(output or f"{log}.html")
     path.write_text(report_page(history, beliefs), encoding="utf-8")

@@ -285,3 +285,16 @@ def test_a_logarithmic_axis_has_its_curve_in_the_middle() -> None:
     svg = Curve("c", "x", "y", [Mark(1, 2.0, ""), Mark(2, 1.9, "")], log=True, x_end=3).to_svg()
     heights = [float(node.get("cy") or 0) for node in ElementTree.fromstring(svg).iter("circle")]
     assert all(80 < height < 150 for height in heights)
+
+
+def test_records_without_a_run_time_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, task = tmp_path / "log.json", matmul_task(8)
+    state = State.initial(task.compute_dag)
+    save(log, task, state, 0.0, 10)
+    assert run(["report", str(log)]) == 1
+    assert "holds no records; 1 record without a run time: left out" in capsys.readouterr().err
+    save(log, task, state, 1e-3, 11)
+    save(log, matmul_task(16), State.initial(matmul_task(16).compute_dag), 2e-3, 12)
+    _, page = page_of(log)
+    assert "1 record without a run time: left out" in page.words
+    assert len(page.text["h2"]) == 2
