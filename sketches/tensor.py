@@ -91,7 +91,7 @@ def best_intrinsic(
     if any(extent is None for extent in extents.values()):
         return None
     matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
-    matches.sort(key=lambda pair: -pair[0].bits)
+    matches.sort(key=lambda pair: (-pair[0].bits, pair[0].flipped is not None))
     for intrinsic, pairs in matches:
         for axes in pairs if _has(context.target, intrinsic) else ():
             lanes, products = extents[axes.lane], extents[axes.reduce]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -22,12 +23,6 @@ from ansor.workloads.catalogue import get_workload
 from tests.program_laws import Case, check_all
 
 VNNI, BF16 = "x86.vpdpbusd.512", "x86.vdpbf16ps.512"
-DTYPES = {
-    "vpdpbusd": ("uint8", "int8", "int32"),
-    "vpdpbssd": ("int8", "int8", "int32"),
-    "vpdpbuud": ("uint8", "uint8", "int32"),
-    "vdpbf16ps": ("bfloat16", "bfloat16", "float32"),
-}
 X86 = "llvm -mtriple=x86_64-linux-gnu"
 
 
@@ -60,7 +55,9 @@ def tensorized(
 
 
 def kind(name: str) -> tuple[str, str, str]:
-    return DTYPES[name.split(".")[1]]
+    """The dtypes of both operands and of the result."""
+    first, second = (operand.dtype for operand in get_tensor_intrinsic(name).operands)
+    return first, second, get_tensor_intrinsic(name).dtype
 
 
 # -- patterns and matching ---------------------------------------------------------------------------
@@ -159,7 +156,7 @@ def test_loops_that_do_not_fit_are_refused() -> None:
         s[c].tensorize(inner, VNNI)
     with pytest.raises(ScheduleError, match="no tensor intrinsic 'mine'"):
         s[c].tensorize(lane, "mine")
-    other = product(6, 64, 16, "int8", "int8", "int32")
+    other = product(6, 64, 16, "int8", "int8", "int64")
     with pytest.raises(ScheduleError, match="has not the form of"):
         tensorized(other, VNNI)
     for wrong in ({"lanes": 8}, {"depth": 2}):
@@ -218,12 +215,17 @@ def test_operands_need_not_lie_side_by_side(name: str) -> None:
 
 
 def test_the_extremes_of_bytes_are_added_exactly() -> None:
-    c = product(2, 32, 64, *kind(VNNI))
-    program = ansor.build(tensorized(c, VNNI, rows=2), [*c.op.input_tensors, c])
-    a = np.full((2, 64), 255, np.uint8)
-    for value in (-128, 127):
-        b = np.full((64, 32), value, np.int8)
-        assert (program(a, b) == 64 * 255 * value).all()
+    for name in (VNNI, "x86.vpdpbusd.s8s8.512", "x86.vpdpbusd.u8u8.512"):
+        first, second, out = kind(name)
+        c = product(2, 32, 64, first, second, out)
+        program = ansor.build(tensorized(c, name, rows=2), [*c.op.input_tensors, c])
+        for x, y in itertools.product(extremes(first), extremes(second)):
+            a, b = np.full((2, 64), x, first), np.full((64, 32), y, second)
+            assert (program(a, b) == 64 * x * y).all(), (name, x, y)
+
+
+def extremes(dtype: str) -> tuple[int, ...]:
+    return (-128, -1, 0, 1, 127) if dtype == "int8" else (0, 1, 127, 128, 255)
 
 
 # -- code ------------------------------------------------------------------------------------------------
@@ -237,6 +239,7 @@ def test_the_extremes_of_bytes_are_added_exactly() -> None:
         ("sapphirerapids", BF16, "zmm"),
         ("znver4", BF16, "zmm"),
         ("alderlake", "x86.vpdpbusd.256", "ymm"),
+        ("znver4", "x86.vpdpbusd.s8s8.512", "zmm"),
         ("alderlake -mattr=+avxvnniint8", "x86.vpdpbssd.256", "ymm"),
         ("alderlake -mattr=+avxvnniint8", "x86.vpdpbuud.128", "xmm"),
     ],
@@ -251,7 +254,7 @@ def test_machines_with_the_instruction_use_it(cpu: str, name: str, register: str
     assert "C.acc[3, 2, " in str(lower(tensorized(c, name), limits=limits))
     instruction = name.split(".")[1]
     calls = [x for x in program.get_source("asm").splitlines() if re.search(rf"\b{instruction}\b", x)]
-    assert len(calls) == 6
+    assert len(calls) == 6 + 2 * ("s8s8" in name)  # what flipping adds, once for each vector of B
     assert all(register in call for call in calls)
 
 

@@ -107,9 +107,9 @@ def test_convolutions_run_over_channels() -> None:
         (lambda: tensors("matmul", 64, 96, 32), ZEN4),
         (lambda: tensors("matmul", 64, 96, 30, *BYTES), ZEN4),
         (lambda: tensors("matmul", 64, 3, 32, *BYTES), ZEN4),
-        (lambda: tensors("matmul", 64, 96, 32, "int8"), ZEN4),
+        (lambda: tensors("matmul", 64, 96, 32, "int8", "int64"), ZEN4),
     ],
-    ids=["no VNNI", "no BF16", "float32", "products left over", "few columns", "equal signs"],
+    ids=["no VNNI", "no BF16", "float32", "products left over", "few columns", "a wider sum"],
 )
 def test_elsewhere_sketches_are_what_they_were(made: Callable[[], list[Tensor]], target: str) -> None:
     task = task_of(made(), target)

@@ -1,8 +1,9 @@
 """The intrinsics that come with ansor: dot products of x86 and of Arm.
 
 - `vpdpbusd` (VNNI) adds four products of unsigned and signed bytes to each int32 lane, wrapping as
-  int32 arithmetic does: results are exact. `vpdpbssd` and `vpdpbuud` (AVX-VNNI-INT8, where the target names
-  that) do the same for bytes of equal sign.
+  int32 arithmetic does: results are exact. For bytes of equal sign one operand is flipped and the difference
+  taken off, which costs a subtraction each time. `vpdpbssd` and `vpdpbuud` (AVX-VNNI-INT8, where the target
+  names that) need no such thing.
 - `vdpbf16ps` adds two products of bfloat16 to each float32 lane, one after the other. It rounds to nearest
   even whatever the mode, and takes denormal inputs and results for zero. So a sum of n products differs from
   one of float32 operations as another order of adding up does (by about sqrt(n) * 2**-24 of the sum of
@@ -41,6 +42,15 @@ def _all() -> Iterator[TensorIntrinsic]:
             symbol=f"llvm.x86.avx512.vpdpbusd.{bits}",
             operand_type="i32",
         )
+        for flipped, (name, dtype) in enumerate((("s8s8", "int8"), ("u8u8", "uint8"))):
+            yield TensorIntrinsic(
+                name=f"x86.vpdpbusd.{name}.{bits}",
+                pattern=dot_pattern(lanes, 4, dtype, dtype, "int32"),
+                instruction="vpdpbusd",
+                symbol=f"llvm.x86.avx512.vpdpbusd.{bits}",
+                operand_type="i32",
+                flipped=flipped,
+            )
     for bits in _X86_WIDTHS:
         lanes = bits // 32
         yield TensorIntrinsic(

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from operator import is_not
 from typing import Final
 
-from ansor.dtypes import dtype_info
+from ansor.dtypes import dtype_info, is_float
 from ansor.errors import DefinitionError
 from ansor.te.expr import (
     Binary,
@@ -60,6 +60,10 @@ class TensorIntrinsic:
     operand_type
         LLVM type of the elements of one lane together, such as "i32" for four bytes, or of one element, as
         "bfloat".
+    flipped
+        Number of the operand, if any, that the instruction takes with the other sign than the pattern has
+        it. Its sign bits are flipped, which moves its values by half of their range, and what that adds to
+        the result, the same instruction on that constant, is taken off again. Exact for integers.
 
     Raises
     ------
@@ -72,6 +76,7 @@ class TensorIntrinsic:
     instruction: str
     symbol: str
     operand_type: str
+    flipped: int | None = None
 
     def __post_init__(self) -> None:
         op = self.pattern.op
@@ -87,6 +92,10 @@ class TensorIntrinsic:
             raise DefinitionError(
                 f"tensor intrinsic {self.name!r}: the pattern must be te.sum(te.cast(A[...], dtype) * "
                 f"te.cast(B[...], dtype), axis=k), found `{op.body[0]}`"
+            )
+        if self.flipped is not None and (self.flipped not in (0, 1) or is_float(self.dtype)):
+            raise DefinitionError(
+                f"tensor intrinsic {self.name!r}: flipped={self.flipped} is no operand of integers"
             )
         lane, step = op.axis[0], op.reduce_axis[0]
         for factor in factors:

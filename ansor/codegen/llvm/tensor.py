@@ -10,8 +10,8 @@ and means just that. What the loop computes is compared with the intrinsics of t
 (`ansor.intrinsics`), so it need not be the one that the schedule was written for: a program that was tuned
 for another machine is an ordinary unrolled loop here, or the same instruction at another width.
 
-Operands are vectors of one bundle of elements for each lane. A bundle that lies side by side in memory is
-loaded at once, and so are bundles that lie side by side; others are put together from their elements.
+Operands are vectors with a word of elements for each lane. The elements of a word that lie side by side in
+memory are loaded at once, and so are words that lie side by side; others are put together.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class TensorCalls:
         self.fn = expressions.fn
         self.memory = expressions.memory
         self.machine = machine
-        self._known = [one for one in tensor_intrinsics() if machine.has_intrinsic(one)]
+        own = (one for one in tensor_intrinsics() if machine.has_intrinsic(one))
+        self._known = sorted(own, key=lambda one: one.flipped is not None)
 
     def emit(self, loop: For, env: Env) -> bool:
         """Write the loop as one instruction; False, with nothing written, if none fits."""
@@ -102,29 +103,51 @@ class TensorCalls:
         e, store = self.expressions, update.store
         e.forget()
         start = env.bind(loop.var, constant(0))
-        total = self.vectors.splat(e.value(update.sum_, start), intrinsic.lanes)
-        bundles = [self._bundles(operand, intrinsic, loop, env) for operand in operands]
-        result, symbol = total.full_type, f"@{intrinsic.symbol}"
-        types = ", ".join([result, *(bundle.full_type for bundle in bundles)])
-        self.fn.declare(symbol, f"declare {result} {symbol}({types})")
-        arguments = ", ".join(f"{value.full_type} {value.text}" for value in (total, *bundles))
-        depth = max(value.depth for value in (total, *bundles))
-        made = self.fn.inside(f"call {result} {symbol}({arguments})", total.type, intrinsic.lanes, depth)
+        total = e.value(update.sum_, start)
+        words = [self._words(operand, intrinsic, loop, env) for operand in operands]
+        excess: Value | None = None
+        if intrinsic.flipped is not None:
+            operand = operands[intrinsic.flipped]
+            bit = self._sign_bits(operand.dtype, intrinsic.depth)
+            words[intrinsic.flipped] = self.vectors.binary("xor", words[intrinsic.flipped], bit)
+            constant_words = [*words]
+            constant_words[intrinsic.flipped] = bit
+            excess = self._instruction(intrinsic, self.vectors.number(0, total.type), constant_words)
+        made = self._instruction(intrinsic, total, words)
+        if excess is not None:
+            made = self.vectors.binary("sub", made, excess)
         self.memory.store(store.buffer, e.offset(store.buffer, store.indices, start), made, env.under)
+
+    def _instruction(self, intrinsic: TensorIntrinsic, total: Value, words: list[Value]) -> Value:
+        """The call, on accumulators and a word of elements for each lane of both operands."""
+        lanes = intrinsic.lanes
+        arguments = [self.vectors.splat(total, lanes)]
+        for word in words:
+            count = lanes * _bits(word.type) // _bits(intrinsic.operand_type)
+            arguments.append(self._bitcast(self.vectors.splat(word, lanes), intrinsic.operand_type, count))
+        result, symbol = arguments[0].full_type, f"@{intrinsic.symbol}"
+        types = ", ".join(value.full_type for value in arguments)
+        self.fn.declare(symbol, f"declare {result} {symbol}({types})")
+        texts = ", ".join(f"{value.full_type} {value.text}" for value in arguments)
+        depth = max(value.depth for value in arguments)
+        return self.fn.inside(f"call {result} {symbol}({texts})", total.type, lanes, depth)
+
+    def _sign_bits(self, dtype: str, depth: int) -> Value:
+        """A word of elements of which only the highest bits are set."""
+        bits = dtype_info(dtype).bits
+        pattern = sum(1 << (bits * (position + 1) - 1) for position in range(depth))
+        return self.vectors.number(pattern - (1 << (bits * depth)), f"i{bits * depth}")
 
     # -- operands ------------------------------------------------------------------------------------------
 
-    def _bundles(self, operand: Expr, intrinsic: TensorIntrinsic, loop: For, env: Env) -> Value:
-        """An operand as the vector that the call takes: a word of elements for each lane, or one for all."""
+    def _words(self, operand: Expr, intrinsic: TensorIntrinsic, loop: For, env: Env) -> Value:
+        """An operand as a word of elements for each lane, or one for all."""
         word = f"i{intrinsic.depth * dtype_info(operand.dtype).bits}"
         found = self._loaded(operand, word, intrinsic.depth, loop, env)
-        if found is None:
-            found = self._put_together(operand, word, intrinsic.depth, loop, env)
-        count = intrinsic.lanes * _bits(word) // _bits(intrinsic.operand_type)
-        return self._bitcast(self.vectors.splat(found, intrinsic.lanes), intrinsic.operand_type, count)
+        return found or self._put_together(operand, word, intrinsic.depth, loop, env)
 
     def _loaded(self, operand: Expr, word: str, depth: int, loop: For, env: Env) -> Value | None:
-        """The bundles by one load, where its elements lie side by side in each lane."""
+        """The words by one load, where its elements lie side by side in each lane."""
         if not isinstance(operand, Load) or operand.buffer.scope == "register":
             return None
         offsets = self._offsets(operand, depth, loop, env)
@@ -144,7 +167,7 @@ class TensorCalls:
         return [self.expressions.offset(operand.buffer, operand.indices, place) for place in places]
 
     def _put_together(self, operand: Expr, word: str, depth: int, loop: For, env: Env) -> Value:
-        """The bundles element by element, the first one lowest."""
+        """The words element by element, the first one lowest."""
         bits = dtype_info(operand.dtype).bits
         total: Value | None = None
         for position in range(depth):
