@@ -24,7 +24,7 @@ from search.template_history import TransferConfigs
 from search.template_task import TemplateTask
 from search.template_tuner import GATuner, GridSearchTuner, RandomTuner
 from search.template_xgb import XGBTuner
-from search.text import digits
+from search.text import digits, seconds_text
 from search.warm_start import WarmStart
 
 NO_PROGRAM: Final = 3
@@ -210,7 +210,7 @@ def _tell(result: TuningResult, log: str, words: tuple[str, ...], quiet: bool) -
         click.echo(str(result))
     if result.best_cost is not None:
         speed = f", {digits(result.best_gflops)} GFLOP/s" if result.best_gflops else ""
-        click.echo(f"best: {digits(result.best_cost * 1e3)} ms{speed}; log: {log}")
+        click.echo(f"best: {seconds_text(result.best_cost)}{speed}; log: {log}")
     if Path(log).exists():
         option = result.task.layout_rewrite_option
         layouts = f" --layout-rewrite-option {option:d}" if option else ""

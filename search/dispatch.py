@@ -41,7 +41,7 @@ from measure import MeasureInput, MeasureResult, load_records, recover_measure_i
 from measure.best import target_text, workload_distance
 from measure.distill import OptionsByKey, record_group
 from search.progress import title_of_key
-from search.text import counted, time_text
+from search.text import counted, seconds_text
 
 PathLike = str | os.PathLike[str]
 Record = tuple[MeasureInput, MeasureResult]
@@ -73,7 +73,7 @@ class Hit:
     how: str
 
     def __str__(self) -> str:
-        return f"{time_text(self.seconds)}, found by {self.how}:\n{self.state}"
+        return f"{seconds_text(self.seconds)}, found by {self.how}:\n{self.state}"
 
 
 @dataclass(frozen=True, slots=True)

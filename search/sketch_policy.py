@@ -39,6 +39,7 @@ from search.params import DEFAULT_PARAMS, Params, resolve_params
 from search.picking import Picker
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.polish import polish
+from search.text import counted
 from sketches import ProgramSpace, Sketch, SketchContext, SketchParams, SketchRule
 from sketches.annotators import CPU_ANNOTATORS, Annotator
 from sketches.derive import default_rules
@@ -292,7 +293,7 @@ class SketchPolicy(SearchPolicy):
 
     def _shortage(self, picker: Picker, drawn: int, lost: Mapping[str, int]) -> str:
         """Say what drawing gave."""
-        of = f"{len(self.space.sketches)} sketches"
+        of = f"{len(self.space.sketches)} sketch{'es' if len(self.space.sketches) != 1 else ''}"
         why = Counter(lost)
         why.update({r: n for r, n in picker.passed_over.items() if r not in _REASONS_OF_CHOICE})
         details = "; ".join(f"{count} of them because {reason}" for reason, count in why.most_common(3))
@@ -300,7 +301,8 @@ class SketchPolicy(SearchPolicy):
         if drawn == 0:
             return f"no program could be drawn from {of}{invalid}"
         if self.all_programs is not None:
-            return f"all {drawn} programs of {of} are known but {len(picker.states)}{invalid}"
+            fresh = f" but {len(picker.states)}" if picker.states else ""
+            return f"all {counted(drawn, 'program')} of {of} are known{fresh}{invalid}"
         return f"{drawn} programs drawn from {of} held {len(picker.states)} new ones{invalid}"
 
 

@@ -51,6 +51,8 @@ def test_the_best_is_found_by_task_graph_and_key(log: Path) -> None:
     hit = history.find(task)
     assert hit is not None
     assert (hit.seconds, hit.how) == (1e-3, "key")
+    assert str(hit) == f"1.00 ms, found by key:\n{hit.state}"
+    assert repr(history) == "<ApplyHistoryBest of 2 tasks>"
     assert history.misses == {}
     assert history.report() == "every computation had a record"
     with pytest.raises(ansor.DefinitionError, match="register"):
