@@ -1,0 +1,150 @@
+"""CPU kernels beside libraries, another tuner and the machine's limits: one table of everything.
+
+Claims to look at: what tuning finds is as fast as the fastest library on every operation of the catalogue
+(`experiments.cpu_cases` has the goals), and how much of the machine's peak of multiply-adds, or of a stream
+of the same bytes, it uses. Each operation is tuned, its winner measured again in fresh processes, in turn
+with numpy, PyTorch (eager in both memory formats, and compiled), ONNX Runtime and the ceilings; everyone has
+the same number of threads, and every answer is compared with ours first. A goal is never more than 0.97 of
+the limit measured beside it; the table says which of the two applies.
+
+Logs stay in `experiments/out/cpu` (`--log-dir`), so a second run goes on where the first one stopped. There
+lie also `results.json`, every figure of the last run, and the bar chart `speed.svg` (extra `plot`).
+
+`--metaschedule` adds TVM's MetaSchedule with as many trials, in an environment of its own, whose Python is
+named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; apache-tvm 0.27 needs apache-tvm-ffi 0.1.14.post1.
+
+Command: `python -m experiments.bench_cpu [--quick] [--ops A,B] [--trials N] [--json PATH] [--log-dir DIR]
+[--threads N] [--peers A,B] [--metaschedule] [--tvm-python PATH]`; a minute or two with `--quick`, which shows
+that everything works and leaves torch.compile out; hours without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from experiments import cpu_metaschedule
+from experiments.cpu_cases import CASES, QUICK, Case, chosen
+from experiments.cpu_measure import Effort, Tuned, apply_environment, measure, tune
+from experiments.cpu_peers import PEERS
+from experiments.cpu_results import Result, add_means, add_rows, chart, details
+from experiments.harness import OUT, Bench
+
+TRIALS: Final = 200
+QUICK_TRIALS: Final = 8
+NOT_QUICK: Final = ("torch.compile",)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    bench = Bench("bench_cpu: kernels beside libraries and the machine's limits", argv, add_options)
+    given = bench.arguments
+    apply_environment(given.threads)
+    folder = Path(given.log_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
+    effort = (
+        Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(3, 7, 20.0, given.threads, peers)
+    )
+    trials = given.trials or (QUICK_TRIALS if bench.quick else TRIALS)
+    results = []
+    for case in given.ops or [CASES[name] for name in (QUICK if bench.quick else CASES)]:
+        result = measured(bench, case, folder, trials, effort, _tuner(given))
+        if result is not None:
+            results.append(result)
+            add_rows(bench, result)
+            (folder / "results.json").write_text(json.dumps([r.to_json() for r in results], indent=1) + "\n")
+    add_means(bench, results)
+    if results:
+        print(details(results))
+    path = chart(results, folder / "speed.svg")
+    print(f"  the chart is {path}" if path else "  no chart: matplotlib is not installed (extra `plot`)")
+    return bench.finish()
+
+
+def measured(
+    bench: Bench, case: Case, folder: Path, trials: int, effort: Effort, tuner: str | None
+) -> Result | None:
+    """Tune and measure one case; None, and a row that says so, if it has no program or answers differ."""
+    tuned = tune(case, folder, trials)
+    notes, served, seconds = [], [], None
+    if tuner is not None:
+        try:
+            found = other_tuner(case, folder, tuned, effort.threads, tuner)
+        except RuntimeError as error:
+            notes.append(str(error))
+        else:
+            served, seconds = found["command"], found["seconds"]
+    try:
+        times = measure(case, tuned.log, effort, served)
+    except RuntimeError as error:
+        last = str(error).strip().splitlines()
+        (folder / f"{case.name}.error.txt").write_text(f"{error}\n")
+        bench.add(f"{case.name}: failed", 1, "of 1", peer=last[-1][:100], at_most=0)
+        return None
+    return Result.of(case, tuned, times, effort.threads, seconds, notes)
+
+
+def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: str) -> dict[str, Any]:
+    """Tune a case by MetaSchedule with as many trials."""
+    code = cpu_metaschedule.definition(case.entry.function(*case.args))
+    return cpu_metaschedule.tune(python, code, folder / f"{case.name}.metaschedule", tuned.trials, threads)
+
+
+def _tuner(given: argparse.Namespace) -> str | None:
+    """The Python of the other tuner, if it is asked for."""
+    return given.tvm_python if given.metaschedule else None
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add this benchmark's own options."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    python = cpu_metaschedule.default_python()
+    parser.add_argument(
+        "--ops", type=_cases, default=(), metavar="A,B", help="operations, workloads or groups of them"
+    )
+    parser.add_argument("--trials", type=_positive, metavar="N", help=f"trials of each, {TRIALS} by default")
+    parser.add_argument("--log-dir", default=str(OUT / "cpu"), metavar="DIR", help="where logs lie")
+    parser.add_argument("--threads", type=_positive, default=min(2, cores), metavar="N", help="for everyone")
+    parser.add_argument(
+        "--peers", type=_among(PEERS), default=(), metavar="A,B", help=f"some of {', '.join(PEERS)}"
+    )
+    parser.add_argument("--metaschedule", action="store_true", help="tune by TVM's MetaSchedule, too")
+    parser.add_argument(
+        "--tvm-python", default=python or "python3", metavar="PATH", help="a Python that has TVM"
+    )
+
+
+def _cases(text: str) -> list[Case]:
+    try:
+        return chosen(text.split(","))
+    except KeyError as error:
+        groups = ", ".join(
+            dict.fromkeys(word for case in CASES.values() for word in (case.group, case.workload))
+        )
+        raise argparse.ArgumentTypeError(f"there is no {error}; known are {groups} and their cases") from None
+
+
+def _among(known: Sequence[str] | Any) -> Callable[[str], tuple[str, ...]]:
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(
+                f"there is no {', '.join(unknown)}; known are {', '.join(known)}"
+            )
+        return names
+
+    return read
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+    return int(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,274 @@
+"""Tuning the operations of `bench_cpu`, and timing the winner, the libraries and the ceilings in turn.
+
+Logs stay, so a second run completes them and measures their winners again. Every comparison takes place in
+processes of its own, which inherit the number of threads for all libraries and an allocator that keeps what
+it was given back: answers that a library allocates anew then cost no page faults.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+import ansor
+from ansor.runtime.arguments import bind
+from experiments.cpu_cases import CASES, Case
+from experiments.cpu_limits import limit_timers
+from experiments.cpu_peers import PEERS, UnavailableError
+from experiments.harness import Timer, fresh_process, take_turns
+
+Array = npt.NDArray[Any]
+
+OURS: Final = "ansor"
+SHORT: Final = 50e-6
+"""Seconds below which the cost of a call from Python counts: ours are timed without it, others have it
+subtracted."""
+LEAST_REST: Final = 0.1
+"""Share of a time that remains, whatever is subtracted."""
+RTOL: Final = 1e-3
+"""Tolerance of answers, relative to each element and to the largest one."""
+
+
+def environment(threads: int) -> dict[str, str]:
+    """Variables under which all sides have so many threads and memory is kept (glibc)."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
+    kept = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+    return {**dict.fromkeys((*names, "ANSOR_NUM_THREADS"), str(threads)), **kept}
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """
+    What tuning left.
+
+    Attributes
+    ----------
+    log
+        The log.
+    trials
+        Records in it.
+    seconds
+        What they took, all runs together; None if the log is older than its clock.
+    """
+
+    log: Path
+    trials: int
+    seconds: float | None
+
+
+def tune(case: Case, folder: Path, trials: int) -> Tuned:
+    """Tune a case, or complete its log, until it holds so many trials."""
+    log = folder / f"{case.name}.log.json"
+    clock = folder / f"{case.name}.seconds.json"
+    known = _records(log)
+    spent: float | None = json.loads(clock.read_text()) if clock.exists() else (None if known else 0.0)
+    if known < trials:
+        task = case.task()
+        options = ansor.TuningOptions(
+            num_measure_trials=trials - known,
+            early_stopping=None,
+            verbose=0,
+            measure_callbacks=[ansor.RecordToFile(str(log))],
+        )
+        start = time.perf_counter()
+        task.tune(options, ansor.SketchPolicy(task, params=case.params))
+        if spent is not None:
+            spent += time.perf_counter() - start
+            clock.write_text(json.dumps(spent) + "\n")
+        known = _records(log)
+    return Tuned(log, known, spent)
+
+
+def _records(log: Path) -> int:
+    return sum(1 for _ in ansor.load_records(str(log))) if log.exists() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """
+    Times of one case.
+
+    Attributes
+    ----------
+    times
+        Seconds per call by name, element `i` of all side by side: ours, peers, ceilings.
+    skipped
+        Why a peer is missing, by name.
+    packs
+        Peers that bring constant weights into another layout beforehand; ours too, if `OURS` is among them.
+    subtracted
+        Seconds that the call itself took, which are not in `times` any more, by name.
+    streaming
+        Whether our kernel has non-temporal stores.
+    """
+
+    times: Mapping[str, Sequence[float]]
+    skipped: Mapping[str, str]
+    packs: Sequence[str]
+    subtracted: Mapping[str, float]
+    streaming: bool
+
+    @property
+    def peers(self) -> dict[str, float]:
+        """Median seconds of every library that was measured."""
+        return {name: median(self.times[name]) for name in PEERS if name in self.times}
+
+    @classmethod
+    def merged(cls, parts: Sequence[Measured]) -> Measured:
+        """Put the measurements of several processes behind each other; what fails in one is left out."""
+        names = [name for name in parts[0].times if all(name in part.times for part in parts)]
+        skipped = {name: why for part in parts for name, why in part.skipped.items()}
+        subtracted = {name: cost for part in parts for name, cost in part.subtracted.items()}
+        times = {name: [value for part in parts for value in part.times[name]] for name in names}
+        return cls(times, skipped, parts[0].packs, subtracted, parts[0].streaming)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How thoroughly to measure: fresh processes, rounds in each, milliseconds per timing, threads, peers."""
+
+    processes: int
+    repeats: int
+    milliseconds: float
+    threads: int
+    peers: Sequence[str]
+
+
+def measure(case: Case, log: Path, effort: Effort, served: Sequence[str] = ()) -> Measured:
+    """
+    Measure a case in fresh processes.
+
+    Parameters
+    ----------
+    log
+        Where the winner comes from.
+    served
+        Command of a server that runs the same computation (`experiments.cpu_metaschedule`), if any.
+    """
+    rest = (effort.repeats, effort.milliseconds, effort.threads, list(effort.peers), list(served))
+    parts = [
+        Measured(**fresh_process("experiments.cpu_measure:side_by_side", case.name, str(log), *rest))
+        for _ in range(effort.processes)
+    ]
+    return Measured.merged(parts)
+
+
+def side_by_side(
+    name: str,
+    log: str,
+    repeats: int,
+    milliseconds: float,
+    threads: int,
+    peers: Sequence[str],
+    served: Sequence[str],
+) -> dict[str, Any]:
+    """Time everything in turn, in this process; the fields of `Measured`."""
+    ansor.set_num_threads(threads)
+    case = CASES[name]
+    inputs = case.inputs()
+    kernel, ours, answer = our_timer(case, log, inputs)
+    timers: dict[str, Timer] = {OURS: ours}
+    skipped: dict[str, str] = {peer: "left out" for peer in PEERS if peer not in peers}
+    packs = [OURS] if case.constant else []
+    for peer in peers:
+        try:
+            prepared = PEERS[peer].prepare(case, inputs, threads)
+        except UnavailableError as reason:
+            skipped[peer] = str(reason)
+            continue
+        check(peer, prepared.answer(), answer)
+        timers[peer] = prepared.timer
+        packs += [peer] if prepared.packs else []
+    if len(timers) == 1:
+        check("the reference", case.entry.reference(inputs, case.named), answer)
+    times = _all_times(timers, case, inputs, answer, served, repeats, milliseconds, threads)
+    streaming = "!nontemporal" in kernel.get_source("ll")
+    subtracted: dict[str, float] = {}
+    libraries = [peer for peer in timers if peer != OURS]
+    if any(median(times[side]) < SHORT for side in timers):
+        subtracted = call_costs(case, libraries, threads)
+        times = without_call(times, subtracted)
+    return {
+        "times": times,
+        "skipped": skipped,
+        "packs": packs,
+        "subtracted": subtracted,
+        "streaming": streaming,
+    }
+
+
+def _all_times(
+    timers: Mapping[str, Timer],
+    case: Case,
+    inputs: Sequence[Array],
+    answer: Array,
+    served: Sequence[str],
+    repeats: int,
+    milliseconds: float,
+    threads: int,
+) -> dict[str, list[float]]:
+    every = {**timers, **limit_timers(case.traffic(), threads)}
+    if not served:
+        return take_turns(every, repeats, 1e-3 * milliseconds)
+    from experiments.cpu_metaschedule import NAME, Server
+
+    with Server(served, inputs, answer.shape) as server:
+        check(NAME, server.answer(), answer)
+        return take_turns({**every, NAME: server.timer}, repeats, 1e-3 * milliseconds)
+
+
+def our_timer(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Module, Timer, Array]:
+    """Build the winner of a log: the kernel, its compiled loop, and its answer."""
+    task = case.task()
+    schedule, tensors = task.apply_best(log)
+    kernel = ansor.build(schedule, tensors, target=task.target, name="kernel")
+    laid = [ansor.transform_layout(array, tensor) for array, tensor in zip(inputs, tensors, strict=False)]
+    bound = bind(kernel.signature, laid)
+    timer = kernel.timer(bound)
+    timer(1)
+    return kernel, timer, bound.outputs[0]
+
+
+def check(name: str, found: Array, answer: Array) -> None:
+    """
+    Compare an answer with ours.
+
+    Raises
+    ------
+    AssertionError
+        If they differ by more than `RTOL`: one of both computes something else.
+    """
+    scale = float(np.abs(answer).max())
+    np.testing.assert_allclose(
+        found, answer, rtol=RTOL, atol=RTOL * scale, err_msg=f"{name} and ansor do not compute the same"
+    )
+
+
+def call_costs(case: Case, libraries: Iterable[str], threads: int) -> dict[str, float]:
+    """Time the same operations at a size that takes no time [s], by library: what a call costs."""
+    small = case.small()
+    inputs = small.inputs()
+    timers = {name: PEERS[name].prepare(small, inputs, threads).timer for name in libraries}
+    return {name: min(times) for name, times in take_turns(timers, 5, 5e-3, 5e-3).items()}
+
+
+def without_call(times: Mapping[str, Sequence[float]], costs: Mapping[str, float]) -> dict[str, list[float]]:
+    """Subtract what a call costs; at least `LEAST_REST` of a time remains."""
+    return {
+        name: [max(value - costs.get(name, 0.0), LEAST_REST * value) for value in values]
+        for name, values in times.items()
+    }
+
+
+def apply_environment(threads: int) -> None:
+    """Make this process's children find `environment`."""
+    os.environ.update(environment(threads))

@@ -1,0 +1,317 @@
+"""The benchmark of CPU kernels: its arithmetic, ceilings, table and command line, not its speeds."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor.codegen.machine import Machine
+from experiments import bench_cpu, cpu_cases, cpu_measure, cpu_metaschedule, cpu_results
+from experiments.cpu_cases import CASES, GROUPS, QUICK, Case, Goal
+from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_timers
+from experiments.cpu_measure import OURS, Effort, Measured, Tuned
+from experiments.cpu_results import Result
+from experiments.fma_peak import CHAINS
+from experiments.harness import Bench, Row
+
+SMALL = Case("matmul", (16, 16, 16), "product", constant=True)
+CACHED, PASSING = "stream, cached stores, blocks of 512", "stream, non-temporal stores, blocks of 512"
+
+
+# -- goals and limits ------------------------------------------------------------------------------------
+
+
+def test_no_goal_asks_for_more_than_the_limit_allows() -> None:
+    """Goal = min(stated, 0.97 x peer's time / least possible time)."""
+    far, near = Goal.of(1.2, limit_seconds=1.0, peer_seconds=2.0), Goal.of(1.2, 1.0, 1.1)
+    assert far.value == 1.2
+    assert far.reason == "stated"
+    assert near.value == pytest.approx(0.97 * 1.1)
+    assert near.reason == "0.97 of the limit"
+
+
+def times_of(peak: float, cached: float, passing: float, **others: float) -> dict[str, list[float]]:
+    return {PEAK: [peak], CACHED: [cached], PASSING: [passing], **{name: [t] for name, t in others.items()}}
+
+
+def test_the_limit_is_the_slower_of_multiply_adds_and_stream() -> None:
+    flop_per_call = 2 * CHAINS * (Machine.host().vector_bits // 32) * 4_000_000 * 2
+    times = times_of(0.1, 0.03, 0.02)
+    busy = Limit.of(times, flops=flop_per_call / 2, threads=2, streaming=False)
+    assert busy.seconds == busy.compute == pytest.approx(0.05)
+    assert busy.kind == "FMA"
+    moving = Limit.of(times, flops=flop_per_call / 10, threads=2, streaming=False)
+    assert moving.kind == "memory"
+    assert moving.seconds == 0.02, "the fastest stream is the limit, whatever our stores are"
+    assert moving.stream_like == 0.03, "the share is of a stream with our kind of stores"
+    assert Limit.of(times, 0.0, 2, streaming=True).stream_like == 0.02
+
+
+@pytest.mark.parametrize("temporal", [True, False])
+@pytest.mark.parametrize(
+    ("read", "written"), [(64 * 1024, 64 * 1024), (200_000, 1000), (5000, 0), (512, 9000)]
+)
+def test_a_stream_reads_every_line_once_and_writes_every_line(
+    read: int, written: int, temporal: bool
+) -> None:
+    """The exclusive or of all that the threads have read tells lines left out, or read twice."""
+    stream = Stream(Traffic(read, written), temporal, block=512)
+    assert stream.reads * LINE * 8 >= read
+    rng = np.random.default_rng(0)
+    stream.source[...] = rng.integers(-(2**31), 2**31, stream.source.shape)
+    stream.sink[...], stream.ends[...] = 7, 0
+    stream(1)
+    lanes = stream.source[: stream.reads].reshape(-1, LINE // 4)
+    assert (np.bitwise_xor.reduce(stream.ends) == np.bitwise_xor.reduce(lanes)).all()
+    if written:
+        assert (stream.sink[: stream.writes] != 7).all()
+
+
+def test_ceilings_have_both_kinds_of_stores_unless_nothing_is_written() -> None:
+    assert sum("non-temporal" in name for name in limit_timers(Traffic(4096, 4096), 1)) > 0
+    assert not any("non-temporal" in name for name in limit_timers(Traffic(4096, 0), 1))
+
+
+# -- cases -----------------------------------------------------------------------------------------------
+
+
+def test_the_cases_are_those_of_the_catalogue_and_a_few_more() -> None:
+    counts = {group: sum(case.group == group for case in CASES.values()) for group in GROUPS}
+    assert counts["product"] == 6
+    assert counts["resnet"] == 2 * (23 + 4)
+    assert set(QUICK) <= set(CASES)
+    large = [case for case in CASES.values() if case.group == "stream" and case.traffic().read >= 128e6]
+    assert {case.workload for case in large} >= {"softmax", "layer_norm", "norm", "max_pool2d", "silu"}
+
+
+def test_traffic_is_inputs_once_and_output_once() -> None:
+    assert Case("silu", (8, 16), "stream").traffic() == Traffic(512, 512)
+    assert Case("matmul", (2, 3, 4), "product").traffic() == Traffic(4 * (8 + 12), 4 * 6)
+
+
+def test_constant_weights_are_asked_for_by_the_layout_option() -> None:
+    assert SMALL.task().layout_rewrite_option == 2
+    assert Case("matmul", (16, 16, 16), "product").task().layout_rewrite_option == 0
+
+
+def test_cases_are_chosen_by_name_workload_or_group() -> None:
+    assert cpu_cases.chosen(["softmax", "norm-1x256x256"])[-1].args == (1, 256, 256)
+    assert {case.group for case in cpu_cases.chosen(["batch"])} == {"batch"}
+    with pytest.raises(KeyError, match="nonsense"):
+        cpu_cases.chosen(["nonsense"])
+
+
+@pytest.mark.parametrize("name", ["scale_shift_add_relu", "silu"])
+def test_chains_compute_what_their_reference_does(name: str) -> None:
+    case = Case(name, (5, 9), "stream")
+    task, inputs = case.task(), case.inputs()
+    state = ansor.sample_programs(task, 1, np.random.default_rng(0))[0]
+    found = ansor.build(state, task.compute_dag.tensors)(*inputs)
+    np.testing.assert_allclose(found, case.entry.reference(inputs, case.named), rtol=1e-5, atol=1e-6)
+
+
+# -- measuring -------------------------------------------------------------------------------------------
+
+
+def test_what_a_call_costs_is_subtracted_but_never_everything() -> None:
+    times = {"a": [10.0, 4.0], "b": [10.0]}
+    assert cpu_measure.without_call(times, {"a": 3.9}) == {"a": [6.1, pytest.approx(0.4)], "b": [10.0]}
+
+
+def test_answers_that_differ_are_a_bug() -> None:
+    answer = np.array([1.0, 100.0], np.float32)
+    cpu_measure.check("peer", answer + 0.05, answer)
+    with pytest.raises(AssertionError, match="peer and ansor do not compute the same"):
+        cpu_measure.check("peer", answer + 0.5, answer)
+
+
+def test_processes_are_put_behind_each_other_without_what_failed_in_one() -> None:
+    one = Measured({"a": [1.0], "b": [2.0]}, {}, [OURS], {"b": 0.1}, False)
+    other = Measured({"a": [3.0]}, {"b": "it broke"}, [OURS], {}, False)
+    merged = Measured.merged([one, other])
+    assert merged.times == {"a": [1.0, 3.0]}
+    assert merged.skipped == {"b": "it broke"}
+
+
+def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_measure, "CASES", {SMALL.name: SMALL})
+    first = cpu_measure.tune(SMALL, tmp_path, 2)
+    again = cpu_measure.tune(SMALL, tmp_path, 3)
+    assert (first.trials, again.trials) == (2, 3)
+    assert first.seconds is not None
+    assert again.seconds is not None
+    assert 0 < first.seconds < again.seconds
+    assert cpu_measure.tune(SMALL, tmp_path, 3) == again, "nothing is left to do"
+    threads = ansor.get_num_threads()
+    try:
+        found = cpu_measure.side_by_side(SMALL.name, str(again.log), 1, 0.01, 1, ["numpy"], [])
+    finally:
+        ansor.set_num_threads(threads)
+    assert {OURS, "numpy", PEAK} < set(found["times"])
+    assert found["packs"] == [OURS]
+    assert "numpy" in found["subtracted"], "a call from Python counts in so short a time"
+    assert found["skipped"]["torch"] == "left out"
+    json.dumps(found)
+
+
+def test_every_library_gets_the_same_number_of_threads() -> None:
+    variables = cpu_measure.environment(2)
+    assert {variables[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL", "ANSOR", "TVM")} == {"2"}
+
+
+# -- results ---------------------------------------------------------------------------------------------
+
+
+def result(case: Case, **times: float) -> Result:
+    """A result with a limit of half a second."""
+    measured = Measured(
+        times_of(1.0, 0.5, 0.4, **times), {"torch.compile": "left out"}, [OURS, "onnxruntime"], {}, False
+    )
+    return Result(case, Tuned(Path(), 8, 30.0), measured, Limit(0.5, 0.2, 0.25))
+
+
+def rows(bench: Bench) -> dict[str, Row]:
+    return {f"{row.name}|{(row.peer or '').split(',')[0]}": row for row in bench.rows}
+
+
+def test_rows_compare_with_the_fastest_library_and_the_limit() -> None:
+    one = result(SMALL, ansor=1.0, numpy=3.0, onnxruntime=1.05)
+    bench = Bench("", [])
+    cpu_results.add_rows(bench, one)
+    speed, share = bench.rows
+    assert speed.value == pytest.approx(1.05)
+    assert speed.goal == 1.1
+    assert speed.peer == "onnxruntime, 1.05e+03 ms, stated, both packed"
+    assert not speed.holds
+    assert share.value == 0.5
+    assert share.goal == 0.93
+
+
+def test_packed_weights_that_only_we_have_are_told() -> None:
+    assert result(SMALL, ansor=1.0, numpy=2.0).weights == "only ours packed"
+    plain = Measured({OURS: [1.0], "numpy": [2.0]}, {}, [], {}, False)
+    assert Result(SMALL, Tuned(Path(), 1, None), plain, Limit(1, 1, 1)).weights == ""
+
+
+def test_means_have_the_mean_of_goals() -> None:
+    case = Case("conv2d", (1, 4, 4, 2, 2, 1, 1, 0), "resnet")
+    far, near = result(case, ansor=1.0, torch=4.0), result(case, ansor=0.5, torch=0.5)
+    bench = Bench("", [])
+    cpu_results.add_means(bench, [far, near])
+    group, whole = bench.rows
+    assert group.value == whole.value == pytest.approx(2.0)
+    assert group.goal == pytest.approx((1.1 * 0.97) ** 0.5)
+    assert whole.goal == pytest.approx((1.2 * 0.97) ** 0.5)
+
+
+def test_the_other_tuner_has_rows_of_its_own() -> None:
+    times = times_of(1.0, 0.5, 0.4, ansor=1.0, numpy=3.0, MetaSchedule=1.5)
+    measured = Measured(times, {}, [], {}, False)
+    one = Result(SMALL, Tuned(Path(), 8, 30.0), measured, Limit(0.5, 0.2, 0.2), tuner=120.0)
+    bench = Bench("", [])
+    cpu_results.add_rows(bench, one)
+    found = rows(bench)
+    assert found[f"{SMALL.name}: speed|numpy"].value == 3.0, "a tuner is no library"
+    assert found[f"{SMALL.name}: speed|MetaSchedule"].value == 1.5
+    assert found[f"{SMALL.name}: tuning time|MetaSchedule"].value == 0.25
+    assert found[f"{SMALL.name}: tuning time|MetaSchedule"].holds
+
+
+def test_the_table_shows_everyone_and_says_what_is_missing() -> None:
+    text = cpu_results.details([result(SMALL, ansor=1.0, numpy=3.0)])
+    head, line, *notes = text.splitlines()
+    assert head.split()[:3] == ["operation", "ansor", "numpy"]
+    assert line.split()[:4] == [SMALL.name, "1e+03", "3e+03", "-"]
+    assert any("torch.compile is missing: left out" in note for note in notes)
+    assert json.loads(json.dumps(result(SMALL, ansor=1.0, numpy=3.0).to_json()))["goal_is"] == "stated"
+
+
+# -- the other tuner -------------------------------------------------------------------------------------
+
+
+def test_a_definition_travels_as_code() -> None:
+    from ansor import te
+
+    original = ansor.ComputeDAG(SMALL.entry.function(16, 16, 16))
+    scope: dict[str, Any] = {"te": te}
+    exec(cpu_metaschedule.definition(original.tensors), scope)
+    assert ansor.ComputeDAG(scope["tensors"]).structure_hash == original.structure_hash
+
+
+FAKE = """
+import json, sys, numpy
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "load" in asked:
+        arrays = [numpy.load(f"{asked['load']}/{i}.npy") for i in range(asked["count"])]
+    elif "run" in asked:
+        numpy.save(asked["run"], sum(arrays))
+    print(json.dumps(0.5 * asked["time"] if "time" in asked else None), flush=True)
+"""
+
+
+def test_a_server_computes_and_is_timed(tmp_path: Path) -> None:
+    (tmp_path / "fake.py").write_text(FAKE)
+    inputs = [np.ones(3, np.float32), np.arange(3, dtype=np.float32)]
+    with cpu_metaschedule.Server([sys.executable, str(tmp_path / "fake.py")], inputs, (3,)) as server:
+        np.testing.assert_array_equal(server.answer(), [1, 2, 3])
+        assert server.timer(4) == 2.0
+
+
+def test_a_server_that_ends_is_told(tmp_path: Path) -> None:
+    (tmp_path / "fake.py").write_text("import sys; sys.stdin.readline(); sys.exit(3)")
+    server = cpu_metaschedule.Server([sys.executable, str(tmp_path / "fake.py")], [], (3,))
+    with pytest.raises(RuntimeError, match="with code 3"):
+        server.__enter__()
+
+
+# -- the command line ------------------------------------------------------------------------------------
+
+
+def test_the_benchmark_goes_through_what_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, int, Effort]] = []
+
+    def measured(bench: Bench, case: Case, folder: Path, trials: int, effort: Effort, tuner: object) -> Any:
+        asked.append((case.name, trials, effort))
+        return result(case, ansor=1.0, numpy=3.0) if case.workload == "softmax" else None
+
+    monkeypatch.setattr(bench_cpu, "measured", measured)
+    monkeypatch.setattr(bench_cpu, "apply_environment", lambda threads: None)
+    command = ["--ops", "softmax-16x1000,norm-1x256x256", "--trials", "5", "--log-dir", str(tmp_path)]
+    bench_cpu.main([*command, "--peers", "numpy", "--threads", "1"])
+    assert [one[:2] for one in asked] == [("softmax-16x1000", 5), ("norm-1x256x256", 5)]
+    assert asked[0][2].threads == 1
+    assert asked[0][2].peers == ("numpy",)
+    assert [one["case"] for one in json.loads((tmp_path / "results.json").read_text())] == ["softmax-16x1000"]
+    assert "softmax-16x1000: speed" in capsys.readouterr().out
+    asked.clear()
+    bench_cpu.main(["--quick", "--log-dir", str(tmp_path)])
+    assert [one[0] for one in asked] == list(QUICK)
+    assert "torch.compile" not in asked[0][2].peers
+
+
+@pytest.mark.parametrize("option", [["--ops", "nonsense"], ["--peers", "nonsense"], ["--trials", "0"]])
+def test_what_is_not_understood_is_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench_cpu.main(option)
+    assert option[1] in capsys.readouterr().err
+
+
+def test_a_measurement_that_fails_is_a_row_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*rest: object) -> Measured:
+        raise RuntimeError("in a fresh process:\nnumpy and ansor do not compute the same")
+
+    monkeypatch.setattr(bench_cpu, "tune", lambda case, folder, trials: Tuned(tmp_path / "log", 1, None))
+    monkeypatch.setattr(bench_cpu, "measure", fails)
+    bench = Bench("", [])
+    assert bench_cpu.measured(bench, SMALL, tmp_path, 1, Effort(1, 1, 1.0, 1, ()), None) is None
+    assert bench.rows[0].holds is False
+    assert bench.rows[0].peer == "numpy and ansor do not compute the same"
