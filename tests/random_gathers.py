@@ -1,4 +1,4 @@
-"""More operations of random graphs: indices that follow data or are clipped, and reductions over parts.
+"""More operations of random graphs: indices that follow data or are clipped, reductions over parts, weights.
 
 Beside those of `random_graphs`, whose seeds stay what they are.
 """
@@ -104,7 +104,23 @@ def centred(b: Builder, x: Tensor) -> Any:
     return te.compute(x.shape, lambda *i: x(*i) - top(*i[:-1]), name=b.name())
 
 
+def weigh(b: Builder, x: Tensor) -> Any:
+    """A product of the last dimension with constants whose layout is free."""
+    if not x.ndim or x.dtype == "bool":
+        return elementwise(b, x)
+    name, depth, width = b.name(), sizes(x)[-1], b.c.between(1, 17)
+    w = b.placeholder((depth, width), x.dtype)
+    k = te.reduce_axis((0, depth), name=f"{name}k")
+    wide = x.dtype if is_float(x.dtype) else "int32"
+    return te.compute(
+        (*x.shape[:-1], width),
+        lambda *i: te.sum(te.cast(x(*i[:-1], k), wide) * te.cast(w[k, i[-1]], wide), axis=k),
+        name=name,
+        attrs={"layout_free_placeholders": [w]},
+    )
+
+
 GATHERS: tuple[Maker, ...] = (
     *UNARY,
-    *(reverse_rows, clip, spread, cumulative, rank, least_and_greatest, centred),
+    *(reverse_rows, clip, spread, cumulative, rank, least_and_greatest, centred, weigh, weigh),
 )

@@ -97,12 +97,17 @@ def task_of_seed(seed: int) -> ansor.SearchTask:
     """
     The random computation of a seed, with its data.
 
-    They are small integers, so that what is right does not depend on rounding.
+    They are small integers, so that what is right does not depend on rounding. The seeds take the options of
+    rewriting layouts in turn.
     """
     dag = random_graph(Chooser.from_seed(seed), max_ops=5, makers=GATHERS)
     data = {tensor.name: array for tensor, array in random_inputs(dag, seed).items()}
     return ansor.SearchTask(
-        compute_dag=dag, workload_key=f'["fuzz", {seed}]', task_inputs=data, task_inputs_overwrite=True
+        compute_dag=dag,
+        workload_key=f'["fuzz", {seed}]',
+        layout_rewrite_option=seed % 3,
+        task_inputs=data,
+        task_inputs_overwrite=True,
     )
 
 
