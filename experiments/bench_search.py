@@ -11,7 +11,8 @@ Claims to look at, by part; minutes are those of a quiet machine with 2 cores an
 - `random` (60 min): and as fast as what random sampling finds in 1000 trials.
 - `models` (8 min, 2 with records of an earlier run): how well each cost model orders programs that it has
   not seen.
-- `ablation` (75 min, in proportion to the seeds): the search without each of its parts, in a table and a plot.
+- `ablation` (75 min, in proportion to the seeds): the search without each of its parts, in a table and a
+  plot.
 - `memory` (1 min): peak memory at populations of 2048 and 16384.
 
 The last row says whether the machine was quiet: on a busy one libraries whose threads wait for each other

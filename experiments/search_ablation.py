@@ -153,7 +153,7 @@ def ablation(
             one.title: median_curve([best_so_far(each[one.title], trials) for each in logs]) for one in tried
         }
     seen = {title for lines in curves.values() for title in lines}
-    if left := [title for title in SWITCHES if title not in seen]:
+    if only is None and (left := [title for title in SWITCHES if title not in seen]):
         print(f"  not tried on these tasks: {', '.join(left)}")
     path = plot(curves, folder())
     print(f"  the plot is {path}" if path else "  no plot: nothing to draw, or no matplotlib (extra `plot`)")
