@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from measure import save_records as save_records
     from search import ABLATIONS as ABLATIONS
     from search import CPU_MUTATIONS as CPU_MUTATIONS
+    from search import REFERENCE_SPACE as REFERENCE_SPACE
     from search import ApplyHistoryBest as ApplyHistoryBest
     from search import DispatchContext as DispatchContext
     from search import EmptyPolicy as EmptyPolicy
@@ -123,6 +124,7 @@ if TYPE_CHECKING:
     from search import dispatch_context as dispatch_context
     from search import pick_best as pick_best
     from search import program_key as program_key
+    from sketches import CPU_EXTRA_RULES as CPU_EXTRA_RULES
     from sketches import CPU_RULES as CPU_RULES
     from sketches import GPU_RULES as GPU_RULES
     from sketches import AddPackedRead as AddPackedRead
@@ -239,6 +241,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "search": (
         "ABLATIONS",
+        "REFERENCE_SPACE",
         "CPU_MUTATIONS",
         "ApplyHistoryBest",
         "DispatchContext",
@@ -275,6 +278,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "program_key",
     ),
     "sketches": (
+        "CPU_EXTRA_RULES",
         "CPU_RULES",
         "GPU_RULES",
         "AddPackedRead",

@@ -14,7 +14,7 @@ from search.history import History, Trial
 from search.identity import program_key
 from search.mutation import CPU_MUTATIONS, Mutation, Offspring
 from search.options import TuningOptions
-from search.params import ABLATIONS
+from search.params import ABLATIONS, REFERENCE_SPACE
 from search.policy import EmptyPolicy, Proposal, SearchPolicy
 from search.preload import PreloadMeasuredStates
 from search.progress import Progress, Report
@@ -35,6 +35,7 @@ __all__ = [
     "ABLATIONS",
     "CPU_MUTATIONS",
     "DEFAULT_PARAMS",
+    "REFERENCE_SPACE",
     "ApplyHistoryBest",
     "DispatchContext",
     "EmptyPolicy",

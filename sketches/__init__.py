@@ -8,7 +8,7 @@ order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tenso
 """
 
 from sketches.columns import Column, ColumnKind
-from sketches.derive import CPU_RULES, GPU_RULES, Sketch, SkipStage, generate_sketches
+from sketches.derive import CPU_EXTRA_RULES, CPU_RULES, GPU_RULES, Sketch, SkipStage, generate_sketches
 from sketches.family import Family
 from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
@@ -20,6 +20,7 @@ from sketches.template_config import Config, ConfigEntity, ConfigSpace
 from sketches.template_function import Template, template
 
 __all__ = [
+    "CPU_EXTRA_RULES",
     "CPU_RULES",
     "GPU_RULES",
     "AddPackedRead",
