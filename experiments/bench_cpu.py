@@ -23,16 +23,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from experiments import cpu_metaschedule
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
-from experiments.cpu_measure import Effort, Tuned, apply_environment, measure, tune
+from experiments.cpu_measure import Effort, Tuned, measure, threads_everywhere, tune
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows, chart, details
-from experiments.harness import OUT, Bench
+from experiments.harness import OUT, Bench, names_among, positive_number
 
 TRIALS: Final = 200
 QUICK_TRIALS: Final = 8
@@ -42,7 +42,7 @@ NOT_QUICK: Final = ("torch.compile",)
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_cpu: kernels beside libraries and the machine's limits", argv, add_options)
     given = bench.arguments
-    apply_environment(given.threads)
+    os.environ.update(threads_everywhere(given.threads))
     folder = Path(given.log_dir)
     folder.mkdir(parents=True, exist_ok=True)
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
@@ -106,11 +106,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ops", type=_cases, default=(), metavar="A,B", help="operations, workloads or groups of them"
     )
-    parser.add_argument("--trials", type=_positive, metavar="N", help=f"trials of each, {TRIALS} by default")
-    parser.add_argument("--log-dir", default=str(OUT / "cpu"), metavar="DIR", help="where logs lie")
-    parser.add_argument("--threads", type=_positive, default=min(2, cores), metavar="N", help="for everyone")
     parser.add_argument(
-        "--peers", type=_among(PEERS), default=(), metavar="A,B", help=f"some of {', '.join(PEERS)}"
+        "--trials", type=positive_number, metavar="N", help=f"trials of each, {TRIALS} by default"
+    )
+    parser.add_argument("--log-dir", default=str(OUT / "cpu"), metavar="DIR", help="where logs lie")
+    parser.add_argument(
+        "--threads", type=positive_number, default=min(2, cores), metavar="N", help="for everyone"
+    )
+    parser.add_argument(
+        "--peers", type=names_among(PEERS), default=(), metavar="A,B", help=f"some of {', '.join(PEERS)}"
     )
     parser.add_argument("--metaschedule", action="store_true", help="tune by TVM's MetaSchedule, too")
     parser.add_argument(
@@ -126,24 +130,6 @@ def _cases(text: str) -> list[Case]:
             dict.fromkeys(word for case in CASES.values() for word in (case.group, case.workload))
         )
         raise argparse.ArgumentTypeError(f"there is no {error}; known are {groups} and their cases") from None
-
-
-def _among(known: Sequence[str] | Any) -> Callable[[str], tuple[str, ...]]:
-    def read(text: str) -> tuple[str, ...]:
-        names = tuple(text.split(","))
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(
-                f"there is no {', '.join(unknown)}; known are {', '.join(known)}"
-            )
-        return names
-
-    return read
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -38,11 +39,26 @@ RTOL: Final = 1e-3
 """Tolerance of answers, relative to each element and to the largest one."""
 
 
-def environment(threads: int) -> dict[str, str]:
-    """Variables under which all sides have so many threads and memory is kept (glibc)."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
-    kept = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-    return {**dict.fromkeys((*names, "ANSOR_NUM_THREADS"), str(threads)), **kept}
+KEPT_MEMORY: Final = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+"""Variables under which glibc keeps what it was given back."""
+
+
+def threads_everywhere(threads: int) -> dict[str, str]:
+    """Variables under which all sides have so many threads."""
+    names = ("OMP", "OPENBLAS", "MKL", "TVM", "ANSOR")
+    return {f"{name}_NUM_THREADS": str(threads) for name in names}
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let processes that are started meanwhile find these variables."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +171,11 @@ def measure(case: Case, log: Path, effort: Effort, served: Sequence[str] = ()) -
         Command of a server that runs the same computation (`experiments.cpu_metaschedule`), if any.
     """
     rest = (effort.repeats, effort.milliseconds, effort.threads, list(effort.peers), list(served))
-    parts = [
-        Measured(**fresh_process("experiments.cpu_measure:side_by_side", case.name, str(log), *rest))
-        for _ in range(effort.processes)
-    ]
+    with environment(KEPT_MEMORY):
+        parts = [
+            Measured(**fresh_process("experiments.cpu_measure:side_by_side", case.name, str(log), *rest))
+            for _ in range(effort.processes)
+        ]
     return Measured.merged(parts)
 
 
@@ -267,8 +284,3 @@ def without_call(times: Mapping[str, Sequence[float]], costs: Mapping[str, float
         name: [max(value - costs.get(name, 0.0), LEAST_REST * value) for value in values]
         for name, values in times.items()
     }
-
-
-def apply_environment(threads: int) -> None:
-    """Make this process's children find `environment`."""
-    os.environ.update(environment(threads))

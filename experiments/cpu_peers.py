@@ -101,10 +101,10 @@ class TorchPeer:
 
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
         torch = library("torch")
-        if self.form == "nhwc" and not has_forms(case):
+        if self.form == "nhwc" and not has_forms(case.workload):
             raise UnavailableError("the operation has no images, whose channels could come last")
         torch.set_num_threads(threads)
-        program = torch_program(torch, case, inputs, self.form)
+        program = torch_program(torch, case.workload, case.named, inputs, self.form)
 
         def call() -> Any:
             return program.function(*program.tensors)
@@ -118,7 +118,7 @@ class TorchCompilePeer:
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
         torch = library("torch")
         torch.set_num_threads(threads)
-        program = torch_program(torch, case, inputs, "nhwc")
+        program = torch_program(torch, case.workload, case.named, inputs, "nhwc")
         frozen = program.weights if case.constant else ()
         setattr(import_module("torch._inductor.config"), "freezing", bool(frozen))  # noqa: B010
         module = _module(torch, program, frozen)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from ansor.workloads.rows import LAYER_NORM_EPSILON
-from experiments.cpu_cases import Case
 
 Form = Literal["nchw", "nhwc"]
 Tensors = Sequence[Any]
@@ -39,15 +38,17 @@ class TorchProgram:
     weights: tuple[int, ...] = ()
 
 
-def torch_program(torch: Any, case: Case, arrays: Sequence[Any], form: Form) -> TorchProgram:
-    """The program of a case for the arrays of our own layout."""
+def torch_program(
+    torch: Any, workload: str, named: Mapping[str, Any], arrays: Sequence[Any], form: Form
+) -> TorchProgram:
+    """The program of a workload, its arguments given by name, for the arrays of our own layout."""
     tensors = [torch.from_numpy(array) for array in arrays]
-    return _PROGRAMS[case.workload](torch, case.named, tensors, form)
+    return _PROGRAMS[workload](torch, named, tensors, form)
 
 
-def has_forms(case: Case) -> bool:
+def has_forms(workload: str) -> bool:
     """Whether the two orders of an image's axes make different programs."""
-    return case.workload in _IMAGES
+    return workload in _IMAGES
 
 
 _IMAGES: Final = (
@@ -189,6 +190,7 @@ def _rows(call: Callable[[Any], Callable[..., Any]]) -> Callable[..., TorchProgr
 _PROGRAMS: Final[Mapping[str, Callable[..., TorchProgram]]] = {
     "matmul": _matmul,
     "batch_matmul": _matmul,
+    "matmul_add": _rows(lambda torch: lambda a, b, c: torch.addmm(c, a, b)),
     "attention_scores": _attention,
     "conv1d": _convolution,
     "conv2d": _convolution,

@@ -22,7 +22,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import comb
@@ -146,6 +146,27 @@ def take_turns(
 def speedup(ours: Sequence[float], peer: Sequence[float]) -> Estimate:
     """Estimate how many times faster `ours` is than `peer`, from times taken side by side."""
     return Estimate.of([theirs / mine for mine, theirs in zip(ours, peer, strict=True)])
+
+
+def names_among(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    """Make a type of option: some of the known names, with commas between them."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(
+                f"there is no {', '.join(unknown)}; known are {', '.join(known)}"
+            )
+        return names
+
+    return read
+
+
+def positive_number(text: str) -> int:
+    """Read an option that is a positive whole number."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+    return int(text)
 
 
 def fresh_process(function: str, *args: Any) -> Any:

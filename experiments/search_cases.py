@@ -22,10 +22,12 @@ import numpy.typing as npt
 import ansor
 from ansor import te, workloads
 from ansor.dtypes import to_numpy
+from experiments import cpu_torch
 from experiments.harness import ROOT
 
 Array = npt.NDArray[Any]
 Form = Literal["torch-nchw", "torch-nhwc"]
+FORMS: Final[Mapping[Form, cpu_torch.Form]] = {"torch-nchw": "nchw", "torch-nhwc": "nhwc"}
 
 PEERS_FILE: Final = "peer_results.json"
 PEERS_FOLDERS: Final = (ROOT / "tests" / "data", ROOT.parent / "shared" / "data")
@@ -138,42 +140,15 @@ def library_call(case: Case, inputs: Sequence[Array], threads: int) -> Callable[
         return case.numpy_call(inputs)
     torch = import_module("torch")
     torch.set_num_threads(threads)
-    tensors = [torch.from_numpy(array) for array in inputs]
-    call = _torch_call(torch, case, tensors)
-    image = case.workload in ("conv2d", "depthwise_conv2d")
+    named = workloads.get_workload(case.workload).bind(case.args)
+    program = cpu_torch.torch_program(torch, case.workload, named, inputs, FORMS[case.form])
 
     def run() -> Array:
         with torch.inference_mode():
-            found = call()
-        return np.asarray(found.permute(0, 2, 3, 1).numpy() if image else found.numpy())
+            found = program.function(*program.tensors)
+        return np.asarray(program.back(found).numpy())
 
     return run
-
-
-def _torch_call(torch: Any, case: Case, tensors: Sequence[Any]) -> Callable[[], Any]:
-    """What PyTorch is asked for; data and weights lie in the order of `case.form` beforehand."""
-    match case.workload:
-        case "matmul" | "batch_matmul":
-            return lambda: torch.matmul(*tensors)
-        case "matmul_add":
-            a, b, c = tensors
-            return lambda: torch.addmm(c, a, b)
-        case "softmax":
-            return lambda: torch.softmax(tensors[0], dim=1)
-        case _:
-            return _torch_convolution(torch, case, tensors)
-
-
-def _torch_convolution(torch: Any, case: Case, tensors: Sequence[Any]) -> Callable[[], Any]:
-    depthwise = case.workload == "depthwise_conv2d"
-    channels = tensors[0].shape[3]
-    stride, padding = (int(one) for one in (case.args[5:7] if depthwise else case.args[6:8]))
-    last = torch.channels_last if case.form == "torch-nhwc" else torch.contiguous_format
-    weight = tensors[1].unsqueeze(2) if depthwise else tensors[1]
-    weight = weight.permute(3, 2, 0, 1).contiguous(memory_format=last)
-    image = tensors[0].permute(0, 3, 1, 2).contiguous(memory_format=last)
-    groups = channels if depthwise else 1
-    return lambda: torch.nn.functional.conv2d(image, weight, stride=stride, padding=padding, groups=groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The benchmark of CPU kernels: its arithmetic, ceilings, table and command line, not its speeds."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_tim
 from experiments.cpu_measure import OURS, Effort, Measured, Tuned
 from experiments.cpu_results import Result
 from experiments.fma_peak import CHAINS
-from experiments.harness import Bench, Row
+from experiments.harness import Bench, Row, fresh_process
 
 SMALL = Case("matmul", (16, 16, 16), "product", constant=True)
 CACHED, PASSING = "stream, cached stores, blocks of 512", "stream, non-temporal stores, blocks of 512"
@@ -159,8 +160,15 @@ def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytes
 
 
 def test_every_library_gets_the_same_number_of_threads() -> None:
-    variables = cpu_measure.environment(2)
+    variables = cpu_measure.threads_everywhere(2)
     assert {variables[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL", "ANSOR", "TVM")} == {"2"}
+
+
+def test_variables_last_as_long_as_processes_are_started() -> None:
+    before = dict(os.environ)
+    with cpu_measure.environment({"ANSOR_TEST_VARIABLE": "3"}):
+        assert fresh_process("os:getenv", "ANSOR_TEST_VARIABLE") == "3"
+    assert dict(os.environ) == before
 
 
 # -- results ---------------------------------------------------------------------------------------------
@@ -282,7 +290,7 @@ def test_the_benchmark_goes_through_what_is_asked_for(
         return result(case, ansor=1.0, numpy=3.0) if case.workload == "softmax" else None
 
     monkeypatch.setattr(bench_cpu, "measured", measured)
-    monkeypatch.setattr(bench_cpu, "apply_environment", lambda threads: None)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
     command = ["--ops", "softmax-16x1000,norm-1x256x256", "--trials", "5", "--log-dir", str(tmp_path)]
     bench_cpu.main([*command, "--peers", "numpy", "--threads", "1"])
     assert [one[:2] for one in asked] == [("softmax-16x1000", 5), ("norm-1x256x256", 5)]

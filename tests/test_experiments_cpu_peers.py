@@ -26,7 +26,7 @@ def applies(peer: str, case: Case) -> bool:
     """Whether a peer has the operation, and in a form of its own."""
     if peer == "numpy":
         return case.group not in ("resnet", "convolution")
-    return peer != "torch channels_last" or has_forms(case)
+    return peer != "torch channels_last" or has_forms(case.workload)
 
 
 PAIRS = [(peer, case) for case in small_cases() for peer in PEERS if applies(peer, case)]
