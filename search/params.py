@@ -48,7 +48,8 @@ DEFAULT_PARAMS: Final[Params] = {
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
-- `cpu_packed_read`: 1 for sketches that pack tiles of inputs (`AddPackedRead`).
+- `cpu_packed_read`: 1 for sketches that pack tiles of inputs (`AddPackedRead`); off, as they are many and
+  seldom hold the best of 64 trials.
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
