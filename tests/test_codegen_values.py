@@ -9,7 +9,7 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, int_range, is_float, is_integer, to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
-from ansor.te.expr import Binary, BinaryOp, Cast, Expr, Load, Var, binary, const
+from ansor.te.expr import Binary, BinaryOp, Cast, Expr, Load, Var, binary, const, select
 from ansor.te.numeric import BINARY, apply_cast, quiet
 from tests.codegen_helper import run
 
@@ -216,3 +216,17 @@ def test_constants_of_every_dtype() -> None:
             found = np.zeros(5, to_numpy(dtype))
             run(nest, found)
             np.testing.assert_array_equal(found, np.full(5, value).astype(to_numpy(dtype)))
+
+
+@pytest.mark.parametrize("cpu", ["host", "x86-64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_copies_of_16_bit_floats_keep_every_bit(dtype: str, cpu: str) -> None:
+    """NaN payloads and denormals too, also behind the condition of a padding."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(to_numpy(dtype))
+    found, _ = elementwise([x], [dtype], dtype, lambda a: a, cpu=cpu)
+    assert np.array_equal(found.view(np.uint16), x.view(np.uint16))
+    padded, _ = elementwise(
+        [x], [dtype], dtype, lambda a: select(a.indices[0] >= 77, a, const(0, dtype), lazy=True), cpu=cpu
+    )
+    expected = np.where(np.arange(1 << 16) >= 77, x.view(np.uint16), 0)
+    assert np.array_equal(padded.view(np.uint16), expected)

@@ -26,6 +26,7 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer
 
+HALVES = ("float16", "bfloat16")
 ZEROS = "@ansor.zeros"
 YES = "@ansor.yes"
 """A byte that is 1; not a constant, so that it is not known to be."""
@@ -76,27 +77,27 @@ class Memory:
 
     def load(self, buffer: Buffer, offset: Affine, under: Under) -> Value:
         """The register value at an element offset: one scalar if all lanes read the same element."""
+        return self.from_memory(self.bits(buffer, offset, under), buffer.dtype)
+
+    def bits(self, buffer: Buffer, offset: Affine, under: Under) -> Value:
+        """The same in the element's memory type."""
         base, step = (offset, 0) if under.lanes == 1 else self.index.split_lanes(offset)
         if step == 0:
             guard = under.guard
             if under.mask is not None and under.mask.text.startswith("%"):
                 guard = self.vectors.both(guard, self.vectors.any_lane(under.mask))
-            return self.from_memory(self._load(buffer, base, 1, None, guard), buffer.dtype)
+            return self._load(buffer, base, 1, None, guard)
         if step == 1:
-            raw = self._load(buffer, base, under.lanes, under.mask, under.guard)
-        elif step is None or under.mask is not None:
-            raw = self._gather(buffer, offset, under)
-        elif buffer.scope != "register" and (
-            step == -1 or (2 <= step <= _SHUFFLED_STEP and under.lanes >= 4)
-        ):
-            raw = self._shuffled(buffer, base, step, under)
-        else:
-            elements = [
-                self._load(buffer, add(base, constant(step * lane)), 1, None, under.guard)
-                for lane in range(under.lanes)
-            ]
-            raw = self.vectors.gathered(elements)
-        return self.from_memory(raw, buffer.dtype)
+            return self._load(buffer, base, under.lanes, under.mask, under.guard)
+        if step is None or under.mask is not None:
+            return self._gather(buffer, offset, under)
+        if buffer.scope != "register" and (step == -1 or (2 <= step <= _SHUFFLED_STEP and under.lanes >= 4)):
+            return self._shuffled(buffer, base, step, under)
+        elements = [
+            self._load(buffer, add(base, constant(step * lane)), 1, None, under.guard)
+            for lane in range(under.lanes)
+        ]
+        return self.vectors.gathered(elements)
 
     def adjacent(self, buffer: Buffer, base: Affine, count: int, under: Under) -> Value:
         """`count` elements that lie side by side, in their memory type; the same whatever the lane."""
@@ -378,16 +379,18 @@ class Memory:
         """The register value of an element's memory type."""
         if dtype == "bool":
             return self.vectors.compare("ne", raw, Value("0", "i8"))
-        if dtype in ("float16", "bfloat16"):
+        if dtype in HALVES:
             return halves.widen(self.vectors, raw, dtype)
         return raw
 
     def to_memory(self, value: Value, dtype: str) -> Value:
-        """The value of the element's memory type."""
+        """The value of the element's memory type; the bits of a 16-bit float stand for it, too."""
+        if dtype in HALVES and value.type == memory_type(dtype):
+            return value
         assert value.type == register_type(dtype, self.machine), (value, dtype)
         if dtype == "bool":
             return self.vectors.convert("zext", value, "i8")
-        if dtype in ("float16", "bfloat16"):
+        if dtype in HALVES:
             return halves.narrow(self.vectors, value, dtype)
         return value
 

@@ -92,7 +92,7 @@ class Function:
     def _store(self, stmt: Store, env: Env) -> None:
         e = self.expressions
         e.forget()
-        value = e.value(stmt.value, env)
+        value = e.stored(stmt.value, env)
         self.memory.store(stmt.buffer, e.offset(stmt.buffer, stmt.indices, env), value, env.under)
 
     def _if(self, stmt: If, env: Env) -> None:

@@ -171,7 +171,7 @@ class TensorCalls:
         bits = dtype_info(operand.dtype).bits
         total: Value | None = None
         for position in range(depth):
-            value = self.expressions.value(operand, env.bind(loop.var, constant(position)))
+            value = self.expressions.stored(operand, env.bind(loop.var, constant(position)))
             wide = self.vectors.convert("zext", self.memory.to_memory(value, operand.dtype), word)
             if total is None:
                 total = wide

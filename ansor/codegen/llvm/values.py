@@ -19,7 +19,7 @@ from ansor.codegen.llvm import halves, mathlib
 from ansor.codegen.llvm.conversions import convert
 from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
-from ansor.codegen.llvm.memory import ALWAYS, Memory, Under
+from ansor.codegen.llvm.memory import ALWAYS, HALVES, Memory, Under
 from ansor.codegen.llvm.offsets import Offsets
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
@@ -370,6 +370,20 @@ class Expressions:
             return then  # what a load under a condition gives where the condition fails
         other = self.value(expr.other, self.narrowed(env, self.vectors.negation(cond)))
         return self.vectors.select(cond, then, other)
+
+    def stored(self, expr: Expr, env: Env) -> Value:
+        """The value of `expr` for a store: 16-bit floats that are only copied, or padded, stay bits."""
+        if expr.dtype in HALVES and isinstance(expr, Load):
+            return self.memory.bits(expr.buffer, self.offset(expr.buffer, expr.indices, env), env.under)
+        if expr.dtype in HALVES and isinstance(expr, Select) and expr.lazy and _is_zero(expr.other):
+            cond = self.cond(expr.cond, env)
+            if isinstance(cond, bool):
+                return self.stored(expr.then if cond else expr.other, env)
+            if isinstance(expr.then, Load):
+                then = self.stored(expr.then, self.narrowed(env, cond))
+                if cond.lanes == 1 or then.lanes > 1:
+                    return then  # zero bits where the condition fails
+        return self.value(expr, env)
 
     def narrowed(self, env: Env, cond: Value) -> Env:
         """The same place, if `cond` holds too."""
