@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from experiments import cpu_metaschedule
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
-from experiments.cpu_measure import Effort, Tuned, measure, threads_everywhere, tune
+from experiments.cpu_measure import DISAGREE, Effort, Tuned, measure, threads_everywhere, tune
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows, chart, details
 from experiments.harness import OUT, Bench, names_among, positive_number
@@ -81,11 +81,16 @@ def measured(
     try:
         times = measure(case, tuned.log, effort, served)
     except RuntimeError as error:
-        last = str(error).strip().splitlines()
         (folder / f"{case.name}.error.txt").write_text(f"{error}\n")
-        bench.add(f"{case.name}: failed", 1, "of 1", peer=last[-1][:100], at_most=0)
+        bench.add(f"{case.name}: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
         return None
     return Result.of(case, tuned, times, effort.threads, seconds, notes)
+
+
+def gist(message: str) -> str:
+    """The line of a process's last words that tells most: who disagrees, or the last one."""
+    lines = message.strip().splitlines()
+    return next((line for line in lines if DISAGREE in line), lines[-1])[:100]
 
 
 def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: str) -> dict[str, Any]:

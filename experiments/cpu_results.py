@@ -223,17 +223,27 @@ def details(results: Sequence[Result]) -> str:
         notes.append(f"*: less the cost of a call from Python [us], measured at a tiny size: {listed}")
     if any(r.weights for r in results):
         notes.append("weights: who brought constant weights into a layout of its own, beside the time")
-    notes += [f"{name} is missing: {why}" for name, why in _missing(results).items()]
+    notes += _missing(results)
     notes += [f"{r.case.name}: {note}" for r in results for note in r.notes]
     return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
 
-def _missing(results: Sequence[Result]) -> dict[str, str]:
-    """Peers that were never measured, and why; what one operation does not have is no news."""
-    found: dict[str, str] = {}
+def _missing(results: Sequence[Result]) -> list[str]:
+    """Say which peers were not measured, where, and why."""
+    found: dict[tuple[str, str], list[str]] = {}
     for result in results:
-        found |= result.measured.skipped
-    return {name: why for name, why in found.items() if not any(name in r.measured.times for r in results)}
+        for pair in result.measured.skipped.items():
+            found.setdefault(pair, []).append(result.case.name)
+    return [f"{name} is missing from {_some(where, results)}: {why}" for (name, why), where in found.items()]
+
+
+def _some(names: Sequence[str], results: Sequence[Result]) -> str:
+    if len(names) == len(results):
+        return "everything"
+    return ", ".join(names) if len(names) <= _FEW else f"{len(names)} of {len(results)} operations"
+
+
+_FEW: Final = 3
 
 
 # -- the chart -------------------------------------------------------------------------------------------

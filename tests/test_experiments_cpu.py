@@ -130,6 +130,16 @@ def test_answers_that_differ_are_a_bug() -> None:
         cpu_measure.check("peer", answer + 0.5, answer)
 
 
+def test_a_library_that_is_imprecise_is_left_out_if_ours_is_right() -> None:
+    inputs = SMALL.inputs()
+    right = SMALL.entry.reference(inputs, SMALL.named)
+    assert cpu_measure.imprecise("peer", right, right, SMALL, inputs) is None
+    reason = cpu_measure.imprecise("peer", right + 0.5 * np.abs(right).max(), right, SMALL, inputs)
+    assert reason == "its answer is off by 0.5 of the largest element"
+    with pytest.raises(AssertionError, match="double precision and ansor"):
+        cpu_measure.imprecise("peer", right, 2 * right, SMALL, inputs)
+
+
 def test_processes_are_put_behind_each_other_without_what_failed_in_one() -> None:
     one = Measured({"a": [1.0], "b": [2.0]}, {}, [OURS], {"b": 0.1}, False)
     other = Measured({"a": [3.0]}, {"b": "it broke"}, [OURS], {}, False)
@@ -234,8 +244,18 @@ def test_the_table_shows_everyone_and_says_what_is_missing() -> None:
     head, line, *notes = text.splitlines()
     assert head.split()[:3] == ["operation", "ansor", "numpy"]
     assert line.split()[:4] == [SMALL.name, "1e+03", "3e+03", "-"]
-    assert any("torch.compile is missing: left out" in note for note in notes)
+    assert any("torch.compile is missing from everything: left out" in note for note in notes)
     assert json.loads(json.dumps(result(SMALL, ansor=1.0, numpy=3.0).to_json()))["goal_is"] == "stated"
+
+
+def test_missing_peers_are_told_by_reason() -> None:
+    def without(name: str, why: str) -> Result:
+        measured = Measured(times_of(1.0, 0.5, 0.4, ansor=1.0), {"onnxruntime": why}, [], {}, False)
+        return Result(Case(name, (1,), "stream"), Tuned(Path(), 8, None), measured, Limit(0.5, 0.2, 0.25))
+
+    text = cpu_results.details([without("norm", "its answer is off"), without("silu", "it is too old")])
+    assert "onnxruntime is missing from norm-1: its answer is off" in text
+    assert "onnxruntime is missing from silu-1: it is too old" in text
 
 
 # -- the other tuner -------------------------------------------------------------------------------------
@@ -315,7 +335,7 @@ def test_a_measurement_that_fails_is_a_row_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*rest: object) -> Measured:
-        raise RuntimeError("in a fresh process:\nnumpy and ansor do not compute the same")
+        raise RuntimeError("in a fresh process:\nnumpy and ansor do not compute the same\nx: 1.0\n")
 
     monkeypatch.setattr(bench_cpu, "tune", lambda case, folder, trials: Tuned(tmp_path / "log", 1, None))
     monkeypatch.setattr(bench_cpu, "measure", fails)
