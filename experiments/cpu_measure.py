@@ -35,9 +35,10 @@ SHORT: Final = 50e-6
 subtracted."""
 LEAST_REST: Final = 0.1
 """Share of a time that remains, whatever is subtracted."""
-DISAGREE: Final = "and ansor do not compute the same"
 RTOL: Final = 1e-3
 """Tolerance of answers, relative to each element and to the largest one."""
+DISAGREE: Final = "and ansor do not compute the same"
+"""What is said, behind a name, of answers that differ by more."""
 
 
 KEPT_MEMORY: Final = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}

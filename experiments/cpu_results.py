@@ -264,17 +264,21 @@ def chart(results: Sequence[Result], where: Path) -> Path | None:
     names, speeds, goals = (list(column) for column in zip(*reversed(bars), strict=True))
     places = range(len(bars))
     figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.22 * len(bars)))
-    colours = [
-        "tab:blue" if speed >= goal else "tab:orange" for speed, goal in zip(speeds, goals, strict=True)
-    ]
-    axes.barh(places, speeds, color=colours)
+    # Of a ratio the neutral place is 1, so bars begin there.
+    for kept, colour, label in ((True, "tab:blue", "goal reached"), (False, "tab:orange", "below the goal")):
+        chosen = [i for i in places if (speeds[i] >= goals[i]) == kept]
+        if chosen:
+            widths = [speeds[i] - 1 for i in chosen]
+            axes.barh(chosen, widths, left=1.0, color=colour, label=label)
     axes.plot(goals, places, "k|", markersize=8, label="goal")
-    axes.axvline(1.0, color="gray", linewidth=0.8)
+    axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_yticks(places, names, fontsize=7)
-    axes.set_xscale("log")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("speed over the fastest library")
-    axes.legend(loc="lower right")
+    axes.margins(y=0.01)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.9 / (1.5 + 0.22 * len(bars))), ncols=3)
     figure.tight_layout()
-    figure.savefig(where)
+    figure.savefig(where, bbox_inches="tight")
     pyplot.close(figure)
     return where

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,14 @@ def test_missing_peers_are_told_by_reason() -> None:
     text = cpu_results.details([without("norm", "its answer is off"), without("silu", "it is too old")])
     assert "onnxruntime is missing from norm-1: its answer is off" in text
     assert "onnxruntime is missing from silu-1: it is too old" in text
+
+
+def test_the_chart_is_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
+    results = [result(SMALL, ansor=1.0, numpy=3.0), result(SMALL, ansor=1.0, numpy=0.5)]
+    path = cpu_results.chart(results, tmp_path / "speed.svg")
+    assert path == (tmp_path / "speed.svg" if find_spec("matplotlib") else None)
+    assert path is None or path.stat().st_size > 1000
+    assert cpu_results.chart([], tmp_path / "none.svg") is None
 
 
 # -- the other tuner -------------------------------------------------------------------------------------
