@@ -14,7 +14,14 @@ import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError, ScheduleError
-from ansor.intrinsics import Axes, TensorIntrinsic, get_tensor_intrinsic, match, tensor_intrinsics
+from ansor.intrinsics import (
+    Axes,
+    TensorIntrinsic,
+    get_tensor_intrinsic,
+    match,
+    pattern,
+    tensor_intrinsics,
+)
 from ansor.intrinsics.known import dot_pattern
 from ansor.schedule.lowering import lower
 from ansor.schedule.source import schedule_code
@@ -291,7 +298,7 @@ def test_the_host_knows_its_instructions() -> None:
     assert {name: name in Machine.host().instructions for name in expected} == expected
 
 
-def test_one_of_your_own() -> None:
+def test_one_of_your_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The 128-bit form under another name: a pattern, an instruction, a symbol."""
     mine = TensorIntrinsic(
         name="mine",
@@ -300,7 +307,10 @@ def test_one_of_your_own() -> None:
         symbol="llvm.x86.avx512.vpdpbusd.128",
         operand_type="i32",
     )
+    monkeypatch.setattr(pattern, "_REGISTERED", dict(pattern._REGISTERED))
     ansor.register_tensor_intrinsic(mine)
     check_all(Case.of(tensorized(product(6, 24, 16, *kind(VNNI)), "mine").state))
     with pytest.raises(DefinitionError, match="there is a tensor intrinsic 'mine' already"):
         ansor.register_tensor_intrinsic(TensorIntrinsic("mine", mine.pattern, "x", "y", "i32"))
+    other = TensorIntrinsic("mine", mine.pattern, "x", "y", "i32")
+    assert ansor.register_tensor_intrinsic(other, override=True) is get_tensor_intrinsic("mine") is other

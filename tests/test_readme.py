@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import ansor
+from ansor.intrinsics import pattern
 from ansor.task import registry
 
 ROOT = Path(ansor.__file__).parent.parent
@@ -137,6 +138,7 @@ def test_programs_run_and_print_what_is_shown(
     monkeypatch.chdir(tmp_path)
     registry.registered_workloads()  # Loads the catalogue, which registers itself once.
     monkeypatch.setattr(registry, "_FUNCTIONS", dict(registry._FUNCTIONS))
+    monkeypatch.setattr(pattern, "_REGISTERED", dict(pattern._REGISTERED))
     execution = Execution(tmp_path)
     threads = ansor.get_num_threads()
     try:

@@ -188,17 +188,18 @@ def _adds_up(root: Reduce) -> bool:
 _REGISTERED: Final[dict[str, TensorIntrinsic]] = {}
 
 
-def register_tensor_intrinsic(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
+def register_tensor_intrinsic(intrinsic: TensorIntrinsic, override: bool = False) -> TensorIntrinsic:
     """Make an intrinsic known to schedules, sketch rules and the emitter; gives it back.
 
     Raises
     ------
     DefinitionError
-        If another one has its name.
+        If another one has its name and `override` is false.
     """
-    known = _REGISTERED.get(intrinsic.name)
-    if known is not None and known is not intrinsic:
-        raise DefinitionError(f"there is a tensor intrinsic {intrinsic.name!r} already; use another name")
+    if _REGISTERED.get(intrinsic.name, intrinsic) is not intrinsic and not override:
+        raise DefinitionError(
+            f"there is a tensor intrinsic {intrinsic.name!r} already; use another name, or override=True"
+        )
     _REGISTERED[intrinsic.name] = intrinsic
     return intrinsic
 
