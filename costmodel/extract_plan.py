@@ -207,6 +207,7 @@ def _register_tile(
     loops: Ints,
 ) -> tuple[Bools, Bools, Floats, Bools]:
     """Find the register tile, its reduction loops, its accumulators, and whether it starts in registers."""
+    # A tensorized loop, which reduces in vectors, is part of the update.
     reducing, selecting = own & columns.reduces & ~columns.vector, own & ~columns.reduces
     last = _last(reducing, loops)
     tile = selecting & (loops > last)
