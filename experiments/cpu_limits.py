@@ -35,8 +35,9 @@ LINE: Final = 64
 """Bytes that one step of a stream moves: a cache line, and the widest vector."""
 GROUP: Final = 8
 """Lines that one turn of its loops moves."""
-BLOCKS: Final = (512, 4096)
-"""Bytes of the longer side between one change from reading to writing and the next."""
+BLOCKS: Final = (4096, 65536)
+"""Bytes of the longer side between one change from reading to writing and the next; shorter ones cost more in
+counting than they gain."""
 PEAK: Final = "multiply-adds"
 
 
@@ -106,15 +107,17 @@ entry:
   %parts = mul i64 %blocks, %n
   %first = mul i64 %blocks, %t
   %last = add i64 %first, %blocks
+  %r.first = call i64 @bound(i64 %reads, i64 %first, i64 %parts)
+  %w.first = call i64 @bound(i64 %writes, i64 %first, i64 %parts)
   br label %step
 step:
   %part = phi i64 [ %first, %entry ], [ %part.next, %next ]
+  %r.low = phi i64 [ %r.first, %entry ], [ %r.high, %next ]
+  %w.low = phi i64 [ %w.first, %entry ], [ %w.high, %next ]
 {kept}
-  %part.after = add i64 %part, 1
-  %r.low = call i64 @bound(i64 %reads, i64 %part, i64 %parts)
-  %r.high = call i64 @bound(i64 %reads, i64 %part.after, i64 %parts)
-  %w.low = call i64 @bound(i64 %writes, i64 %part, i64 %parts)
-  %w.high = call i64 @bound(i64 %writes, i64 %part.after, i64 %parts)
+  %part.next = add i64 %part, 1
+  %r.high = call i64 @bound(i64 %reads, i64 %part.next, i64 %parts)
+  %w.high = call i64 @bound(i64 %writes, i64 %part.next, i64 %parts)
   %r.any = icmp ult i64 %r.low, %r.high
   br i1 %r.any, label %read, label %written
 read:
@@ -139,7 +142,6 @@ write:
   %w.more = icmp ult i64 %w.next, %w.high
   br i1 %w.more, label %write, label %next
 next:
-  %part.next = add i64 %part, 1
   %part.more = icmp ult i64 %part.next, %last
   br i1 %part.more, label %step, label %done
 done:
@@ -226,7 +228,7 @@ def limit_timers(traffic: Traffic, threads: int) -> dict[str, Timer]:
     first = Stream(traffic, temporal=True, block=BLOCKS[0])
     timers: dict[str, Timer] = {PEAK: timer_of(fma_peak(threads, _PEAK_STEPS)[0])}
     for temporal in (True, False) if traffic.written else (True,):
-        for block in BLOCKS if traffic.written else BLOCKS[:1]:
+        for block in BLOCKS if traffic.written else BLOCKS[-1:]:
             timers[_stream_name(temporal, block)] = Stream(traffic, temporal, block, first)
     return timers
 

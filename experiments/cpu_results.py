@@ -132,18 +132,18 @@ def add_rows(bench: Bench, result: Result) -> None:
             OVER_METASCHEDULE, result.limit.seconds, median(result.measured.times[METASCHEDULE])
         )
         bench.add(
-            f"{name}: speed",
+            f"{name}: speed over {METASCHEDULE}",
             result.over(METASCHEDULE),
             "x",
-            peer=f"{METASCHEDULE}, {possible.reason}",
+            peer=f"after {result.tuned.trials} trials, {possible.reason}",
             at_least=possible.value,
         )
         if ours is not None and theirs:
             bench.add(
-                f"{name}: tuning time",
+                f"{name}: tuning time over {METASCHEDULE}'s",
                 ours / theirs,
                 "of 1",
-                peer=f"{METASCHEDULE}, {theirs:.0f} s for {result.tuned.trials} trials",
+                peer=f"{theirs:.0f} s for {result.tuned.trials} trials",
                 at_most=TIME_OF_METASCHEDULE,
             )
 
