@@ -33,6 +33,7 @@ from experiments.cpu_measure import DISAGREE, Effort, Tuned, measure, threads_ev
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows, chart, details
 from experiments.harness import OUT, Bench, names_among, positive_number
+from experiments.search_clock import report_quiet
 
 TRIALS: Final = 200
 QUICK_TRIALS: Final = 8
@@ -60,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_means(bench, results)
     if results:
         print(details(results))
+        report_quiet(bench, [share for result in results for share in result.measured.quiet])
     path = chart(results, folder / "speed.svg")
     print(f"  the chart is {path}" if path else "  no chart: matplotlib is not installed (extra `plot`)")
     return bench.finish()

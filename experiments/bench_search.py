@@ -29,7 +29,7 @@ shows that everything works and leaves `random` out; its figures mean little, an
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,13 +42,11 @@ from experiments import (
     search_throughput,
     search_tuning,
 )
-from experiments.harness import Bench, Estimate
+from experiments.harness import Bench, names_among, positive_number
 from experiments.search_cases import CASES, Peers
-from experiments.search_clock import quiet_share
+from experiments.search_clock import quiet_share, report_quiet
 
 SEEDS: Final = 5
-QUIET: Final = 0.95
-"""Least share of its cores that a process should get while it is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,52 +138,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return bench.finish()
 
 
-def report_quiet(bench: Bench, shares: Sequence[float]) -> None:
-    """Say whether the machine was quiet, without which no figure here means much; `shares` as measured."""
-    least = None if bench.quick else QUIET
-    bench.add("this machine: share of its cores that a run gets", Estimate.of(shares), "of 1", at_least=least)
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add this benchmark's own options."""
     parts, cases = ", ".join(PARTS), ", ".join(CASES)
-    parser.add_argument("--only", type=_among(PARTS), default=(), metavar="PART,...", help=f"some of {parts}")
     parser.add_argument(
-        "--seeds", type=_positive, metavar="N", help=f"runs of each search, {SEEDS} by default"
+        "--only", type=names_among(PARTS), default=(), metavar="PART,...", help=f"some of {parts}"
     )
     parser.add_argument(
-        "--tasks", type=_among(CASES), default=(), metavar="TASK,...", help=f"some of {cases}"
+        "--seeds", type=positive_number, metavar="N", help=f"runs of each search, {SEEDS} by default"
     )
-    parser.add_argument("--trials", type=_positive, metavar="N", help="trials of searches, 64 by default")
+    parser.add_argument(
+        "--tasks", type=names_among(CASES), default=(), metavar="TASK,...", help=f"some of {cases}"
+    )
+    parser.add_argument(
+        "--trials", type=positive_number, metavar="N", help="trials of searches, 64 by default"
+    )
     parser.add_argument(
         "--random-trials",
-        type=_positive,
+        type=positive_number,
         default=search_efficiency.RANDOM_TRIALS,
         metavar="N",
         help="trials of random search, 1000 by default",
     )
     parser.add_argument("--peers", metavar="PATH", help="recorded figures of other tuners")
     parser.add_argument("--fresh", action="store_true", help="use nothing of earlier runs")
-
-
-def _among(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
-    """Read a list of names."""
-
-    def read(text: str) -> tuple[str, ...]:
-        names = tuple(text.split(","))
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(
-                f"there is no {', '.join(unknown)}; known are {', '.join(known)}"
-            )
-        return names
-
-    return read
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from experiments.cpu_cases import CASES, Case
 from experiments.cpu_limits import limit_timers
 from experiments.cpu_peers import PEERS, UnavailableError
 from experiments.harness import Timer, fresh_process, take_turns
+from experiments.search_clock import quiet_share
 
 Array = npt.NDArray[Any]
 
@@ -127,6 +128,8 @@ class Measured:
         Seconds that the call itself took, which are not in `times` any more, by name.
     streaming
         Whether our kernel has non-temporal stores.
+    quiet
+        Share of its cores that the process got, before and after: below 1 something else ran.
     """
 
     times: Mapping[str, Sequence[float]]
@@ -134,6 +137,7 @@ class Measured:
     packs: Sequence[str]
     subtracted: Mapping[str, float]
     streaming: bool
+    quiet: Sequence[float] = ()
 
     @property
     def peers(self) -> dict[str, float]:
@@ -147,7 +151,8 @@ class Measured:
         skipped = {name: why for part in parts for name, why in part.skipped.items()}
         subtracted = {name: cost for part in parts for name, cost in part.subtracted.items()}
         times = {name: [value for part in parts for value in part.times[name]] for name in names}
-        return cls(times, skipped, parts[0].packs, subtracted, parts[0].streaming)
+        quiet = [share for part in parts for share in part.quiet]
+        return cls(times, skipped, parts[0].packs, subtracted, parts[0].streaming, quiet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +216,9 @@ def side_by_side(
         packs += [peer] if prepared.packs else []
     if len(timers) == 1:
         check("the reference", case.entry.reference(inputs, case.named), answer)
+    quiet = [quiet_share(threads)]
     times = _all_times(timers, case, inputs, answer, served, repeats, milliseconds, threads)
+    quiet.append(quiet_share(threads))
     streaming = "!nontemporal" in kernel.get_source("ll")
     subtracted: dict[str, float] = {}
     libraries = [peer for peer in timers if peer != OURS]
@@ -224,6 +231,7 @@ def side_by_side(
         "packs": packs,
         "subtracted": subtracted,
         "streaming": streaming,
+        "quiet": quiet,
     }
 
 

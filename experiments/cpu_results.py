@@ -104,6 +104,7 @@ class Result:
             "packs": list(self.measured.packs),
             "subtracted_seconds": dict(self.measured.subtracted),
             "non_temporal_stores": self.measured.streaming,
+            "quiet": list(self.measured.quiet),
             "best": self.best,
             "speed": None if self.best is None else self.over(self.best).median,
             "goal": None if goal is None else goal.value,
@@ -196,6 +197,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("speed", lambda r: "" if r.best is None else f"{r.over(r.best).median:.2f}"),
     ("goal", lambda r: "" if r.goal is None else f"{r.goal.value:.2f}"),
     ("which is", lambda r: "" if r.goal is None else r.goal.reason),
+    ("quiet", lambda r: f"{min(r.measured.quiet):.2f}" if r.measured.quiet else ""),
     ("weights", lambda r: r.weights),
 )
 
@@ -217,6 +219,9 @@ def details(results: Sequence[Result]) -> str:
         for line in cells
     ]
     notes = ["times in ms; share: of the limit, for streams with the kind of stores that our kernel has"]
+    notes.append(
+        "quiet: the least share of its cores that the measuring process got, 1 on a machine of its own"
+    )
     if any(r.measured.subtracted for r in results):
         costs = {name: cost for r in results for name, cost in r.measured.subtracted.items()}
         listed = ", ".join(f"{name} {1e6 * cost:.1f}" for name, cost in costs.items())

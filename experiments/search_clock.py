@@ -1,4 +1,4 @@
-"""How fast this machine's clock runs: what recorded rates of another machine are scaled by.
+"""How fast this machine's clock runs, by which rates recorded elsewhere are scaled; and whether it is quiet.
 
 The loop is one chain of dependent integer operations, a multiplication and an exclusive or per step. On the
 x86-64 cores of the last years these take 3 + 1 cycles, whatever else the core could do at the same time, so
@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.runtime.jit import load_object
+from experiments.harness import Bench, Estimate
 
 RECORDED_GHZ: Final = 3.7
 """Clock of the cores on which the rates of peers were recorded."""
 CYCLES_PER_STEP: Final = 4
 STEPS: Final = 10_000_000
 FACTOR: Final = 6364136223846793005
+QUIET: Final = 0.95
+"""Least share of its cores that a process should get while it is measured."""
 
 CHAIN: Final = f"""
 define i64 @chain(i64 %start, i64 %steps) {{
@@ -89,6 +92,12 @@ def quiet_share(threads: int, steps: int = STEPS) -> float:
     with ThreadPoolExecutor(threads) as pool:
         spent = list(pool.map(run, range(threads)))
     return min(cpu / wall for cpu, wall in spent)
+
+
+def report_quiet(bench: Bench, shares: Sequence[float]) -> None:
+    """Say whether the machine was quiet, without which no figure here means much; `shares` as measured."""
+    least = None if bench.quick else QUIET
+    bench.add("this machine: share of its cores that a run gets", Estimate.of(shares), "of 1", at_least=least)
 
 
 def scale_of(seconds: float) -> float:

@@ -142,9 +142,10 @@ def test_a_library_that_is_imprecise_is_left_out_if_ours_is_right() -> None:
 
 
 def test_processes_are_put_behind_each_other_without_what_failed_in_one() -> None:
-    one = Measured({"a": [1.0], "b": [2.0]}, {}, [OURS], {"b": 0.1}, False)
-    other = Measured({"a": [3.0]}, {"b": "it broke"}, [OURS], {}, False)
+    one = Measured({"a": [1.0], "b": [2.0]}, {}, [OURS], {"b": 0.1}, False, [0.9, 1.0])
+    other = Measured({"a": [3.0]}, {"b": "it broke"}, [OURS], {}, False, [0.4, 0.7])
     merged = Measured.merged([one, other])
+    assert merged.quiet == [0.9, 1.0, 0.4, 0.7]
     assert merged.times == {"a": [1.0, 3.0]}
     assert merged.skipped == {"b": "it broke"}
 
@@ -167,6 +168,7 @@ def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytes
     assert found["packs"] == [OURS]
     assert "numpy" in found["subtracted"], "a call from Python counts in so short a time"
     assert found["skipped"]["torch"] == "left out"
+    assert len(found["quiet"]) == 2
     json.dumps(found)
 
 
@@ -188,7 +190,12 @@ def test_variables_last_as_long_as_processes_are_started() -> None:
 def result(case: Case, **times: float) -> Result:
     """A result with a limit of half a second."""
     measured = Measured(
-        times_of(1.0, 0.5, 0.4, **times), {"torch.compile": "left out"}, [OURS, "onnxruntime"], {}, False
+        times_of(1.0, 0.5, 0.4, **times),
+        {"torch.compile": "left out"},
+        [OURS, "onnxruntime"],
+        {},
+        False,
+        [0.9],
     )
     return Result(case, Tuned(Path(), 8, 30.0), measured, Limit(0.5, 0.2, 0.25))
 
