@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from sketches.columns import ColumnKind
+from sketches.factors import factorization_count
 from sketches.family import Family, Matrix
 from sketches.neighbours import Neighbourhood
 from sketches.params import CPU_UNROLL_CANDIDATES
@@ -58,11 +59,13 @@ def enumerate_space(neighbourhood: Neighbourhood, at_most: int) -> list[Populati
 def _all_rows(family: Family, context: SketchContext, at_most: int) -> Matrix | None:
     """All rows of a family, wishes of annotations not yet repaired; None if there are more than `at_most`."""
     params = context.params
+    limit = params.max_innermost_split_factor
+    exact = (factorization_count(hole.extent, len(hole.columns), limit) for hole in family.holes)
+    if prod(exact) > at_most:
+        return None  # Those lengths alone that divide are too many, which takes no list to know.
     blocks: list[Matrix] = []
     for hole in family.holes:
-        lengths = enumerate_tilings(
-            hole.extent, len(hole.columns), params.max_innermost_split_factor, params.max_tile_waste, at_most
-        )
+        lengths = enumerate_tilings(hole.extent, len(hole.columns), limit, params.max_tile_waste, at_most)
         if lengths is None:
             return None
         blocks.append(lengths)
