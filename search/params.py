@@ -1,4 +1,4 @@
-"""Search parameters: names, defaults and types; those of the reference keep its names.
+"""Search parameters: names, defaults and ranges; those of the reference keep its names.
 
 Source: reference section 1.6.
 """
@@ -7,38 +7,53 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from ansor.errors import DefinitionError
+from sketches.params import Parameter, Value, space_parameters
 
 Params = Mapping[str, int | float | str]
 
-DEFAULT_PARAMS: Final[Params] = {
-    "eps_greedy": 0.05,
-    "retry_search_one_round_on_empty": 1,
-    "sample_init_min_population": 50,
-    "sample_init_use_measured_ratio": 0.2,
-    "evolutionary_search_population": 2048,
-    "evolutionary_search_num_iters": 4,
-    "evolutionary_search_mutation_prob": 0.85,
-    "evolutionary_search_crossover_prob": 0.15,
-    "cpu_multi_level_tiling_structure": "SSRSRS",
-    "gpu_multi_level_tiling_structure": "SSSRRSRS",
-    "max_innermost_split_factor": 64,
-    "max_vectorize_size": 16,
-    "max_tile_waste": 1.25,
-    "cpu_tensor_intrinsics": 1,
-    "cpu_packed_read": 0,
-    "cpu_stream_tiling": 1,
-    "cpu_window_tiling": 1,
-    "cpu_rfactor_lanes": 1,
-    "cpu_keep_costly": 1,
-    "max_families": 64,
-    "disable_change_compute_location": 0,
-    "polish_ratio": 0.25,
-    "polish_after": 24,
-    "first_rounds_size": 16,
-}
+
+def _of_space(name: str, default: Value | None = None) -> Parameter:
+    """A parameter of the space of programs, whose default in a search may be another."""
+    parameter = space_parameters()[name]
+    return parameter if default is None else replace(parameter, default=default)
+
+
+PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
+    {
+        "eps_greedy": Parameter(0.05, high=1),
+        "retry_search_one_round_on_empty": Parameter(1, high=1),
+        "sample_init_min_population": Parameter(50, low=1),
+        "sample_init_use_measured_ratio": Parameter(0.2, high=1),
+        "evolutionary_search_population": Parameter(2048, low=1),
+        "evolutionary_search_num_iters": Parameter(4),
+        "evolutionary_search_mutation_prob": Parameter(0.85, high=1),
+        "evolutionary_search_crossover_prob": Parameter(0.15, high=1),
+        "cpu_multi_level_tiling_structure": _of_space("cpu_multi_level_tiling_structure"),
+        "gpu_multi_level_tiling_structure": _of_space("gpu_multi_level_tiling_structure"),
+        "max_innermost_split_factor": _of_space("max_innermost_split_factor"),
+        "max_vectorize_size": _of_space("max_vectorize_size"),
+        "max_tile_waste": _of_space("max_tile_waste", 1.25),
+        "cpu_tensor_intrinsics": _of_space("cpu_tensor_intrinsics", 1),
+        "cpu_packed_read": _of_space("cpu_packed_read"),
+        "cpu_stream_tiling": _of_space("cpu_stream_tiling", 1),
+        "cpu_window_tiling": _of_space("cpu_window_tiling", 1),
+        "cpu_rfactor_lanes": _of_space("cpu_rfactor_lanes", 1),
+        "cpu_keep_costly": _of_space("cpu_keep_costly", 1),
+        "max_families": _of_space("max_families"),
+        "disable_change_compute_location": _of_space("disable_change_compute_location"),
+        "polish_ratio": Parameter(0.25, high=1),
+        "polish_after": Parameter(24),
+        "first_rounds_size": Parameter(16),
+    }
+)
+"""Defaults and ranges, by name."""
+
+DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in PARAMETERS.items()}
 """Search parameters and their defaults.
 
 - `eps_greedy`: share of a round that is picked at random.
@@ -46,6 +61,7 @@ DEFAULT_PARAMS: Final[Params] = {
 - `evolutionary_search_population`, `..._num_iters`: programs per generation, and generations bred from the
   first; 0 generations leaves random sampling with the model's choice.
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
+  Together above 1, crossover gets what mutation leaves.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs (`AddPackedRead`); off, as they are many and
@@ -95,19 +111,14 @@ def resolve_params(params: Params | None) -> dict[str, int | float | str]:
     Raises
     ------
     DefinitionError
-        If a name is unknown, or a value is not of its default's type (an int may stand for a float).
+        If a name is unknown, or a value is not of its default's type (an int may stand for a float) or out of
+        range.
     """
-    resolved = dict(DEFAULT_PARAMS)
-    for name, value in (params or {}).items():
-        if name not in resolved:
-            near = difflib.get_close_matches(name, resolved, 1)
+    given = params or {}
+    for name in given:
+        if name not in PARAMETERS:
+            near = difflib.get_close_matches(name, PARAMETERS, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise DefinitionError(f"unknown search parameter {name!r}; {hint}known are {', '.join(resolved)}")
-        wanted = type(resolved[name])
-        if not isinstance(value, (float, int) if wanted is float else wanted):
-            raise DefinitionError(
-                f"search parameter {name!r} is {value!r}; it must be {wanted.__name__}, "
-                f"as its default {resolved[name]!r}"
-            )
-        resolved[name] = wanted(value)
-    return resolved
+            known = ", ".join(PARAMETERS)
+            raise DefinitionError(f"unknown search parameter {name!r}; {hint}known are {known}")
+    return {name: one.checked(name, given.get(name, one.default)) for name, one in PARAMETERS.items()}

@@ -1,20 +1,88 @@
 """Parameters of sketch generation and sampling, under the reference's names.
 
 A search policy keeps all its parameters in one mapping (`SketchPolicy.DEFAULT_PARAMS`); `SketchParams.of`
-takes out the ones that concern this package, checks their types and leaves the others alone. Nothing is
-ever written back into the caller's mapping.
+takes out the ones that concern this package, checks them and leaves the others alone. Nothing is ever written
+back into the caller's mapping.
+
+What a parameter may be stands next to its default (`Parameter`), and one method refuses everything else.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
+from typing import Any, Final, TypeVar
 
 from ansor.errors import DefinitionError
 
+Value = int | float | str
+_V = TypeVar("_V", int, float, str)
+
 CPU_UNROLL_CANDIDATES: Final = (0, 16, 64, 512)
 """Values of `auto_unroll_max_step` that sampling draws from on a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """
+    A search parameter: its default, whose type is the parameter's, and which values it may have.
+
+    Parameters
+    ----------
+    default
+        An int, a float, or a string of tile levels.
+    low, high
+        Least and greatest value of a number, both allowed; None for no bound.
+    """
+
+    default: Value
+    low: float = 0
+    high: float | None = None
+
+    @property
+    def allowed(self) -> str:
+        """What it may be, in words."""
+        if isinstance(self.default, str):
+            return "a string of the letters S (spatial) and R (reduction)"
+        if self.high is None:
+            bounds = f"of at least {self.low:g}"
+        elif isinstance(self.default, int) and self.high == self.low + 1:
+            return f"{self.low:g} or {self.high:g}"
+        else:
+            bounds = f"from {self.low:g} to {self.high:g}"
+        return f"{'an integer' if isinstance(self.default, int) else 'a number'} {bounds}"
+
+    def checked(self, name: str, value: Any) -> Value:
+        """
+        Give a value back in the parameter's type.
+
+        Raises
+        ------
+        DefinitionError
+            If the parameter cannot have it; NaN and the infinities are no numbers.
+        """
+        if self._allows(value):
+            return type(self.default)(value)
+        raise DefinitionError(
+            f"search parameter {name!r} is {value!r}; it must be {self.allowed}, as its default "
+            f"{self.default!r}"
+        )
+
+    def _allows(self, value: Any) -> bool:
+        if isinstance(self.default, str):
+            return isinstance(value, str) and value != "" and set(value.upper()) <= {"S", "R"}
+        kind = Integral if isinstance(self.default, int) else Real
+        highest = math.inf if self.high is None else self.high
+        is_number = isinstance(value, kind)
+        return is_number and self.low <= value <= highest and value != math.inf
+
+
+def _parameter(default: _V, low: float = 0, high: float | None = None) -> _V:
+    """Make the field of a parameter."""
+    made: _V = field(default=default, metadata={"parameter": Parameter(default, low, high)})
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,53 +99,45 @@ class SketchParams:
     max_vectorize_size
         Largest product of the loops that are vectorised together [elements].
     disable_change_compute_location
-        Non-zero keeps every stage where its sketch puts it.
+        1 keeps every stage where its sketch puts it.
     max_tile_waste
         Largest covered over real iterations of a tiled stage whose tile lengths do not divide its axes; 1 for
         dividing lengths only.
     cpu_tensor_intrinsics
-        Non-zero adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes.
+        1 adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes.
     cpu_packed_read
-        Non-zero adds `AddPackedRead` to the rules for CPUs: inputs of a tile may go through contiguous
+        1 adds `AddPackedRead` to the rules for CPUs: inputs of a tile may go through contiguous
         scratch.
     cpu_stream_tiling
-        Non-zero adds `StreamTiling`: outputs with a short last axis, and transposes, are tiled.
+        1 adds `StreamTiling`: outputs with a short last axis, and transposes, are tiled.
     cpu_window_tiling
-        Non-zero adds `WindowTiling`: reductions without reuse, such as pooling, are tiled.
+        1 adds `WindowTiling`: reductions without reuse, such as pooling, are tiled.
     cpu_rfactor_lanes
-        Non-zero adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
+        1 adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
     cpu_keep_costly
-        Non-zero adds `KeepCostlyProducer`: dear stages that a reduction uses often are stored, not inlined.
+        1 adds `KeepCostlyProducer`: dear stages that a reduction uses often are stored, not inlined.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
         structures of the first ones.
     """
 
-    cpu_multi_level_tiling_structure: str = "SSRSRS"
-    gpu_multi_level_tiling_structure: str = "SSSRRSRS"
-    max_innermost_split_factor: int = 64
-    max_vectorize_size: int = 16
-    disable_change_compute_location: int = 0
-    max_tile_waste: float = 1.0
-    cpu_tensor_intrinsics: int = 0
-    cpu_packed_read: int = 0
-    cpu_stream_tiling: int = 0
-    cpu_window_tiling: int = 0
-    cpu_rfactor_lanes: int = 0
-    cpu_keep_costly: int = 0
-    max_families: int = 64
+    cpu_multi_level_tiling_structure: str = _parameter("SSRSRS")
+    gpu_multi_level_tiling_structure: str = _parameter("SSSRRSRS")
+    max_innermost_split_factor: int = _parameter(64, low=1)
+    max_vectorize_size: int = _parameter(16, low=1)
+    disable_change_compute_location: int = _parameter(0, high=1)
+    max_tile_waste: float = _parameter(1.0, low=1)
+    cpu_tensor_intrinsics: int = _parameter(0, high=1)
+    cpu_packed_read: int = _parameter(0, high=1)
+    cpu_stream_tiling: int = _parameter(0, high=1)
+    cpu_window_tiling: int = _parameter(0, high=1)
+    cpu_rfactor_lanes: int = _parameter(0, high=1)
+    cpu_keep_costly: int = _parameter(0, high=1)
+    max_families: int = _parameter(64, low=1)
 
     def __post_init__(self) -> None:
-        for name in ("cpu_multi_level_tiling_structure", "gpu_multi_level_tiling_structure"):
-            structure = getattr(self, name)
-            if not structure or set(structure.upper()) - {"S", "R"}:
-                raise DefinitionError(
-                    f"{name} is {structure!r}; it must be a string of the letters S (spatial) and "
-                    "R (reduction), as 'SSRSRS'"
-                )
-        for name in ("max_innermost_split_factor", "max_vectorize_size", "max_families", "max_tile_waste"):
-            if getattr(self, name) < 1:
-                raise DefinitionError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name, parameter in space_parameters().items():
+            object.__setattr__(self, name, parameter.checked(name, getattr(self, name)))
 
     @classmethod
     def of(cls, params: SketchParams | Mapping[str, object] | None) -> SketchParams:
@@ -90,15 +150,11 @@ class SketchParams:
         """
         if isinstance(params, SketchParams):
             return params
-        chosen: dict[str, object] = {}
-        for field in fields(cls):
-            if params is None or field.name not in params:
-                continue
-            value, default = params[field.name], field.default
-            if not isinstance(value, type(default)):
-                raise DefinitionError(
-                    f"search parameter {field.name!r} is {value!r}; expected {type(default).__name__}, "
-                    f"as the default {default!r}"
-                )
-            chosen[field.name] = value
+        given = params or {}
+        chosen = {name: given[name] for name in space_parameters() if name in given}
         return cls(**chosen)  # type: ignore[arg-type]
+
+
+def space_parameters() -> dict[str, Parameter]:
+    """Parameters of `SketchParams` by name, in order."""
+    return {one.name: one.metadata["parameter"] for one in fields(SketchParams)}

@@ -219,8 +219,45 @@ def test_search_parameters_are_completed_without_touching_the_callers() -> None:
     assert mine == {"eps_greedy": 1, "max_vectorize_size": 8}
     with pytest.raises(ansor.DefinitionError, match="did you mean 'eps_greedy'"):
         resolve_params({"eps_gredy": 0.1})
-    with pytest.raises(ansor.DefinitionError, match="it must be int"):
+    with pytest.raises(ansor.DefinitionError, match="must be an integer of at least 1, as its default 16"):
         resolve_params({"max_vectorize_size": 2.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("eps_greedy", 5.0, "a number from 0 to 1"),
+        ("eps_greedy", -1.0, "a number from 0 to 1"),
+        ("eps_greedy", float("nan"), "a number from 0 to 1"),
+        ("polish_ratio", float("inf"), "a number from 0 to 1"),
+        ("max_tile_waste", float("inf"), "a number of at least 1"),
+        ("max_tile_waste", 0.5, "a number of at least 1"),
+        ("evolutionary_search_population", -1, "an integer of at least 1"),
+        ("evolutionary_search_population", 0, "an integer of at least 1"),
+        ("evolutionary_search_num_iters", -1, "an integer of at least 0"),
+        ("evolutionary_search_mutation_prob", 7.0, "a number from 0 to 1"),
+        ("sample_init_use_measured_ratio", -3.0, "a number from 0 to 1"),
+        ("sample_init_min_population", -5, "an integer of at least 1"),
+        ("first_rounds_size", -1, "an integer of at least 0"),
+        ("polish_after", -1, "an integer of at least 0"),
+        ("polish_after", "24", "an integer of at least 0"),
+        ("disable_change_compute_location", 7, "0 or 1"),
+        ("cpu_multi_level_tiling_structure", "", "a string of the letters S (spatial) and R"),
+    ],
+)
+def test_a_search_parameter_out_of_range_is_refused_when_the_policy_is_made(
+    task: ansor.SearchTask, name: str, value: Any, allowed: str
+) -> None:
+    with pytest.raises(ansor.DefinitionError) as caught:
+        ansor.SketchPolicy(task, params={name: value})
+    assert f"search parameter {name!r} is {value!r}; it must be {allowed}" in str(caught.value)
+
+
+def test_the_ends_of_a_range_belong_to_it(task: ansor.SearchTask) -> None:
+    edges = {"eps_greedy": np.float32(1), "polish_ratio": 0, "evolutionary_search_num_iters": np.int64(0)}
+    params = ansor.SketchPolicy(task, params={**edges, "cpu_packed_read": True}).params
+    assert [params[name] for name in edges] == [1.0, 0.0, 0]
+    assert [type(params[name]) for name in (*edges, "cpu_packed_read")] == [float, float, int, int]
 
 
 def test_random_scores_depend_on_seed_and_program_alone(task: ansor.SearchTask) -> None:

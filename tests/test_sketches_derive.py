@@ -302,7 +302,7 @@ def test_tiling_structure_is_a_parameter() -> None:
     [
         ({"cpu_multi_level_tiling_structure": "SXS"}, "letters S"),
         ({"max_innermost_split_factor": 0}, "at least 1"),
-        ({"max_vectorize_size": 16.0}, "expected int"),
+        ({"max_vectorize_size": 16.0}, "must be an integer"),
     ],
 )
 def test_wrong_parameters_are_named(params: dict[str, object], message: str) -> None:
