@@ -24,6 +24,14 @@ def test_few_values_have_their_range_as_interval() -> None:
     assert Estimate.of([3.0, 1.0, 2.0]) == Estimate(2.0, 1.0, 3.0)
 
 
+def test_the_range_of_five_values_falls_short_of_the_confidence_and_that_of_six_reaches_it() -> None:
+    assert [harness.range_confidence(count) for count in (1, 2, 5, 6)] == [0.0, 0.5, 0.9375, 0.96875]
+    rng = np.random.default_rng(0)
+    draws = rng.exponential(1.0, (20000, 5))
+    inside = (draws.min(axis=1) <= np.log(2)) & (np.log(2) <= draws.max(axis=1))
+    assert inside.mean() == pytest.approx(harness.range_confidence(5), abs=0.01)
+
+
 def test_interleaving_alternates_and_drops_the_first_round() -> None:
     order: list[str] = []
     times = interleave(
