@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Union
 
@@ -97,15 +98,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return bench.finish()
 
 
-def records(chosen: Iterable[tuple[str, Sequence[int]]], count: int) -> tuple[ansor.Dataset, Tasks]:
-    """Complete the logs of some workloads to `count` random programs each, and read them."""
+def records(
+    chosen: Iterable[tuple[str, Sequence[int]]], count: int, where: Path = OUT
+) -> tuple[ansor.Dataset, Tasks]:
+    """Complete the logs of some workloads, in a folder, to `count` random programs each, and read them."""
     drafted = ansor.DraftedModel()
     collector = ansor.Collector(drafted.learned.features, drafted.drafter)
     tasks: dict[tuple[str, str], ansor.Task] = {}
     for name, args in chosen:
         task = ansor.SearchTask(func=workloads.get_workload(name).registered_name, args=args)
         tasks[task.key] = task
-        log = OUT / f"costmodel-{name}.log.json"
+        log = where / f"costmodel-{name}.log.json"
         known = sum(1 for _ in ansor.load_records(str(log))) if log.exists() else 0
         options = ansor.TuningOptions(
             num_measure_trials=max(count - known, 0),

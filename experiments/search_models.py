@@ -1,7 +1,7 @@
 """Part `models`: how well each cost model orders programs that it has not seen, in one table.
 
-Records, splits and models are those of `bench_costmodel`, which compares more; here every model has the same
-few figures, and one that knows nothing shows what chance gives.
+Splits and models are those of `bench_costmodel`, which compares more; here every model has the same few
+figures, and one that knows nothing shows what chance gives. The records are made as there, by this version.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import numpy as np
 
 import ansor
 from experiments.bench_costmodel import HELD_OUT, LEARNERS, SLOW, TASKS, Quality, judge, records, report
-from experiments.harness import OUT, Bench
+from experiments.harness import Bench
+from experiments.search_runs import folder
 
 PER_TASK: Final = 384
 
 
 def models(bench: Bench, seeds: int) -> None:
     """Add the rows of each model."""
-    OUT.mkdir(parents=True, exist_ok=True)
-    data, tasks = records(TASKS[:1] if bench.quick else TASKS, 24 if bench.quick else PER_TASK)
+    chosen, count = (TASKS[:1], 24) if bench.quick else (TASKS, PER_TASK)
+    data, tasks = records(chosen, count, folder())
     splits = [data.split_by_program(HELD_OUT, seed) for seed in range(seeds)]
     bench.add("records of all tasks, 30 % held out", len(data), "")
     report(bench, "RandomModel", [chance(test, seed) for seed, (_, test) in enumerate(splits)])
