@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ansor.errors import LogFormatError, ScheduleError
@@ -21,6 +21,8 @@ from measure import (
     same_target,
 )
 from measure.best import target_text
+from search.history import Trial
+from search.identity import program_key
 from search.policy import InitSearchCallback, Known
 
 _note = logging.getLogger(__name__)
@@ -100,6 +102,15 @@ def _has_layouts_of(task: Task, inp: MeasureInput) -> bool:
     """
     recorded = inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE
     return recorded == task.layout_rewrite_option or not layout_free_inputs(task.compute_dag)
+
+
+def distinct_trials(known: Iterable[Known]) -> tuple[Trial, ...]:
+    """Known results as trials in their order; of a program that occurs again the first."""
+    found: dict[str, Trial] = {}
+    for state, result in known:
+        key = program_key(state)
+        found.setdefault(key, Trial(key, state, result, from_log=True))
+    return tuple(found.values())
 
 
 def logs_of(callbacks: Sequence[MeasureCallback] | None) -> list[str]:

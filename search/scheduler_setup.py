@@ -11,12 +11,15 @@ from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
 from measure import MeasureCallback, ProgramRunner
-from search.policy import Known, SearchPolicy
-from search.preload import logs_of, measured_states_of
+from search.history import Trial
+from search.options import TuningOptions
+from search.policy import InitSearchCallback, SearchPolicy
+from search.preload import distinct_trials, logs_of, measured_states_of
 from search.progress import task_title
 from search.sketch_policy import SketchPolicy
 from search.template_task import TemplateTask
 from search.template_xgb import XGBTuner
+from search.text import counted
 
 PathLike = str | os.PathLike[str]
 
@@ -135,21 +138,26 @@ def shared_model(
 
 def known_results(
     tasks: Sequence[Task],
-    policies: Sequence[SearchPolicy],
+    init_callbacks: Sequence[Sequence[InitSearchCallback]],
     measure_callbacks: Sequence[MeasureCallback] | None,
     log_file: PathLike | None,
-) -> list[list[Known]]:
+) -> list[tuple[Trial, ...]]:
     """
-    Collect earlier results per task: of the policies' callbacks, of `log_file`, of the logs to be written.
+    Collect earlier results: of each task's callbacks, of `log_file`, of the logs to be written.
+
+    Returns
+    -------
+    list[tuple[Trial, ...]]
+        Per task, in log order, each program once.
 
     Raises
     ------
     FileNotFoundError
         If `log_file` does not exist and is not one that the run is going to write.
     """
-    known: list[list[Known]] = [
-        [pair for callback in policy.init_search_callbacks for pair in callback.known(task)]
-        for task, policy in zip(tasks, policies, strict=True)
+    known = [
+        [pair for callback in callbacks for pair in callback.known(task)]
+        for task, callbacks in zip(tasks, init_callbacks, strict=True)
     ]
     logs: list[PathLike] = list(logs_of(measure_callbacks))
     if log_file is not None and os.fspath(log_file) not in logs:
@@ -164,4 +172,26 @@ def known_results(
     for log in logs:
         for results, found in zip(known, measured_states_of(tasks, log), strict=True):
             results += found
-    return known
+    return [distinct_trials(results) for results in known]
+
+
+def round_size(tasks: Sequence[Task], known: Sequence[Sequence[Trial]], options: TuningOptions) -> int:
+    """
+    Say how many programs one round has: as many as it has in a run without a break.
+
+    So it follows from all trials, those of the log included, not from those that are left.
+
+    Raises
+    ------
+    DefinitionError
+        If a task without a known result would not get a single trial.
+    """
+    fresh = sum(not trials for trials in known)
+    if options.num_measure_trials < fresh:
+        those = "" if fresh == len(tasks) else " without a known result"
+        raise DefinitionError(
+            f"num_measure_trials={options.num_measure_trials} is too small: {counted(fresh, 'task')}{those} "
+            f"need{'s' if fresh == 1 else ''} at least one trial each"
+        )
+    trials = sum(map(len, known)) + options.num_measure_trials
+    return min(options.num_measures_per_round, trials // len(tasks))

@@ -21,11 +21,12 @@ from ansor.task.registry import make_workload_key, register_workload_tensors, wo
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
-from measure import FoundRecord, MeasureResult, RecordReader, find_best_record, recover_measure_input
+from measure import FoundRecord, RecordReader, find_best_record, recover_measure_input
 from search.details import make_details
+from search.history import Trial
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
-from search.preload import logs_of, measured_states
+from search.preload import distinct_trials, logs_of, measured_states
 from search.progress import title_of_key
 from search.result import TuningResult
 from search.session import TuningSession
@@ -177,12 +178,12 @@ class SearchTask(Task):
             )
             return session.run(tuning_options.num_measure_trials)
 
-    def _known(self, options: TuningOptions, policy: SearchPolicy) -> list[tuple[State, MeasureResult]]:
+    def _known(self, options: TuningOptions, policy: SearchPolicy) -> tuple[Trial, ...]:
         """Results of the preloading callbacks, then those of the logs that this run will append to."""
         known = [pair for callback in policy.init_search_callbacks for pair in callback.known(self)]
         for log in logs_of(options.measure_callbacks):
             known += measured_states(self, log)
-        return known
+        return distinct_trials(known)
 
     def best_state(
         self, log_file: str | os.PathLike[str], include_compatible: bool = False

@@ -23,7 +23,7 @@ from typing import Literal
 from ansor.errors import LogWriteError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import MeasureErrorNo, MeasureInput, MeasureResult, ProgramMeasurer
+from measure import MeasureErrorNo, MeasureInput, ProgramMeasurer
 from measure.record import count_errors
 from search.history import History, Trial
 from search.identity import program_key
@@ -52,7 +52,7 @@ class TuningSession:
     measurer
         Measures them and calls back.
     known
-        Results from logs, replayed, in log order.
+        Results from logs, in log order, each program once (`distinct_trials`).
     seeds
         Programs to measure before those of the policy; such as are known are left out.
     round_size
@@ -68,7 +68,7 @@ class TuningSession:
         policy: SearchPolicy,
         measurer: ProgramMeasurer,
         *,
-        known: Sequence[tuple[State, MeasureResult]] = (),
+        known: Sequence[Trial] = (),
         seeds: Sequence[State] = (),
         round_size: int = 64,
         early_stopping: int | Literal["auto"] | None = None,
@@ -82,10 +82,7 @@ class TuningSession:
         self._outcomes: Counter[MeasureErrorNo] = Counter()
         self.rounds_measured = 0
         self.stop: Stop | None = None
-        self._log: dict[str, Trial] = {}
-        for state, result in known:
-            key = program_key(state)
-            self._log.setdefault(key, Trial(key, state, result, from_log=True))
+        self._log = {trial.key: trial for trial in known}
         self._seeds = tuple(seeds)
         self._next: Proposal | None = None
         self._round = 0

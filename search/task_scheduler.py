@@ -25,8 +25,9 @@ from ansor.errors import DefinitionError, LogWriteError
 from ansor.task.task import Task
 from measure import MAX_FLOAT, ProgramMeasurer
 from search.details import details_only, level_of
+from search.history import Trial
 from search.options import TuningOptions, open_measurer
-from search.policy import Known, SearchPolicy
+from search.policy import SearchPolicy
 from search.progress import task_title
 from search.result import StopReason
 from search.scheduler_callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
@@ -38,6 +39,7 @@ from search.scheduler_setup import (
     check_tasks,
     known_results,
     make_policies,
+    round_size,
     shared_model,
 )
 from search.session import Stop, TuningSession
@@ -221,7 +223,7 @@ class TaskScheduler:
         Raises
         ------
         DefinitionError
-            If the trials are fewer than the tasks, or the policies do not fit them.
+            If the trials are fewer than the tasks of which no result is known, or the policies do not fit.
         FileNotFoundError
             If `load_log_file` does not exist and is not one that this run is going to write.
         LogFormatError
@@ -235,32 +237,29 @@ class TaskScheduler:
             )
         if per_task_early_stopping is not None:
             check_number("per_task_early_stopping", per_task_early_stopping, low=1, integer=True)
-        per_round = min(tune_option.num_measures_per_round, tune_option.num_measure_trials // len(self.tasks))
-        if per_round < 1:
-            raise DefinitionError(
-                f"num_measure_trials={tune_option.num_measure_trials} is too small: {len(self.tasks)} tasks "
-                "need at least one trial each"
-            )
-        if self._started:
-            self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
-        self._started = True
-        self._reset()
-        self.num_measures_per_round, self.verbose = per_round, level_of(tune_option.verbose)
-        if isinstance(search_policy, str):
-            model = shared_model(
-                search_policy,
-                tune_option.seed,
-                num_warmup_sample=len(self.tasks) * per_round,
-                adaptive_training=adaptive_training,
-                model_file=self.load_model_file,
-            )
-            policies = make_policies(search_policy, self.tasks, model, search_policy_params, tune_option.seed)
-        else:
-            policies = check_policies(self.tasks, search_policy)
+        policies = [] if isinstance(search_policy, str) else check_policies(self.tasks, search_policy)
+        starts = [policy.init_search_callbacks for policy in policies] or [()] * len(self.tasks)
         with open_measurer(tune_option) as measurer:
             check_machine(self.tasks, measurer.runner)
-            known = known_results(self.tasks, policies, tune_option.measure_callbacks, self.load_log_file)
+            known = known_results(self.tasks, starts, tune_option.measure_callbacks, self.load_log_file)
+            per_round = round_size(self.tasks, known, tune_option)
+            if self._started:
+                self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
+            self._started = True
+            self._reset()
+            self.num_measures_per_round, self.verbose = per_round, level_of(tune_option.verbose)
             self.resumed = any(known)
+            if isinstance(search_policy, str):
+                model = shared_model(
+                    search_policy,
+                    tune_option.seed,
+                    num_warmup_sample=len(self.tasks) * per_round,
+                    adaptive_training=adaptive_training,
+                    model_file=self.load_model_file,
+                )
+                policies = make_policies(
+                    search_policy, self.tasks, model, search_policy_params, tune_option.seed
+                )
             self._sessions = [
                 self._session(policy, results, measurer, tune_option, per_task_early_stopping)
                 for policy, results in zip(policies, known, strict=True)
@@ -287,18 +286,21 @@ class TaskScheduler:
             stop = self._reason_to_stop(options)
             if stop is not None:
                 return stop
-            self._tune_task(self._choose(), options.num_measure_trials)
+            self._tune_task(self._choose(), options.num_measure_trials - self.new_trials)
 
     def _warm_up(self, number: int, trials: int) -> None:
         """Give a task its first round; one that another run has tuned already needs none."""
-        session = self._sessions[number]
-        if not session.recognise_log() and session.history.best is not None:
+        session, left = self._sessions[number], trials - self.new_trials
+        if trials == 0:
+            session.know_log()
+        if not session.recognise_log() and (session.history.best is not None or trials == 0):
             self._account(number, 0)
-        elif self.new_trials < trials:
-            self._tune_task(number, trials)
+        elif left > 0:
+            waiting = sum(later.history.best is None for later in self._sessions[number:])
+            self._tune_task(number, max(1, left // waiting))
 
-    def _tune_task(self, number: int, trials: int) -> None:
-        """One round of one task."""
+    def _tune_task(self, number: int, budget: int) -> None:
+        """One round of one task, of at most `budget` new trials."""
         session = self._sessions[number]
         before = len(session.history)
         loud = session.upcoming() > 0
@@ -306,7 +308,7 @@ class TaskScheduler:
             for callback in self.callbacks:
                 callback.pre_tune(self, number)
         try:
-            session.advance(min(self.num_measures_per_round, trials - self.new_trials))
+            session.advance(min(self.num_measures_per_round, budget))
         finally:
             self._account(number, before)
         if session.stop is not None:
@@ -401,7 +403,7 @@ class TaskScheduler:
     def _session(
         self,
         policy: SearchPolicy,
-        known: Sequence[Known],
+        known: Sequence[Trial],
         measurer: ProgramMeasurer,
         options: TuningOptions,
         early_stopping: int | None,

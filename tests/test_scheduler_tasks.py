@@ -107,6 +107,37 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, strategy: s
     assert logged(pieces) == logged(whole)
 
 
+@pytest.mark.parametrize(("policy", "every"), [("sketch.random", 1), ("sketch.xgb", 5), ("default", 7)])
+def test_a_run_cut_at_any_record_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, policy: Any, every: int
+) -> None:
+    """What a round holds follows from all trials, not from those that are left."""
+    many, trials = [matmul_task(n) for n in (4, 8, 16)], 24
+    whole = tmp_path / "whole.json"
+    scheduler(many).tune(options(trials, whole), policy, SMALL)
+    lines = whole.read_text().splitlines(keepends=True)
+    wanted = logged(whole)
+    for cut in range(0, trials, every):
+        part = tmp_path / f"{cut}.json"
+        part.write_text("".join(lines[:cut]))
+        result = scheduler(many).tune(options(trials - cut, part), policy, SMALL)
+        assert logged(part) == wanted, f"cut after {cut} records"
+        assert result.trials == trials - cut
+
+
+def test_every_task_gets_its_first_round_whatever_a_log_holds(tmp_path: Path) -> None:
+    """A long log of one task makes rounds large, and yet there is something for the others."""
+    many, log = [matmul_task(n) for n in (8, 16, 24)], tmp_path / "log.json"
+    many[0].tune(options(40, log, seed=9))
+    result = scheduler(many, load_log_file=log).tune(options(6, num_measures_per_round=64), "sketch.random")
+    assert [one.known_trials for one in result.results] == [40, 3, 3]
+    nothing = scheduler(many[:1], load_log_file=log)
+    assert nothing.tune(options(0)).results[0].known_trials == 40
+    assert nothing.best_costs[0] == nothing.cur_score < 1
+    with pytest.raises(ansor.DefinitionError, match="2 tasks without a known result need at least one"):
+        scheduler(many, load_log_file=log).tune(options(1))
+
+
 def test_equal_seeds_make_equal_runs(tmp_path: Path) -> None:
     pair = [matmul_task(n) for n in (8, 16)]
     logs = [tmp_path / f"{i}.json" for i in range(3)]
