@@ -4,13 +4,14 @@ Claims to look at, by part; minutes are those of a quiet machine with 2 cores an
 
 - `throughput` (1 min): candidates scored per second, at least 20 times what TVM's auto_scheduler does, scaled
   to this machine's clock; with the families and the rows per family of a generation.
-- `tuning` (7 min): from a cold start to 0.93 of numpy's time on matmul_add 1024 within 30 s, less than 15 %
-  of it spent searching.
-- `efficiency` (35 min): the best of 64 trials is as fast, relative to a library measured in the same run, as
-  what TVM's tuners find in 200.
-- `random` (60 min): and as fast as what random sampling finds in 1000 trials.
-- `models` (8 min, 2 with records of an earlier run): how well each cost model orders programs that it has
-  not seen.
+- `tuning` (12 min): from a cold start to 0.93 of numpy's time on matmul_add 1024 within 30 s, less than 15 %
+  of that time spent searching, and less than 15 % of the 30 s.
+- `efficiency` (35 min): the best of 64 trials is as fast, relative to a library timed in turn with it, as
+  what TVM's tuners find in 200, or in 64 where no more is recorded; a row without a goal says why.
+- `random` (4 h, an hour with `--random-seeds 1`): and as fast as the median of what random sampling finds in
+  1000 trials.
+- `models` (8 min, 2 with records of an earlier run of this version): how well each cost model orders programs
+  that it has not seen.
 - `ablation` (75 min, in proportion to the seeds): the search without each of its parts, in a table and a
   plot.
 - `memory` (1 min): peak memory at populations of 2048 and 16384.
@@ -19,11 +20,23 @@ The last row says whether the machine was quiet: on a busy one libraries whose t
 look far slower than they are, and no ratio to them means anything.
 
 Parts are independent; logs and intermediate results lie in a folder of `experiments/out` that belongs to this
-version of the sources, and a run that was cut short goes on there. `--fresh` empties it first.
+version of the sources, libraries and machine, and a run that was cut short goes on there. Timings that are
+found there are not taken again: each is named as it is used, and rows say from when theirs are and how quiet
+it was then. `--retime` keeps the logs but times all winners again; `--fresh` empties the folder first.
+
+For ten minutes of a quiet machine:
+
+- `--only ablation --seeds 1 --trials 32`: all tasks, half of the trials (15 minutes without `--trials`); or
+  `--only ablation --seeds 1 --tasks matmul-512`: every variant on one task.
+- `--only random --seeds 1 --random-seeds 1 --tasks matmul-512`: one task, about 6 minutes; 3 more seeds of
+  ours (`--seeds 4`) add a minute, each further random seed 5.
+
+One seed tells no spread: its interval is its value.
 
 Command: `python -m experiments.bench_search [--quick] [--json PATH] [--only PART,...] [--seeds N]
-[--tasks TASK,...] [--trials N] [--random-trials N] [--peers PATH] [--fresh]`; a minute with `--quick`, which
-shows that everything works and leaves `random` out; its figures mean little, and have few goals.
+[--tasks TASK,...] [--trials N] [--random-trials N] [--random-seeds N] [--peers PATH] [--retime] [--fresh]`; a
+minute with `--quick`, which shows that everything works and leaves `random` out; its figures mean little, and
+have few goals.
 """
 
 from __future__ import annotations
@@ -58,6 +71,7 @@ class Options:
     tasks: tuple[str, ...]
     trials: int
     random_trials: int
+    random_seeds: int
     peers: Peers
 
     def chosen(self, default: Sequence[str]) -> tuple[str, ...]:
@@ -71,7 +85,8 @@ def _throughput(bench: Bench, options: Options) -> None:
 
 
 def _tuning(bench: Bench, options: Options) -> None:
-    search_tuning.tuning(bench, options.seeds, 5.0 if options.quick else search_tuning.LIMIT)
+    limit, again = (5.0, 1) if options.quick else (search_tuning.LIMIT, search_runs.PROCESSES)
+    search_tuning.tuning(bench, options.seeds, limit, again)
 
 
 def _efficiency(bench: Bench, options: Options) -> None:
@@ -84,7 +99,7 @@ def _efficiency(bench: Bench, options: Options) -> None:
 def _random(bench: Bench, options: Options) -> None:
     trials = options.trials or search_efficiency.TRIALS
     tasks = options.chosen(search_efficiency.TASKS)
-    search_efficiency.random(bench, tasks, options.seeds, options.random_trials, trials)
+    search_efficiency.random(bench, tasks, options.seeds, options.random_seeds, options.random_trials, trials)
 
 
 def _models(bench: Bench, options: Options) -> None:
@@ -119,17 +134,21 @@ NOT_QUICK: Final = ("random",)
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_search: speed, thrift and parts of the search", argv, add_options)
     given = bench.arguments
-    search_runs.folder(fresh=given.fresh)
+    search_runs.folder(fresh=given.fresh, retime=given.retime)
+    seeds = given.seeds or (1 if bench.quick else SEEDS)
     options = Options(
         quick=bench.quick,
-        seeds=given.seeds or (1 if bench.quick else SEEDS),
+        seeds=seeds,
         tasks=given.tasks,
         trials=given.trials or 0,
         random_trials=given.random_trials,
+        random_seeds=given.random_seeds or seeds,
         peers=Peers.read(given.peers),
     )
     if not options.peers.tuners:
         print("  there are no recorded figures of other tuners (--peers); those comparisons are left out")
+    if lost := search_efficiency.lost_goals(options.peers):
+        print(f"  without PyTorch these tasks lose their goal in part `efficiency`: {', '.join(lost)}")
     shares = [quiet_share(ansor.get_num_threads())]
     for part in given.only or [part for part in PARTS if not (bench.quick and part in NOT_QUICK)]:
         PARTS[part](bench, options)
@@ -160,7 +179,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="trials of random search, 1000 by default",
     )
+    parser.add_argument(
+        "--random-seeds", type=positive_number, metavar="N", help="runs of random search, default as --seeds"
+    )
     parser.add_argument("--peers", metavar="PATH", help="recorded figures of other tuners")
+    parser.add_argument(
+        "--retime", action="store_true", help="time winners again, keep the logs of earlier runs"
+    )
     parser.add_argument("--fresh", action="store_true", help="use nothing of earlier runs")
 
 

@@ -27,7 +27,7 @@ import ansor
 from experiments.harness import Bench, Estimate
 from experiments.search_cases import CASES
 from experiments.search_efficiency import winners
-from experiments.search_runs import best_so_far, default_policy, folder, tuned
+from experiments.search_runs import best_so_far, circumstances, default_policy, folder, tuned
 
 TASKS: Final = ("matmul-512", "conv2d-14")
 RULE_TASKS: Final = (
@@ -147,8 +147,8 @@ def ablation(
             {one.title: tuned(case, one.label, seed, trials, one.policy) for one in tried}
             for seed in range(seeds)
         ]
-        times = [winners(case, each, again) for each in logs]
-        report(bench, case, trials, times)
+        found = [winners(case, each, again) for each in logs]
+        report(bench, case, trials, [each.value for each in found], circumstances(found))
         curves[case] = {
             one.title: median_curve([best_so_far(each[one.title], trials) for each in logs]) for one in tried
         }
@@ -159,13 +159,29 @@ def ablation(
     print(f"  the plot is {path}" if path else "  no plot: nothing to draw, or no matplotlib (extra `plot`)")
 
 
-def report(bench: Bench, case: str, trials: int, times: Sequence[Mapping[str, Sequence[float]]]) -> None:
-    """Add one row per variant; `times` has one mapping per seed, from title to seconds in each process."""
+def report(
+    bench: Bench, case: str, trials: int, times: Sequence[Mapping[str, Sequence[float]]], when: str
+) -> None:
+    """
+    Add one row per variant.
+
+    Parameters
+    ----------
+    times
+        One mapping per seed, from title to seconds in each process.
+    when
+        Says when these were taken.
+    """
     model = type(default_policy(CASES[case].task(), 0).model).__name__
     for title in [name for name in times[0] if name != "library"]:
         if title == DEFAULT:
             milliseconds = Estimate.of([1e3 * median(each[title]) for each in times])
-            bench.add(f"{case}, {trials} trials: default ({model})", milliseconds, "ms")
+            bench.add(
+                f"{case}, {trials} trials: default ({model})",
+                milliseconds,
+                "ms",
+                peer=f"seeds: {len(times)}; {when}",
+            )
             continue
         ratios = [
             median(base / mine for base, mine in zip(each[DEFAULT], each[title], strict=True))

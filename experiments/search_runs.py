@@ -1,19 +1,26 @@
 """Tuning runs for benchmarks: kept, completed if they were cut short, and never older than the code.
 
-Everything that a run leaves lies in a folder named after the sources of the search and the compiler. A
-benchmark that is started again completes its logs and computes the rest from them; once a source file
-changes, the folder is another and everything is measured anew.
+Everything that a run leaves lies in a folder named after the sources of the search, the compiler and the
+cases, and after the machine, its threads and the versions of what is timed. A benchmark that is started again
+completes its logs and computes the rest from them; once any of these changes, the folder is another and
+everything is measured anew. A timing that is used again says when it was taken, and how quiet it was then.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -21,10 +28,25 @@ from typing import Any, Final
 import numpy as np
 
 import ansor
-from experiments.harness import OUT, ROOT, fresh_process, interleave
+from experiments.harness import OUT, ROOT, fresh_process, interleave, machine
 from experiments.search_cases import CASES, library_call
+from experiments.search_clock import quiet_share
 
 PACKAGES: Final = ("ansor", "sketches", "costmodel", "measure", "search")
+EXPERIMENTS: Final = (
+    "cpu_torch",
+    "harness",
+    "search_ablation",
+    "search_cases",
+    "search_models",
+    "search_runs",
+    "search_tuning",
+)
+"""Modules of `experiments` that decide what is run and how it is timed."""
+LIBRARIES: Final = ("numpy", "torch", "llvmlite", "xgboost", "scikit-learn", "scipy", "ml-dtypes")
+THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+TIMES: Final = ".times"
+"""Ends the names of files of re-measured times."""
 PROCESSES: Final = 5
 """A winner is measured again in so many fresh processes."""
 
@@ -33,29 +55,83 @@ PolicyOf = Callable[[ansor.SearchTask, int], ansor.SearchPolicy]
 
 @cache
 def version() -> str:
-    """Digest of the sources that decide what a search finds."""
-    digest = hashlib.blake2b(digest_size=5)
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    """Digest of the sources and of the surroundings that decide what a search finds and what is timed."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    paths += [ROOT / "experiments" / f"{module}.py" for module in EXPERIMENTS]
+    digest = hashlib.blake2b(json.dumps(surroundings(), sort_keys=True).encode(), digest_size=5)
+    for path in paths:
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-def folder(fresh: bool = False) -> Path:
-    """The folder of this version's runs; emptied first if `fresh`."""
+def surroundings() -> dict[str, str]:
+    """Name what a timing depends on besides the sources: machine, threads, interpreter, libraries."""
+    found = {
+        "machine": machine(),
+        "threads": str(ansor.get_num_threads()),
+        "python": platform.python_version(),
+    }
+    found |= {name: os.environ.get(name, "") for name in THREAD_VARIABLES}
+    for name in LIBRARIES:
+        try:
+            found[name] = version_of(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def folder(fresh: bool = False, retime: bool = False) -> Path:
+    """The folder of this version's runs; emptied first if `fresh`, rid of re-measured times if `retime`."""
     path = OUT / f"search-{version()}"
     if fresh and path.exists():
         shutil.rmtree(path)
     path.mkdir(parents=True, exist_ok=True)
+    if retime:
+        for each in path.glob(f"*{TIMES}"):
+            each.unlink()
     return path
 
 
-def kept(path: Path, make: Callable[[], Any]) -> Any:
-    """Read the JSON value of a file, or make it and write the file."""
-    if not path.exists():
-        value = make()
-        path.write_text(json.dumps(value) + "\n", encoding="utf-8")
-    return json.loads(path.read_text(encoding="utf-8"))
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """
+    A JSON value with the circumstances of its making.
+
+    Attributes
+    ----------
+    date
+        Of the end of its making, UTC, to the minute.
+    quiet
+        Share of its cores that a process got just before or just after, the smaller one.
+    """
+
+    value: Any
+    date: str
+    quiet: float
+
+
+def kept(path: Path, make: Callable[[], Any]) -> Kept:
+    """Read the value of a file, and say from when it is; or make it and write the file."""
+    if path.exists():
+        found = Kept(**json.loads(path.read_text(encoding="utf-8")))
+        print(f"  not measured now: {path.name} ({circumstances([found])})", file=sys.stderr, flush=True)
+        return found
+    threads = ansor.get_num_threads()
+    before = quiet_share(threads)
+    value = make()
+    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    found = Kept(value, date, round(min(before, quiet_share(threads)), 3))
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(asdict(found)) + "\n", encoding="utf-8")
+    part.replace(path)
+    return Kept(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def circumstances(values: Sequence[Kept]) -> str:
+    """Say when values were measured, from the first to the last, and at which least share of the cores."""
+    first, last = min(each.date for each in values), max(each.date for each in values)
+    dates = first if first == last else f"{first} to {last}"
+    return f"timed {dates}, with {min(each.quiet for each in values):.2f} of the cores or more"
 
 
 def default_policy(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
@@ -148,6 +224,11 @@ def best_so_far(log: Path, trials: int) -> list[float]:
     return found[:trials]
 
 
+def seconds_within(spans: Sequence[tuple[float, float]], limit: float) -> float:
+    """Add up how much of some spans of time, each from its begin to its end [s], lies before `limit`."""
+    return sum(max(0.0, min(end, limit) - begin) for begin, end in spans)
+
+
 @dataclass(slots=True)
 class Clock(ansor.SearchPolicy):
     """
@@ -164,8 +245,8 @@ class Clock(ansor.SearchPolicy):
     policy: ansor.SearchPolicy
     limit: float
     started: float = field(default_factory=time.perf_counter)
-    thinking: float = 0.0
-    """Seconds spent on proposing and learning."""
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    """When it was thinking (proposing and learning): beginnings and ends, in seconds since the start."""
 
     @property
     def task(self) -> ansor.Task:
@@ -177,18 +258,23 @@ class Clock(ansor.SearchPolicy):
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since the start."""
         return time.perf_counter() - self.started
+
+    @property
+    def thinking(self) -> float:
+        """Seconds spent thinking."""
+        return seconds_within(self.spans, float("inf"))
 
     def propose(self, round_index: int, count: int, history: ansor.History) -> ansor.Proposal:
         if self.elapsed >= self.limit:
             return ansor.Proposal((), "the time is up")
-        start = time.perf_counter()
+        begin = self.elapsed
         proposal = self.policy.propose(round_index, count, history)
-        self.thinking += time.perf_counter() - start
+        self.spans.append((begin, self.elapsed))
         return proposal
 
     def learn(self, trials: Sequence[ansor.Trial]) -> None:
-        start = time.perf_counter()
+        begin = self.elapsed
         self.policy.learn(trials)
-        self.thinking += time.perf_counter() - start
+        self.spans.append((begin, self.elapsed))
