@@ -9,13 +9,13 @@ What a model raises stays what it is, traceback included; a note says which mode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from ansor.errors import DefinitionError
+from ansor.plugins import blaming, brief, check_plugin
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel, FloatArray
@@ -43,14 +43,8 @@ def check_model(where: str, model: object) -> None:
     DefinitionError
         If it is a class, or lacks what is asked of a model.
     """
-    if isinstance(model, type):
-        raise DefinitionError(f"{where}={model.__name__}: it is a class; pass an object, {model.__name__}()")
-    missing = [name for name in _ASKED if not hasattr(model, name)]
-    if missing:
-        raise DefinitionError(
-            f"{where}={model!r}: it is no cost model, for it has no {' and no '.join(missing)}; pass an "
-            "object such as ansor.DraftedModel(), or of a subclass of ansor.CostModel"
-        )
+    example = "an object such as ansor.DraftedModel(), or of a subclass of ansor.CostModel"
+    check_plugin(where, model, _ASKED, "cost model", example)
 
 
 def scores_of(model: CostModel, task: Task, programs: Sequence[State]) -> FloatArray:
@@ -68,13 +62,13 @@ def scores_of(model: CostModel, task: Task, programs: Sequence[State]) -> FloatA
         If the answer is anything else.
     """
     asked = f"{type(model).__name__}.predict was asked to score {_count(programs)} of {task_title(task)}"
-    with _blaming(asked):
+    with blaming(asked, _GO_ON):
         answer = model.predict(task, programs)
     try:
         scores = np.asarray(answer, dtype=np.float64)
     except (TypeError, ValueError):
         raise DefinitionError(
-            f"{asked} and returned {_brief(answer)}, which is no array of numbers; return one number per "
+            f"{asked} and returned {brief(answer)}, which is no array of numbers; return one number per "
             f"program, {_RIGHT}; {_GO_ON}"
         ) from None
     if scores.shape != (len(programs),):
@@ -93,24 +87,9 @@ def scores_of(model: CostModel, task: Task, programs: Sequence[State]) -> FloatA
 
 def teach(model: CostModel, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
     """Hand measurements to a model."""
-    with _blaming(f"{type(model).__name__}.update was given {len(inputs)} measurements"):
+    with blaming(f"{type(model).__name__}.update was given {len(inputs)} measurements", _GO_ON):
         model.update(inputs, results)
-
-
-@contextmanager
-def _blaming(asked: str) -> Iterator[None]:
-    """Add to what a model raises which one it was."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"{asked} when this was raised; {_GO_ON}")
-        raise
 
 
 def _count(programs: Sequence[State]) -> str:
     return f"{len(programs)} programs" if len(programs) != 1 else "one program"
-
-
-def _brief(answer: object) -> str:
-    text = repr(answer)
-    return text if len(text) <= 60 else f"{text[:57]}..."

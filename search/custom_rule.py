@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ansor.errors import DefinitionError, ScheduleError
+from ansor.errors import DefinitionError
 from ansor.schedule.state import State
 from search.policy import InitSearchCallback
 from sketches import SketchContext, Verdict
@@ -77,43 +77,19 @@ class CustomSketchRule:
     policy: object
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        """Ask the condition.
-
-        Raises
-        ------
-        ScheduleError
-            If the answer is none of the three.
-        """
-        answer = self.meet_condition(self.policy, state, stage_id)
-        try:
-            return Verdict(answer)
-        except ValueError:
-            raise ScheduleError(
-                f"the condition of sketch rule {self.name!r} answered {answer!r} for stage "
-                f"{state.stages[stage_id].name!r}; it must be PreloadCustomSketchRule.PASS, .APPLY or "
-                ".APPLY_AND_SKIP_REST"
-            ) from None
+        """Ask the condition; the driver checks the answer."""
+        answer: Verdict = self.meet_condition(self.policy, state, stage_id)
+        return answer
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        """Collect what the function makes of the stage.
+        """Give what the function makes of the stage, each state taken out of what holds it."""
+        made: Any = self.apply_rule(self.policy, state, stage_id)
+        return [_bare(item) for item in made] if isinstance(made, (list, tuple)) else made
 
-        Raises
-        ------
-        ScheduleError
-            If that is not a list of pairs of a state and a stage number.
-        """
-        return [self._successor(item) for item in self.apply_rule(self.policy, state, stage_id)]
 
-    def _successor(self, item: Sequence[Any]) -> Successor:
-        pair = tuple(item) if isinstance(item, (list, tuple)) else ()
-        if len(pair) == 2:
-            made = next(
-                (found for name in ("state", "state_object") if (found := getattr(pair[0], name, None))),
-                pair[0],
-            )
-            if isinstance(made, State) and isinstance(pair[1], int):
-                return made, pair[1]
-        raise ScheduleError(
-            f"sketch rule {self.name!r} gave {item!r}; its function must return a list of pairs [state, next "
-            "stage number]"
-        )
+def _bare(item: Any) -> Any:
+    """A pair with the state itself in place of a `Schedule` and the like."""
+    if not isinstance(item, (list, tuple)) or len(item) != 2:
+        return item
+    inner = (getattr(item[0], name, None) for name in ("state", "state_object"))
+    return next((found for found in inner if isinstance(found, State)), item[0]), item[1]

@@ -30,7 +30,7 @@ from search.generation import (
     merged,
     unseen,
 )
-from search.mutation import Mutation
+from search.mutation import Mutation, offspring_of
 from sketches.neighbours import Neighbourhood
 from sketches.population import Population
 from sketches.remap import Names
@@ -233,7 +233,7 @@ def _mutants(
         if mutation.sources is not None and len(groups) > mutation.sources:
             groups = [groups[at] for at in rng.choice(len(groups), mutation.sources, replace=False)]
         for _, population, rows, _ in groups:
-            offspring = mutation.propose(population.take(rows), settings.neighbourhood, rng)
+            offspring = offspring_of(mutation, population.take(rows), settings.neighbourhood, rng)
             invalid[mutation.name] += offspring.invalid
             children.extend(offspring.populations)
     return children

@@ -5,7 +5,7 @@ each knowing its parent. It never raises for a program that it cannot change; su
 child, and is counted. What the change asks of annotations is settled afterwards (`sketches.repair`), so a
 mutation of tiles need not think of vectors: a column may be left as `DERIVE`.
 
-A user's mutation is any object with `name` and `propose`; a policy takes them with their weights
+A user's mutation is any object with `name`, `sources` and `propose`; a policy takes them with their weights
 (`SketchPolicy(mutations=[(MyMutation(), 0.1), *CPU_MUTATIONS])`).
 
 Source: reference section 4.4. Differs in that tile lengths need not divide, in that vectors mutate too, and
@@ -14,12 +14,16 @@ in that a parallel loop may become serial.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.checks import check_number
+from ansor.errors import DefinitionError
+from ansor.plugins import blaming, brief, check_plugin, items_of
 from sketches.annotate import DERIVE
 from sketches.columns import ColumnKind, Hole
 from sketches.factors import divisors
@@ -84,6 +88,56 @@ class Mutation(Protocol):
     ) -> Offspring:
         """Make at most one child of every row; all randomness comes from `rng`."""
         ...
+
+
+Weighted = Sequence[tuple[Mutation, float]]
+"""Mutations, and how often each is chosen."""
+
+
+def check_mutations(where: str, given: Weighted) -> Weighted:
+    """
+    Give mutations with their weights back as a tuple.
+
+    Raises
+    ------
+    DefinitionError
+        If one of them is none, or a weight is no number of at least 0.
+    """
+    for number, pair in enumerate(items_of(where, given, "pairs (mutation, weight)")):
+        own = f"{where}[{number}]"
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise DefinitionError(
+                f"{own}={brief(pair)}: it must be a pair (mutation, weight), such as one of "
+                "search.mutation.CPU_MUTATIONS"
+            )
+        example = "an object of a subclass of search.mutation.Mutation"
+        check_plugin(own, pair[0], ("name", "sources", "propose"), "mutation", example)
+        check_number(f"the weight of {own}", pair[1], low=0)
+    if given and not any(weight for _, weight in given):
+        raise DefinitionError(f"{where}: all weights are 0; give () for a search without mutations")
+    return tuple(given)
+
+
+def offspring_of(
+    mutation: Mutation, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+) -> Offspring:
+    """
+    Ask a mutation for children.
+
+    Raises
+    ------
+    DefinitionError
+        If the answer is no `Offspring` of these parents.
+    """
+    asked = f"mutation {mutation.name!r} was asked for children of {len(parents)} programs"
+    with blaming(asked):
+        answer: object = mutation.propose(parents, neighbourhood, rng)
+    if not isinstance(answer, Offspring) or np.shape(answer.valid) != (len(parents),):
+        raise DefinitionError(
+            f"{asked} and returned {brief(answer)}; return an Offspring whose `valid` says for each parent "
+            "whether it has a child, such as search.mutation.same_family makes"
+        )
+    return answer
 
 
 def same_family(parents: Population, values: Matrix, valid: Mask) -> Offspring:

@@ -34,17 +34,18 @@ from search.generation import Generation, merged, unseen
 from search.history import History, Trial
 from search.identity import round_rng
 from search.known import Known
-from search.mutation import CPU_MUTATIONS, Mutation
+from search.mutation import CPU_MUTATIONS, Mutation, check_mutations
 from search.params import DEFAULT_PARAMS, Params, resolve_params
 from search.picking import Picker
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.polish import polish
 from search.text import counted
 from sketches import ProgramSpace, Sketch, SketchContext, SketchParams, SketchRule
-from sketches.annotators import CPU_ANNOTATORS, Annotator
+from sketches.annotators import CPU_ANNOTATORS, Annotator, check_annotators
 from sketches.derive import default_rules
 from sketches.neighbours import Neighbourhood
 from sketches.population import Population
+from sketches.rule import check_rules
 
 FIRST_ROUNDS: Final = 4
 """So many rounds have the size of a first round; the next ones are twice as large, until all is asked for."""
@@ -85,7 +86,8 @@ class SketchPolicy(SearchPolicy):
     Raises
     ------
     DefinitionError
-        If a parameter is unknown or of the wrong type, or the model is none.
+        If a parameter is unknown, of the wrong type or out of range, or if what is passed to be asked later
+        (model, rules, mutations, annotators) cannot be asked.
     """
 
     def __init__(
@@ -110,12 +112,12 @@ class SketchPolicy(SearchPolicy):
         check_model("SketchPolicy(program_cost_model)", self.model)
         self.params = resolve_params(params)
         self.verbose = verbose
-        self.mutations = tuple(mutations)
-        self.annotators = tuple(annotators)
+        self.mutations = check_mutations("SketchPolicy(mutations)", mutations)
+        self.annotators = check_annotators("SketchPolicy(annotators)", annotators)
         self.last_outcome: Outcome | None = None
         """Statistics of the last round that was searched by evolution."""
         self._callbacks = check_callbacks(init_search_callbacks)
-        self._rules = None if rules is None else tuple(rules)
+        self._rules = None if rules is None else check_rules("SketchPolicy(rules)", rules)
 
     @property
     def task(self) -> Task:

@@ -8,11 +8,13 @@ Source: the reference's CPU rules Parallel, Unroll and Vectorization, section 4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
 
+from ansor.plugins import blaming, check_plugin, items_of
 from ansor.schedule.state import State
 from sketches.annotate import Values, parallel_widths, vector_counts
 from sketches.columns import ColumnKind
@@ -74,6 +76,29 @@ class Annotator(Protocol):
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
         """Write the columns of its kind into `draft.values`."""
+
+
+def check_annotators(where: str, given: Sequence[Annotator]) -> tuple[Annotator, ...]:
+    """
+    Give annotators back as a tuple.
+
+    Raises
+    ------
+    DefinitionError
+        If one of them is none.
+    """
+    for number, annotator in enumerate(items_of(where, given, "annotators")):
+        example = "an object with a method draw(draft, rng)"
+        check_plugin(f"{where}[{number}]", annotator, ("draw",), "annotator", example)
+    return tuple(given)
+
+
+def annotate(annotators: Sequence[Annotator], draft: Draft, rng: np.random.Generator) -> None:
+    """Let every annotator write its columns, in order."""
+    for annotator in annotators:
+        asked = f"annotator {type(annotator).__name__} was given {len(draft.values)} programs"
+        with blaming(asked):
+            annotator.draw(draft, rng)
 
 
 class OuterParallel:

@@ -29,7 +29,16 @@ from sketches.params import SketchParams
 from sketches.recompute import KeepCostlyProducer
 from sketches.rfactor import AddRfactor
 from sketches.rfactor_lanes import AddRfactorLanes
-from sketches.rule import Derivation, SketchContext, SketchRule, Successor, Verdict
+from sketches.rule import (
+    Derivation,
+    SketchContext,
+    SketchRule,
+    Successor,
+    Verdict,
+    check_rules,
+    successors_of,
+    verdict_of,
+)
 from sketches.streams import StreamTiling
 from sketches.tensor import TensorIntrinsicRule
 from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
@@ -154,13 +163,13 @@ def generate_sketches(
     Raises
     ------
     DefinitionError
-        If the task's computation is unknown or a parameter is wrong.
+        If the task's computation is unknown, a parameter is wrong, or a rule is none or answers wrongly.
     ScheduleError
         If a rule does an illegal step or does not move on (the message names rule and stage), or the rules
         derive nothing.
     """
     context = SketchContext.of(task, SketchParams.of(params))
-    chosen = tuple(rules) if rules is not None else default_rules(context)
+    chosen = default_rules(context) if rules is None else check_rules("rules", rules)
     start = State.initial(context.dag)
     frontier: list[tuple[State, int, tuple[Derivation, ...]]] = [(start, len(start.stages) - 1, ())]
     finished: list[Sketch] = []
@@ -191,21 +200,11 @@ def _visit(
     results: list[tuple[State, int, tuple[Derivation, ...]]] = []
     name = state.stages[stage_id].name
     for rule in rules:
-        verdict = Verdict(rule.verdict(context, state, stage_id))
+        verdict = verdict_of(rule, context, state, stage_id)
         if verdict is Verdict.PASS:
             continue
-        try:
-            successors = rule.apply(context, state, stage_id)
-        except ScheduleError as error:
-            error.add_note(f"while sketch rule {rule.name} was applied to stage {name!r}")
-            raise
-        for made, following in successors:
+        for made, following in successors_of(rule, context, state, stage_id):
             added = len(made.steps) - len(state.steps)
-            if following >= stage_id and added == 0:
-                raise ScheduleError(
-                    f"sketch rule {rule.name} leaves stage {name!r} unchanged and asks to visit stage "
-                    f"{following} next; return a stage before {stage_id}, or a changed state"
-                )
             results.append((made, following, (*history, Derivation(rule.name, name, added))))
         if verdict is Verdict.APPLY_AND_SKIP_REST:
             break

@@ -7,11 +7,13 @@ ours: `generate_sketches(task, rules=(MyRule(), *CPU_RULES))`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from ansor.errors import DefinitionError, ScheduleError
+from ansor.plugins import blaming, brief, check_plugin, items_of
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.hardware import HardwareParams
@@ -94,3 +96,81 @@ class Derivation(NamedTuple):
     rule: str
     stage: str
     n_steps: int
+
+
+_ASKED: Final = ("name", "verdict", "apply")
+_RIGHT: Final = "return a list of pairs (state, next stage number), -1 to end the walk"
+
+
+def check_rules(where: str, given: Sequence[SketchRule]) -> tuple[SketchRule, ...]:
+    """
+    Give sketch rules back as a tuple.
+
+    Raises
+    ------
+    DefinitionError
+        If one of them is none.
+    """
+    for number, rule in enumerate(items_of(where, given, "sketch rules")):
+        example = "an object such as ansor.CPU_RULES[0], with name, verdict and apply"
+        check_plugin(f"{where}[{number}]", rule, _ASKED, "sketch rule", example)
+    return tuple(given)
+
+
+def verdict_of(rule: SketchRule, context: SketchContext, state: State, stage_id: int) -> Verdict:
+    """
+    Ask a rule about a stage.
+
+    Raises
+    ------
+    DefinitionError
+        If the answer is no verdict.
+    """
+    asked = f"sketch rule {rule.name} was asked for its verdict on stage {state.stages[stage_id].name!r}"
+    with blaming(asked):
+        answer = rule.verdict(context, state, stage_id)
+    try:
+        return Verdict(answer)
+    except ValueError:
+        raise DefinitionError(
+            f"{asked} and answered {brief(answer)}; it must be Verdict.PASS, .APPLY or .APPLY_AND_SKIP_REST "
+            "(0, 1 or 2)"
+        ) from None
+
+
+def successors_of(
+    rule: SketchRule, context: SketchContext, state: State, stage_id: int
+) -> Sequence[Successor]:
+    """
+    Ask a rule what it makes of a stage.
+
+    Raises
+    ------
+    DefinitionError
+        If the answer is no list of pairs of a state and one of its stages.
+    ScheduleError
+        If the rule does not move on, or did an illegal step.
+    """
+    name = state.stages[stage_id].name
+    asked = f"sketch rule {rule.name} was applied to stage {name!r}"
+    with blaming(asked):
+        answer: object = rule.apply(context, state, stage_id)
+        made = list(answer) if isinstance(answer, Iterable) else None
+    if made is None:
+        raise DefinitionError(f"{asked} and returned {brief(answer)}; {_RIGHT}")
+    for item in made:
+        is_pair = isinstance(item, (tuple, list)) and len(item) == 2
+        if not is_pair or not isinstance(item[0], State) or not isinstance(item[1], int):
+            raise DefinitionError(f"{asked} and returned {brief(item)} among its results; {_RIGHT}")
+        after, following = item
+        if following >= len(after.stages):
+            raise DefinitionError(
+                f"{asked} and asks to visit stage {following} next of a state with {len(after.stages)}; "
+                f"{_RIGHT}"
+            )
+        if following >= stage_id and len(after.steps) == len(state.steps):
+            raise ScheduleError(
+                f"sketch rule {rule.name} leaves stage {name!r} unchanged and asks to visit stage "
+                f"{following} next; return a stage before {stage_id}, or a changed state"
+            )
+    return [(after, following) for after, following in made]

@@ -23,7 +23,7 @@ from ansor.errors import ScheduleError, TargetError
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
 from ansor.task.task import Task
-from sketches.annotators import CPU_ANNOTATORS, Annotator, Draft
+from sketches.annotators import CPU_ANNOTATORS, Annotator, Draft, annotate, check_annotators
 from sketches.columns import fill_holes
 from sketches.derive import Sketch, generate_sketches
 from sketches.factors import factorization_count, sample_factorizations
@@ -106,9 +106,9 @@ class ProgramSpace:
         annotators: Sequence[Annotator] = CPU_ANNOTATORS,
     ) -> ProgramSpace:
         """Derive the sketches of a task (see `generate_sketches`); keep the result for many samples."""
-        chosen = SketchParams.of(params)
+        chosen, known = SketchParams.of(params), check_annotators("annotators", annotators)
         sketches = generate_sketches(task, chosen, rules)
-        return cls(SketchContext.of(task, chosen), tuple(sketches), tuple(annotators))
+        return cls(SketchContext.of(task, chosen), tuple(sketches), known)
 
     def sample(self, count: int, rng: np.random.Generator) -> Sample:
         """
@@ -214,8 +214,7 @@ class ProgramSpace:
         values[:, : tiles.shape[1]] = tiles
         plain = Population(family, values)
         draft = Draft(self.context, family, plain.bounds, rows, values.copy())
-        for annotator in self.annotators:
-            annotator.draw(draft, rng)
+        annotate(self.annotators, draft, rng)
         return plain.reannotated(draft.values)
 
     def family(self, sketch: Sketch, state: State) -> Family:

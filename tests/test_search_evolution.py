@@ -432,12 +432,17 @@ def test_wrong_custom_rules_are_explained(task: SearchTask) -> None:
     with pytest.raises(DefinitionError, match="must be a function of policy, state"):
         PreloadCustomSketchRule(None, lambda *arguments: [])  # type: ignore[arg-type]
 
-    def note(meets: Any, apply: Any) -> str:
+    def says(meets: Any, apply: Any) -> str:
         rule = PreloadCustomSketchRule(meets, apply, "Mine")
-        return SketchPolicy(task, init_search_callbacks=[rule]).propose(0, 4, History()).note
+        with pytest.raises(DefinitionError) as caught:
+            SketchPolicy(task, init_search_callbacks=[rule]).propose(0, 4, History())
+        return str(caught.value)
 
-    assert "answered 'yes'" in note(lambda *arguments: "yes", lambda *arguments: [])
-    assert "list of pairs" in note(lambda *arguments: 2, lambda *arguments: [42])
+    assert "sketch rule Mine was asked for its verdict" in says(lambda *a: "yes", lambda *a: [])
+    for wrong in ([42], [[]], [(None, 1)], [("C", 1)]):
+        assert "among its results; return a list of pairs" in says(lambda *a: 2, lambda *a, w=wrong: w)
+    assert "Mine was applied to stage 'D' and returned None; return" in says(lambda *a: 2, lambda *a: None)
+    assert "to visit stage 9 next of a state with" in says(lambda *a: 2, lambda p, s, i: [(s, 9)])
 
 
 def test_a_run_without_improvement_stops_by_itself(task: SearchTask) -> None:

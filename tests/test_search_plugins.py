@@ -1,0 +1,130 @@
+"""What users pass in to be asked later is refused at the door, and blamed by name when it goes wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import ansor
+from ansor.errors import DefinitionError
+from search.history import History
+from search.mutation import CPU_MUTATIONS, AutoUnroll, Mutation
+from sketches.annotators import CPU_ANNOTATORS
+from sketches.sample import ProgramSpace
+
+SMALL = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1, "first_rounds_size": 8}
+
+
+@pytest.fixture(scope="module")
+def task() -> ansor.SearchTask:
+    return ansor.SearchTask(func="ansor.matmul", args=(32, 32, 32))
+
+
+class Rule:
+    """A rule whose answers are given."""
+
+    name = "Odd"
+
+    def __init__(self, verdict: Any, made: Any = ()) -> None:
+        self._verdict, self._made = verdict, made
+
+    def verdict(self, context: Any, state: Any, stage_id: int) -> Any:
+        return self._verdict
+
+    def apply(self, context: Any, state: Any, stage_id: int) -> Any:
+        if isinstance(self._made, Exception):
+            raise self._made
+        return self._made
+
+
+class Returns(Mutation):
+    """A mutation whose answer is given."""
+
+    name = "odd"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def propose(self, parents: Any, neighbourhood: Any, rng: Any) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"rules": (3,)},
+            "SketchPolicy(rules)[0]=3: it is no sketch rule, for it has no name and no verdict",
+        ),
+        ({"rules": 3}, "SketchPolicy(rules)=3: it must be a list of sketch rules"),
+        ({"rules": (*ansor.CPU_RULES, Rule)}, "[7]=Rule: it is a class; pass an object, Rule()"),
+        ({"mutations": (3,)}, "SketchPolicy(mutations)[0]=3: it must be a pair (mutation, weight)"),
+        ({"mutations": CPU_MUTATIONS[0]}, "SketchPolicy(mutations)[0]=<search.mutation.TileSize"),
+        ({"mutations": [(AutoUnroll, 1)]}, "[0]=AutoUnroll: it is a class; pass an object"),
+        ({"mutations": [("unroll", 1)]}, "it is no mutation, for it has no name and no sources"),
+        ({"mutations": [(AutoUnroll(), -1)]}, "the weight of SketchPolicy(mutations)[0] must be a finite"),
+        ({"mutations": [(AutoUnroll(), 0)]}, "all weights are 0; give ()"),
+        ({"annotators": (3,)}, "SketchPolicy(annotators)[0]=3: it is no annotator, for it has no draw"),
+        ({"annotators": None}, "SketchPolicy(annotators)=None: it must be a list of annotators"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_when_the_policy_is_made(
+    task: ansor.SearchTask, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        ansor.SketchPolicy(task, **given)
+
+
+def test_the_functions_of_sketches_refuse_it_too(task: ansor.SearchTask) -> None:
+    odd: Any = (3,)
+    with pytest.raises(DefinitionError, match=r"rules\[0\]=3: it is no sketch rule"):
+        ansor.generate_sketches(task, rules=odd)
+    with pytest.raises(DefinitionError, match=r"annotators\[0\]=3: it is no annotator"):
+        ProgramSpace.of(task, annotators=odd)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Rule("yes"), "sketch rule Odd was asked for its verdict on stage 'C' and answered 'yes'"),
+        (Rule(None), "and answered None; it must be Verdict.PASS"),
+        (Rule(1, None), "sketch rule Odd was applied to stage 'C' and returned None; return a list of pairs"),
+        (Rule(1, [(1, 2, 3)]), "and returned (1, 2, 3) among its results; return a list of pairs"),
+        (Rule(1, [("state", 0)]), "and returned ('state', 0) among its results"),
+    ],
+)
+def test_a_rule_that_answers_wrongly_is_blamed_by_name(
+    task: ansor.SearchTask, rule: Any, message: str
+) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        ansor.generate_sketches(task, rules=(rule, *ansor.CPU_RULES))
+
+
+def test_what_a_rule_raises_is_kept_and_says_whose_it_is(task: ansor.SearchTask) -> None:
+    with pytest.raises(KeyError) as caught:
+        ansor.generate_sketches(task, rules=(Rule(1, KeyError("axis")), *ansor.CPU_RULES))  # type: ignore[arg-type]
+    assert caught.value.__notes__ == ["sketch rule Odd was applied to stage 'C' when this was raised"]
+
+
+@pytest.mark.parametrize("answer", [None, 7, KeyError("tile")])
+def test_a_mutation_that_goes_wrong_is_blamed_by_name(task: ansor.SearchTask, answer: Any) -> None:
+    policy = ansor.SketchPolicy(task, ansor.AnalyticModel(), SMALL, mutations=[(Returns(answer), 1.0)])
+    with pytest.raises((DefinitionError, KeyError)) as caught:
+        policy.propose(0, 8, History())
+    said = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert re.search(r"mutation 'odd' was asked for children of \d+ programs", said)
+
+
+def test_an_annotator_that_goes_wrong_is_blamed(task: ansor.SearchTask) -> None:
+    class Broken:
+        def draw(self, draft: Any, rng: Any) -> None:
+            raise KeyError("unroll")
+
+    policy = ansor.SketchPolicy(task, annotators=(*CPU_ANNOTATORS, Broken()))
+    with pytest.raises(KeyError) as caught:
+        policy.sample_initial_population()
+    assert re.match(r"annotator Broken was given \d+ programs", caught.value.__notes__[0])
