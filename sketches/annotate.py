@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ansor.errors import DefinitionError
 from ansor.schedule.access import ALWAYS_UNROLL_ATTR
-from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
+from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind, Stage, made_from
 from ansor.schedule.state import State
 from sketches.locations import Rows
 from sketches.relations import attribute_names, has_reduce_iterator, is_computed, is_tiled
@@ -127,7 +127,7 @@ def _always_unrolled(state: State, stage_id: int) -> tuple[int, ...]:
     chosen: list[int] = []
     seen: set[str] = set()
     for position in range(len(loops) - 1, -1, -1):
-        axes = original_axes(loops[position].name)
+        axes = _original_axes(state.stages[stage_id], loops[position].name)
         if axes <= seen:
             break  # A second loop of an axis: we are out of the innermost tile.
         seen |= axes
@@ -136,10 +136,10 @@ def _always_unrolled(state: State, stage_id: int) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def original_axes(name: str) -> set[str]:
-    """Axes that a loop came from, by its name: `i.0@j_c.1@` gives `i` and `j`."""
-    parts = [part for part in name.split("@") if part]
-    return {part.split(".")[0].removesuffix("_c") for part in parts}
+def _original_axes(stage: Stage, loop: str) -> set[str]:
+    """Axes that a loop came from, those of a cached computation by their original names, without `_c`."""
+    axes = {axis.name for axis in (*stage.compute.axis, *stage.compute.reduce_axis)}
+    return {name.removesuffix("_c") for name in made_from(stage, loop) & axes}
 
 
 def vector_sites(state: State) -> tuple[VectorSite, ...]:

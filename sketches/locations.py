@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ansor.errors import ScheduleError
 from ansor.schedule.extents import Extent
-from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.stages import Annotation, IteratorKind, SplitRelation
 from ansor.schedule.state import State
 from ansor.schedule.steps import ComputeAtStep, ComputeInlineStep, ComputeRootStep
 from sketches.relations import (
@@ -94,6 +94,8 @@ def places(state: State, stage_id: int) -> list[Place]:
 def _consumer_places(state: State, target: int) -> list[Place]:
     found: list[Place] = []
     tiled, attached = is_tiled(state, target), target in state.attach
+    relations = state.stages[target].relations
+    outer_parts = {relation.parts[0] for relation in relations if isinstance(relation, SplitRelation)}
     seen_reduction = False
     for position, loop in enumerate(state.stages[target].iterators):
         if loop.kind is not IteratorKind.SPATIAL:
@@ -105,7 +107,7 @@ def _consumer_places(state: State, target: int) -> list[Place]:
         if loop.annotation is Annotation.UNROLL:
             break
         # The outermost tiles of an attached stage have one iteration by construction.
-        outermost = attached and loop.kind is IteratorKind.SPATIAL and loop.name.endswith(".0")
+        outermost = attached and loop.kind is IteratorKind.SPATIAL and loop.name in outer_parts
         if not outermost:
             found.append(Place(target, position, loop.extent))
         if state.attached_to(target, position):

@@ -9,6 +9,7 @@ arithmetic is nearly exact whatever its order. Operations that would turn a roun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from math import prod
 from typing import Any
 
@@ -63,10 +64,32 @@ class Builder:
         self.made: list[Tensor] = []
         self.inputs: list[Tensor] = []
         self.count = 0
+        self.axes: list[str] = []
 
     def name(self) -> str:
+        """The name of the next operation, before anything of it is made."""
         self.count += 1
+        self.axes = []
         return f"T{self.count - 1}"
+
+    def reduce_axis(self, bounds: tuple[int, int], name: str) -> Any:
+        """A reduction axis of the operation, now and then called as steps call what they make of others."""
+        if self.c.chance(3):
+            known = ["i0", "i1", *self.axes]
+            hostile = [axis + ending for axis in known for ending in (".0", ".1", "_c", "_o", "_i", "_v")]
+            name = self.c.one_of([x for x in (*hostile, "i0@i1@", "i0_i1_fused") if x not in self.axes])
+        self.axes.append(name)
+        return te.reduce_axis(bounds, name=name)
+
+    def compute(self, shape: Sequence[Any], body: Callable[..., Any], name: str) -> Any:
+        """The operation, now and then with an axis called as steps call what they make of others."""
+        names = [f"i{d}" for d in range(len(shape))]
+        if names and self.c.chance(4):
+            known = [axis for axis in (*names, *self.axes) if axis.isidentifier()]
+            hostile = [axis + ending for axis in known for ending in ("_c", "_o", "_i", "_u", "_v")]
+            names[self.c.below(len(names))] = self.c.one_of([x for x in hostile if x not in self.axes])
+            body = with_parameters(body, names)
+        return te.compute(shape, body, name=name)
 
     def placeholder(self, shape: Sequence[Any], dtype: str, name: str | None = None) -> Tensor:
         tensor = te.placeholder(shape, dtype, name or f"In{len(self.inputs)}")
@@ -82,16 +105,27 @@ class Builder:
             self.made.extend(outputs)
 
 
+def with_parameters(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """The function with other names for its parameters."""
+
+    def renamed(*values: Any) -> Any:
+        return function(*values)
+
+    parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names]
+    renamed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return renamed
+
+
 # -- operations that keep each element's neighbours apart ------------------------------------------------
 
 
 def elementwise(b: Builder, x: Tensor) -> Any:
     low, step = number(-0.5, x.dtype), number(0.25, x.dtype)
     if x.dtype == "bool":
-        return te.compute(x.shape, lambda *i: te.logical_not(x(*i)), name=b.name())
+        return b.compute(x.shape, lambda *i: te.logical_not(x(*i)), name=b.name())
     if x.dtype == "uint8":
         low = te.const(1, "uint8")
-    return te.compute(x.shape, lambda *i: te.maximum(x(*i), low) + step, name=b.name())
+    return b.compute(x.shape, lambda *i: te.maximum(x(*i), low) + step, name=b.name())
 
 
 def mixed_index(b: Builder, x: Tensor) -> Any:
@@ -99,7 +133,7 @@ def mixed_index(b: Builder, x: Tensor) -> Any:
     if x.dtype == "bool" or not x.ndim:
         return elementwise(b, x)
     d = b.c.below(x.ndim)
-    return te.compute(x.shape, lambda *i: x(*i) + te.cast(i[d] % 3, x.dtype), name=b.name())
+    return b.compute(x.shape, lambda *i: x(*i) + te.cast(i[d] % 3, x.dtype), name=b.name())
 
 
 def intrinsic(b: Builder, x: Tensor) -> Any:
@@ -120,14 +154,14 @@ def intrinsic(b: Builder, x: Tensor) -> Any:
     if not is_float(x.dtype):
         return elementwise(b, x)
     function = b.c.one_of(kinds)
-    return te.compute(x.shape, lambda *i: function(x(*i)), name=b.name())
+    return b.compute(x.shape, lambda *i: function(x(*i)), name=b.name())
 
 
 def several_outputs(b: Builder, x: Tensor) -> Any:
     if x.dtype == "bool":
-        return te.compute(x.shape, lambda *i: (te.logical_not(x(*i)), te.cast(x(*i), "int32")), name=b.name())
+        return b.compute(x.shape, lambda *i: (te.logical_not(x(*i)), te.cast(x(*i), "int32")), name=b.name())
     two = number(2, x.dtype)
-    return te.compute(x.shape, lambda *i: (x(*i) + two, x(*i) * two), name=b.name())
+    return b.compute(x.shape, lambda *i: (x(*i) + two, x(*i) * two), name=b.name())
 
 
 def convert(b: Builder, x: Tensor) -> Any:
@@ -138,7 +172,7 @@ def convert(b: Builder, x: Tensor) -> Any:
     if is_float(x.dtype):
         wanted = [d for d in wanted if d != "uint8"]
     dtype = b.c.one_of(wanted)
-    return te.compute(x.shape, lambda *i: te.cast(x(*i), dtype), name=b.name())
+    return b.compute(x.shape, lambda *i: te.cast(x(*i), dtype), name=b.name())
 
 
 def compare(b: Builder, x: Tensor) -> Any:
@@ -147,19 +181,19 @@ def compare(b: Builder, x: Tensor) -> Any:
         return elementwise(b, x)
     one, two = number(1, x.dtype), number(2, x.dtype)
     if b.c.chance(2):
-        return te.compute(x.shape, lambda *i: te.any(x(*i) > one, x(*i) == two), name=b.name())
-    return te.compute(x.shape, lambda *i: te.select(x(*i) < two, x(*i) + one, one), name=b.name())
+        return b.compute(x.shape, lambda *i: te.any(x(*i) > one, x(*i) == two), name=b.name())
+    return b.compute(x.shape, lambda *i: te.select(x(*i) < two, x(*i) + one, one), name=b.name())
 
 
 def divide(b: Builder, x: Tensor) -> Any:
     """Integer division by a constant of either sign."""
     if is_float(x.dtype):
-        return te.compute(x.shape, lambda *i: x(*i) / te.const(4, x.dtype), name=b.name())
+        return b.compute(x.shape, lambda *i: x(*i) / te.const(4, x.dtype), name=b.name())
     if x.dtype == "bool":
         return elementwise(b, x)
     function = b.c.one_of([te.floordiv, te.floormod, te.truncdiv, te.truncmod])
     by = te.const(b.c.one_of((2, 3) if x.dtype == "uint8" else (2, 3, -2)), x.dtype)
-    return te.compute(x.shape, lambda *i: function(x(*i), by), name=b.name())
+    return b.compute(x.shape, lambda *i: function(x(*i), by), name=b.name())
 
 
 # -- operations that move elements ------------------------------------------------------------------------
@@ -169,14 +203,14 @@ def broadcast(b: Builder, x: Tensor) -> Any:
     extra = b.c.one_of(EXTENTS[:5])
     at = b.c.between(0, x.ndim)
     shape = (*x.shape[:at], extra, *x.shape[at:])
-    return te.compute(shape, lambda *i: x(*i[:at], *i[at + 1 :]), name=b.name())
+    return b.compute(shape, lambda *i: x(*i[:at], *i[at + 1 :]), name=b.name())
 
 
 def transpose(b: Builder, x: Tensor) -> Any:
     order = b.c.permutation(x.ndim)
     shape = [x.shape[d] for d in order]
     inverse = [order.index(d) for d in range(x.ndim)]
-    return te.compute(shape, lambda *i: x(*(i[inverse[d]] for d in range(x.ndim))), name=b.name())
+    return b.compute(shape, lambda *i: x(*(i[inverse[d]] for d in range(x.ndim))), name=b.name())
 
 
 def pad(b: Builder, x: Tensor) -> Any:
@@ -188,7 +222,7 @@ def pad(b: Builder, x: Tensor) -> Any:
         read = x(*(v - p if p else v for v, p in zip(i, amounts, strict=True)))
         return te.if_then_else(te.all(*inside), read, number(0.5, x.dtype)) if inside else read
 
-    return te.compute([n + 2 * p for n, p in zip(sizes(x), amounts, strict=True)], body, name=b.name())
+    return b.compute([n + 2 * p for n, p in zip(sizes(x), amounts, strict=True)], body, name=b.name())
 
 
 def reshape(b: Builder, x: Tensor) -> Any:
@@ -203,7 +237,7 @@ def reshape(b: Builder, x: Tensor) -> Any:
             flat = te.floordiv(flat, n)
         return x(*reversed(index))
 
-    return te.compute((total // inner, inner), body, name=b.name())
+    return b.compute((total // inner, inner), body, name=b.name())
 
 
 def repeat(b: Builder, x: Tensor) -> Any:
@@ -218,7 +252,7 @@ def repeat(b: Builder, x: Tensor) -> Any:
         place = te.floormod(i[d], sizes(x)[d]) if wrap else te.floordiv(i[d], times)
         return x(*i[:d], place, *i[d + 1 :])
 
-    return te.compute(shape, body, name=b.name())
+    return b.compute(shape, body, name=b.name())
 
 
 def mirror(b: Builder, x: Tensor) -> Any:
@@ -226,7 +260,7 @@ def mirror(b: Builder, x: Tensor) -> Any:
         return elementwise(b, x)
     d = b.c.below(x.ndim)
     last = sizes(x)[d] - 1
-    return te.compute(x.shape, lambda *i: x(*i[:d], last - i[d], *i[d + 1 :]), name=b.name())
+    return b.compute(x.shape, lambda *i: x(*i[:d], last - i[d], *i[d + 1 :]), name=b.name())
 
 
 def gather(b: Builder, x: Tensor) -> Any:
@@ -236,7 +270,7 @@ def gather(b: Builder, x: Tensor) -> Any:
     rows = sizes(x)[0]
     count = b.c.one_of(EXTENTS)
     index = b.placeholder((count,), b.c.one_of(("int32", "int64", "uint8")), f"Row{len(b.inputs)}_of_{rows}")
-    return te.compute(
+    return b.compute(
         (count, *x.shape[1:]), lambda *i: x(te.cast(index(i[0]), "int32"), *i[1:]), name=b.name()
     )
 
@@ -264,7 +298,7 @@ def window(b: Builder, x: Tensor) -> Any:
         dilation = 2 if size > 1 and 2 * (size - 1) < n and c.chance(3) else 1
         count = (n - dilation * (size - 1) - 1) // stride + 1
         shape.append(count)
-        axis = te.reduce_axis((0, size), name=f"{name}r{d}") if size > 1 else None
+        axis = b.reduce_axis((0, size), f"{name}r{d}") if size > 1 else None
         reduced += [axis] if axis is not None else []
         taken.append((stride, axis, dilation))
     kind = c.one_of(reductions(x))
@@ -274,7 +308,7 @@ def window(b: Builder, x: Tensor) -> Any:
         read = x(*(v * s + r * dil if r is not None else v * s for v, (s, r, dil) in places))
         return kind(read, axis=reduced) if reduced else read
 
-    return te.compute(shape, body, name=name)
+    return b.compute(shape, body, name=name)
 
 
 def row_reduce(b: Builder, x: Tensor) -> Any:
@@ -286,7 +320,7 @@ def row_reduce(b: Builder, x: Tensor) -> Any:
     axes = []
     for d, n in enumerate(sizes(x)[keep:]):
         begin = 1 if n > 2 and c.chance(6) else 0
-        axes.append(te.reduce_axis((begin, n), name=f"{name}k{d}"))
+        axes.append(b.reduce_axis((begin, n), f"{name}k{d}"))
     kind = c.one_of(reductions(x))
     only = c.chance(6)
 
@@ -294,7 +328,7 @@ def row_reduce(b: Builder, x: Tensor) -> Any:
         where = te.any(axes[0] > 1, axes[-1] == 0) if only else None
         return kind(x(*i, *axes), axis=axes, where=where)
 
-    return te.compute(x.shape[:keep], body, name=name)
+    return b.compute(x.shape[:keep], body, name=name)
 
 
 def argmax(b: Builder, x: Tensor) -> Any:
@@ -310,14 +344,14 @@ def argmax(b: Builder, x: Tensor) -> Any:
     reducer = te.comm_reducer(
         combine, lambda index, value: (te.max_value(index), te.min_value(value)), name="argmax"
     )
-    k = te.reduce_axis((0, sizes(x)[-1]), name=f"{name}k")
-    return te.compute(x.shape[:-1], lambda *i: reducer((k + 0, x(*i, k)), axis=k), name=name)
+    k = b.reduce_axis((0, sizes(x)[-1]), f"{name}k")
+    return b.compute(x.shape[:-1], lambda *i: reducer((k + 0, x(*i, k)), axis=k), name=name)
 
 
 def contract(b: Builder, x: Tensor, y: Tensor) -> Any:
     """A matmul-like product over the last dimension of x and the first of y (cut to the shorter)."""
     name = b.name()
-    k = te.reduce_axis((0, min(sizes(x)[-1], sizes(y)[0])), name=f"{name}k")
+    k = b.reduce_axis((0, min(sizes(x)[-1], sizes(y)[0])), f"{name}k")
     n, m = x.ndim - 1, y.ndim - 1
     dtype = x.dtype if is_float(x.dtype) else "int32"
 
@@ -325,12 +359,12 @@ def contract(b: Builder, x: Tensor, y: Tensor) -> Any:
         left, right = te.cast(x(*i[:n], k), dtype), te.cast(y(k, *i[n : n + m]), dtype)
         return te.sum(left * right, axis=k)
 
-    return te.compute((*x.shape[:-1], *y.shape[1:]), body, name=name)
+    return b.compute((*x.shape[:-1], *y.shape[1:]), body, name=name)
 
 
 def combine(b: Builder, x: Tensor, y: Tensor) -> Any:
     shape = tuple(min(p, q) for p, q in zip(sizes(x), sizes(y), strict=True))
-    return te.compute(shape, lambda *i: x(*i) - te.cast(y(*i), x.dtype), name=b.name())
+    return b.compute(shape, lambda *i: x(*i) - te.cast(y(*i), x.dtype), name=b.name())
 
 
 UNARY: tuple[Maker, ...] = (

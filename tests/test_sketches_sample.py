@@ -16,7 +16,6 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, SplitStep
 from sketches import ColumnKind, Population, ProgramSpace, sample_programs
-from sketches.annotate import original_axes
 from sketches.factors import enumerate_factorizations
 from tests.sketches_cases import (
     HARDWARE,
@@ -260,11 +259,6 @@ def test_loops_named_by_the_author_are_always_unrolled() -> None:
         stage = next(s for s in state.stages if len(s.iterators) >= 6 and "k.1" in str(s.describe()))
         unrolled = [loop.name for loop in stage.iterators if loop.annotation is Annotation.UNROLL]
         assert unrolled in (["j.3"], ["j_c.3"])
-
-
-def test_axes_of_loop_names() -> None:
-    """Fused, split and cached names lead back to the axes."""
-    assert original_axes("i.0@j_c.1@") == {"i", "j"}
 
 
 def test_nested_programs_use_the_inner_loops() -> None:

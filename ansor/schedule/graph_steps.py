@@ -19,7 +19,7 @@ import numpy as np
 from ansor.errors import ScheduleError
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.loop_steps import part_extents
-from ansor.schedule.naming import code_names
+from ansor.schedule.naming import code_names, fresh_name
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, Relation, Stage
 from ansor.schedule.step_base import Step, iterator_at, refuse, stage_at
 from ansor.te.expr import (
@@ -210,7 +210,8 @@ class CacheWriteStep(Step):
         stage = stage_at(state, self.stage, "cache_write")
         refuse_transformed(state, self.stage, "cache_write")
         op = stage.compute
-        axes = tuple(IterVar(f"{a.name}_c", a.dtype, a.extent) for a in op.axis)
+        taken = {axis.name for axis in op.reduce_axis}
+        axes = tuple(IterVar(fresh_name(f"{a.name}_c", taken), a.dtype, a.extent) for a in op.axis)
         body = _rename_axes(op, dict[Var, Expr](zip(op.axis, axes, strict=True)))
         name = _unique_name(state, op.name, self.scope)
         cached = ComputeOp(name, axes, op.reduce_axis, body, op.tag, op.attrs)
@@ -409,7 +410,7 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
     )
     if not reduce_axes:
         # All of the reduction is factored out: one iteration stands for "no loop left".
-        unit = axis(f"{factor.name}_u", 1, AxisKind.REDUCE)
+        unit = axis(fresh_name(f"{factor.name}_u", {a.name for a in axes}), 1, AxisKind.REDUCE)
         body = tuple(Reduce(r.combiner, sources, (unit,), r.index, r.dtype, condition) for r in roots)
         reduce_axes = (unit,)
     attrs = dict(op.attrs)

@@ -24,6 +24,7 @@ from ansor.schedule.extents import Extent
 from ansor.schedule.graph_steps import insert_copy, rebuild, refuse_transformed
 from ansor.schedule.layout import LAYOUT_ATTR, Layout
 from ansor.schedule.layout_reading import tile_layout
+from ansor.schedule.naming import fresh_name
 from ansor.schedule.stages import Stage
 from ansor.schedule.step_base import Step, refuse, stage_at
 from ansor.te.expr import (
@@ -185,10 +186,7 @@ def _digit_axes(op: ComputeOp, layout: Layout) -> tuple[IterVar, ...]:
     for position, digit in enumerate(layout.digits):
         chain, base = layout.by_dim[digit.dim], op.axis[digit.dim].name
         name = base if len(chain) == 1 else f"{base}_{chain.index(position)}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        axes.append(IterVar(name, INDEX_DTYPE, _index(digit.extent)))
+        axes.append(IterVar(fresh_name(name, taken), INDEX_DTYPE, _index(digit.extent)))
     return tuple(axes)
 
 

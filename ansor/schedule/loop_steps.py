@@ -13,6 +13,7 @@ import numpy as np
 
 from ansor.errors import ScheduleError
 from ansor.schedule.extents import MAX_EXTENT, Extent, any_above, ceil_div, minimum, multiply, product
+from ansor.schedule.naming import fresh_name
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, IteratorKind, SplitRelation
 from ansor.schedule.step_base import (
     Step,
@@ -218,7 +219,8 @@ def split(
                 f"split {loop.name!r} of stage {stage.name!r}: length {length!r} is not a positive integer",
                 position,
             )
-    names = tuple(f"{loop.name}.{part}" for part in range(len(lengths) + 1))
+    taken = stage.loop_names()
+    names = tuple(fresh_name(f"{loop.name}.{part}", taken) for part in range(len(lengths) + 1))
     extents = part_extents(loop.extent, lengths, inner_to_outer)
     parts = tuple(Iterator(n, e, loop.kind) for n, e in zip(names, extents, strict=True))
     relation = SplitRelation(loop.name, names, tuple(lengths), inner_to_outer)
@@ -304,7 +306,7 @@ class FuseStep(Step):
         kind = kinds.pop()
         extents = [loop.extent for loop in loops]
         extent = None if any(e is None for e in extents) else product([e for e in extents if e is not None])
-        name = "".join(f"{loop.name}@" for loop in loops)
+        name = fresh_name("".join(f"{loop.name}@" for loop in loops), stage.loop_names())
         fused = Iterator(name, extent, kind)
         relation = FuseRelation(tuple(loop.name for loop in loops), name)
         changed = replace(

@@ -31,12 +31,12 @@ from ansor.schedule.inlining import effective_body
 from ansor.schedule.stages import (
     Annotation,
     ComputeAt,
-    FuseRelation,
     Iterator,
     IteratorKind,
     SplitRelation,
     Stage,
     innermost_pieces,
+    made_from,
 )
 from ansor.schedule.state import State
 from ansor.schedule.storage import home, make_parameters, make_scratch
@@ -283,7 +283,7 @@ class _Lowering:
         guards.extend(
             self._below(tested[r.parent], known.extents[r.parent])
             for r in splits
-            if r.parent not in outermost and not _derived_from(stage, r.parent, reduced)
+            if r.parent not in outermost and made_from(stage, r.parent).isdisjoint(reduced)
         )
         for axis, region in zip(op.axis, known.region, strict=True):
             offset = simplify(values[axis.name], self.known)
@@ -450,15 +450,3 @@ def _replace(expr: Expr, mapping: Mapping[Var, Expr]) -> Expr:
         return mapping.get(node) if isinstance(node, Var) else None
 
     return rewrite(expr, visit)
-
-
-def _derived_from(stage: Stage, name: str, axes: set[str]) -> bool:
-    """Whether the loop `name` comes from one of `axes`."""
-    origin = {name}
-    for relation in reversed(stage.relations):
-        if isinstance(relation, FuseRelation):
-            if relation.fused in origin:
-                origin.update(relation.parents)
-        elif origin.intersection(relation.parts):
-            origin.add(relation.parent)
-    return bool(origin & axes)

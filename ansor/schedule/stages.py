@@ -192,6 +192,14 @@ class Stage:
                 made.update(relation.parts)
         return next((p for p, loop in enumerate(self.iterators) if loop.name in made), None)
 
+    def loop_names(self) -> set[str]:
+        """The names of all loops that the stage has or has had."""
+        axes = () if self.is_placeholder else (*self.compute.axis, *self.compute.reduce_axis)
+        names = {axis.name for axis in axes}
+        for relation in self.relations:
+            names.update((relation.fused,) if isinstance(relation, FuseRelation) else relation.parts)
+        return names
+
     def with_op(self, op: Operation) -> Stage:
         """The same loops for a rebuilt operation."""
         return replace(self, op=op, handles=(*self.handles, op))
@@ -219,6 +227,18 @@ def innermost_pieces(stage: Stage, loop: str) -> tuple[str, ...] | None:
                 return None
             chain.append(relation.parent)
     return tuple(chain)
+
+
+def made_from(stage: Stage, loop: str) -> set[str]:
+    """The loops and axes that a loop was made from, itself included."""
+    origin = {loop}
+    for relation in reversed(stage.relations):
+        if isinstance(relation, FuseRelation):
+            if relation.fused in origin:
+                origin.update(relation.parents)
+        elif origin.intersection(relation.parts):
+            origin.add(relation.parent)
+    return origin
 
 
 def format_extent(extent: Extent | None) -> str:

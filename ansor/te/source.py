@@ -51,6 +51,7 @@ _FUNCTIONS = {
     BinaryOp.AND: "te.all",
     BinaryOp.OR: "te.any",
 }
+_USED_IN_BODIES = {"te", "float"}
 _BUILT_IN = ("sum", "prod", "min", "max")
 
 
@@ -71,15 +72,19 @@ def graph_source(ops: Sequence[Operation], taken: set[str]) -> tuple[list[str], 
 
     `taken` are names in use; the new variables are added to it.
     """
-    writer = _Writer(taken)
+    # Axes keep their names, which those of loops are made of; whatever else is named makes way for them.
+    kept = {axis.name for op in ops if isinstance(op, ComputeOp) for axis in op.axis} - _USED_IN_BODIES
+    taken.update(kept)
+    writer = _Writer(taken, kept)
     for op in ops:
         writer.operation(op)
     return writer.lines, writer.tensors
 
 
 class _Writer:
-    def __init__(self, taken: set[str]) -> None:
+    def __init__(self, taken: set[str], kept: set[str]) -> None:
         self.taken = taken
+        self.kept = kept
         self.lines: list[str] = []
         self.tensors: dict[Tensor, str] = {}
         self.vars: dict[Var, str] = {}
@@ -99,9 +104,7 @@ class _Writer:
             )
         arguments = set(self.taken)
         for axis in op.axis:
-            self.vars[axis] = (
-                identifier(axis.name, arguments) if axis.name in self.vars.values() else axis.name
-            )
+            self.vars[axis] = axis.name if axis.name in self.kept else identifier(axis.name, arguments)
         body = self._body(op)
         extra = f", name={op.name!r}"
         if op.tag:
