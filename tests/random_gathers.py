@@ -24,7 +24,7 @@ def reverse_rows(b: Builder, x: Tensor) -> Any:
         n = te.cast(length(i), "int32")
         return x(i, te.if_then_else(j < n, n - 1 - j, j), *rest)
 
-    return te.compute(x.shape, body, name=b.name())
+    return b.compute(x.shape, body, name=b.name())
 
 
 def clip(b: Builder, x: Tensor) -> Any:
@@ -38,7 +38,7 @@ def clip(b: Builder, x: Tensor) -> Any:
     def body(*i: Any) -> Any:
         return x(*i[:d], te.minimum(te.maximum(i[d] - by, 0), last), *i[d + 1 :])
 
-    return te.compute(shape, body, name=b.name())
+    return b.compute(shape, body, name=b.name())
 
 
 def spread(b: Builder, x: Tensor) -> Any:
@@ -52,7 +52,7 @@ def spread(b: Builder, x: Tensor) -> Any:
         read = x(*i[:d], te.floordiv(i[d], by), *i[d + 1 :])
         return te.if_then_else(te.floormod(i[d], by) == 0, read, number(0, x.dtype))
 
-    return te.compute(shape, body, name=b.name())
+    return b.compute(shape, body, name=b.name())
 
 
 def cumulative(b: Builder, x: Tensor) -> Any:
@@ -60,9 +60,9 @@ def cumulative(b: Builder, x: Tensor) -> Any:
     if not x.ndim:
         return elementwise(b, x)
     name = b.name()
-    k = te.reduce_axis((0, sizes(x)[-1]), name=f"{name}k")
+    k = b.reduce_axis((0, sizes(x)[-1]), f"{name}k")
     kind = b.c.one_of(reductions(x))
-    return te.compute(x.shape, lambda *i: kind(x(*i[:-1], k), axis=k, where=k <= i[-1]), name=name)
+    return b.compute(x.shape, lambda *i: kind(x(*i[:-1], k), axis=k, where=k <= i[-1]), name=name)
 
 
 def rank(b: Builder, x: Tensor) -> Any:
@@ -70,13 +70,13 @@ def rank(b: Builder, x: Tensor) -> Any:
     if not x.ndim or not is_exact(x) or x.dtype == "bool":
         return elementwise(b, x)
     name = b.name()
-    k = te.reduce_axis((0, sizes(x)[-1]), name=f"{name}k")
+    k = b.reduce_axis((0, sizes(x)[-1]), f"{name}k")
 
     def body(*i: Any) -> Any:
         mine, other = x(*i), x(*i[:-1], k)
         return te.sum(te.cast(te.any(other < mine, te.all(other == mine, k < i[-1])), "int32"), axis=k)
 
-    return te.compute(x.shape, body, name=name)
+    return b.compute(x.shape, body, name=name)
 
 
 def least_and_greatest(b: Builder, x: Tensor) -> Any:
@@ -89,8 +89,8 @@ def least_and_greatest(b: Builder, x: Tensor) -> Any:
         lambda p, q: (te.max_value(p), te.min_value(q)),
         name="minmax",
     )
-    k = te.reduce_axis((0, sizes(x)[-1]), name=f"{name}k")
-    return te.compute(x.shape[:-1], lambda *i: both((x(*i, k), x(*i, k)), axis=k), name=name)
+    k = b.reduce_axis((0, sizes(x)[-1]), f"{name}k")
+    return b.compute(x.shape[:-1], lambda *i: both((x(*i, k), x(*i, k)), axis=k), name=name)
 
 
 def centred(b: Builder, x: Tensor) -> Any:
@@ -98,10 +98,10 @@ def centred(b: Builder, x: Tensor) -> Any:
     if not x.ndim or not is_float(x.dtype):
         return elementwise(b, x)
     name = b.name()
-    k = te.reduce_axis((0, sizes(x)[-1]), name=f"{name}k")
-    top = te.compute(x.shape[:-1], lambda *i: te.max(x(*i, k), axis=k), name=name)
+    k = b.reduce_axis((0, sizes(x)[-1]), f"{name}k")
+    top = b.compute(x.shape[:-1], lambda *i: te.max(x(*i, k), axis=k), name=name)
     b.add(top)
-    return te.compute(x.shape, lambda *i: x(*i) - top(*i[:-1]), name=b.name())
+    return b.compute(x.shape, lambda *i: x(*i) - top(*i[:-1]), name=b.name())
 
 
 def weigh(b: Builder, x: Tensor) -> Any:
@@ -110,13 +110,13 @@ def weigh(b: Builder, x: Tensor) -> Any:
         return elementwise(b, x)
     name, depth, width = b.name(), sizes(x)[-1], b.c.between(1, 17)
     w = b.placeholder((depth, width), x.dtype)
-    k = te.reduce_axis((0, depth), name=f"{name}k")
+    k = b.reduce_axis((0, depth), f"{name}k")
     wide = x.dtype if is_float(x.dtype) else "int32"
-    return te.compute(
+    return b.compute(
         (*x.shape[:-1], width),
         lambda *i: te.sum(te.cast(x(*i[:-1], k), wide) * te.cast(w[k, i[-1]], wide), axis=k),
         name=name,
-        attrs={"layout_free_placeholders": [w]},
+        layout_free_placeholders=[w],
     )
 
 

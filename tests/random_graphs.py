@@ -81,7 +81,7 @@ class Builder:
         self.axes.append(name)
         return te.reduce_axis(bounds, name=name)
 
-    def compute(self, shape: Sequence[Any], body: Callable[..., Any], name: str) -> Any:
+    def compute(self, shape: Sequence[Any], body: Callable[..., Any], name: str, **attrs: Any) -> Any:
         """The operation, now and then with an axis called as steps call what they make of others."""
         names = [f"i{d}" for d in range(len(shape))]
         if names and self.c.chance(4):
@@ -89,7 +89,7 @@ class Builder:
             hostile = [axis + ending for axis in known for ending in ("_c", "_o", "_i", "_u", "_v")]
             names[self.c.below(len(names))] = self.c.one_of([x for x in hostile if x not in self.axes])
             body = with_parameters(body, names)
-        return te.compute(shape, body, name=name)
+        return te.compute(shape, body, name=name, attrs=attrs)
 
     def placeholder(self, shape: Sequence[Any], dtype: str, name: str | None = None) -> Tensor:
         tensor = te.placeholder(shape, dtype, name or f"In{len(self.inputs)}")
