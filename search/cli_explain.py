@@ -8,7 +8,8 @@ import click
 
 from costmodel.explain import FeatureTable
 from costmodel.explain import explain as explain_program
-from search.cli_workload import WorkloadCommand, show_numbers, task_of
+from search.cli_chosen import Chosen
+from search.cli_workload import WorkloadCommand, layout_option, show_numbers
 from search.progress import title_of_key
 from search.text import rate_text
 
@@ -26,22 +27,38 @@ Examples:
 @click.argument("workload")
 @click.argument("args", nargs=-1, callback=show_numbers)
 @click.option("--target", default="llvm", help="Target of the task. [default: this machine]")
+@layout_option
 @click.option("--descriptions", is_flag=True, help="Say what each line counts.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(
-    log: str, workload: str, args: tuple[str, ...], target: str, descriptions: bool, as_json: bool
+    log: str,
+    workload: str,
+    args: tuple[str, ...],
+    target: str,
+    layouts: int | None,
+    descriptions: bool,
+    as_json: bool,
 ) -> None:
     """Show the features of the best program in LOG of WORKLOAD called with ARGS.
 
     One column per statement, one line per number that cost models see, in its own unit; at the end where the
-    analytic model believes the time goes.
+    analytic model believes the time goes. Cost models see a program before its layouts are rewritten.
     """
-    task = task_of((workload, *args), target)
-    state, seconds = task.best_state(log)
+    chosen = Chosen.of(log, (workload, *args), target, layouts)
+    task, state, seconds = chosen.task, chosen.state, chosen.seconds
     if as_json:
-        table = {"workload": json.loads(task.workload_key), "measured_seconds": seconds}
+        table = {
+            "workload": json.loads(task.workload_key),
+            "measured_seconds": seconds,
+            "layout_rewrite_option": chosen.option,
+            "line": chosen.found.line,
+            "trial": chosen.found.trial,
+        }
         click.echo(json.dumps(table | FeatureTable.of(task, state).to_json(), indent=1))
         return
     speed = rate_text(task.compute_dag.flop_count, seconds)
-    click.echo(f"{title_of_key(task.workload_key)}: measured {speed}\n\n{state.with_bounds()}")
+    click.echo(f"{title_of_key(task.workload_key)}: measured {speed} ({chosen.found})")
+    if chosen.layouts:
+        click.echo(chosen.layouts)
+    click.echo(f"\n{state.with_bounds()}")
     click.echo(explain_program(task, state, descriptions), nl=False)

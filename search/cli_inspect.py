@@ -13,9 +13,9 @@ from ansor.runtime.build import lower
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, RecordReader, recover_measure_input
+from search.cli_chosen import Chosen
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.progress import title_of_key
-from search.search_task import SearchTask
 from search.template_task import TemplateTask
 from search.text import counted, flops_text, rate_text
 from sketches import generate_sketches
@@ -97,7 +97,7 @@ def best(
 ) -> None:
     """Show the best of each task in LOG, or the best program of WORKLOAD called with ARGS."""
     if workload is not None:
-        _best_of_task(log, task_of((workload, *args), target), layouts, code, as_json)
+        _best_of_task(log, Chosen.of(log, (workload, *args), target, layouts), code, as_json)
         return
     if code:
         raise click.UsageError("--code needs to know which task: ansor best LOG WORKLOAD ARGS... --code")
@@ -131,23 +131,21 @@ def summarize(log: str) -> list[_Summary]:
     return list(found.values())
 
 
-def _best_of_task(log: str, task: SearchTask, layouts: int | None, code: bool, as_json: bool) -> None:
-    """Show the best program under a layout option; by default under none, or else that of the best record."""
-    found = task.best_record(log, layout_rewrite_option=layouts)
-    measured = int(found.input.task.layout_rewrite_option or 0)
-    option = measured if layouts is None else layouts
-    seconds, flops = found.result.mean_cost, task.compute_dag.flop_count
-    schedule, tensors = task.apply_best(log, layout_rewrite_option=option)
+def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
+    """Show the best program of a task."""
+    task, found, seconds = chosen.task, chosen.found, chosen.seconds
+    flops = task.compute_dag.flop_count
+    schedule, tensors = task.apply_best(log)
     loops = str(schedule.state.with_bounds())
-    config = task.config_of(task.best_state(log)[0]) if isinstance(task, TemplateTask) else None
-    python = task.print_best(log, layout_rewrite_option=option) if code or as_json else ""
+    config = task.config_of(chosen.state) if isinstance(task, TemplateTask) else None
+    python = task.print_best(log) if code or as_json else ""
     if as_json:
         summary = {
             "workload": json.loads(task.workload_key),
             "target": str(task.target),
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if flops > 0 else None,
-            "layout_rewrite_option": option,
+            "layout_rewrite_option": chosen.option,
             "configuration": None if config is None else str(config),
             "line": found.line,
             "trial": found.trial,
@@ -161,8 +159,8 @@ def _best_of_task(log: str, task: SearchTask, layouts: int | None, code: bool, a
         click.echo(f"{title_of_key(task.workload_key)}: {rate_text(flops, seconds)} ({found})")
         if config is not None:
             click.echo(f"configuration {config.index}: {config}")
-        if measured or option:
-            click.echo(f"layout_rewrite_option {option}, measured under {measured}")
+        if chosen.layouts:
+            click.echo(chosen.layouts)
         click.echo()
         click.echo(loops)
         click.echo(str(lower(schedule, tensors, target=task.target)))

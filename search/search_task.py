@@ -22,6 +22,7 @@ from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, RecordReader, find_best_record, recover_measure_input
+from measure.layouts import layout_option
 from search.details import make_details
 from search.history import Trial
 from search.options import TuningOptions, open_measurer
@@ -191,7 +192,8 @@ class SearchTask(Task):
         """
         Fastest program of this task in a log, as it was searched, and its mean run time [s].
 
-        Records under another layout option count only if there are none under this task's.
+        Records under another layout option count only if there are none under this task's, and a warning is
+        logged then.
 
         Raises
         ------
@@ -200,8 +202,29 @@ class SearchTask(Task):
         FileNotFoundError
             If there is no such log.
         """
-        found = self.best_record(log_file, include_compatible)
+        found = self._fetched(log_file, include_compatible, self.layout_rewrite_option)
         return self._replayed(found), found.result.mean_cost
+
+    def _fetched(
+        self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
+    ) -> FoundRecord:
+        """Find the best record, and tell which it is and whether it was measured under another option."""
+        found = self.best_record(log_file, include_compatible, option)
+        title = title_of_key(self.workload_key)
+        _note.info("the best of %s is %s", title, found)
+        measured = layout_option(found.input, self.compute_dag)
+        asked = int(option) if layout_free_inputs(self.compute_dag) else measured
+        if measured != asked:
+            _note.warning(
+                "%s has no record of %s under layout_rewrite_option %d; the best under another is taken: %s "
+                "was measured under %d, and its time is not that of this program",
+                os.fspath(log_file),
+                title,
+                asked,
+                found,
+                measured,
+            )
+        return found
 
     def best_record(
         self,
@@ -282,7 +305,8 @@ class SearchTask(Task):
             A schedule and the arguments, as `ansor.lower` and `ansor.build` take them. With option 2 the
             layout-free inputs among them have new shapes, and the caller has to bring the data into the new
             layout: `ansor.transform_layout(array, argument)`. Logged at level INFO: the line that was taken
-            (`best_record` gives it), which inputs stay as they are, and why (`ansor.rewrite_layouts`).
+            (`best_record` gives it), which inputs stay as they are, and why (`ansor.rewrite_layouts`); a
+            warning if the record was measured under another option.
 
         Raises
         ------
@@ -300,8 +324,7 @@ class SearchTask(Task):
     ) -> LayoutRewrite:
         given = layout_rewrite_option
         option = self.layout_rewrite_option if given is None else _resolve_layout(given)
-        found = self.best_record(log_file, include_compatible, option)
-        _note.info("the best of %s is %s", title_of_key(self.workload_key), found)
+        found = self._fetched(log_file, include_compatible, option)
         rewrite = rewrite_layouts(self._replayed(found), option)
         for name, reason in rewrite.kept.items():
             _note.info("the layout of input %r is not rewritten: %s", name, reason)

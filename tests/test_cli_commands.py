@@ -209,7 +209,7 @@ def test_explain_prints_the_features_of_the_best_program(capsys: pytest.CaptureF
     capsys.readouterr()
     assert run(["explain", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "matmul(16, 16, 16): measured 0.00819 GFLOP/s (1.00 ms)"
+    assert lines[0] == "matmul(16, 16, 16): measured 0.00819 GFLOP/s (1.00 ms) (trial 1, x.json:1)"
     assert "  float_mad" in [line.partition("   ")[0] for line in lines]
     assert lines[-1].startswith("the program: ")
     assert run(["explain", *words, "--descriptions"]) == 0
@@ -222,6 +222,28 @@ def test_explain_prints_the_features_of_the_best_program(capsys: pytest.CaptureF
     assert len(table["estimated_seconds"]["seconds"]) == 1
     assert run(["explain", "x.json", "matmul", "8", "8", "8"]) == 1
     assert "no usable record for matmul(8, 8, 8)" in capsys.readouterr().err
+
+
+def test_explain_and_best_are_about_the_same_record_under_a_layout_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["dense", "16", "16", "16"]
+    for option, seed in (("0", "1"), ("2", "2")):
+        more = ["--layout-rewrite-option", option, "--seed", seed]
+        run(["tune", *words, "--trials", "2", "--log", "x.json", "--quiet", *more])
+    capsys.readouterr()
+    found = []
+    for option in ("0", "2"):
+        for command in ("best", "explain"):
+            assert run([command, "x.json", *words, "--layout-rewrite-option", option, "--json"]) == 0
+            shown = json.loads(capsys.readouterr().out)
+            found.append((shown["layout_rewrite_option"], shown["line"]))
+    assert found == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    assert run(["explain", "x.json", *words, "--layout-rewrite-option", "2"]) == 0
+    assert "layout_rewrite_option 2, measured under 2" in capsys.readouterr().out.splitlines()[1]
+    assert run(["best", "x.json", *words, "--layout-rewrite-option", "1"]) == 0
+    shown = capsys.readouterr()
+    assert "layout_rewrite_option 1, measured under 0" in shown.out
 
 
 def test_best_says_what_the_log_holds_instead(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,6 +64,23 @@ def test_another_option_serves_if_there_is_none(log: Path) -> None:
     assert args[1].shape != dense(0).compute_dag.tensors[1].shape
 
 
+@pytest.mark.parametrize(("recorded", "asked"), [(0, 2), (2, 0), (1, 0)])
+def test_a_program_measured_under_another_option_is_taken_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, recorded: int, asked: int
+) -> None:
+    log = tmp_path / "log.json"
+    save(log, dense(recorded), ansor.sample_programs(dense(recorded), 1, np.random.default_rng(0)), [1.0])
+    for fetch in (dense(asked).apply_best, dense(asked).print_best, dense(asked).best_state):
+        caplog.clear()
+        fetch(log)  # type: ignore[operator]
+        (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert f"no record of dense(32, 32, 32) under layout_rewrite_option {asked}" in said
+        assert f"trial 1, {log}:1 was measured under {recorded}" in said
+    caplog.clear()
+    dense(asked).apply_best(log, layout_rewrite_option=recorded)
+    assert not caplog.records
+
+
 def test_distilling_keeps_the_best_under_each_option(log: Path, tmp_path: Path) -> None:
     out = tmp_path / "best.json"
     assert ansor.distill_record_file(log, out).written == 3
