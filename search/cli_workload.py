@@ -190,15 +190,17 @@ def _function_of_file(path: Path, attribute: str) -> Workload:
         sys.path.pop(0)
     function = getattr(module, attribute, None)
     if not callable(function):
-        found = [
-            name
-            for name, value in vars(module).items()
-            if inspect.isfunction(value) and value.__module__ == module.__name__
-        ]
+        own = [name for name, value in vars(module).items() if _is_defined_in(module.__name__, value)]
         raise DefinitionError(
-            f"{path} has no function {attribute!r}; it defines {', '.join(found) or 'no function'}"
+            f"{path} has no function {attribute!r}; it defines {', '.join(own) or 'no function'}"
         )
     return function  # type: ignore[no-any-return]
+
+
+def _is_defined_in(module: str, value: object) -> bool:
+    """Whether a module's name stands for a function or a template of its own."""
+    function = value.function if isinstance(value, Template) else value
+    return inspect.isfunction(function) and function.__module__ == module
 
 
 def _registered_name(function: Workload, attribute: str) -> str:

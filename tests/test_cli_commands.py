@@ -174,6 +174,12 @@ def test_templates_are_tuned_and_shown(
         assert json.loads(capsys.readouterr().out)["configuration"] == "tile=[32, 1]"
 
 
+def test_templates_are_among_what_a_file_defines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEMPLATE.replace("cli_doubling", "cli_named"))
+    assert run(["tune", f"{tmp_path / 'mine.py'}:nofn", "16"]) == 1
+    assert "has no function 'nofn'; it defines doubling" in capsys.readouterr().err
+
+
 def test_a_tuner_wants_a_template(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", "matmul", "8", "8", "8", "--policy", "ga", "--trials", "1"]) == 1
     assert "matmul(8, 8, 8) is none; use one of sketch, empty" in capsys.readouterr().err
