@@ -30,7 +30,7 @@ import numpy as np
 import ansor
 from experiments.harness import OUT, ROOT, fresh_process, interleave, machine
 from experiments.search_cases import CASES, library_call
-from experiments.search_clock import quiet_share
+from experiments.search_clock import QUIET, quiet_share
 
 PACKAGES: Final = ("ansor", "sketches", "costmodel", "measure", "search")
 EXPERIMENTS: Final = (
@@ -128,10 +128,12 @@ def kept(path: Path, make: Callable[[], Any]) -> Kept:
 
 
 def circumstances(values: Sequence[Kept]) -> str:
-    """Say when values were measured, from the first to the last, and at which least share of the cores."""
+    """Say when values were measured, first and last, at which least share of the cores, and if that is low."""
     first, last = min(each.date for each in values), max(each.date for each in values)
     dates = first if first == last else f"{first} to {last}"
-    return f"timed {dates}, with {min(each.quiet for each in values):.2f} of the cores or more"
+    least = min(each.quiet for each in values)
+    busy = " (busy: the ratios mean little)" if least < QUIET else ""
+    return f"timed {dates}, with {least:.2f} of the cores or more{busy}"
 
 
 def default_policy(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:

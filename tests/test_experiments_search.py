@@ -521,7 +521,7 @@ def test_what_is_kept_is_made_once_and_says_from_when_it_is(
 
 def test_circumstances_are_those_of_the_first_the_last_and_the_busiest() -> None:
     values = [Kept(0, "2026-01-03", 0.99), Kept(0, "2026-01-02", 0.5), Kept(0, "2026-01-02", 1.0)]
-    expected = "timed 2026-01-02 to 2026-01-03, with 0.50 of the cores or more"
+    expected = "timed 2026-01-02 to 2026-01-03, with 0.50 of the cores or more (busy: the ratios mean little)"
     assert search_runs.circumstances(values) == expected
     assert search_runs.circumstances(values[2:]) == "timed 2026-01-02, with 1.00 of the cores or more"
 
