@@ -128,7 +128,7 @@ def kept(path: Path, make: Callable[[], Any]) -> Kept:
 
 
 def circumstances(values: Sequence[Kept]) -> str:
-    """Say when values were measured, first and last, at which least share of the cores, and if that is low."""
+    """Say when values were measured, first and last, at which least share of the cores; mark a low one."""
     first, last = min(each.date for each in values), max(each.date for each in values)
     dates = first if first == last else f"{first} to {last}"
     least = min(each.quiet for each in values)
