@@ -44,6 +44,6 @@ def report(log: str, output: str | None, workloads: tuple[str, ...], no_model: b
     click.echo(str(path))
 
 
-def model_beliefs(history: LogHistory) -> list[Belief | None]:
+def model_beliefs(history: LogHistory) -> list[Belief | str]:
     """Let a new learned model go through the log, task by task."""
     return [believed(task, XGBModel(num_warmup_sample=ROUND - 1, seed=0)) for task in history.tasks]

@@ -19,6 +19,7 @@ from costmodel import CostModel
 from costmodel.metrics import order_accuracy
 from measure import MeasureInput, MeasureResult
 from search.report_data import Attempt, TaskHistory
+from search.text import counted
 
 ROUND = 32
 """Programs between two lessons."""
@@ -45,20 +46,20 @@ class Belief:
     round_size: int
 
 
-def believed(history: TaskHistory, model: CostModel, round_size: int = ROUND) -> Belief | None:
+def believed(history: TaskHistory, model: CostModel, round_size: int = ROUND) -> Belief | str:
     """
-    Let `model` go through a task's log; None if nothing can be predicted.
+    Let `model` go through a task's log; a sentence that says why if nothing can be predicted.
 
     Programs whose steps do not apply here are left out, and so are scores that are not finite.
     """
     dag = history.dag
     if dag is None:
-        return None
+        return "Its workload is not known here, so no program can be shown to a model."
     logged = history.attempts[0].record[0].task
     try:
         task = logged.with_dag(dag) if isinstance(logged, Task) else logged.to_task(dag)
-    except AnsorError:  # A target that is not known here.
-        return None
+    except AnsorError as error:  # A target that is not known here.
+        return f"No program can be shown to a model: {error}."
     known = [(a, state) for a in history.attempts if (state := history.state_of(a)) is not None]
     pairs: list[tuple[Attempt, float]] = []
     for start in range(0, len(known), round_size):
@@ -69,11 +70,22 @@ def believed(history: TaskHistory, model: CostModel, round_size: int = ROUND) ->
             [MeasureInput(task, state) for _, state in some], [_result(attempt) for attempt, _ in some]
         )
     if not pairs:
-        return None
+        return _too_few(len(known), type(model).__name__, round_size)
     costs = np.array([np.inf if a.seconds is None else a.seconds for a, _ in pairs])
     scores = np.array([score for _, score in pairs])
     order = order_accuracy(scores, costs, np.zeros(len(pairs), np.int64))
     return Belief(tuple(pairs), None if np.isnan(order) else order, type(model).__name__, round_size)
+
+
+def _too_few(known: int, model: str, round_size: int) -> str:
+    """Why there are no predictions: all programs are lessons of the first round."""
+    if known > round_size:
+        return f"A new {model} gave none of the programs a score."
+    programs = counted(known, "program")
+    return (
+        f"A log holds no predictions: a new {model} learns from the first {round_size} programs and scores "
+        f"those after them. This task has {programs} so far; more than {round_size} are needed."
+    )
 
 
 def _scored(

@@ -64,7 +64,7 @@ svg path { fill: none; } .grid { stroke: var(--line); } .axis { stroke: var(--fa
 """
 
 
-def report_page(log: LogHistory, beliefs: Sequence[Belief | None] | None = None) -> str:
+def report_page(log: LogHistory, beliefs: Sequence[Belief | str] | None = None) -> str:
     """
     Write the page.
 
@@ -73,9 +73,9 @@ def report_page(log: LogHistory, beliefs: Sequence[Belief | None] | None = None)
     log
         The log.
     beliefs
-        What a model believed of each task's programs; None where there is nothing to show.
+        What a model believed of each task's programs, or why it could not; None to leave that out.
     """
-    known = beliefs if beliefs is not None else [None] * len(log.tasks)
+    known: Sequence[Belief | str | None] = beliefs if beliefs is not None else [None] * len(log.tasks)
     name = Path(log.name).name
     body = [_head(log, name)]
     if len(log.tasks) > 1:
@@ -160,7 +160,7 @@ def _total_curve(drops: Sequence[tuple[int, float, float]], at: int, label: str,
 # -- one task ------------------------------------------------------------------------------------------
 
 
-def _task(number: int, task: TaskHistory, belief: Belief | None, listings_open: bool) -> str:
+def _task(number: int, task: TaskHistory, belief: Belief | str | None, listings_open: bool) -> str:
     sums = _card("Outcomes", _outcomes(task)) + _card("Where the time went", _time(task.time))
     cards = [
         _card("Best so far, by trials", _curve(task, "trial")),
@@ -169,7 +169,12 @@ def _task(number: int, task: TaskHistory, belief: Belief | None, listings_open: 
     if belief is None:
         cards.append(sums)
     else:
-        cards += [_card("Predicted and measured", _belief(task, belief)), f'<div class="column">{sums}</div>']
+        shown = (
+            f'<p class="soft small">{escape(belief)}</p>'
+            if isinstance(belief, str)
+            else _belief(task, belief)
+        )
+        cards += [_card("Predicted and measured", shown), f'<div class="column">{sums}</div>']
     return (
         f'<section id="task-{number}">\n<h2>{escape(task.title)}</h2>\n'
         f'<p class="soft">{escape(task.target)}</p>\n{_tiles(task)}'

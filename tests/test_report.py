@@ -207,13 +207,18 @@ def test_what_a_model_believed_before_it_learned(log: Path) -> None:
 
     history = read_history(log)
     belief = believed(history.tasks[0], Told(), round_size=4)
-    assert belief is not None
+    assert not isinstance(belief, str)
     assert [attempt.trial for attempt, _ in belief.pairs] == [6, 7, 8, 10, 11, 12]
     assert belief.order is not None
     assert 0 <= belief.order <= 1
-    assert believed(history.tasks[0], ansor.RandomModel()) is None
-    _, page = page_of(log, beliefs=[belief, None])
-    assert page.text["h3"].count("Predicted and measured") == 1
+    assert "gave none of the programs a score" in str(believed(history.tasks[0], ansor.RandomModel(), 4))
+    why = believed(history.tasks[1], Told(), round_size=12)
+    assert isinstance(why, str)
+    assert re.search(r"learns from the first 12 programs .* has 12 programs so far; more than 12 are", why)
+    text, page = page_of(log, beliefs=[belief, why])
+    assert page.text["h3"].count("Predicted and measured") == 2
+    assert "more than 12 are needed" in text
+    assert "Predicted and measured" not in page_of(log)[1].text["h3"]
     assert "of the pairs are in the right order" in page.words
 
 
@@ -273,7 +278,7 @@ def test_charts_of_nothing_and_of_much() -> None:
 def test_axes_say_what_they_measure_and_where_predictions_come_from(log: Path) -> None:
     history = read_history(log)
     belief = believed(history.tasks[0], ansor.DraftedModel(), round_size=4)
-    _, page = page_of(log, beliefs=[belief, None])
+    _, page = page_of(log, beliefs=[belief, "too few"])
     labels = set(page.text["text"])
     assert {"trial", "time [s]", "speed [GFLOP/s]", "sum of best [ms]"} <= labels
     assert {"predicted score [higher is better]", "measured speed [share of the best]"} <= labels
