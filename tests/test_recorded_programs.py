@@ -1,4 +1,4 @@
-"""Programs that another tool recorded compute the right result here: lowered, compiled, and found in a log."""
+"""Programs that another tool recorded compute the right result here: lowered, compiled, found in a log."""
 
 from __future__ import annotations
 
