@@ -16,7 +16,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -99,6 +99,13 @@ class Dataset:
             self.digests[at],
             self.drafts[at],
         )
+
+    def renumbered(self) -> Dataset:
+        """Number the tasks by their first programs; those without any are dropped."""
+        used, first, numbers = np.unique(self.tasks, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        keys = tuple(self.task_keys[number] for number in used[order])
+        return replace(self, tasks=np.argsort(order)[numbers].astype(np.int64), task_keys=keys)
 
     def followed_by(self, later: Dataset) -> Dataset:
         """Append the data of a set whose task numbers continue these."""
@@ -239,6 +246,37 @@ class Collector:
                 self._pending.append((inp, result, digest))
         return len(self._seen) - before
 
+    def remove(self, inputs: Iterable[MeasureInput], results: Iterable[MeasureResult]) -> int:
+        """Drop measurements, as if they had never been added; returns how many were there."""
+        gone: set[bytes] = set()
+        rows: Counter[tuple[int, float]] = Counter()
+        for inp, result in zip(inputs, results, strict=True):
+            digest = _program_digest(inp)
+            record = _record_digest(digest, result)
+            if record in self._seen:
+                del self._seen[record]
+                gone.add(record)
+                rows[int.from_bytes(digest, "little"), _cost_of(result)] += 1
+        pending = []
+        for inp, result, digest in self._pending:
+            if _record_digest(digest, result) in gone:
+                rows[int.from_bytes(digest, "little"), _cost_of(result)] -= 1
+            else:
+                pending.append((inp, result, digest))
+        self._pending = pending
+        if self._data is not None and rows.total() > 0:
+            kept = []
+            for row, name in enumerate(
+                zip(self._data.digests.tolist(), self._data.costs.tolist(), strict=True)
+            ):
+                if rows[name] > 0:
+                    rows[name] -= 1
+                else:
+                    kept.append(row)
+            self._data = self._data.take(kept).renumbered()
+            self._numbers = {key: number for number, key in enumerate(self._data.task_keys)}
+        return len(gone)
+
     def add_log(self, file_name: str | Path, n_lines: int | None = None) -> int:
         """
         Take the records of a log in, or its first `n_lines` ones; returns how many were new.
@@ -274,7 +312,7 @@ class Collector:
             except (DefinitionError, LogFormatError, ScheduleError) as error:
                 self._skip(str(error))
                 continue
-            usable.append((task, state, result.mean_cost if result.ok else np.inf, digest))
+            usable.append((task, state, _cost_of(result), digest))
             self._numbers.setdefault(task.key, len(self._numbers))
         rows, drafts = self._extract([(task, state) for task, state, _, _ in usable])
         digests = np.frombuffer(b"".join(digest for *_, digest in usable), dtype="<u8")
@@ -331,6 +369,11 @@ class Collector:
         if first not in self.skipped:
             _note.warning("a record is not learned from: %s", first)
         self.skipped[first] += 1
+
+
+def _cost_of(result: MeasureResult) -> float:
+    """Mean run time [s]; infinite for a failure."""
+    return result.mean_cost if result.ok else float("inf")
 
 
 def _task_key(inp: MeasureInput) -> TaskKey:

@@ -72,6 +72,10 @@ class DraftedModel(CostModel):
         """Take measurements in, failures included."""
         self.learned.update(inputs, results)
 
+    def unlearn(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        """Forget measurements, as if they had never been taken in."""
+        self.learned.unlearn(inputs, results)
+
     def update_from_file(self, file_name: str | Path, n_lines: int | None = None) -> None:
         """
         Take the records of a log in, or its first `n_lines` ones.

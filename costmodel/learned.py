@@ -97,6 +97,10 @@ class LearnedModel(CostModel):
     def forget(self) -> None:
         """Return to the state before the first record."""
         self._collector = Collector(self.features, self.drafter)
+        self._untrain()
+
+    def _untrain(self) -> None:
+        """Drop what training made of the records."""
         self._trained_on = 0
         self.slope = 1.0
 
@@ -195,6 +199,11 @@ class LearnedModel(CostModel):
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Take measurements in, failures included; training waits until scores are asked for."""
         self._collector.add(inputs, results)
+
+    def unlearn(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        """Forget measurements, as if they had never been taken in."""
+        if self._collector.remove(inputs, results):
+            self._untrain()
 
     def update_from_file(self, file_name: str | Path, n_lines: int | None = None) -> None:
         """

@@ -5,6 +5,9 @@ comparable within one task only; higher is better. A model draws nothing at rand
 training data in equal order give equal scores, however the data were divided over calls of `update`, so that
 a run replayed against its log proposes the same programs.
 
+What was learned from some measurements can be taken back (`unlearn`): a run that goes on from its log tells
+it again from the beginning.
+
 Two ways to write one:
 
 - Subclass `CostModel` and look at states: `predict` gets a sequence of states. A policy that works on columns
@@ -40,6 +43,16 @@ class CostModel(Protocol):
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Learn from measurements, failures included, in the order of the log."""
         ...
+
+    def unlearn(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        """
+        Forget measurements, as if `update` had never been told of them; such as are not known are ignored.
+
+        A run that goes on from its log asks for it before it tells the log again, round by round: a model
+        that knew all of it would propose other programs than it did. One that does not write this method is
+        told twice, and its runs cannot go on exactly where they stopped if it was taught the log before.
+        """
+        return
 
     def predict(self, task: Task, candidates: Sequence[State]) -> FloatArray:
         """

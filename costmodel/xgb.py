@@ -106,13 +106,19 @@ class XGBModel(LearnedModel):
 
     def forget(self) -> None:
         """Return to the state before the first record, loaded trees included."""
-        super().forget()
         self._loaded: tuple[Trees, ...] = ()
         self._loaded_counts: dict[TaskKey, int] = {}
         self._loaded_records = 0
+        self._loaded_slope = 1.0
+        super().forget()
+
+    def _untrain(self) -> None:
+        """Drop what training made of the records; loaded trees stay."""
+        super()._untrain()
+        self.slope = self._loaded_slope
         self._base: Trees | None = None
         self._base_count = 0
-        self._trees: tuple[Trees, ...] = ()
+        self._trees = self._loaded
 
     @property
     def num_records(self) -> int:
@@ -198,10 +204,11 @@ class XGBModel(LearnedModel):
         self.forget()
         self.seed = int(data["seed"])
         self.boosting = replace(self.boosting, seed=self.seed, loss=data["loss"])
-        self._loaded = self._trees = trees
+        self._loaded = trees
         self._loaded_counts = {(key, target): count for key, target, count in data["tasks"]}
         self._loaded_records = int(data["records"])
-        self.slope = float(data["slope"])
+        self._loaded_slope = float(data["slope"])
+        self._untrain()
 
     def _counts(self) -> list[tuple[str, str, int]]:
         """How many programs of which task were learned from."""

@@ -91,5 +91,12 @@ def teach(model: CostModel, inputs: Sequence[MeasureInput], results: Sequence[Me
         model.update(inputs, results)
 
 
+def unteach(model: CostModel, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+    """Make a model forget measurements that it may have been handed; one that cannot stays as it is."""
+    if hasattr(model, "unlearn"):
+        with blaming(f"{type(model).__name__}.unlearn was given {len(inputs)} measurements", _GO_ON):
+            model.unlearn(inputs, results)
+
+
 def _count(programs: Sequence[State]) -> str:
     return f"{len(programs)} programs" if len(programs) != 1 else "one program"

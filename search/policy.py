@@ -97,6 +97,14 @@ class SearchPolicy(Protocol):
         """Take in the results of a finished round, or of a log, in log order."""
         return
 
+    def unlearn(self, trials: Sequence[Trial]) -> None:
+        """
+        Forget results that `learn` was told of, or that a model was taught before the search.
+
+        A session that goes on from a log asks for it at its start, and then tells them again in log order.
+        """
+        return
+
     def generate_sketches(self) -> Sequence[Sketch]:
         """List the sketches that the programs come from; empty for a policy without any."""
         return ()

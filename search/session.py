@@ -3,8 +3,9 @@
 A round always proposes `num_measures_per_round` programs. Those whose results are already in the log are
 answered from it and cost nothing; the rest is measured as far as the trial budget goes. This one rule is
 how a run resumes: with the same seed it proposes what it proposed before, takes the answers from its own
-log, completes the round that was cut short, and goes on. A log that the first round does not recognise came
-from another search; all of it then counts as known from the start.
+log, completes the round that was cut short, and goes on. What the policy has learned from the log before, it
+forgets at the start, lest it propose with the future in mind. A log that the first round does not recognise
+came from another search; all of it then counts as known from the start.
 
 Programs that are supplied from outside (`seeds`, such as those of a warm start) make rounds of their own
 before the policy's first.
@@ -83,6 +84,8 @@ class TuningSession:
         self.rounds_measured = 0
         self.stop: Stop | None = None
         self._log = {trial.key: trial for trial in known}
+        if known:  # They are told again, each in its round.
+            policy.unlearn(known)
         self._seeds = tuple(seeds)
         self._next: Proposal | None = None
         self._round = 0
@@ -124,8 +127,7 @@ class TuningSession:
             self.stop = Stop(StopReason.LOG_FAILED, str(error))
         finally:
             self._progress.close()
-        for trial in self._log.values():
-            self.history.add(trial)
+        self.know_log()
         result = self.result(self.stop)
         self._progress.finish(result)
         return result

@@ -26,7 +26,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, FloatArray, Programs, XGBModel
 from measure import MeasureInput
-from search.asking import check_model, scores_of, teach
+from search.asking import check_model, scores_of, teach, unteach
 from search.custom_rule import PreloadCustomSketchRule
 from search.evolution import Evolution, Outcome, evolve
 from search.exhaustive import enumerate_space
@@ -204,6 +204,11 @@ class SketchPolicy(SearchPolicy):
         """Hand a round's results to the cost model."""
         inputs = [MeasureInput(self._task, trial.state) for trial in trials]
         teach(self.model, inputs, [trial.result for trial in trials])
+
+    def unlearn(self, trials: Sequence[Trial]) -> None:
+        """Make the cost model forget results."""
+        inputs = [MeasureInput(self._task, trial.state) for trial in trials]
+        unteach(self.model, inputs, [trial.result for trial in trials])
 
     def score(self, populations: Sequence[Population]) -> FloatArray:
         """Ask the model about all rows of some populations."""

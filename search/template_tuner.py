@@ -128,6 +128,11 @@ class TemplateTuner(SearchPolicy):
         for trial in trials:
             self._measured.setdefault(trial.key, self._note(trial))
 
+    def unlearn(self, trials: Sequence[Trial]) -> None:
+        """Forget the results."""
+        for trial in trials:
+            self._measured.pop(trial.key, None)
+
     @property
     def measured(self) -> list[Measured]:
         """Configurations whose results are known, in the order of measuring."""

@@ -23,7 +23,7 @@ from costmodel import Candidates, CostModel, FeatureSource, LearnedModel, Packed
 from costmodel.candidates import batches_of
 from measure import MeasureInput, load_records
 from measure.log import PathLike
-from search.asking import check_model, scores_of, teach
+from search.asking import check_model, scores_of, teach, unteach
 from search.history import Trial
 from search.policy import InitSearchCallback
 from search.template_task import TemplateTask
@@ -149,6 +149,12 @@ class XGBTuner(TemplateTuner):
                 self.columns.note(trial.state, self.space[index])
         inputs = [MeasureInput(self._task, trial.state) for trial in trials]
         teach(self.model, inputs, [trial.result for trial in trials])
+
+    def unlearn(self, trials: Sequence[Trial]) -> None:
+        """Forget the results, the model too."""
+        super().unlearn(trials)
+        inputs = [MeasureInput(self._task, trial.state) for trial in trials]
+        unteach(self.model, inputs, [trial.result for trial in trials])
 
     def wanted(self, rng: np.random.Generator, count: int) -> Iterator[int]:
         """The best by the model, with a few at random among them; at random while it knows nothing."""

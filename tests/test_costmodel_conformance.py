@@ -113,6 +113,28 @@ class CostModelSuite:
         expected = self.taught().predict(task(), programs)
         np.testing.assert_array_equal(model.predict(task(), programs), expected)
 
+    def test_what_is_unlearned_was_never_taught(self) -> None:
+        """Asked in between or not; what it was not told it need not forget."""
+        inputs, results = lessons()
+        programs, others = Programs(candidates()), lessons(48)
+        for asks in (False, True):
+            model = self.make()
+            model.update(*others)
+            model.update(inputs, results)
+            if asks:
+                model.predict(task(), programs)
+            model.unlearn(inputs[:5], results[:5])
+            model.unlearn(inputs[30:], results[30:])
+            model.unlearn(*others)
+            model.unlearn(*others)
+            expected = self.make()
+            expected.update(inputs[5:30], results[5:30])
+            assert model.informative == expected.informative
+            np.testing.assert_array_equal(model.predict(task(), programs), expected.predict(task(), programs))
+            model.update(inputs[30:], results[30:])
+            expected.update(inputs[30:], results[30:])
+            np.testing.assert_array_equal(model.predict(task(), programs), expected.predict(task(), programs))
+
     def test_an_unseen_task_gets_finite_scores(self) -> None:
         scores = self.taught().predict(task(48), Programs(candidates(48)))
         assert np.isfinite(scores).all()

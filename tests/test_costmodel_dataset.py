@@ -121,6 +121,33 @@ def test_a_collector_keeps_order_and_each_program_once() -> None:
     np.testing.assert_array_equal(data.take(slice(5, 9)).rows.values, expected.values)
 
 
+def test_a_collector_forgets_what_is_removed(tmp_path: Path) -> None:
+    """Extracted already or not, and tasks are numbered as if it had never been there."""
+    log, small, large = tmp_path / "log.json", matmul_task(32), matmul_task(48)
+    first, second = measured(small, 5), measured(large, 6, failing=0.3)
+    save_records(log, *first)
+    for extracts in (False, True):
+        collector = Collector(LoopFeatures())
+        collector.add_log(log)
+        collector.add(*second)
+        if extracts:
+            assert len(collector.dataset) == 11
+        assert collector.remove(*first) == 5, "a program of a log is the same program live"
+        assert collector.remove(*first) == 0
+        assert collector.remove([second[0][1]], [second[1][1]]) == 1
+        expected = Collector(LoopFeatures())
+        for position in (0, 2, 3, 4, 5):
+            expected.add([second[0][position]], [second[1][position]])
+        data, wanted = collector.dataset, expected.dataset
+        assert data.task_keys == wanted.task_keys == (large.key,)
+        assert data.tasks.tolist() == [0] * 5
+        np.testing.assert_array_equal(data.digests, wanted.digests)
+        np.testing.assert_array_equal(data.rows.values, wanted.rows.values)
+        assert len(collector) == 5
+        assert collector.add(*first) == 5
+        assert collector.dataset.task_keys == (large.key, small.key)
+
+
 def test_mixed_tasks_in_one_update_keep_their_rows() -> None:
     small, large = matmul_task(32), matmul_task(48)
     pairs = [pair for both in zip(zip(*measured(small, 4)), zip(*measured(large, 4))) for pair in both]  # noqa: B905

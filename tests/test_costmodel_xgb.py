@@ -210,6 +210,10 @@ def test_a_loaded_model_goes_on_learning(tmp_path: Path) -> None:
     other, other_results = measured(task(48), 70, seed=3)
     loaded.update(other[:20], other_results[:20])
     during = loaded.predict(task(), programs)
+    loaded.unlearn(other[:20], other_results[:20])
+    np.testing.assert_array_equal(loaded.predict(task(), programs), before)
+    loaded.update(other[:20], other_results[:20])
+    np.testing.assert_array_equal(loaded.predict(task(), programs), during)
     assert (during != before).any()
     assert np.corrcoef(before, during)[0, 1] > 0.5, "few records correct the loaded trees"
     loaded.update(other, other_results)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from costmodel import DraftedModel, RandomModel, SklearnModel, XGBModel
 from measure import BuildResult, MeasureInput, MeasureResult, load_records
 from measure.simulate import SimulatedRunner
-from search import SearchTask, SketchPolicy, StopReason
+from search import PreloadMeasuredStates, SearchTask, SketchPolicy, StopReason
 from tests.search_fakes import TileModel, logged, options, simulated_cost
 from tests.sketches_cases import matmul_relu
 
@@ -144,3 +145,73 @@ def test_the_laws_hold_with_the_default_model(task: SearchTask, tmp_path: Path) 
         part.write_text("".join(lines[:cut]))
         tune(part, 26 - cut)
         assert part.read_text() == whole.read_text()
+
+
+def taught(model: Any, log: Path) -> Any:
+    """A model that was told a log before the search began."""
+    model.update_from_file(str(log))
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DraftedModel(learned=XGBModel(seed=3)),
+        lambda: XGBModel(seed=3, num_warmup_sample=6),
+        lambda: SklearnModel("ridge", num_warmup_sample=6),
+    ],
+    ids=["DraftedModel", "XGBModel", "SklearnModel"],
+)
+def test_a_model_that_was_taught_the_log_resumes_too(
+    task: SearchTask, tmp_path: Path, make: Callable[[], Any]
+) -> None:
+    """It does not know the future while the log is replayed; what it learned of others it keeps."""
+    neighbour, other = (
+        SearchTask(compute_dag=matmul_relu(24, 32, 24), target=str(task.target)),
+        tmp_path / "o",
+    )
+    neighbour.tune(options(9, other), SketchPolicy(neighbour, RandomModel(), PARAMS, seed=4))
+    small = {**PARAMS, "evolutionary_search_num_iters": 1}
+
+    def tune(log: Path, trials: int, lessons: Sequence[Path]) -> None:
+        model = make()
+        for lesson in lessons:
+            taught(model, lesson)
+        starts = [PreloadMeasuredStates(log)] if log in lessons else []
+        policy = SketchPolicy(task, model, small, seed=3, init_search_callbacks=starts)
+        task.tune(options(trials, log), policy)
+
+    whole = tmp_path / "whole.json"
+    tune(whole, 24, [other])
+    lines = whole.read_text().splitlines(keepends=True)
+    for cut in (3, 14, 23):
+        part = tmp_path / f"{cut}.json"
+        part.write_text("".join(lines[:cut]))
+        tune(part, 24 - cut, [other, part])
+        assert part.read_text() == whole.read_text(), f"cut after {cut} records"
+
+
+def test_one_policy_used_twice_makes_the_log_of_one_run(task: SearchTask, tmp_path: Path) -> None:
+    whole, twice = tmp_path / "whole.json", tmp_path / "twice.json"
+    task.tune(options(22, whole), SketchPolicy(task, params=PARAMS, seed=3))
+    policy = SketchPolicy(task, params=PARAMS, seed=3)
+    for trials in (10, 12):
+        assert task.tune(options(trials, twice), policy).trials == trials
+    assert twice.read_text() == whole.read_text()
+    assert isinstance(policy.model, DraftedModel)
+    assert policy.model.num_records == 22
+
+
+def test_an_interrupted_replay_leaves_the_model_what_it_had(task: SearchTask, tmp_path: Path) -> None:
+    """What it was made to forget it is told again, however the run ends."""
+
+    class Interrupted(SketchPolicy):
+        def propose(self, *arguments: Any) -> Any:
+            raise KeyboardInterrupt
+
+    log = tmp_path / "log.json"
+    task.tune(options(12, log), SketchPolicy(task, RandomModel(), PARAMS, seed=3))
+    model = taught(XGBModel(), log)
+    result = task.tune(options(12, log), Interrupted(task, model, PARAMS))
+    assert result.stop_reason is StopReason.INTERRUPTED
+    assert model.num_records == result.known_trials == 12
