@@ -16,14 +16,15 @@ Source: Williams, Waterman, Patterson, "Roofline", CACM 2009, with one roof per 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ansor.checks import check_number
-from ansor.errors import DefinitionError, ScheduleError
+from ansor.errors import DefinitionError, LogFormatError, ScheduleError
 from ansor.task.task import Task
 from costmodel.candidates import Candidates
 from costmodel.extract import Features, core_of, extract
@@ -31,6 +32,7 @@ from costmodel.features import unscale
 from costmodel.model import CostModel, FloatArray
 from costmodel.rows import extract_rows
 from costmodel.statements import StatementFeatures
+from costmodel.storage import read_model, write_model
 from measure import MeasureInput, MeasureResult
 
 Raw = Mapping[str, NDArray[np.float64]]
@@ -144,6 +146,9 @@ class CoreRates:
 _RATES: Final = ("hertz", "arithmetic", "loads", "stores", "issue", "window", "code", "l2", "l3", "memory")
 
 
+_KIND: Final = "AnalyticModel"
+
+
 class AnalyticModel(CostModel):
     """
     Scores programs by estimated time; it knows no measurement.
@@ -166,6 +171,24 @@ class AnalyticModel(CostModel):
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Nothing is learned."""
+
+    def save(self, file_name: str | Path) -> None:
+        """Write the rates: there is nothing else to this model."""
+        write_model(file_name, _KIND, {"rates": asdict(self.rates)})
+
+    def load(self, file_name: str | Path) -> None:
+        """
+        Take over the rates of a saved model.
+
+        Raises
+        ------
+        LogFormatError
+            If the file is not one that `save` wrote.
+        """
+        try:
+            self.rates = CoreRates(**read_model(file_name, _KIND)["rates"])
+        except (KeyError, TypeError, DefinitionError) as error:
+            raise LogFormatError(f"{file_name}: not a saved {_KIND}: {error}") from error
 
     def predict(self, task: Task, candidates: Candidates) -> FloatArray:
         """Give minus the logarithm of the estimated seconds; ``-inf`` for a program that is illegal."""

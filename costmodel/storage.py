@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +24,16 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def write_model(file_name: str | Path, kind: str, content: Mapping[str, Any]) -> None:
-    """Write a model's content under the name of its class."""
-    Path(file_name).write_text(_header(kind, content) + "\n", encoding="utf-8")
+    """
+    Write a model's content under the name of its class.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    with _naming("save", file_name, kind):
+        Path(file_name).write_text(_header(kind, content) + "\n", encoding="utf-8")
 
 
 def read_model(file_name: str | Path, kind: str) -> dict[str, Any]:
@@ -35,17 +44,20 @@ def read_model(file_name: str | Path, kind: str) -> dict[str, Any]:
     ------
     LogFormatError
         If the file is not a model of this kind and version.
+    OSError
+        If the file cannot be read; a FileNotFoundError if there is none.
     """
     try:
-        text = Path(file_name).read_text(encoding="utf-8")
+        with _naming("load", file_name, kind):
+            text = Path(file_name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
     return _checked(file_name, kind, text)
 
 
 def write_arrays(file_name: str | Path, kind: str, content: Mapping[str, Any], arrays: Arrays) -> None:
-    """Write a model's content and its arrays under the name of its class."""
-    with open(file_name, "wb") as file:
+    """Write a model's content and its arrays under the name of its class; errors as of `write_model`."""
+    with _naming("save", file_name, kind), open(file_name, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **{_HEADER: np.array(_header(kind, content)), **arrays})
 
 
@@ -57,14 +69,32 @@ def read_arrays(file_name: str | Path, kind: str) -> tuple[dict[str, Any], Array
     ------
     LogFormatError
         If the file is not a model of this kind and version.
+    OSError
+        If the file cannot be read; a FileNotFoundError if there is none.
     """
     try:
-        with open(file_name, "rb") as file, zipfile.ZipFile(file):
+        with _naming("load", file_name, kind), open(file_name, "rb") as file, zipfile.ZipFile(file):
             file.seek(0)
             arrays = dict(np.load(file, allow_pickle=False))
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
     return _checked(file_name, kind, str(arrays.pop(_HEADER, ""))), arrays
+
+
+_HINTS: Final = {
+    "load": "give the path of a file that {kind}.save wrote",
+    "save": "give the path of a file in a folder that exists and may be written to",
+}
+
+
+@contextmanager
+def _naming(method: str, file_name: str | Path, kind: str) -> Iterator[None]:
+    """Say of an error of the file system which file it was, and what to do; its class stays."""
+    try:
+        yield
+    except OSError as error:
+        why, hint = error.strerror or str(error), _HINTS[method].format(kind=kind)
+        raise type(error)(f"{kind}.{method}({str(file_name)!r}): {why}; {hint}") from error
 
 
 def _header(kind: str, content: Mapping[str, Any]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from ansor import te
+from ansor.errors import LogFormatError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
@@ -37,6 +40,18 @@ def tiled(tensors: list[te.Tensor]) -> State:
     s[c].parallel(io)
     state: State = s.state
     return state
+
+
+def test_rates_are_saved_and_loaded(tmp_path: Path) -> None:
+    AnalyticModel(CoreRates(hertz=1e9, loads=3.0)).save(tmp_path / "model")
+    loaded = AnalyticModel()
+    loaded.load(tmp_path / "model")
+    assert loaded.rates == CoreRates(hertz=1e9, loads=3.0)
+    text = (tmp_path / "model").read_text()
+    for wrong in (text.replace("hertz", "herz"), text.replace("3.0", "-3.0"), text.replace("rates", "r")):
+        (tmp_path / "model").write_text(wrong)
+        with pytest.raises(LogFormatError, match="not a saved AnalyticModel"):
+            loaded.load(tmp_path / "model")
 
 
 # -- order ------------------------------------------------------------------------------------------------
