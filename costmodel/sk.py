@@ -9,14 +9,17 @@ because everything that fitting draws comes from the seed.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, Union
 
 import numpy as np
 
 from ansor.errors import DefinitionError
+from ansor.plugins import blaming, check_plugin
 from costmodel.dataset import Dataset
 from costmodel.drafts import draft_errors
 from costmodel.labels import weights_of
@@ -24,6 +27,7 @@ from costmodel.learned import LearnedModel
 from costmodel.libraries import load_library
 from costmodel.rows import POOLINGS, FeatureSource, FloatArray, PackedRows, Pooling
 
+_ASKED: Final = ("fit", "predict")
 EstimatorName = Literal["hist_gradient_boosting", "random_forest", "ridge", "mlp"]
 
 
@@ -109,6 +113,39 @@ ESTIMATORS: Final[Mapping[str, Callable[[int], Estimator]]] = MappingProxyType(
 """Makers of regressors, from a seed, by name."""
 
 
+def _maker(estimator: object) -> Callable[[int], Estimator]:
+    """Find out how a regressor is made from a seed."""
+    if isinstance(estimator, str) and estimator in ESTIMATORS:
+        return ESTIMATORS[estimator]
+    if isinstance(estimator, str):
+        known = ", ".join(ESTIMATORS)
+        raise DefinitionError(f"SklearnModel({estimator!r}): known are {known}; or pass a regressor")
+    if callable(estimator) and not isinstance(estimator, type) and not hasattr(estimator, "fit"):
+        example = "a function from a seed to a new regressor, such as lambda seed: SVR()"
+        check_plugin("SklearnModel(estimator)(0)", estimator(0), _ASKED, "regressor", example)
+        return estimator
+    example = "its name, a regressor such as SVR(), or a function from a seed to a new one"
+    check_plugin("SklearnModel(estimator)", estimator, (*_ASKED, "get_params"), "regressor", example)
+    return partial(_cloned, estimator)
+
+
+def _cloned(estimator: Any, seed: int) -> Estimator:
+    """Copy a regressor without what it learned, with a seed where it has none of its own."""
+    copy = load_library("sklearn.base").clone(estimator)
+    unset = {name: seed for name, value in copy.get_params().items() if value is None and _is_seed(name)}
+    made: Estimator = copy.set_params(**unset)
+    return made
+
+
+def _weighs(estimator: Estimator) -> bool:
+    """Whether a regressor takes weights; neighbours, pipelines and the like do not."""
+    return "sample_weight" in inspect.signature(estimator.fit).parameters
+
+
+def _is_seed(name: str) -> bool:
+    return name.rpartition("__")[2] == "random_state"
+
+
 class SklearnModel(LearnedModel):
     """
     A regressor over pooled rows.
@@ -116,7 +153,9 @@ class SklearnModel(LearnedModel):
     Parameters
     ----------
     estimator
-        One of the names, or a function from a seed to a new regressor.
+        One of the names, a regressor, or a function from a seed to a new regressor. A regressor is never
+        trained itself but cloned for each training, and what it draws comes from `seed` unless it has a
+        `random_state` of its own.
     num_warmup_sample, seed, adaptive_training, features
         As in `LearnedModel`.
     pooling
@@ -125,12 +164,12 @@ class SklearnModel(LearnedModel):
     Raises
     ------
     DefinitionError
-        If there is no estimator or pooling of that name.
+        If there is no estimator or pooling of that name, or the estimator is no regressor.
     """
 
     def __init__(
         self,
-        estimator: Union[EstimatorName, Callable[[int], Estimator]] = "hist_gradient_boosting",
+        estimator: Union[EstimatorName, Estimator, Callable[[int], Estimator]] = "hist_gradient_boosting",
         *,
         num_warmup_sample: int = 100,
         seed: int = 0,
@@ -138,17 +177,9 @@ class SklearnModel(LearnedModel):
         features: FeatureSource | None = None,
         pooling: Sequence[Pooling] = POOLINGS,
     ) -> None:
-        if isinstance(estimator, str) and estimator not in ESTIMATORS:
-            known = ", ".join(ESTIMATORS)
-            raise DefinitionError(f"SklearnModel({estimator!r}): known are {known}; or pass a function")
-        if not callable(estimator) and not isinstance(estimator, str):
-            raise DefinitionError(
-                f"SklearnModel({estimator!r}): it must be a name, or a function from a seed to a new "
-                "regressor, such as lambda seed: SVR()"
-            )
         if isinstance(pooling, str) or not pooling or not set(pooling) <= set(POOLINGS):
             raise DefinitionError(f"SklearnModel(pooling={pooling!r}): known are {', '.join(POOLINGS)}")
-        self._make = ESTIMATORS[estimator] if isinstance(estimator, str) else estimator
+        self._make = _maker(estimator)
         self.pooling = tuple(pooling)
         super().__init__(
             num_warmup_sample=num_warmup_sample,
@@ -161,7 +192,9 @@ class SklearnModel(LearnedModel):
         """Fit a new regressor to the labels, or to what a draft leaves of their logarithms."""
         self._regressor = self._make(self.seed)
         targets = data.labels if self.drafter is None else draft_errors(data)
-        self._regressor.fit(self._vectors(data.rows), targets, sample_weight=weights_of(data.labels))
+        weights = {"sample_weight": weights_of(data.labels)} if _weighs(self._regressor) else {}
+        with blaming(f"{type(self._regressor).__name__} was fitted to {len(data)} programs"):
+            self._regressor.fit(self._vectors(data.rows), targets, **weights)
 
     def score(self, rows: PackedRows) -> FloatArray:
         """Predict the programs' labels, or how far the draft is off."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,15 @@ from costmodel.boosting import Boosting
 
 MODELS: Any = ansor
 """The models without their types, which refuse some of this too."""
+
+
+class Regressor:
+    """Looks like one of scikit-learn, but for what cloning asks."""
+
+    def fit(self, X: Any, y: Any) -> None: ...
+
+    def predict(self, X: Any) -> None: ...
+
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a learned model that drafts": (
@@ -66,7 +76,19 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a share above 1": (lambda: Boosting(column_share=3), "Boosting(column_share=3): a share is at most 1"),
     "an estimator that is no function": (
         lambda: MODELS.SklearnModel(3),
-        "SklearnModel(3): it must be a name, or a function from a seed",
+        "SklearnModel(estimator)=3: it is no regressor, for it has no fit and no predict",
+    ),
+    "a class for an estimator": (
+        lambda: MODELS.SklearnModel(Regressor),
+        "SklearnModel(estimator)=Regressor: it is a class; pass an object, Regressor()",
+    ),
+    "a function that makes no estimator": (
+        lambda: MODELS.SklearnModel(lambda seed: seed),
+        "SklearnModel(estimator)(0)=0: it is no regressor, for it has no fit and no predict",
+    ),
+    "an estimator that cannot be cloned": (
+        lambda: MODELS.SklearnModel(Regressor()),
+        "for it has no get_params; pass its name, a regressor such as SVR(), or a function from a seed",
     ),
     "an unknown estimator": (
         lambda: MODELS.SklearnModel("svm"),
@@ -95,3 +117,18 @@ def test_what_makes_no_model_is_refused(case: str) -> None:
     make, message = WRONG[case]
     with pytest.raises(ansor.DefinitionError, match=re.escape(message)):
         make()
+
+
+@pytest.mark.parametrize("kind", ["XGBModel", "SklearnModel", "RandomModel", "AnalyticModel", "DraftedModel"])
+def test_a_file_that_is_not_there_is_named_with_what_to_do(kind: str, tmp_path: Path) -> None:
+    model, name = getattr(MODELS, kind)(), "XGBModel" if kind == "DraftedModel" else kind
+    with pytest.raises(FileNotFoundError) as caught:
+        model.load(tmp_path / "missing")
+    where = f"{name}.load('{tmp_path / 'missing'}'): No such file or directory"
+    assert str(caught.value) == f"{where}; give the path of a file that {name}.save wrote"
+    with pytest.raises(FileNotFoundError) as caught:
+        model.save(tmp_path / "gone" / "model")
+    assert f"{name}.save('{tmp_path / 'gone' / 'model'}'): No such file" in str(caught.value)
+    assert "a folder that exists" in str(caught.value)
+    with pytest.raises(IsADirectoryError, match=f"{name}.load"):
+        model.load(tmp_path)

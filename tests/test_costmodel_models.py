@@ -173,6 +173,63 @@ def test_scikit_learn_takes_any_regressor() -> None:
     assert accuracy(model) > 0.6
 
 
+@pytest.mark.parametrize("kind", ["ridge", "neighbours", "pipeline", "forest", "lambda"])
+def test_a_regressor_of_scikit_learn_is_cloned(kind: str) -> None:
+    """Weights or none, the object that was passed stays untrained, and a seed makes runs repeatable."""
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.linear_model import Ridge
+    from sklearn.neighbors import KNeighborsRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    given = {
+        "ridge": Ridge(),
+        "neighbours": KNeighborsRegressor(3),
+        "pipeline": make_pipeline(StandardScaler(), RandomForestRegressor(8)),
+        "forest": RandomForestRegressor(8),
+        "lambda": lambda seed: KNeighborsRegressor(3),
+    }[kind]
+
+    def taught(seed: int) -> SklearnModel:
+        model = SklearnModel(given, features=LoopFeatures(), num_warmup_sample=0, seed=seed)
+        model.update(*lessons(1))
+        return model
+
+    one, again, other = (accuracy(taught(seed)) for seed in (5, 5, 6))
+    assert one == again > 0.6
+    assert not [name for name in vars(given) if name.endswith("_")]
+    programs = Programs(draw(task(), 20))
+    scores = [taught(seed).predict(task(), programs) for seed in (5, 6)]
+    assert (scores[0] == scores[1]).all() == (kind not in ("pipeline", "forest"))
+    assert other > 0.6
+
+
+def test_a_regressor_keeps_the_seed_of_its_own() -> None:
+    from sklearn.ensemble import RandomForestRegressor
+
+    programs, scores = Programs(draw(task(), 20)), []
+    for seed in (5, 6):
+        model = SklearnModel(RandomForestRegressor(8, random_state=1), features=LoopFeatures(), seed=seed)
+        model.num_warmup_sample = 0
+        model.update(*lessons(1))
+        scores.append(model.predict(task(), programs))
+    np.testing.assert_array_equal(*scores)
+
+
+def test_a_regressor_that_cannot_be_fitted_is_blamed() -> None:
+    class Broken:
+        def fit(self, X: object, y: object) -> None:
+            raise KeyError("column")
+
+        def predict(self, X: object) -> None: ...
+
+    model = SklearnModel(lambda seed: Broken(), features=LoopFeatures(), num_warmup_sample=0)  # type: ignore[arg-type,return-value]
+    model.update(*lessons(1))
+    with pytest.raises(KeyError) as caught:
+        model.predict(task(), Programs(draw(task(), 4)))
+    assert caught.value.__notes__ == ["Broken was fitted to 60 programs when this was raised"]
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ansor.DefinitionError, match="known are hist_gradient_boosting, random_forest"):
         SklearnModel("svm")  # type: ignore[arg-type]
