@@ -21,7 +21,7 @@ class StopReason(StrEnum):
     LOG_FAILED = "log cannot be written"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TuningResult:
     """
     The outcome of `SearchTask.tune`.
@@ -69,6 +69,9 @@ class TuningResult:
         """Speed of the best program [GFLOP/s]; None if it was not measured or the task has no FLOPs."""
         flops = self.task.compute_dag.flop_count
         return None if self.best_cost is None or flops <= 0 else flops / self.best_cost / 1e9
+
+    def __repr__(self) -> str:
+        return f"TuningResult({self.task.workload_key}: {self})"
 
     def __str__(self) -> str:
         best = "nothing measured"

@@ -172,6 +172,7 @@ def test_failures_are_counted_and_do_not_win(task: SearchTask, tmp_path: Path) -
     assert result.best_cost is not None
     assert result.best_cost < 1
     assert f"{failed} RUNTIME_DEVICE" in str(result)
+    assert repr(result) == f"TuningResult({result.task.workload_key}: {result})"
 
 
 def test_a_stream_of_failures_ends_the_run_and_says_why(task: SearchTask) -> None:
