@@ -2,6 +2,9 @@
 
 For trying search policies: a run that takes hours on a machine takes seconds against the log of one, and a
 function of the program makes any landscape. Nothing is built and nothing runs.
+
+A log answers for the tasks that it holds records of: of the same computation, target and layout option. Other
+tasks are refused before anything is tried.
 """
 
 from __future__ import annotations
@@ -9,11 +12,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
+from ansor.errors import LogFormatError, RunError, ScheduleError
 from ansor.schedule.state import State
+from ansor.task.task import Task
+from measure.best import matches_by_structure, same_target, target_text
 from measure.builder import ProgramBuilder
+from measure.layouts import layout_option
 from measure.log import load_records
 from measure.record import (
+    AnyTask,
     BuildResult,
     LoggedState,
     MeasureErrorNo,
@@ -50,7 +59,7 @@ class SimulatedRunner(ProgramRunner):
         returns a `MeasureResult` or a run time [s].
     unknown
         Asked about programs that the log does not hold. Default: such a program fails with
-        `UNKNOWN_ERROR`.
+        `UNKNOWN_ERROR`, and a task of which the log holds nothing is refused.
 
     Raises
     ------
@@ -67,12 +76,34 @@ class SimulatedRunner(ProgramRunner):
         self.from_log = 0
         """Programs whose result a log held."""
         self._unknown = unknown
-        self._known: Mapping[str, MeasureResult] = {}
+        self._records: tuple[tuple[MeasureInput, MeasureResult], ...] = ()
+        self._of_task: dict[tuple[str, str, int], Mapping[str, MeasureResult]] = {}
+        self._name = "its records"
         if callable(answers):
             self._unknown = answers
+        elif isinstance(answers, (str, os.PathLike)):
+            self._name = repr(os.fspath(answers))
+            self._records = tuple(load_records(answers))
         else:
-            records = load_records(answers) if isinstance(answers, (str, os.PathLike)) else answers
-            self._known = {_program_text(inp): result for inp, result in records}
+            self._records = tuple(answers)
+
+    def check_task(self, task: Task) -> None:
+        """
+        See that there is an answer for some program of a task.
+
+        Raises
+        ------
+        RunError
+            If not.
+        """
+        if self._unknown is None and not self._answers_for(task):
+            holds = sorted({_title(inp.task) for inp, _ in self._records})
+            rest = f" and {len(holds) - 5} more" if len(holds) > 5 else ""
+            raise RunError(
+                f"SimulatedRunner: {self._name} cannot answer for {_title(task)}; "
+                + (f"it holds {'; '.join(holds[:5])}{rest}" if holds else "it is empty")
+                + "; simulate with a log of this task, or with unknown= a function of a MeasureInput"
+            )
 
     def run_each(
         self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
@@ -80,7 +111,7 @@ class SimulatedRunner(ProgramRunner):
         """Yield the known results, in order."""
         for inp in inputs:
             self.asked += 1
-            known = self._known.get(_program_text(inp)) if self._known else None
+            known = self._answer(inp) if self._records else None
             if known is not None:
                 self.from_log += 1
                 yield known
@@ -96,18 +127,49 @@ class SimulatedRunner(ProgramRunner):
             answer = self._unknown(inp)
             yield answer if isinstance(answer, MeasureResult) else result_of(answer)
 
+    def _answer(self, inp: MeasureInput) -> MeasureResult | None:
+        """Look a program up in the log."""
+        full = recover_measure_input(inp, rebuild_state=True)
+        assert isinstance(full.task, Task)
+        assert isinstance(full.state, State)
+        return self._answers_for(full.task).get(_program_text(full.state))
+
+    def _answers_for(self, task: Task) -> Mapping[str, MeasureResult]:
+        """Results of a task by program; of one that was measured again the last."""
+        name = (*task.key, int(task.layout_rewrite_option))
+        if name not in self._of_task:
+            dag, found = task.compute_dag, dict[str, MeasureResult]()
+            layouts = layout_option(MeasureInput(task, State.initial(dag)), dag)
+            for inp, result in self._records:
+                if not _is_record_of(task, inp) or layout_option(inp, dag) != layouts:
+                    continue
+                with suppress(ScheduleError, LogFormatError):  # A program that is none of this computation.
+                    state = inp.state.replay(dag) if isinstance(inp.state, LoggedState) else inp.state
+                    found[_program_text(state)] = result
+            self._of_task[name] = found
+        return self._of_task[name]
+
 
 def result_of(seconds: float) -> MeasureResult:
     """Make the result of a successful measurement of one run time [s], with no wall time and no date."""
     return MeasureResult((Seconds(seconds),), MeasureErrorNo.NO_ERROR, "", 0.0, 0)
 
 
-def _program_text(inp: MeasureInput) -> str:
-    """Identify a program: its task and its loops, extents filled in."""
-    state = inp.state
-    if isinstance(state, LoggedState):
-        state = recover_measure_input(inp, rebuild_state=True).state
-    assert isinstance(state, State)
+def _is_record_of(task: Task, inp: MeasureInput) -> bool:
+    """Whether a record is of a task's computation, on its kind of machine."""
+    return same_target(task.target, target_text(inp.task)) and (
+        inp.task.workload_key == task.workload_key or matches_by_structure(inp, task.compute_dag)
+    )
+
+
+def _title(task: AnyTask) -> str:
+    """Name a task by all that a log is asked for."""
+    option = int(task.layout_rewrite_option or 0)
+    layouts = f" with layout_rewrite_option {option}" if option else ""
+    return f"{task.workload_key} on {target_text(task)}{layouts}"
+
+
+def _program_text(state: State) -> str:
+    """Identify a program of a task: its loops, extents filled in."""
     ours = [step.to_json() for step in state.steps if not step.in_reference]
-    text = f"{inp.task.workload_key}\n{state.with_bounds()}\n{ours}"
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(f"{state.with_bounds()}\n{ours}".encode(), digest_size=16).hexdigest()

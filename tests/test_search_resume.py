@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+import ansor
 from costmodel import DraftedModel, RandomModel, SklearnModel, XGBModel
 from measure import BuildResult, MeasureInput, MeasureResult, load_records
 from measure.simulate import SimulatedRunner
-from search import PreloadMeasuredStates, SearchTask, SketchPolicy, StopReason
+from search import PreloadMeasuredStates, SearchTask, SketchPolicy, StopReason, TaskScheduler
 from tests.search_fakes import TileModel, logged, options, simulated_cost
 from tests.sketches_cases import matmul_relu
 
@@ -22,6 +23,8 @@ PARAMS: dict[str, Any] = {
     "polish_after": 8,
 }
 TRIALS = 24
+HOST = "llvm -num-cores=2"
+FAR = "llvm -mtriple=aarch64-linux-gnu -num-cores=2"
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +130,36 @@ def test_a_log_without_an_answer_says_so(task: SearchTask, whole: tuple[Path, Ti
     assert result.trials == 8
     assert runner.from_log < 8
     assert "does not hold this program" in " ".join(result.error_examples.values())
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (lambda: SearchTask("ansor.dense", (8, 8, 16), target=HOST), '"ansor.dense", 8, 8, 16'),
+        (lambda: SearchTask("ansor.dense", (8, 8, 8), target=FAR), "aarch64"),
+        (
+            lambda: SearchTask("ansor.dense", (8, 8, 8), target=HOST, layout_rewrite_option=2),
+            "with layout_rewrite_option 2",
+        ),
+    ],
+    ids=["computation", "target", "layout option"],
+)
+def test_a_log_of_another_task_cannot_be_replayed(
+    tmp_path: Path, other: Callable[[], SearchTask], named: str
+) -> None:
+    """Nothing is tried, and the message says of what the log is."""
+    log, own = tmp_path / "log.json", SearchTask("ansor.dense", (8, 8, 8), target=HOST)
+    own.tune(options(4, log), SketchPolicy(own, RandomModel()))
+    again = own.tune(options(4, runner=SimulatedRunner(log)), SketchPolicy(own, RandomModel()))
+    assert again.trials - sum(again.errors.values()) == 4
+    message = rf"cannot answer for .*{named}.*; it holds .*dense.* 8, 8, 8.* on llvm"
+    with pytest.raises(ansor.RunError, match=message):
+        other().tune(options(4, runner=SimulatedRunner(log)))
+    with pytest.raises(ansor.RunError, match=r"task 1, dense\(.*cannot answer"):
+        TaskScheduler([own, other()], callbacks=[]).tune(options(4, runner=SimulatedRunner(log)))
+    with pytest.raises(ansor.RunError, match="it is empty"):
+        own.tune(options(4, runner=SimulatedRunner([])))
+    other().tune(options(1, runner=SimulatedRunner(log, unknown=simulated_cost)))
 
 
 def test_the_laws_hold_with_the_default_model(task: SearchTask, tmp_path: Path) -> None:
