@@ -24,6 +24,7 @@ from search.identity import program_key, round_rng
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.template_history import TransferConfigs
 from search.template_task import TemplateTask
+from search.text import counted
 
 LISTED: Final = 1 << 16
 """Spaces up to this size are gone through as a whole, larger ones by random draws."""
@@ -171,7 +172,13 @@ class TemplateTuner(SearchPolicy):
     def _shortage(self) -> str:
         why = "; ".join(f"{count} of them because {reason}" for reason, count in self._refused.most_common(3))
         refused = f"; {self._refused.total()} tried ones are invalid, {why}" if why else ""
-        return f"the template's space of {self.space.size} configurations gave no more new programs{refused}"
+        legal = [key for key in self._keys.values() if key is not None]
+        equal = len(legal) - len(set(legal))
+        repeats = f"; {counted(equal, 'configuration')} repeated the program of another" if equal else ""
+        return (
+            f"the template's space of {counted(self.space.size, 'configuration')} gave no more new programs"
+            f"{repeats}{refused}"
+        )
 
     def drawn(self, rng: np.random.Generator) -> Iterator[int]:
         """All configurations in random order, where they can be listed; else many draws."""
