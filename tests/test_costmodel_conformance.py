@@ -54,8 +54,6 @@ def failures(inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
 class CostModelSuite:
     """Subclass it, write `make`, and pytest runs all of it."""
 
-    has_file = True
-
     @abstractmethod
     def make(self) -> CostModel:
         """Make a new model; equal ones every time."""
@@ -148,8 +146,6 @@ class CostModelSuite:
         assert np.isfinite(model.predict(task(48), Programs(candidates(48)))).all()
 
     def test_a_loaded_model_scores_like_the_saved_one(self, tmp_path: Path) -> None:
-        if not self.has_file:
-            pytest.skip("nothing is learned that a file could hold")
         programs = Programs(candidates())
         for model in (self.make(), self.taught()):
             model.save(tmp_path / "model")
@@ -160,8 +156,6 @@ class CostModelSuite:
             np.testing.assert_array_equal(loaded.predict(task(), programs), expected)
 
     def test_a_foreign_file_is_refused(self, tmp_path: Path) -> None:
-        if not self.has_file:
-            pytest.skip("nothing is learned that a file could hold")
         for content in (b"{}", b"", b"\xff\xfe", b"PK\x03\x04"):
             (tmp_path / "model").write_bytes(content)
             with pytest.raises(ansor.LogFormatError, match="not a saved"):
@@ -207,8 +201,6 @@ class TestXGBModelAdaptive(LearnedSuite):
 
 
 class TestAnalyticModel(CostModelSuite):
-    has_file = False
-
     def make(self) -> CostModel:
         return AnalyticModel()
 
