@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol, Union
 
 from ansor.errors import RunError
+from measure.answers import answers
 from measure.builder import ProgramBuilder
 from measure.record import (
     MAX_FLOAT,
@@ -128,6 +129,8 @@ class ProgramMeasurer:
         ------
         RunError
             If too many programs failed in a row; what was measured has been reported to the callbacks.
+        DefinitionError
+            If the builder or the runner does not give one result per program.
         """
         return list(self.measure_each(inputs, policy))
 
@@ -136,11 +139,11 @@ class ProgramMeasurer:
         count = len(inputs)
         for start in range(0, count, self.batch_size):
             batch = inputs[start : start + self.batch_size]
-            builds = []
-            for position, build in enumerate(self.builder.build_each(batch), start):
+            builds: list[BuildResult] = []
+            for position, build in enumerate(self._builds(batch), start):
                 builds.append(build)
                 self._tell(BuiltEvent(position, count, build))
-            for position, result in enumerate(self.runner.run_each(batch, builds), start):
+            for position, result in enumerate(self._runs(batch, builds), start):
                 inp = inputs[position]
                 best = self._note(inp, result)
                 for callback in self.callbacks:
@@ -148,6 +151,14 @@ class ProgramMeasurer:
                 self._tell(MeasuredEvent(position, count, result, best))
                 yield result
                 self._check_failures(result)
+
+    def _builds(self, batch: Sequence[MeasureInput]) -> Iterator[BuildResult]:
+        builder = self.builder
+        return answers(builder, "build_each", len(batch), BuildResult, lambda: builder.build_each(batch))
+
+    def _runs(self, batch: Sequence[MeasureInput], builds: Sequence[BuildResult]) -> Iterator[MeasureResult]:
+        runner = self.runner
+        return answers(runner, "run_each", len(batch), MeasureResult, lambda: runner.run_each(batch, builds))
 
     def _tell(self, event: MeasureEvent) -> None:
         if self._on_event is not None:

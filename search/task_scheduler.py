@@ -22,6 +22,7 @@ import numpy as np
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogWriteError
+from ansor.plugins import blaming, brief
 from ansor.task.task import Task
 from measure import MAX_FLOAT, ProgramMeasurer
 from search.details import details_only, level_of
@@ -381,7 +382,7 @@ class TaskScheduler:
             self._last = next(number for number in order if number not in known.dead)
             return self._last
         slopes = gradients(
-            known, self._groups, self.objective_func, alpha=self.alpha, window=self.backward_window_size
+            known, self._groups, self._objective, alpha=self.alpha, window=self.backward_window_size
         )
         return steepest(known, slopes)
 
@@ -394,8 +395,14 @@ class TaskScheduler:
         )
 
     def _score(self) -> float:
-        value = self.objective_func([float(cost) for cost in self.best_costs])
-        check_number("what objective_func returns", value)
+        return self._objective([float(cost) for cost in self.best_costs])
+
+    def _objective(self, costs: Sequence[float]) -> float:
+        """Ask the objective, and say so if it goes wrong."""
+        asked = f"objective_func was asked about the latencies {brief(list(costs))} [s] (1e10: no program is known)"
+        with blaming(asked):
+            value = self.objective_func(list(costs))
+        check_number(f"{asked}; what it returns", value)
         return float(value)
 
     # -- setting up ----------------------------------------------------------------------------------------

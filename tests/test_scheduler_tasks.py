@@ -285,13 +285,32 @@ def test_tuning_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         ({"tasks": ["ansor.matmul"]}, r"tasks\[0\] is 'ansor.matmul'; .* a list of ansor\.SearchTask"),
         ({"task_weights": [-1.0]}, r"task_weights\[0\] must be a finite number of at least 0, found -1.0"),
         ({"objective_func": 3}, "objective_func=3: it must be a function"),
-        ({"objective_func": list}, "what objective_func returns must be a finite number"),
+        ({"objective_func": list}, "objective_func was asked .* what it returns must be a finite number"),
         ({"callbacks": [print]}, "callbacks has <built-in function print>; each must be"),
     ],
 )
 def test_schedulers_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ansor.DefinitionError, match=message):
         TaskScheduler(**({"tasks": [matmul_task(4)]} | changes))
+
+
+def test_an_objective_that_goes_wrong_is_blamed_by_name() -> None:
+    """Whether before the first round or when the next task is chosen."""
+
+    def inverse(costs: list[float]) -> float:
+        return 1 / sum(cost >= 1e10 for cost in costs)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        scheduler([matmul_task(4)], objective_func=lambda costs: 1 / 0)
+    noted = "objective_func was asked about the latencies [10000000000.0] [s]"
+    assert noted in caught.value.__notes__[0]
+    with pytest.raises(ZeroDivisionError) as caught:
+        scheduler([matmul_task(4)], objective_func=inverse).tune(options(8), "sketch.random")
+    assert "objective_func was asked about the latencies [0.00" in caught.value.__notes__[0]
+    with pytest.raises(
+        ansor.DefinitionError, match=r"latencies \[10000000000\.0\] .*what it returns must be"
+    ):
+        scheduler([matmul_task(4)], objective_func=lambda costs: float("nan"))
 
 
 @pytest.mark.parametrize("given", [ansor.RecordToFile, ["log.json"], "log.json"])

@@ -1,0 +1,65 @@
+"""Asking a builder or a runner, which may be anybody's: what goes wrong in it is said with its name.
+
+One that answers with too few results, too many, or something else is a mistake of its author, and stops the
+run: results would be taken for those of other programs. What it raises stays what it is, with a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+from ansor.errors import DefinitionError
+from ansor.plugins import blaming, brief
+
+Result = TypeVar("Result")
+
+_GO_ON: Final = "measurements that were logged are kept: with the same log a run goes on from them"
+_END: Final = object()
+
+
+def answers(
+    who: object, method: str, count: int, kind: type[Result], ask: Callable[[], Iterable[Result]]
+) -> Iterator[Result]:
+    """
+    Yield the results of a builder or a runner, each as soon as it is there.
+
+    Parameters
+    ----------
+    who, method
+        Who is asked, and the name of its method, for the message.
+    count
+        How many programs it is asked about.
+    kind
+        What a result is.
+    ask
+        Calls the method.
+
+    Raises
+    ------
+    DefinitionError
+        If the answer is not one result per program.
+    """
+    asked = f"{type(who).__name__}.{method} was asked about {_programs(count)}"
+    wanted = f"yield one {kind.__name__} per program, in their order; {_GO_ON}"
+    with blaming(asked, _GO_ON):
+        given: object = ask()
+    if not isinstance(given, Iterable):
+        raise DefinitionError(f"{asked} and returned {brief(given)}; {wanted}")
+    results = iter(given)
+    for number in range(count):
+        with blaming(asked, _GO_ON):
+            result = next(results, _END)
+        if result is _END:
+            raise DefinitionError(f"{asked} and gave {number or 'no'} result{'s' * (number != 1)}; {wanted}")
+        if not isinstance(result, kind):
+            raise DefinitionError(f"{asked} and gave {brief(result)} as result {number}; {wanted}")
+        yield result
+    with blaming(asked, _GO_ON):
+        more = next(results, _END)
+    if more is not _END:
+        raise DefinitionError(f"{asked} and gave more results than that; {wanted}")
+
+
+def _programs(count: int) -> str:
+    return f"{count} programs" if count != 1 else "one program"
