@@ -399,7 +399,8 @@ class TaskScheduler:
 
     def _objective(self, costs: Sequence[float]) -> float:
         """Ask the objective, and say so if it goes wrong."""
-        asked = f"objective_func was asked about the latencies {brief(list(costs))} [s] (1e10: no program is known)"
+        latencies = brief(list(costs))
+        asked = f"objective_func was asked about the latencies {latencies} [s] (1e10: no program is known)"
         with blaming(asked):
             value = self.objective_func(list(costs))
         check_number(f"{asked}; what it returns", value)
