@@ -26,7 +26,7 @@ from ansor.schedule.layout import LAYOUT_ATTR, Layout
 from ansor.schedule.layout_reading import tile_layout
 from ansor.schedule.naming import fresh_name
 from ansor.schedule.stages import Stage
-from ansor.schedule.step_base import Step, refuse, stage_at
+from ansor.schedule.step_base import Step, is_integer, is_list_of_integers, refuse, stage_at
 from ansor.te.expr import (
     INDEX_DTYPE,
     BinaryOp,
@@ -62,8 +62,10 @@ class RewriteLayoutStep(Step):
 
     @classmethod
     def from_fields(cls, values: Sequence[Any]) -> RewriteLayoutStep:
-        stage, digits, readers = values if len(values) == 3 else (0, None, None)
-        if not isinstance(digits, list) or not isinstance(readers, list) or not all(map(_is_digit, digits)):
+        stage: Any
+        stage, digits, readers = values if len(values) == 3 else (None, [], [])
+        are_digits = isinstance(digits, list) and all(map(_is_digit, digits))
+        if not is_integer(stage) or not are_digits or not is_list_of_integers(readers):
             raise LogFormatError(
                 f"step {cls.code}: expected stage, [[dim, extent, stride], ...] and [readers], "
                 f"found {list(values)!r}"
@@ -105,8 +107,8 @@ class FollowLayoutStep(Step):
         return tile_layout(state, self.stage, self.reader)
 
 
-def _is_digit(item: object) -> bool:
-    return isinstance(item, list) and len(item) == 3
+def _is_digit(item: Any) -> bool:
+    return is_list_of_integers(item) and len(item) == 3
 
 
 def _result_of(state: State, stage_id: int) -> Tensor:

@@ -5,6 +5,7 @@ Source: the step table of TVM's auto_scheduler (v0.16); Zheng et al., OSDI 2020,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -350,6 +351,7 @@ class ReorderStep(Step):
 
 
 UNROLL_PRAGMA = "auto_unroll_max_step"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +367,7 @@ class PragmaStep(Step):
     def max_step(self) -> int | None:
         """N of `auto_unroll_max_step$N`; None for a pragma without effect on code."""
         name, _, value = self.text.partition("$")
-        if name == UNROLL_PRAGMA and value.isdigit():
+        if name == UNROLL_PRAGMA and _NUMBER.fullmatch(value):
             return int(value)
         if self.text in ("debug_skip_region", "unroll_explicit", "unroll_explicit$1"):
             return None

@@ -7,8 +7,9 @@ Steps that no TVM log knows (`in_reference` is False) are written on lines of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -43,11 +44,45 @@ class Step:
 
     @classmethod
     def from_fields(cls, values: Sequence[Any]) -> Step:
-        """The step of a record's fields (without the code)."""
-        names = fields(cls)  # type: ignore[arg-type]
-        if len(values) != len(names):
-            raise LogFormatError(f"step {cls.code}: expected {len(names)} fields, found {list(values)!r}")
+        """The step of a record's fields (without the code); `LogFormatError` for fields that do not fit."""
+        known = _field_types(cls.code)
+        if len(values) != len(known):
+            raise LogFormatError(f"step {cls.code}: expected {len(known)} fields, found {list(values)!r}")
+        for (name, kind), value in zip(known, values, strict=True):
+            wanted, fits = _FIELDS.get(kind, ("", None))
+            if fits is not None and not fits(value):
+                raise LogFormatError(f"step {cls.code}: expected {wanted} as its {name}, found {value!r}")
         return cls(*(tuple(v) if isinstance(v, list) else v for v in values))
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value of a record is an integer; JSON's `true` is none."""
+    return type(value) is int
+
+
+def is_list_of_integers(value: object) -> bool:
+    """Whether a value of a record is a list of integers."""
+    return isinstance(value, (list, tuple)) and all(map(is_integer, value))
+
+
+def _is_lengths(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(x is None or is_integer(x) for x in value)
+
+
+_FIELDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "int": ("an integer", is_integer),
+    "int | None": ("an integer or null", lambda value: value is None or is_integer(value)),
+    "str": ("a string", lambda value: isinstance(value, str)),
+    "tuple[int, ...]": ("a list of integers", is_list_of_integers),
+    "tuple[Any, ...]": ("a list of integers or nulls", _is_lengths),
+}
+"""What a record must give for a field, by the field's declared type; others are not looked at."""
+
+
+@cache
+def _field_types(code: str) -> tuple[tuple[str, str], ...]:
+    """Name and declared type of every field of the steps with a code."""
+    return tuple((f.name, str(f.type)) for f in fields(STEP_CODES[code]))  # type: ignore[arg-type]
 
 
 def to_plain(value: Any) -> Any:
@@ -69,7 +104,7 @@ def step_from_json(item: Sequence[Any]) -> Step:
     LogFormatError
         If the code is unknown or the fields do not fit it.
     """
-    if not item or item[0] not in STEP_CODES:
+    if not item or not isinstance(item[0], str) or item[0] not in STEP_CODES:
         known = ", ".join(sorted(STEP_CODES))
         raise LogFormatError(f"unknown transform step {list(item)!r}; known codes are {known}")
     return STEP_CODES[item[0]].from_fields(item[1:])
