@@ -30,7 +30,7 @@ from ansor.task.task import Task
 from costmodel.drafts import Drafter, draft_scores
 from costmodel.labels import throughput_labels
 from costmodel.rows import FeatureSource, FloatArray, Indices, PackedRows, extract_rows
-from measure import MeasureInput, MeasureResult, load_records, recover_measure_input
+from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
 from measure.record import LoggedTask, steps_to_json
 
 TaskKey = tuple[str, str]
@@ -289,7 +289,7 @@ class Collector:
             If a line of the log cannot be understood.
         """
         before = len(self._seen)
-        for inp, result in islice(load_records(str(file_name)), n_lines):
+        for inp, result in islice(load_measurements(str(file_name)), n_lines):
             self.add([inp], [result])
         return len(self._seen) - before
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from measure.log import RecordReader as RecordReader
     from measure.log import RecordToFile as RecordToFile
     from measure.log import dump_record_to_string as dump_record_to_string
+    from measure.log import load_measurements as load_measurements
     from measure.log import load_record_from_string as load_record_from_string
     from measure.log import load_records as load_records
     from measure.log import save_records as save_records
@@ -52,6 +53,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "RecordToFile",
         "dump_record_to_string",
         "load_record_from_string",
+        "load_measurements",
         "load_records",
         "save_records",
     ),

@@ -112,7 +112,7 @@ def find_best_record(
     best_cost = math.inf
     trials: Counter[tuple[str, str, int]] = Counter()
     reader = RecordReader(filename)
-    for inp, res in reader:
+    for inp, res in reader.measurements():
         same = (inp.task.workload_key, target_text(inp.task), inp.task.layout_rewrite_option or 0)
         trials[same] += 1
         if not res.ok or (target is not None and not same_target(target, target_text(inp.task))):

@@ -24,7 +24,7 @@ from typing import Final
 from ansor.errors import DefinitionError, LogWriteError
 from measure.best import target_facts, target_options, target_text
 from measure.layouts import layout_option
-from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_records
+from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
 from measure.record import MeasureInput, steps_to_json
 
 DISTILLED_SUFFIX: Final = ".best.json"
@@ -81,7 +81,7 @@ def distill_record_file(
     Raises
     ------
     DefinitionError
-        If the output is one of the logs, whose other records would be lost.
+        If the output is one of the logs, whose other records would be lost, or there are no records.
     FileNotFoundError
         If a log does not exist.
     LogFormatError
@@ -100,13 +100,15 @@ def distill_record_file(
                 "name another output"
             )
     summary, best = _choose(_all_records([out] if out.exists() else [], logs), tvm_only)
+    if not summary.records:
+        raise DefinitionError(f"{', '.join(repr(os.fspath(log)) for log in logs)}: there are no records")
     _replace(out, (dump_record_to_string(*record) for record in best))
     return summary
 
 
 def _all_records(first: Sequence[PathLike], logs: Sequence[PathLike]) -> Iterator[Record]:
     for log in (*first, *logs):
-        yield from load_records(log)
+        yield from load_measurements(log)
 
 
 def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, list[Record]]:

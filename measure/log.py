@@ -13,6 +13,9 @@ What may happen to a log, and what becomes of it:
 - Two processes append at once. Each append takes an exclusive lock on the file.
 - Two runs tune into one log. Nothing breaks, but they disturb each other's timing and may measure the same
   programs; the second one says so (`RecordToFile.hold`) and goes on.
+- The steps of a record are malformed, or of a later version. It is left out with a note that names the line.
+- A record has no run time, as in lists of programs that nobody measured. It is a record all the same, but no
+  measurement (`RecordReader.measurements`).
 - A line never was a record, or is of a version that is not known. That is no accident of writing:
   `LogFormatError`, with its place.
 
@@ -25,8 +28,9 @@ import fcntl
 import hashlib
 import json
 import logging
-import math
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -97,7 +101,7 @@ def load_record_from_string(line: str) -> Record:
     """
     try:
         data = json.loads(line.removeprefix(OWN_PREFIX))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LogFormatError(f"not a JSON object: {error}") from None
     if not isinstance(data, dict) or not {"i", "r"} <= data.keys():
         raise LogFormatError('a record is a JSON object with the keys "i", "r" and "v"')
@@ -125,7 +129,7 @@ def _result_from_json(item: Any) -> MeasureResult:
         raise LogFormatError(f'"r" is an array [[cost, ...], error, all_cost, timestamp], found {item!r}')
     costs, error_no, all_cost, timestamp = item
     numbers = [*costs, error_no, all_cost, timestamp]
-    if not all(isinstance(value, (int, float)) and math.isfinite(value) for value in numbers):
+    if not all(isinstance(value, (int, float)) and abs(value) <= sys.float_info.max for value in numbers):
         raise LogFormatError(f'"r" holds finite numbers, found {item!r}')
     try:
         kind = MeasureErrorNo(error_no)
@@ -143,7 +147,8 @@ class RecordReader:
     Attributes
     ----------
     notes
-        What the last reading passed over although it looked like a record: torn lines.
+        What the last reading passed over although it looked like a record: torn lines, steps that are not
+        known, and programs that nobody measured where measurements were asked for.
     line
         Number of the line that the last record came from, from 1.
 
@@ -175,7 +180,7 @@ class RecordReader:
         Raises
         ------
         LogFormatError
-            At a line that is not a record, unless it is a torn one.
+            At a line that is not a record, unless it is a torn one or only its steps are not understood.
         """
         self.notes = []
         with open(self.filename, "rb") as file:
@@ -194,11 +199,32 @@ class RecordReader:
                     record = _glued_record(raw)
                     what = "line" if raw.endswith(b"\n") else "last line"
                     rest = "" if record is None else ", except for the whole record at its end"
-                    self.notes.append(f"{place}: skipped a torn {what} of {len(raw)} bytes{rest}")
-                    _note.warning("%s", self.notes[-1])
-                if record is not None:
-                    self.line = number
-                    yield record
+                    self._passed_over(f"{place}: skipped a torn {what} of {len(raw)} bytes{rest}")
+                if record is None:
+                    continue
+                try:
+                    assert record[0].state.steps is not None  # Reading them is the check.
+                except LogFormatError as error:
+                    self._passed_over(f"{self.filename}:{number}: left out: {error}")
+                    continue
+                self.line = number
+                yield record
+
+    def _passed_over(self, note: str) -> None:
+        self.notes.append(note)
+        _note.warning("%s", note)
+
+    def measurements(self) -> Iterator[Record]:
+        """Yield (input, result) per record of a measurement: those that failed, and those with a run time."""
+        without = 0
+        for inp, res in self:
+            if res.is_measurement:
+                yield inp, res
+            else:
+                without += 1
+        if without:
+            records = "1 record" if without == 1 else f"{without} records"
+            self._passed_over(f"{self.filename}: {records} without a run time: left out")
 
     def read_lines(
         self, max_lines: int | None = None, skip_lines: int = 0
@@ -250,15 +276,32 @@ def load_records(filename: PathLike) -> Iterator[Record]:
     return iter(RecordReader(filename))
 
 
+def load_measurements(filename: PathLike) -> Iterator[Record]:
+    """Yield the (input, result) pairs of a log, without programs that nobody measured."""
+    return RecordReader(filename).measurements()
+
+
 # -- writing -----------------------------------------------------------------------------------------
 
 
 class RecordToFile:
-    """Measure callback that appends every result to a log; makes the file's directory if needed."""
+    """
+    Measure callback that appends every result to a log; makes the file's directory if needed.
+
+    Raises
+    ------
+    LogWriteError
+        If the directory cannot be made.
+    """
 
     def __init__(self, filename: PathLike) -> None:
         self.filename = os.fspath(filename)
-        Path(self.filename).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            Path(self.filename).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LogWriteError(
+                f"cannot make the folder of the log {self.filename!r}: {error.strerror}; name another place"
+            ) from error
 
     def callback(
         self, policy: object, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
@@ -352,12 +395,15 @@ def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         end = os.fstat(file).st_size
+        is_file = stat.S_ISREG(os.fstat(file).st_mode)  # A device, /dev/null say, has no length and no disk.
         try:
             start = _close_torn_line(file, end)
             _write_at(file, data, start)
-            os.fsync(file)
+            if is_file:
+                os.fsync(file)
         except OSError as error:
-            os.ftruncate(file, end)
+            if is_file:
+                os.ftruncate(file, end)
             raise _write_error(filename, error) from error
     finally:
         os.close(file)

@@ -197,6 +197,11 @@ class MeasureResult:
         return self.error_no is MeasureErrorNo.NO_ERROR
 
     @property
+    def is_measurement(self) -> bool:
+        """Whether it failed or has a run time; what lists of programs say of theirs is neither."""
+        return not self.ok or 0.0 < self.mean_cost < MAX_FLOAT
+
+    @property
     def mean_cost(self) -> float:
         """Mean of the costs in seconds, what the best program is chosen by; `MAX_FLOAT` for a failure."""
         if not self.ok or not self.costs:

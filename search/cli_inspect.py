@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from ansor.errors import AnsorError, DefinitionError, LogFormatError
+from ansor.errors import AnsorError, DefinitionError
 from ansor.runtime.build import lower
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
-from measure import MeasureInput, MeasureResult, RecordReader, recover_measure_input
+from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
 from search.cli_chosen import Chosen
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.progress import title_of_key
@@ -43,9 +43,8 @@ class _Summary:
     best: tuple[MeasureInput, MeasureResult] | None = field(default=None)
 
     def add(self, inp: MeasureInput, res: MeasureResult) -> None:
-        """Take a record into account; a `LogFormatError` if its steps are not known."""
+        """Take a record into account."""
         if res.ok and (self.best is None or res.mean_cost < self.best[1].mean_cost):
-            assert inp.state.steps is not None  # Reading them is the check.
             self.best = inp, res
         self.trials += 1
         self.failed += not res.ok
@@ -116,18 +115,11 @@ def best(
 
 
 def summarize(log: str) -> list[_Summary]:
-    """Sum up a log by task and layout option, in order; records of unknown steps are named and left out."""
+    """Sum up the measurements of a log by task and layout option, in order."""
     found: dict[tuple[str, str, int], _Summary] = {}
-    reader = RecordReader(log)
-    for inp, res in reader:
+    for inp, res in load_measurements(log):
         key = inp.task.workload_key, str(inp.task.target), int(inp.task.layout_rewrite_option or 0)
-        summary = found.get(key) or _Summary(*key)
-        try:
-            summary.add(inp, res)
-        except LogFormatError as error:
-            click.echo(f"note: {log}:{reader.line} is left out: {error}", err=True)
-            continue
-        found[key] = summary
+        found.setdefault(key, _Summary(*key)).add(inp, res)
     return list(found.values())
 
 

@@ -65,7 +65,7 @@ lists, or name=value.
 @click.option(
     "--log",
     type=click.Path(dir_okay=False),
-    help="Log to append to and resume from. [default: WORKLOAD-ARGS.log.json]",
+    help="Log to append to and resume from; its folder is made. [default: WORKLOAD-ARGS.log.json]",
 )
 @click.option("--target", default="llvm", show_default="llvm, this machine", help="What to tune for.")
 @click.option(

@@ -243,7 +243,7 @@ class ApplyHistoryBest(DispatchContext):
 
     def _add(self, inp: MeasureInput, res: MeasureResult) -> None:
         """Keep a record if it is among the best of its task."""
-        if not res.ok:
+        if not res.ok or not res.is_measurement:
             return
         best = self._groups.setdefault(record_group(inp, self._options), [])
         best.append((inp, res))

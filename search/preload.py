@@ -16,7 +16,7 @@ from measure import (
     MeasureCallback,
     MeasureInput,
     RecordToFile,
-    load_records,
+    load_measurements,
     recover_measure_input,
     same_target,
 )
@@ -77,7 +77,7 @@ def measured_states_of(tasks: Sequence[Task], filename: str | os.PathLike[str]) 
     """`measured_states` of several tasks, in their order, from one reading of the log."""
     found: list[list[Known]] = [[] for _ in tasks]
     others: set[str] = set()
-    for inp, res in load_records(filename):
+    for inp, res in load_measurements(filename):
         for position, task in enumerate(tasks):
             if not is_record_of(task, inp):
                 continue

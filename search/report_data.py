@@ -21,7 +21,6 @@ from measure import MeasureErrorNo, RecordReader, recover_measure_input
 from measure.best import target_text
 from measure.log import PathLike, Record
 from search.progress import title_of_key
-from search.text import counted
 
 LONGEST_GAP = 300.0
 """A gap between two records [s] beyond which, and beyond thrice the measurement itself, a run was paused."""
@@ -205,7 +204,7 @@ def read_history(log: PathLike) -> LogHistory:
     """
     Read a log.
 
-    Valid programs that took no time, as in lists of programs, are left out with a note.
+    Records that are no measurements, as in lists of programs, are left out with a note.
 
     Raises
     ------
@@ -217,11 +216,8 @@ def read_history(log: PathLike) -> LogHistory:
     reader = RecordReader(log)
     tasks: dict[tuple[str, str], TaskHistory] = {}
     attempts: list[tuple[TaskHistory, Attempt]] = []
-    elapsed, previous, first, timeless = 0.0, 0, 0, 0
-    for inp, res in reader:
-        if res.ok and res.mean_cost <= 0.0:
-            timeless += 1
-            continue
+    elapsed, previous, first = 0.0, 0, 0
+    for inp, res in reader.measurements():
         group = _plain(inp.task.workload_key), target_text(inp.task).strip()
         task = tasks.setdefault(group, TaskHistory(inp.task.workload_key, group[1]))
         gap = _gap(previous, res.timestamp, res.all_cost)
@@ -240,10 +236,7 @@ def read_history(log: PathLike) -> LogHistory:
         attempts.append((task, attempt))
         previous = res.timestamp or previous
         first = first or res.timestamp
-    notes = list(reader.notes)
-    if timeless:
-        notes.append(f"{counted(timeless, 'record')} without a run time: left out")
-    return LogHistory(reader.filename, list(tasks.values()), attempts, notes, first, previous)
+    return LogHistory(reader.filename, list(tasks.values()), attempts, reader.notes, first, previous)
 
 
 def _plain(key: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import load_records, same_target
+from measure import load_measurements, same_target
 from measure.best import target_text
 from measure.distill import DistillSummary, distill_record_file
 from measure.log import PathLike
@@ -64,7 +64,7 @@ class TransferConfigs(InitSearchCallback):
     def __init__(self, filename: PathLike, count: int = 8) -> None:
         self.filename = os.fspath(filename)
         self.count = count
-        load_records(self.filename)
+        load_measurements(self.filename)
 
     def candidates(self, task: Task) -> Sequence[State]:
         """Programs of `task` by the nearest configurations of its own space."""
@@ -74,7 +74,7 @@ class TransferConfigs(InitSearchCallback):
                 "make it with ansor.TemplateTask"
             )
         by_key: dict[str, list[tuple[bool, float, int]]] = {}
-        records = list(load_records(self.filename))
+        records = list(load_measurements(self.filename))
         wanted = task.layout_rewrite_option
         for position, (inp, res) in enumerate(records):
             if res.ok and same_target(task.target, target_text(inp.task)):

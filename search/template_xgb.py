@@ -21,7 +21,7 @@ from ansor.task.registry import decode_workload_key
 from ansor.task.task import Task
 from costmodel import Candidates, CostModel, FeatureSource, LearnedModel, PackedRows, XGBModel
 from costmodel.candidates import batches_of
-from measure import MeasureInput, load_records
+from measure import MeasureInput, load_measurements
 from measure.log import PathLike
 from search.asking import check_model, scores_of, teach, unteach
 from search.history import Trial
@@ -137,7 +137,7 @@ class XGBTuner(TemplateTuner):
     def load_history(self, filename: PathLike, count: int = 8) -> None:
         """Learn from a log: the model from all its records, the search from what was best at other sizes."""
         super().load_history(filename, count)
-        records = [record for record in load_records(filename) if self._is_mine(record[0])]
+        records = [record for record in load_measurements(filename) if self._is_mine(record[0])]
         teach(self.model, [inp for inp, _ in records], [res for _, res in records])
 
     def learn(self, trials: Sequence[Trial]) -> None:

@@ -27,7 +27,7 @@ from ansor.schedule.steps import Step
 from ansor.task.registry import workload_key_to_tensors
 from ansor.task.task import Task
 from ansor.te.tensor import Operation
-from measure import load_records, same_target
+from measure import load_measurements, same_target
 from measure.best import target_text
 from measure.layouts import layout_option
 from measure.record import LoggedState
@@ -149,7 +149,7 @@ class WarmStart(InitSearchCallback):
         sources: dict[str, _Source | None] = {}
         wanted = task.layout_rewrite_option if layout_free_inputs(task.compute_dag) else 0
         for name in self.log_files:
-            for inp, res in load_records(name):
+            for inp, res in load_measurements(name):
                 if not res.ok or not same_target(task.target, target_text(inp.task)):
                     continue
                 if is_record_of(task, inp):

@@ -126,7 +126,7 @@ def test_malformed_records_are_refused(change, message: str) -> None:  # type: i
 
 def test_steps_of_ours_are_a_comment_to_others(tmp_path: Path) -> None:
     inp, res = example()
-    own = MeasureInput(inp.task, LoggedState((("XSCOPE", 1, "local"),)))
+    own = MeasureInput(inp.task, LoggedState((("SCOPE", 1, "local"),)))
     strange = MeasureInput(inp.task, LoggedState((("PR", 1, 0, "prefetch$2"),)))
     log = tmp_path / "a.json"
     save_records(log, [inp, own, strange], [res, res, res])
@@ -315,6 +315,26 @@ def test_callback_makes_the_directory_and_appends(tmp_path: Path) -> None:
     callback.callback(None, [inp, inp], [res, res])
     callback.callback(None, [], [])
     assert len(list(load_records(log))) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogWriteError, match=r"cannot make the folder of the log '.*a.json': File exists"):
+        RecordToFile(tmp_path / "file" / "a.json")
+
+
+def test_a_device_takes_records(tmp_path: Path) -> None:
+    callback = RecordToFile(os.devnull)
+    callback.check_writable()
+    inp, res = example()
+    callback.callback(None, [inp], [res])
+    assert list(load_records(os.devnull)) == []
+
+
+def test_what_cannot_be_appended_to_is_a_clear_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(LogWriteError, match=r"cannot append to the log .*pipe': Illegal seek"):
+        append_lines(tmp_path / "pipe", ["x"])
 
 
 def test_best_record_is_the_fastest_success_that_fits(tmp_path: Path) -> None:

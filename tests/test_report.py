@@ -297,7 +297,7 @@ def test_records_without_a_run_time_are_left_out(tmp_path: Path, capsys: pytest.
     state = State.initial(task.compute_dag)
     save(log, task, state, 0.0, 10)
     assert run(["report", str(log)]) == 1
-    assert "holds no records; 1 record without a run time: left out" in capsys.readouterr().err
+    assert f"holds no records; {log}: 1 record without a run time: left out" in capsys.readouterr().err
     save(log, task, state, 1e-3, 11)
     save(log, matmul_task(16), State.initial(matmul_task(16).compute_dag), 2e-3, 12)
     _, page = page_of(log)
