@@ -5,11 +5,13 @@ list, and the list is what the log holds. So a run that was interrupted and read
 where it stood.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansor.schedule.state import State
 from measure import MeasureErrorNo, MeasureResult
+from search.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +87,22 @@ class History:
     def last_failure(self) -> Trial | None:
         """Return the last failed trial, if any."""
         return next((trial for trial in reversed(self._trials.values()) if trial.seconds is None), None)
+
+    def diagnosis(self) -> str:
+        """
+        Say how the trials failed if all did; empty if one did not, or there is none.
+
+        Logs keep no messages: the first failure is the first that this run saw.
+        """
+        if self._best is not None or not self._trials:
+            return ""
+        kinds = Counter(trial.error for trial in self)
+        listed = ", ".join(f"{count} {kind.name}" for kind, count in kinds.most_common())
+        told = (trial for trial in self if trial.result.error_msg.strip())
+        first = next((f"; the first, {trial.error.name}: {first_line(trial)}" for trial in told), "")
+        return f"none of {counted(len(self), 'trial')} gave a valid program ({listed}){first}"
+
+
+def first_line(trial: Trial) -> str:
+    """Return the first line of a failed trial's message; empty for one from a log."""
+    return trial.result.error_msg.strip().partition("\n")[0]

@@ -94,7 +94,8 @@ class _Spoken(Progress):
     def finish(self, result: TuningResult) -> None:
         for kind, message in result.error_examples.items():
             first_line = message.strip().partition("\n")[0]
-            self._say(f"  {kind.name}, for example: {first_line[:200]}")
+            if first_line not in result.diagnosis:  # It comes with the result.
+                self._say(f"  {kind.name}, for example: {first_line[:200]}")
         self._say(str(result))
 
     def _say(self, text: str) -> None:

@@ -50,6 +50,8 @@ class TuningResult:
         Wall time of the run [s].
     error_examples
         The first message of each kind of failure of this run.
+    diagnosis
+        How the trials failed if all that are known did, else empty; the message ends with it.
     """
 
     task: Task
@@ -63,6 +65,7 @@ class TuningResult:
     elapsed_seconds: float
     errors: dict[MeasureErrorNo, int] = field(default_factory=dict)
     error_examples: dict[MeasureErrorNo, str] = field(default_factory=dict)
+    diagnosis: str = ""
 
     @property
     def best_gflops(self) -> float | None:

@@ -39,7 +39,7 @@ class SchedulerResult:
     def __str__(self) -> str:
         lines = [f"{self.trials} trials in {time_text(self.elapsed_seconds)}; stopped: {self.message}"]
         for result in self.results:
-            best = "no program"
+            best = f"no program: {result.diagnosis}" if result.diagnosis else "no program"
             if result.best_cost is not None:
                 best = rate_text(result.task.compute_dag.flop_count, result.best_cost)
             lines.append(f"  {task_title(result.task)}: {best}, {result.known_trials} trials")

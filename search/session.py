@@ -26,7 +26,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureInput, ProgramMeasurer
 from measure.record import count_errors
-from search.history import History, Trial
+from search.history import History, Trial, first_line
 from search.identity import program_key
 from search.options import patience
 from search.policy import Proposal, SearchPolicy
@@ -182,7 +182,7 @@ class TuningSession:
 
     def result(self, stop: Stop) -> TuningResult:
         """Sum up the run so far."""
-        best = self.history.best
+        best, diagnosis = self.history.best, self.history.diagnosis()
         state = best.state if best is not None else None
         if state is None and not self.history and stop.reason is StopReason.TRIALS_DONE:
             state = next(iter(self.policy.propose(0, self._round_size, self.history).states), None)
@@ -194,7 +194,7 @@ class TuningSession:
             known_trials=len(self.history),
             rounds=self.rounds_measured,
             stop_reason=stop.reason,
-            message=stop.message,
+            message=f"{stop.message}; {diagnosis}" if diagnosis else stop.message,
             elapsed_seconds=time.monotonic() - self._started,
             errors=count_errors([trial.result for trial in self.new_trials]),
             error_examples={
@@ -202,6 +202,7 @@ class TuningSession:
                 for trial in reversed(self.new_trials)
                 if trial.seconds is None
             },
+            diagnosis=diagnosis,
         )
 
     def _propose(self) -> Proposal:
@@ -265,11 +266,9 @@ class TuningSession:
         history = self.history
         if history.failures_in_a_row >= self._max_failures:
             last = history.last_failure()
-            what = f"{last.error.name}: {last.result.error_msg}" if last is not None else "unknown"
-            return Stop(
-                StopReason.ONLY_FAILURES,
-                f"{history.failures_in_a_row} trials in a row failed; the last one with {what}".rstrip(": "),
-            )
+            what = f"{last.error.name}: {first_line(last)}" if last is not None else "unknown"
+            told = f"; the last one with {what}".rstrip(": ") if history.best is not None else ""
+            return Stop(StopReason.ONLY_FAILURES, f"{history.failures_in_a_row} trials in a row failed{told}")
         limit = self._patience
         if limit is not None and history.best is not None and history.since_best >= limit:
             return Stop(

@@ -184,6 +184,40 @@ def test_a_stream_of_failures_ends_the_run_and_says_why(task: SearchTask) -> Non
     assert "RUNTIME_DEVICE: it crashed" in result.message
 
 
+class Broken(FakeRunner):
+    """Fails in two ways; the second is the more common one."""
+
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        for _ in inputs:
+            self.failing += 1
+            kind = MeasureErrorNo.RUN_TIMEOUT if self.failing == 1 else MeasureErrorNo.WRONG_ANSWER
+            text = f"output 'C': {'far ' * 60}off in {self.failing:.0f} places\nand so on"
+            yield MeasureResult.failed(kind, text, 0.1, 1700000000)
+
+
+def test_trials_that_all_failed_are_diagnosed_however_the_run_ends(
+    task: SearchTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.json"
+    result = task.tune(options(12, log, runner=Broken(), verbose=1))
+    assert result.stop_reason is StopReason.TRIALS_DONE
+    first = f"output 'C': {'far ' * 60}off in 1 places"
+    assert result.message == (
+        "all 12 trials are done; none of 12 trials gave a valid program (11 WRONG_ANSWER, 1 RUN_TIMEOUT); "
+        f"the first, RUN_TIMEOUT: {first}"
+    )
+    told = capsys.readouterr().err
+    assert told.count(first) == 1
+    assert "  WRONG_ANSWER, for example: output 'C': far far" in told
+    again = task.tune(options(2, log, runner=Broken()))
+    assert "none of 14 trials gave a valid program (12 WRONG_ANSWER, 2 RUN_TIMEOUT)" in again.message
+    assert not task.tune(options(8, runner=FakeRunner(failing=0.5))).diagnosis
+    many = ansor.TaskScheduler([task], callbacks=[]).tune(options(4, runner=Broken()), "sketch.random")
+    assert "matmul 32: no program: none of 4 trials gave a valid program (3 WRONG_ANSWER" in str(many)
+
+
 def test_early_stopping_says_so_and_counts_the_log(task: SearchTask, tmp_path: Path) -> None:
     log = tmp_path / "log.json"
     result = task.tune(options(1000, log, early_stopping=16))
