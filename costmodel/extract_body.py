@@ -105,7 +105,7 @@ class Body:
         Whether its operations are those of floats.
     combines_pairs
         Whether it adds, multiplies, or takes the lesser or greater of its element and one term whose reads
-        have indices that are known: what may be reduced in lanes.
+        have indices that are known: what may be reduced in lanes, where all conditions hold.
     """
 
     counts: Counts
@@ -165,7 +165,7 @@ def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
 
 def _combines_pairs(root: Expr) -> bool:
     """Whether a reduction's combiner is one operation on element and term (see `Body`)."""
-    if not isinstance(root, Reduce) or len(root.sources) != 1 or root.condition is not None:
+    if not isinstance(root, Reduce) or len(root.sources) != 1:
         return False
     result = root.combiner.result[0]
     if not isinstance(result, Binary) or result.op not in REDUCERS:

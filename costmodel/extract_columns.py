@@ -252,7 +252,7 @@ class _Packer:
         made.separable[at] = one.separable
         made.is_scratch[at] = one.is_scratch
         made.is_float[at] = one.body.is_float
-        made.combines_pairs[at] = one.body.combines_pairs
+        made.combines_pairs[at] = one.combines_pairs
         same = [other for other in found if other.stage == one.stage]
         made.store_bits[at] = max(other.body.store_bits for other in same)
         made.lane_bits[at] = one.body.lane_bits / _products(one)

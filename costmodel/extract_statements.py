@@ -97,6 +97,8 @@ class Statement:
         Divisions and remainders in the indices of one point.
     separable
         Whether no condition of a reduction ties its loops to those of its elements, or reads memory.
+    combines_pairs
+        See `Body`; where all conditions are known to hold.
     """
 
     stage: int
@@ -113,6 +115,7 @@ class Statement:
     unroll_steps: Value
     divisions: Value
     separable: Mask
+    combines_pairs: Mask
 
 
 def statements_of(form: Form) -> list[Statement]:
@@ -262,6 +265,7 @@ class _StageGatherer:
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
                     separable=self._is_separable(body),
+                    combines_pairs=body.combines_pairs and self._holds(body),
                 )
             )
         return made
@@ -292,11 +296,7 @@ class _StageGatherer:
 
     def _is_separable(self, body: Body) -> Mask:
         """Whether every condition is known to hold or is about loops of one kind only, row by row."""
-        extents: dict[Var, Value] = {
-            axis: self.all.number(region.width, "a region")
-            for axis, region in zip(self.stage.compute.axis, self.bounds.region, strict=True)
-        }
-        reducing: dict[Var, Value] = {axis: extent_of(axis.extent) for axis in self.stage.compute.reduce_axis}
+        extents, reducing = self._extents()
         result: Mask = True
         for condition in body.conditions:
             nodes = set(walk(condition))
@@ -305,6 +305,23 @@ class _StageGatherer:
             ties = _some_loop(extents, nodes) & _some_loop(reducing, nodes)
             result = result & (np.logical_not(ties) | _holds(condition, {**extents, **reducing}))
         return result
+
+    def _holds(self, body: Body) -> Mask:
+        """Whether every condition is known to hold, row by row: lowering leaves such conditions out."""
+        extents, reducing = self._extents()
+        result: Mask = True
+        for condition in body.conditions:
+            result = result & _holds(condition, {**extents, **reducing})
+        return result
+
+    def _extents(self) -> tuple[dict[Var, Value], dict[Var, Value]]:
+        """Extents of the stage's spatial axes, as far as they are computed, and of its reduction axes."""
+        spatial = zip(self.stage.compute.axis, self.bounds.region, strict=True)
+        reducing = self.stage.compute.reduce_axis
+        return (
+            {axis: self.all.number(region.width, "a region") for axis, region in spatial},
+            {axis: self.all.number(extent_of(axis.extent), "an axis") for axis in reducing},
+        )
 
     def _index(self, index: Expr) -> Interval | None:
         try:

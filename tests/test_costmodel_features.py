@@ -21,6 +21,7 @@ from costmodel.extract import (
 from costmodel.extract_form import Form
 from costmodel.features import FEATURES, INDEX, N_FEATURES, feature_names, unscale
 from costmodel.features_reference import REFERENCE_FEATURES
+from search import SearchTask
 from sketches import Population, ProgramSpace
 from sketches.columns import fill_holes
 from tests.costmodel_law import check_rows, odd_lengths
@@ -118,6 +119,15 @@ def test_a_state_has_the_features_of_its_row(name: str) -> None:
 def test_a_state_has_the_features_of_its_row_beyond_the_reference(name: str, extension: str) -> None:
     task = task_of(oracle_workload(name))
     populations = sample(task, 25, 1, EXTENSIONS[extension])
+    together = extract_populations(task, populations)
+    alone = extract_states(task, list(Programs(populations)))
+    assert np.array_equal(together.values, alone.values)
+
+
+def test_a_state_has_the_features_of_its_row_where_only_others_need_a_guard() -> None:
+    """A factored reduction whose length divides runs in lanes, whatever the other rows of its family do."""
+    task = SearchTask(func="ansor.softmax", args=(64, 17), target="llvm -mcpu=core-avx2")
+    populations = [one for seed in range(4) for one in sample(task, 60, seed, EXTENSIONS["wasteful tiles"])]
     together = extract_populations(task, populations)
     alone = extract_states(task, list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
