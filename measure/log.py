@@ -13,7 +13,8 @@ What may happen to a log, and what becomes of it:
 - Two processes append at once. Each append takes an exclusive lock on the file.
 - Two runs tune into one log. Nothing breaks, but they disturb each other's timing and may measure the same
   programs; the second one says so (`RecordToFile.hold`) and goes on.
-- The steps of a record are malformed, or of a later version. It is left out with a note that names the line.
+- The steps of a record are malformed, or of a later version. It is left out with a note that names the line,
+  the first ones each, the others by their number.
 - A record has no run time, as in lists of programs that nobody measured. It is a record all the same, but no
   measurement (`RecordReader.measurements`).
 - A line never was a record, or is of a version that is not known. That is no accident of writing:
@@ -53,6 +54,8 @@ LOG_VERSION: Final = "v0.6"
 KNOWN_VERSIONS: Final = tuple(f"v0.{minor}" for minor in range(1, 7))
 OWN_PREFIX: Final = "# ansor "
 TORN_PREFIX: Final = "# torn "
+_NAMED: Final = 5
+"""How many records of one log with steps that are not understood are named one by one."""
 _RECORD_START: Final = b'{"i"'
 REFERENCE_STEPS: Final = frozenset(
     ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
@@ -183,6 +186,7 @@ class RecordReader:
             At a line that is not a record, unless it is a torn one or only its steps are not understood.
         """
         self.notes = []
+        left_out = 0
         with open(self.filename, "rb") as file:
             for number, raw in enumerate(file, 1):
                 if _is_comment(raw):
@@ -205,10 +209,15 @@ class RecordReader:
                 try:
                     assert record[0].state.steps is not None  # Reading them is the check.
                 except LogFormatError as error:
-                    self._passed_over(f"{self.filename}:{number}: left out: {error}")
+                    left_out += 1
+                    if left_out <= _NAMED:
+                        self._passed_over(f"{self.filename}:{number}: left out: {error}")
                     continue
                 self.line = number
                 yield record
+        if left_out > _NAMED:
+            more = left_out - _NAMED
+            self._passed_over(f"{self.filename}: left out for such steps: {more} more, {left_out} in all")
 
     def _passed_over(self, note: str) -> None:
         self.notes.append(note)

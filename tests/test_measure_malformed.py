@@ -90,6 +90,18 @@ def test_one_malformed_record_costs_only_itself(
     assert reader.notes[0] in caplog.text
 
 
+def test_many_malformed_records_are_counted(tmp_path: Path) -> None:
+    bad = line(GOOD).replace('["SP", 2', '["SP", "x"')
+    log = write(tmp_path / "log.json", *[bad] * 20, line(GOOD))
+
+    reader = RecordReader(log)
+    assert len(list(reader)) == 1
+    assert [note.startswith(f"{log}:{n}: left out") for n, note in enumerate(reader.notes[:-1], 1)] == [
+        True
+    ] * 5
+    assert reader.notes[-1] == f"{log}: left out for such steps: 15 more, 20 in all"
+
+
 ASKED: dict[str, Callable[[Path], float | None]] = {
     "best_state": lambda log: task().best_state(log)[1],
     "summarize": lambda log: summarize(str(log))[0].seconds,
