@@ -14,12 +14,15 @@ from ansor.schedule.naming import code_names
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from ansor.te.tensor import ComputeOp, Tensor
+from costmodel.extract import extract_populations
 from sketches import ProgramSpace
 from sketches.locations import places
 from tests.program_laws import Case, check_all, lowered
 from tests.sketches_cases import check_program, task_of
 
 Steps = Callable[[State], State]
+
+HOSTILE = [("c", "n.0", "b"), ("c", "o.1", "y.2"), ("o_c", "x@", "y.0"), ("x_o", "x.0.0", "n@o@y@")]
 
 
 def row_sums(i: str, k: str, columns: int = 5) -> ComputeDAG:
@@ -107,7 +110,7 @@ def test_a_loop_fused_alone_keeps_its_name_in_schedule_code() -> None:
     assert code_names(state.stages[1])["i@"] == "i"
 
 
-@pytest.mark.parametrize("names", [("c", "n.0", "b"), ("c", "o.1", "y.2"), ("o_c", "x@", "y.0")])
+@pytest.mark.parametrize("names", HOSTILE)
 def test_sampled_programs_are_right(names: tuple[str, str, str]) -> None:
     task = task_of(grouped_convolution(names))
     rng = np.random.default_rng(0)
@@ -116,6 +119,20 @@ def test_sampled_programs_are_right(names: tuple[str, str, str]) -> None:
         check_program(state)
         case = Case.of(state)
         case.check_compiled(lowered(state, simple_mode=False))
+
+
+@pytest.mark.parametrize("names", HOSTILE)
+def test_names_change_neither_programs_nor_features(names: tuple[str, str, str]) -> None:
+    found = []
+    for axes in (("c", "a", "b"), names):
+        task = task_of(grouped_convolution(axes))
+        sample = ProgramSpace.of(task).sample(12, np.random.default_rng(0))
+        steps = [[step.to_json() for step in one.materialize(row).steps] for one, row in sample.in_order()]
+        found.append((steps, extract_populations(task, sample.populations).values))
+
+    (steps, features), (same_steps, same_features) = found
+    assert same_steps == steps
+    assert np.array_equal(same_features, features)
 
 
 def test_an_axis_is_not_taken_for_the_outermost_part_of_a_split() -> None:
