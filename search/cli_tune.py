@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from ansor.errors import DefinitionError
+from costmodel import RandomModel
 from measure import LocalBuilder, LocalRunner, RecordToFile
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.options import TuningOptions
@@ -32,6 +33,9 @@ NO_PROGRAM: Final = 3
 Starts = Sequence[InitSearchCallback]
 _POLICIES: Final[Mapping[str, Callable[[SearchTask, int, Starts], SearchPolicy]]] = {
     "sketch": lambda task, seed, starts: SketchPolicy(task, seed=seed, init_search_callbacks=starts),
+    "random": lambda task, seed, starts: SketchPolicy(
+        task, RandomModel(seed), seed=seed, init_search_callbacks=starts
+    ),
     "empty": lambda task, seed, starts: EmptyPolicy(task, starts),
 }
 _TUNERS: Final[Mapping[str, Callable[[TemplateTask, int, Starts], SearchPolicy]]] = {
@@ -79,8 +83,9 @@ lists, or name=value.
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the search.")
 @click.option(
     "--policy",
-    type=click.Choice([*_POLICIES, *_TUNERS]),
-    help="How to search; the last four are for templates. [default: sketch; for a template xgb]",
+    type=click.Choice(list(dict.fromkeys([*_POLICIES, *_TUNERS]))),
+    help="How to search: sketch, by evolution under a cost model; random, among the same programs; empty, "
+    "the unscheduled program; for templates grid, random, ga, xgb. [default: sketch; for a template xgb]",
 )
 @click.option(
     "--timeout",
@@ -159,13 +164,13 @@ def make_policy(task: SearchTask, name: str | None, seed: int, neighbours: Seque
     """
     template = isinstance(task, TemplateTask)
     chosen = name or ("xgb" if template else "sketch")
-    if chosen in _TUNERS:
-        if not isinstance(task, TemplateTask):
-            raise DefinitionError(
-                f"--policy {chosen} searches the configurations of a template, and "
-                f"{title_of_key(task.workload_key)} is none; use one of {', '.join(_POLICIES)}"
-            )
+    if isinstance(task, TemplateTask) and chosen in _TUNERS:
         return _TUNERS[chosen](task, seed, [TransferConfigs(log) for log in neighbours])
+    if chosen not in _POLICIES:
+        raise DefinitionError(
+            f"--policy {chosen} searches the configurations of a template, and "
+            f"{title_of_key(task.workload_key)} is none; use one of {', '.join(_POLICIES)}"
+        )
     starts = [WarmStart(neighbours)] if neighbours else []
     return _POLICIES[chosen](task, seed, starts)
 

@@ -182,7 +182,22 @@ def test_templates_are_among_what_a_file_defines(capsys: pytest.CaptureFixture[s
 
 def test_a_tuner_wants_a_template(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", "matmul", "8", "8", "8", "--policy", "ga", "--trials", "1"]) == 1
-    assert "matmul(8, 8, 8) is none; use one of sketch, empty" in capsys.readouterr().err
+    assert "matmul(8, 8, 8) is none; use one of sketch, random, empty" in capsys.readouterr().err
+
+
+def test_random_search_is_a_policy_of_any_workload(tmp_path: Path) -> None:
+    """It measures what a search with random scores does."""
+    words = ["tune", "matmul", "16", "16", "16", "--trials", "3", "--seed", "4", "--quiet"]
+    for policy in ("random", "sketch"):
+        assert run([*words, "--policy", policy, "--log", f"{policy}.json"]) == 0
+    task = ansor.SearchTask("ansor.matmul", (16, 16, 16))
+    policy = ansor.SketchPolicy(task, ansor.RandomModel(), seed=4)
+    expected = [ansor.program_key(state) for state in policy.propose(0, 64, ansor.History()).states[:3]]
+    random, sketch = (
+        [ansor.program_key(inp.state.replay(task.compute_dag)) for inp, _ in load_records(log)]
+        for log in ("random.json", "sketch.json")
+    )
+    assert random == expected != sketch
 
 
 def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str], net: str) -> None:
