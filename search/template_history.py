@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import load_measurements, same_target
+from measure import MeasureInput, load_measurements, same_target
 from measure.best import target_text
 from measure.distill import DistillSummary, distill_record_file
 from measure.log import PathLike
 from search.dispatch import ApplyHistoryBest, Records, dispatch_context
 from search.policy import InitSearchCallback
+from search.progress import title_of_key
 from search.skeleton import size_distance
 from search.template_task import TemplateTask, recorded_config
+from search.warm_start import nothing_for, of_no_use
 from sketches.template_function import set_best_lookup
+
+_note = logging.getLogger(__name__)
 
 
 def apply_history_best(records: Records) -> ApplyHistoryBest:
@@ -67,7 +74,7 @@ class TransferConfigs(InitSearchCallback):
         load_measurements(self.filename)
 
     def candidates(self, task: Task) -> Sequence[State]:
-        """Programs of `task` by the nearest configurations of its own space."""
+        """Programs of `task` by the nearest configurations of its own space; a warning is logged without."""
         if not isinstance(task, TemplateTask):
             raise DefinitionError(
                 f"configurations are carried over to the task of a template, not to {task.workload_key}; "
@@ -94,4 +101,17 @@ class TransferConfigs(InitSearchCallback):
                     found.setdefault(mine.index, task.state_of(mine))
                 except ScheduleError:
                     continue
+        if not found and self.count:
+            why = Counter(
+                of_no_use(task, *record) or _other_computation(task, record[0]) for record in records
+            )
+            _note.warning("%s", nothing_for(task, [self.filename], why))
         return list(found.values())
+
+
+def _other_computation(task: TemplateTask, inp: MeasureInput) -> str:
+    """Why a record of another task gives no configuration."""
+    title = title_of_key(inp.task.workload_key)
+    if math.isinf(size_distance(inp.task.workload_key, task.workload_key)):
+        return f"of {title}, another computation"
+    return f"of {title} whose steps are no configuration of the template"

@@ -11,9 +11,11 @@ arguments, and whether the steps apply, must do.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from ansor.schedule.steps import Step
 from ansor.task.registry import workload_key_to_tensors
 from ansor.task.task import Task
 from ansor.te.tensor import Operation
-from measure import load_measurements, same_target
+from measure import MeasureInput, MeasureResult, load_measurements, same_target
 from measure.best import target_text
 from measure.layouts import layout_option
 from measure.record import LoggedState
@@ -37,7 +39,10 @@ from search.preload import is_record_of
 from search.progress import title_of_key
 from search.refit import Refit, refit_steps
 from search.skeleton import size_distance, skeleton
+from search.text import counted
 
+_LISTED = 4
+_note = logging.getLogger(__name__)
 PathLike = str | os.PathLike[str]
 
 
@@ -54,6 +59,27 @@ def log_names(asking: str, given: object) -> list[str]:
     if not isinstance(names, (list, tuple)) or not all(isinstance(n, (str, os.PathLike)) for n in names):
         raise DefinitionError(f"{asking}({given!r}): it takes the path of a log, or a list of paths")
     return [os.fspath(name) for name in names]
+
+
+def nothing_for(task: Task, logs: Sequence[str], passed_over: Mapping[str, int]) -> str:
+    """
+    Say that logs have no program to begin a search with, and why.
+
+    Parameters
+    ----------
+    task
+        What was to be searched.
+    logs
+        Where programs were looked for.
+    passed_over
+        How many records were of no use, by reason: "of softmax(8, 8), another computation".
+    """
+    held = [f"{counted(number, 'record')} {reason}" for reason, number in passed_over.items()]
+    listed = "; ".join(held[:_LISTED]) + (f"; and {len(held) - _LISTED} more" if len(held) > _LISTED else "")
+    return (
+        f"no program to begin {title_of_key(task.workload_key)} with in {', '.join(logs)}, "
+        f"which has {listed or 'no record'}; the search begins without"
+    )
 
 
 @dataclass
@@ -87,7 +113,8 @@ class WarmStart(InitSearchCallback):
     Attributes
     ----------
     notes
-        Where the candidates of the last call came from.
+        Where the candidates of the last call came from; if there were none, why not, which is also logged as
+        a warning.
 
     Raises
     ------
@@ -122,18 +149,27 @@ class WarmStart(InitSearchCallback):
         """
         found: dict[str, State] = {}
         taken: dict[str, int] = {}
-        for source, steps, how in self._attempts(self._sources(task)):
+        passed_over: Counter[str] = Counter()
+        refused: set[tuple[str, tuple[Step, ...]]] = set()
+        for source, steps, how in self._attempts(self._sources(task, passed_over)):
             if len(found) >= self.count:
                 break
             try:
                 state = refit_steps(task.compute_dag, steps, how, source.dag)
                 key = program_key(state)
             except ScheduleError:
+                refused.add((source.key, steps))
                 continue
             if key not in found:
                 found[key] = state
                 taken[source.key] = taken.get(source.key, 0) + 1
-        self.notes = [f"{number} programs from {title_of_key(key)}" for key, number in taken.items()]
+        self.notes = [f"{counted(n, 'program')} from {title_of_key(key)}" for key, n in taken.items()]
+        for note in self.notes:
+            _note.info("%s is begun with %s", title_of_key(task.workload_key), note)
+        if not found and self.count and self.per_source:
+            passed_over.update(f"of {title_of_key(key)}, whose steps do not apply" for key, _ in refused)
+            self.notes = [nothing_for(task, self.log_files, passed_over)]
+            _note.warning("%s", self.notes[0])
         return list(found.values())
 
     def _attempts(self, sources: Sequence[_Source]) -> Iterator[tuple[_Source, tuple[Step, ...], Refit]]:
@@ -144,31 +180,47 @@ class WarmStart(InitSearchCallback):
                     for how in Refit:
                         yield source, source.programs[rank][2], how
 
-    def _sources(self, task: Task) -> list[_Source]:
-        """Neighbours of `task` in the logs, nearest first, their programs fastest first."""
+    def _sources(self, task: Task, passed_over: Counter[str]) -> list[_Source]:
+        """Neighbours of `task` in the logs, nearest first, their programs fastest first.
+
+        Records of no use are counted in `passed_over`, by reason.
+        """
         sources: dict[str, _Source | None] = {}
         wanted = task.layout_rewrite_option if layout_free_inputs(task.compute_dag) else 0
         for name in self.log_files:
             for inp, res in load_measurements(name):
-                if not res.ok or not same_target(task.target, target_text(inp.task)):
-                    continue
-                if is_record_of(task, inp):
-                    continue
                 key = inp.task.workload_key
-                if key not in sources:
+                reason = of_no_use(task, inp, res)
+                if not reason and key not in sources:
                     sources[key] = _neighbour(task, key)
-                source = sources[key]
-                if source is None or not isinstance(inp.state, LoggedState):
+                source = sources.get(key)
+                if not reason and source is None:
+                    reason = f"of {title_of_key(key)}, another computation"
+                if source is None or reason:
+                    passed_over[reason] += 1
                     continue
+                assert isinstance(inp.state, LoggedState)
                 try:
                     differs = layout_option(inp, source.dag) != wanted
                     source.programs.append((differs, res.mean_cost, inp.state.steps))
                 except LogFormatError:  # A step of a later version.
-                    continue
+                    passed_over[f"of {title_of_key(key)} with steps that are not known here"] += 1
         near = [source for source in sources.values() if source is not None]
         for source in near:
             source.programs.sort(key=lambda program: program[:2])
         return sorted(near, key=lambda source: source.distance)
+
+
+def of_no_use(task: Task, inp: MeasureInput, res: MeasureResult) -> str:
+    """Why a record cannot begin a search, whatever its computation; empty if it can."""
+    title = title_of_key(inp.task.workload_key)
+    if not res.ok:
+        return f"of {title}, failed"
+    if not same_target(task.target, target_text(inp.task)):
+        return f"of {title} for another target, {target_text(inp.task)}"
+    if is_record_of(task, inp):
+        return f"of {title} itself, from which a run with this log goes on"
+    return ""
 
 
 def _neighbour(task: Task, key: str) -> _Source | None:

@@ -15,7 +15,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
 from ansor.workloads import CATALOGUE
-from measure import MeasureInput, MeasureResult, save_records
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
 from search import SearchTask, SketchPolicy, StopReason, TaskScheduler, WarmStart
 from search.identity import program_key
 from search.refit import MAX_WASTE, Refit, refit_lengths, refit_steps
@@ -193,3 +193,42 @@ def test_what_does_not_apply_is_passed_over(tmp_path: Path) -> None:
     assert WarmStart(log).candidates(mine) == []
     with pytest.raises(FileNotFoundError, match="to start from"):
         WarmStart(tmp_path / "missing.json")
+
+
+def test_a_warm_start_that_has_nothing_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = tmp_path / "log.json"
+    other = SearchTask(func="ansor.softmax", args=(8, 8), target=HOST)
+    save(log, other, [State.initial(other.compute_dag)] * 2)
+    cross = matmul_task(20, target="llvm -mtriple=aarch64-linux-gnu")
+    save(log, cross, [State.initial(cross.compute_dag)])
+    mine = SearchTask(func="ansor.matmul", args=(8, 8, 8), target=HOST)
+    save(log, mine, [State.initial(mine.compute_dag)])
+    failed = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 1.0, 1)
+    save_records(log, [MeasureInput(other, State.initial(other.compute_dag))], [failed])
+    start = WarmStart(log)
+    assert start.candidates(mine) == []
+    (note,) = start.notes
+    assert f"no program to begin matmul(8, 8, 8) with in {log}, which has" in note
+    assert "2 records of softmax(8, 8), another computation" in note
+    assert "for another target, llvm" in note
+    assert "1 record of matmul(8, 8, 8) itself, from which a run with this log goes on" in note
+    assert "1 record of softmax(8, 8), failed; the search begins without" in note
+    assert [record.getMessage() for record in caplog.records] == [note]
+    assert WarmStart(log, count=0).candidates(mine) == []
+    assert len(caplog.records) == 1
+
+
+def test_a_template_without_a_start_says_so_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    @ansor.template("tests.without_start", override=True)
+    def doubled(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        b = te.compute((n,), lambda i: a[i] + a[i], name="B")
+        return te.create_schedule(b), [a, b]
+
+    log = tmp_path / "log.json"
+    other = SearchTask(func="ansor.softmax", args=(8, 8), target=HOST)
+    save(log, other, [State.initial(other.compute_dag)])
+    assert ansor.TransferConfigs(log).candidates(ansor.TemplateTask(doubled, (8,), target=HOST)) == []
+    (record,) = caplog.records
+    assert "no program to begin tests.without_start(8)" in record.getMessage()
+    assert "1 record of softmax(8, 8), another computation" in record.getMessage()
