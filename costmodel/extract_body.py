@@ -28,6 +28,7 @@ from ansor.te.expr import (
     BinaryOp,
     Call,
     Cast,
+    Const,
     Expr,
     Not,
     Read,
@@ -90,7 +91,10 @@ class Body:
     Parameters
     ----------
     counts
-        Occurrences per point, in the order of `COUNTS`.
+        Occurrences per point, in the order of `COUNTS`, those of `padding` left out.
+    padding
+        The conditions outside of which the value is a constant, each with what it counts: as of a copy in tiles
+        that do not divide.
     accesses
         What is read, elements that the stage itself stores left out.
     siblings
@@ -109,6 +113,7 @@ class Body:
     """
 
     counts: Counts
+    padding: tuple[tuple[Expr, Counts], ...]
     accesses: tuple[Access, ...]
     siblings: tuple[int, ...]
     is_reduction: bool
@@ -129,6 +134,7 @@ def body_of(state: State, stage: int, output: int) -> Body:
 def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
     root = roots[output]
     counter = _Counter()
+    padding: tuple[tuple[Expr, Counts], ...] = ()
     siblings: tuple[int, ...] = ()
     if isinstance(root, Reduce):
         used = set(walk(root.combiner.result[root.index]))
@@ -145,13 +151,16 @@ def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
         if root.condition is not None:
             reads.append(root.condition)
     else:
-        counts = counter.count(root)
+        inside, conditions = _padded(root)
+        counts = counter.count(inside)
+        padding = tuple((condition, counter.count(condition)) for condition in conditions)
         reads = [root]
     info = dtype_info(dtype)
     bits = max(info.bits, 32) if info.kind == "float" else info.bits
     floats = any(counts[_SLOT[f"float_{name}"]] for name in OPERATIONS)
     return Body(
         counts,
+        padding,
         _accesses(reads),
         siblings,
         isinstance(root, Reduce),
@@ -177,9 +186,21 @@ def _combines_pairs(root: Expr) -> bool:
     return not any(isinstance(node, Read) for index in indices for node in walk(index))
 
 
+def _padded(root: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+    """A value that is a constant in its padding, without it; and the conditions of being inside."""
+    if not isinstance(root, Select) or not root.lazy or not isinstance(root.other, Const):
+        return root, ()
+    return root.then, _parts(root.cond)
+
+
 def _conditions(root: Expr) -> tuple[Expr, ...]:
     """The parts of a reduction's condition."""
-    pending = [root.condition] if isinstance(root, Reduce) and root.condition is not None else []
+    return _parts(root.condition) if isinstance(root, Reduce) and root.condition is not None else ()
+
+
+def _parts(condition: Expr) -> tuple[Expr, ...]:
+    """What a conjunction is made of."""
+    pending = [condition]
     parts: list[Expr] = []
     while pending:
         part = pending.pop()
@@ -208,6 +229,9 @@ def _with_products(root: Reduce, counts: Counts, dtype: str) -> Counts:
 
 
 _ZERO: Final[Counts] = (0.0,) * len(COUNTS)
+AND_COUNTS: Final[Counts] = tuple(float(name in ("bool_op", "nodes")) for name in COUNTS)
+SELECT_COUNTS: Final[Counts] = tuple(float(name in ("select_op", "nodes")) for name in COUNTS)
+"""What a conjunction and a choice count themselves."""
 
 
 def _kind(dtype: str) -> str:

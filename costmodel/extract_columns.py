@@ -247,7 +247,7 @@ class _Packer:
             parent = self.at[id(found), one.parent]
             made.parent[at] = np.arange(parent.start, parent.stop)
         made.generation[at] = len(ancestors) - 1
-        made.counts[:, at] = np.array(one.body.counts)[:, None]
+        made.counts[:, at] = one.counts
         made.is_reduction[at] = one.body.is_reduction
         made.separable[at] = one.separable
         made.is_scratch[at] = one.is_scratch

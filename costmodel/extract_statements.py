@@ -10,11 +10,12 @@ around an attached stage does not occur in the indices of its scratch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ansor.dtypes import dtype_info
 from ansor.errors import DefinitionError
@@ -32,7 +33,7 @@ from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.stages import ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.te.expr import Binary, BinaryOp, Expr, Read, Var, walk
 from ansor.te.tensor import Tensor
-from costmodel.extract_body import Access, Body, body_of
+from costmodel.extract_body import AND_COUNTS, SELECT_COUNTS, Access, Body, body_of
 from costmodel.extract_form import Form, Mask
 from costmodel.extract_indices import Dimension, Loop, LoopIndices, Value
 
@@ -99,6 +100,8 @@ class Statement:
         Whether no condition of a reduction ties its loops to those of its elements, or reads memory.
     combines_pairs
         See `Body`; where all conditions are known to hold.
+    counts
+        Occurrences per point, in the order of `COUNTS`; shape ``(len(COUNTS), rows)``, or one column for all.
     """
 
     stage: int
@@ -116,6 +119,7 @@ class Statement:
     divisions: Value
     separable: Mask
     combines_pairs: Mask
+    counts: NDArray[np.float64]
 
 
 def statements_of(form: Form) -> list[Statement]:
@@ -265,7 +269,8 @@ class _StageGatherer:
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
                     separable=self._is_separable(body),
-                    combines_pairs=body.combines_pairs and self._holds(body),
+                    counts=self._counts(body),
+                    combines_pairs=body.combines_pairs and self._holds(body.conditions),
                 )
             )
         return made
@@ -296,7 +301,11 @@ class _StageGatherer:
 
     def _is_separable(self, body: Body) -> Mask:
         """Whether every condition is known to hold or is about loops of one kind only, row by row."""
-        extents, reducing = self._extents()
+        extents: dict[Var, Value] = {
+            axis: self.all.number(region.width, "a region")
+            for axis, region in zip(self.stage.compute.axis, self.bounds.region, strict=True)
+        }
+        reducing: dict[Var, Value] = {axis: extent_of(axis.extent) for axis in self.stage.compute.reduce_axis}
         result: Mask = True
         for condition in body.conditions:
             nodes = set(walk(condition))
@@ -306,22 +315,27 @@ class _StageGatherer:
             result = result & (np.logical_not(ties) | _holds(condition, {**extents, **reducing}))
         return result
 
-    def _holds(self, body: Body) -> Mask:
-        """Whether every condition is known to hold, row by row: lowering leaves such conditions out."""
-        extents, reducing = self._extents()
+    def _holds(self, conditions: Iterable[Expr]) -> Mask:
+        """Whether conditions are known to hold for all of the axes, row by row: no program has those."""
+        op = self.stage.compute
+        whole: dict[Var, Value] = {
+            axis: self.all.number(extent_of(axis.extent), "an axis") for axis in (*op.axis, *op.reduce_axis)
+        }
         result: Mask = True
-        for condition in body.conditions:
-            result = result & _holds(condition, {**extents, **reducing})
+        for condition in conditions:
+            result = result & _holds(condition, whole)
         return result
 
-    def _extents(self) -> tuple[dict[Var, Value], dict[Var, Value]]:
-        """Extents of the stage's spatial axes, as far as they are computed, and of its reduction axes."""
-        spatial = zip(self.stage.compute.axis, self.bounds.region, strict=True)
-        reducing = self.stage.compute.reduce_axis
-        return (
-            {axis: self.all.number(region.width, "a region") for axis, region in spatial},
-            {axis: self.all.number(extent_of(axis.extent), "an axis") for axis in reducing},
-        )
+    def _counts(self, body: Body) -> NDArray[np.float64]:
+        """Occurrences per point: a padding's conditions count in the rows that have them."""
+        counts: NDArray[np.float64] = np.array(body.counts)[:, None]
+        kept: Any = 0
+        for condition, own in body.padding:
+            needed = np.logical_not(self._holds([condition]))
+            counts = counts + np.array(own)[:, None] * needed
+            kept = kept + needed
+        joined = np.array(AND_COUNTS)[:, None] * np.maximum(kept - 1, 0)
+        return np.asarray(counts + joined + np.array(SELECT_COUNTS)[:, None] * (kept > 0))
 
     def _index(self, index: Expr) -> Interval | None:
         try:

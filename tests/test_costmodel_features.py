@@ -133,6 +133,15 @@ def test_a_state_has_the_features_of_its_row_where_only_others_need_a_guard() ->
     assert np.array_equal(together.values, alone.values)
 
 
+def test_a_packed_copy_has_the_features_of_its_row_where_only_others_are_padded() -> None:
+    task = SearchTask(func="ansor.matmul", args=(32, 48, 64), target="llvm -mcpu=core-avx2")
+    params: dict[str, object] = {**EXTENSIONS["packed reads"], "max_tile_waste": 1.25}
+    populations = [one for seed in range(2) for one in sample(task, 60, seed, params)]
+    together = extract_populations(task, populations)
+    alone = extract_states(task, list(Programs(populations)))
+    assert np.array_equal(together.values, alone.values)
+
+
 @pytest.mark.parametrize("name", ["conv2d_bn_relu", "grouped", "norm", "transpose_bmm_softmax"])
 def test_a_state_has_the_features_of_its_row_in_larger_programs(name: str) -> None:
     task = task_of(oracle_workload(name))
