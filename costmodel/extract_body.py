@@ -93,8 +93,8 @@ class Body:
     counts
         Occurrences per point, in the order of `COUNTS`, those of `padding` left out.
     padding
-        The conditions outside of which the value is a constant, each with what it counts: as of a copy in tiles
-        that do not divide.
+        The conditions outside of which the value is a constant, each with what it counts: as of a copy in
+        tiles that do not divide.
     accesses
         What is read, elements that the stage itself stores left out.
     siblings
