@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ansor.errors import LogFormatError, ScheduleError
@@ -104,13 +105,40 @@ def _has_layouts_of(task: Task, inp: MeasureInput) -> bool:
     return recorded == task.layout_rewrite_option or not layout_free_inputs(task.compute_dag)
 
 
-def distinct_trials(known: Iterable[Known]) -> tuple[Trial, ...]:
-    """Known results as trials in their order; of a program that occurs again the first."""
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """
+    What is known of a task when a run begins, in log order, each program once.
+
+    Attributes
+    ----------
+    known
+        Results that the run is given.
+    log
+        Results in the logs that it appends to, from which it goes on.
+    """
+
+    known: tuple[Trial, ...] = ()
+    log: tuple[Trial, ...] = ()
+
+    @classmethod
+    def of(cls, known: Iterable[Known], log: Iterable[Known]) -> Earlier:
+        """Sort results out; a program that is in both counts as one of the log."""
+        own = _distinct_trials(log)
+        others = _distinct_trials(known)
+        return cls(tuple(others[key] for key in others if key not in own), tuple(own.values()))
+
+    def __len__(self) -> int:
+        return len(self.known) + len(self.log)
+
+
+def _distinct_trials(known: Iterable[Known]) -> dict[str, Trial]:
+    """Known results as trials by key, in their order; of a program that occurs again the first."""
     found: dict[str, Trial] = {}
     for state, result in known:
         key = program_key(state)
         found.setdefault(key, Trial(key, state, result, from_log=True))
-    return tuple(found.values())
+    return found
 
 
 def logs_of(callbacks: Sequence[MeasureCallback] | None) -> list[str]:

@@ -11,10 +11,9 @@ from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
 from measure import MeasureCallback, ProgramRunner
-from search.history import Trial
 from search.options import TuningOptions
-from search.policy import InitSearchCallback, SearchPolicy
-from search.preload import distinct_trials, logs_of, measured_states_of
+from search.policy import InitSearchCallback, Known, SearchPolicy
+from search.preload import Earlier, logs_of, measured_states_of
 from search.progress import task_title
 from search.sketch_policy import SketchPolicy
 from search.template_task import TemplateTask
@@ -141,14 +140,9 @@ def known_results(
     init_callbacks: Sequence[Sequence[InitSearchCallback]],
     measure_callbacks: Sequence[MeasureCallback] | None,
     log_file: PathLike | None,
-) -> list[tuple[Trial, ...]]:
+) -> list[Earlier]:
     """
-    Collect earlier results: of each task's callbacks, of `log_file`, of the logs to be written.
-
-    Returns
-    -------
-    list[tuple[Trial, ...]]
-        Per task, in log order, each program once.
+    Collect earlier results per task: of its callbacks, of `log_file`, of the logs to be written.
 
     Raises
     ------
@@ -159,23 +153,25 @@ def known_results(
         [pair for callback in callbacks for pair in callback.known(task)]
         for task, callbacks in zip(tasks, init_callbacks, strict=True)
     ]
-    logs: list[PathLike] = list(logs_of(measure_callbacks))
+    own: list[list[Known]] = [[] for _ in tasks]
+    logs = logs_of(measure_callbacks)
     if log_file is not None and os.fspath(log_file) not in logs:
         written = [getattr(callback, "filename", None) for callback in measure_callbacks or ()]
         if Path(log_file).is_file():
-            logs.insert(0, log_file)
+            for results, found in zip(known, measured_states_of(tasks, log_file), strict=True):
+                results += found
         elif os.fspath(log_file) not in written:
             raise FileNotFoundError(
                 f"there is no log {os.fspath(log_file)!r} to resume from; leave load_log_file out, or write "
                 "to it by a RecordToFile among the measure_callbacks"
             )
     for log in logs:
-        for results, found in zip(known, measured_states_of(tasks, log), strict=True):
+        for results, found in zip(own, measured_states_of(tasks, log), strict=True):
             results += found
-    return [distinct_trials(results) for results in known]
+    return [Earlier.of(*results) for results in zip(known, own, strict=True)]
 
 
-def round_size(tasks: Sequence[Task], known: Sequence[Sequence[Trial]], options: TuningOptions) -> int:
+def round_size(tasks: Sequence[Task], known: Sequence[Earlier], options: TuningOptions) -> int:
     """
     Say how many programs one round has: as many as it has in a run without a break.
 
@@ -186,7 +182,7 @@ def round_size(tasks: Sequence[Task], known: Sequence[Sequence[Trial]], options:
     DefinitionError
         If a task without a known result would not get a single trial.
     """
-    fresh = sum(not trials for trials in known)
+    fresh = sum(not earlier for earlier in known)
     if options.num_measure_trials < fresh:
         those = "" if fresh == len(tasks) else " without a known result"
         raise DefinitionError(

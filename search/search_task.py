@@ -24,10 +24,9 @@ from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, RecordReader, find_best_record, recover_measure_input
 from measure.layouts import layout_option
 from search.details import make_details
-from search.history import Trial
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
-from search.preload import distinct_trials, logs_of, measured_states
+from search.preload import Earlier, logs_of, measured_states
 from search.progress import title_of_key
 from search.result import TuningResult
 from search.session import TuningSession
@@ -168,7 +167,7 @@ class SearchTask(Task):
             session = TuningSession(
                 policy,
                 measurer,
-                known=self._known(tuning_options, policy),
+                earlier=self._earlier(tuning_options, policy),
                 seeds=[
                     state for callback in policy.init_search_callbacks for state in callback.candidates(self)
                 ],
@@ -179,12 +178,12 @@ class SearchTask(Task):
             )
             return session.run(tuning_options.num_measure_trials)
 
-    def _known(self, options: TuningOptions, policy: SearchPolicy) -> tuple[Trial, ...]:
-        """Results of the preloading callbacks, then those of the logs that this run will append to."""
-        known = [pair for callback in policy.init_search_callbacks for pair in callback.known(self)]
-        for log in logs_of(options.measure_callbacks):
-            known += measured_states(self, log)
-        return distinct_trials(known)
+    def _earlier(self, options: TuningOptions, policy: SearchPolicy) -> Earlier:
+        """Results of the preloading callbacks, and those of the logs that this run will append to."""
+        return Earlier.of(
+            [pair for callback in policy.init_search_callbacks for pair in callback.known(self)],
+            [pair for log in logs_of(options.measure_callbacks) for pair in measured_states(self, log)],
+        )
 
     def best_state(
         self, log_file: str | os.PathLike[str], include_compatible: bool = False

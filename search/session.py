@@ -5,7 +5,8 @@ answered from it and cost nothing; the rest is measured as far as the trial budg
 how a run resumes: with the same seed it proposes what it proposed before, takes the answers from its own
 log, completes the round that was cut short, and goes on. What the policy has learned from the log before, it
 forgets at the start, lest it propose with the future in mind. A log that the first round does not recognise
-came from another search; all of it then counts as known from the start.
+came from another search; all of it then counts as known from the start. Results that a run is given beside
+its own log are asked first, so that the own one is recognised by a search that knows them.
 
 Programs that are supplied from outside (`seeds`, such as those of a warm start) make rounds of their own
 before the policy's first.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,7 @@ from search.history import History, Trial, first_line
 from search.identity import program_key
 from search.options import patience
 from search.policy import Proposal, SearchPolicy
+from search.preload import Earlier
 from search.progress import Progress, Report
 from search.result import StopReason, TuningResult
 
@@ -52,8 +54,8 @@ class TuningSession:
         Proposes the programs; its task is tuned.
     measurer
         Measures them and calls back.
-    known
-        Results from logs, in log order, each program once (`distinct_trials`).
+    earlier
+        Results from logs.
     seeds
         Programs to measure before those of the policy; such as are known are left out.
     round_size
@@ -69,7 +71,7 @@ class TuningSession:
         policy: SearchPolicy,
         measurer: ProgramMeasurer,
         *,
-        known: Sequence[Trial] = (),
+        earlier: Earlier | None = None,
         seeds: Sequence[State] = (),
         round_size: int = 64,
         early_stopping: int | Literal["auto"] | None = None,
@@ -83,9 +85,11 @@ class TuningSession:
         self._outcomes: Counter[MeasureErrorNo] = Counter()
         self.rounds_measured = 0
         self.stop: Stop | None = None
-        self._log = {trial.key: trial for trial in known}
-        if known:  # They are told again, each in its round.
-            policy.unlearn(known)
+        earlier = earlier or Earlier()
+        self._log = {trial.key: trial for trial in earlier.known or earlier.log}
+        self._own_log = {trial.key: trial for trial in earlier.log if trial.key not in self._log}
+        if self._log:  # What they say is told again, each in its round.
+            policy.unlearn([*self._log.values(), *self._own_log.values()])
         self._seeds = tuple(seeds)
         self._next: Proposal | None = None
         self._round = 0
@@ -103,16 +107,17 @@ class TuningSession:
     @property
     def replaying(self) -> bool:
         """Whether a log still holds results that no round has asked for."""
-        return bool(self._log)
+        return bool(self._log or self._own_log)
 
     def run(self, num_trials: int) -> TuningResult:
         """Advance until `num_trials` new programs are measured or there is another reason to stop.
 
         Ctrl-C and a log that cannot be written end the run; both give the result so far.
         """
-        self._progress.start(self.task, num_trials, len(self._log))
+        logged = len(self._log) + len(self._own_log)
+        self._progress.start(self.task, num_trials, logged)
         self._progress.begin(self.policy)
-        self._patience = patience(self._early_stopping, len(self._log) + num_trials)
+        self._patience = patience(self._early_stopping, logged + num_trials)
         try:
             if num_trials == 0:
                 self.know_log()
@@ -153,17 +158,22 @@ class TuningSession:
 
     def recognise_log(self) -> bool:
         """
-        Find out whether the log is this search's own, by proposing the first round.
+        Find out whether a log is this search's own, by proposing the first round.
 
-        One that is not is taken as known at once. Returns whether the log still has answers to give.
+        What the run was given may be, so that its own log goes on from there. If not, it is taken as known at
+        once; whether its own log is one of a search that knew this is asked when that search begins. Returns
+        whether there are still answers to give.
         """
         if self._log and self._round == 0 and self._next is None:
             first = self._wanted()
             keys = {program_key(state) for state in first.states}
             if keys and all(key in keys for key in list(self._log)[: len(keys)]):
                 self._next = first
+                self._log |= self._own_log
             else:
-                self.know_log()
+                self._know(self._log)
+                self._log = self._own_log
+            self._own_log = {}
         return bool(self._log)
 
     def upcoming(self) -> int:
@@ -175,10 +185,13 @@ class TuningSession:
 
     def know_log(self) -> None:
         """Take everything that is left of the log into the history."""
-        rest = [trial for trial in self._log.values() if self.history.add(trial)]
-        self._log.clear()
-        if rest:
-            self.policy.learn(rest)
+        self._know(self._log | self._own_log)
+        self._log, self._own_log = {}, {}
+
+    def _know(self, trials: Mapping[str, Trial]) -> None:
+        new = [trial for trial in trials.values() if self.history.add(trial)]
+        if new:
+            self.policy.learn(new)
 
     def result(self, stop: Stop) -> TuningResult:
         """Sum up the run so far."""
@@ -207,7 +220,8 @@ class TuningSession:
 
     def _propose(self) -> Proposal:
         """What to measure next."""
-        self.recognise_log()
+        while self.recognise_log() and self._round == 0 and self._next is None:
+            pass
         return self._next or self._wanted()
 
     def _wanted(self) -> Proposal:

@@ -26,9 +26,9 @@ from ansor.plugins import blaming, brief
 from ansor.task.task import Task
 from measure import MAX_FLOAT, ProgramMeasurer
 from search.details import details_only, level_of
-from search.history import Trial
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
+from search.preload import Earlier
 from search.progress import task_title
 from search.result import StopReason
 from search.scheduler_callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
@@ -294,7 +294,8 @@ class TaskScheduler:
         session, left = self._sessions[number], trials - self.new_trials
         if trials == 0:
             session.know_log()
-        if not session.recognise_log() and (session.history.best is not None or trials == 0):
+        session.recognise_log()
+        if session.history.best is not None or trials == 0:
             self._account(number, 0)
         elif left > 0:
             waiting = sum(later.history.best is None for later in self._sessions[number:])
@@ -411,7 +412,7 @@ class TaskScheduler:
     def _session(
         self,
         policy: SearchPolicy,
-        known: Sequence[Trial],
+        earlier: Earlier,
         measurer: ProgramMeasurer,
         options: TuningOptions,
         early_stopping: int | None,
@@ -419,7 +420,7 @@ class TaskScheduler:
         return TuningSession(
             policy,
             measurer,
-            known=known,
+            earlier=earlier,
             seeds=[
                 state
                 for callback in policy.init_search_callbacks
@@ -432,8 +433,11 @@ class TaskScheduler:
         )
 
     def _result(self, stop: Stop) -> SchedulerResult:
-        for session in self._sessions:
+        for number, session in enumerate(self._sessions):
+            before = len(session.history)
             session.know_log()
+            if len(session.history) > before:
+                self._account(number, before)
         return SchedulerResult(
             results=tuple(session.result(session.stop or stop) for session in self._sessions),
             objective=None if self.without_program else self.cur_score,

@@ -125,6 +125,19 @@ def test_a_run_cut_at_any_record_goes_on_as_if_it_had_not_been(
         assert result.trials == trials - cut
 
 
+def test_a_run_that_was_given_another_log_goes_on_from_its_own(tmp_path: Path) -> None:
+    many, other = [matmul_task(n) for n in (4, 8, 16)], tmp_path / "other.json"
+    scheduler(many[:2]).tune(options(10, other, seed=9), "sketch.random")
+    whole = tmp_path / "whole.json"
+    scheduler(many, load_log_file=other).tune(options(16, whole), "sketch.xgb", SMALL)
+    lines, wanted = whole.read_text().splitlines(keepends=True), logged(whole)
+    for cut in range(1, 16, 3):
+        part = tmp_path / f"{cut}.json"
+        part.write_text("".join(lines[:cut]))
+        scheduler(many, load_log_file=other).tune(options(16 - cut, part), "sketch.xgb", SMALL)
+        assert logged(part) == wanted, f"cut after {cut} records"
+
+
 def test_every_task_gets_its_first_round_whatever_a_log_holds(tmp_path: Path) -> None:
     """A long log of one task makes rounds large, and yet there is something for the others."""
     many, log = [matmul_task(n) for n in (8, 16, 24)], tmp_path / "log.json"

@@ -248,3 +248,23 @@ def test_an_interrupted_replay_leaves_the_model_what_it_had(task: SearchTask, tm
     result = task.tune(options(12, log), Interrupted(task, model, PARAMS))
     assert result.stop_reason is StopReason.INTERRUPTED
     assert model.num_records == result.known_trials == 12
+
+
+def test_a_run_that_was_given_another_log_goes_on_from_its_own(task: SearchTask, tmp_path: Path) -> None:
+    """What it knew at the start it knows again, and its own log is told round by round."""
+    other, whole = tmp_path / "other.json", tmp_path / "whole.json"
+    task.tune(options(9, other), policy_of(task, seed=8)[0])
+
+    def tune(log: Path, trials: int) -> TileModel:
+        model = TileModel()
+        starts = [PreloadMeasuredStates(other)]
+        task.tune(options(trials, log), SketchPolicy(task, model, PARAMS, 5, init_search_callbacks=starts))
+        return model
+
+    model = tune(whole, 18)
+    lines = whole.read_text().splitlines(keepends=True)
+    for cut in (1, 4, 7, 17):
+        part = tmp_path / f"{cut}.json"
+        part.write_text("".join(lines[:cut]))
+        assert tune(part, 18 - cut).seen == model.seen, f"cut after {cut} records"
+        assert part.read_text() == whole.read_text()
