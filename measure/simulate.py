@@ -20,7 +20,7 @@ from ansor.task.task import Task
 from measure.best import matches_by_structure, same_target, target_text
 from measure.builder import ProgramBuilder
 from measure.layouts import layout_option
-from measure.log import load_records
+from measure.log import load_measurements
 from measure.record import (
     AnyTask,
     BuildResult,
@@ -83,7 +83,7 @@ class SimulatedRunner(ProgramRunner):
             self._unknown = answers
         elif isinstance(answers, (str, os.PathLike)):
             self._name = repr(os.fspath(answers))
-            self._records = tuple(load_records(answers))
+            self._records = tuple(load_measurements(answers))
         else:
             self._records = tuple(answers)
 
