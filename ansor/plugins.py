@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from ansor.errors import DefinitionError
+
+GO_ON: Final = "measurements that were logged are kept: with the same log a run goes on from them"
+"""What becomes of a run that such a mistake stops."""
 
 
 def check_plugin(where: str, given: object, needs: Sequence[str], what: str, example: str) -> None:
@@ -71,3 +75,8 @@ def brief(answer: object) -> str:
     """Show a value in at most 60 characters."""
     text = repr(answer)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def count_of_programs(count: int) -> str:
+    """Say how many programs something was asked about."""
+    return f"{count} programs" if count != 1 else "one program"

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from ansor.errors import DefinitionError
-from ansor.plugins import blaming, brief
+from ansor.plugins import GO_ON, blaming, brief, count_of_programs
 
 Result = TypeVar("Result")
 
-_GO_ON: Final = "measurements that were logged are kept: with the same log a run goes on from them"
 _END: Final = object()
 
 
@@ -40,26 +39,22 @@ def answers(
     DefinitionError
         If the answer is not one result per program.
     """
-    asked = f"{type(who).__name__}.{method} was asked about {_programs(count)}"
-    wanted = f"yield one {kind.__name__} per program, in their order; {_GO_ON}"
-    with blaming(asked, _GO_ON):
+    asked = f"{type(who).__name__}.{method} was asked about {count_of_programs(count)}"
+    wanted = f"yield one {kind.__name__} per program, in their order; {GO_ON}"
+    with blaming(asked, GO_ON):
         given: object = ask()
     if not isinstance(given, Iterable):
         raise DefinitionError(f"{asked} and returned {brief(given)}; {wanted}")
     results = iter(given)
     for number in range(count):
-        with blaming(asked, _GO_ON):
+        with blaming(asked, GO_ON):
             result = next(results, _END)
         if result is _END:
             raise DefinitionError(f"{asked} and gave {number or 'no'} result{'s' * (number != 1)}; {wanted}")
         if not isinstance(result, kind):
             raise DefinitionError(f"{asked} and gave {brief(result)} as result {number}; {wanted}")
         yield result
-    with blaming(asked, _GO_ON):
+    with blaming(asked, GO_ON):
         more = next(results, _END)
     if more is not _END:
         raise DefinitionError(f"{asked} and gave more results than that; {wanted}")
-
-
-def _programs(count: int) -> str:
-    return f"{count} programs" if count != 1 else "one program"

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ansor.errors import DefinitionError
-from ansor.plugins import blaming, brief, check_plugin
+from ansor.plugins import GO_ON, blaming, brief, check_plugin, count_of_programs
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel, FloatArray
@@ -24,7 +24,6 @@ from search.progress import task_title
 
 _ASKED: Final = ("informative", "update", "predict")
 _RIGHT: Final = "higher is better, -inf for a program that should not be measured"
-_GO_ON: Final = "measurements that were logged are kept: with the same log a run goes on from them"
 
 
 def check_model(where: str, model: object) -> None:
@@ -61,42 +60,39 @@ def scores_of(model: CostModel, task: Task, programs: Sequence[State]) -> FloatA
     DefinitionError
         If the answer is anything else.
     """
-    asked = f"{type(model).__name__}.predict was asked to score {_count(programs)} of {task_title(task)}"
-    with blaming(asked, _GO_ON):
+    how_many = count_of_programs(len(programs))
+    asked = f"{type(model).__name__}.predict was asked to score {how_many} of {task_title(task)}"
+    with blaming(asked, GO_ON):
         answer = model.predict(task, programs)
     try:
         scores = np.asarray(answer, dtype=np.float64)
     except (TypeError, ValueError):
         raise DefinitionError(
             f"{asked} and returned {brief(answer)}, which is no array of numbers; return one number per "
-            f"program, {_RIGHT}; {_GO_ON}"
+            f"program, {_RIGHT}; {GO_ON}"
         ) from None
     if scores.shape != (len(programs),):
         raise DefinitionError(
             f"{asked} and returned an array of shape {scores.shape}; return one number per program, "
-            f"shape ({len(programs)},), {_RIGHT}; {_GO_ON}"
+            f"shape ({len(programs)},), {_RIGHT}; {GO_ON}"
         )
     wrong = np.flatnonzero(np.isnan(scores) | (scores == np.inf))
     if len(wrong):
         raise DefinitionError(
             f"{asked} and returned {scores[wrong[0]]} for {len(wrong)} of them, first for program "
-            f"{wrong[0]}; a score is a number, {_RIGHT}; {_GO_ON}"
+            f"{wrong[0]}; a score is a number, {_RIGHT}; {GO_ON}"
         )
     return scores
 
 
 def teach(model: CostModel, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
     """Hand measurements to a model."""
-    with blaming(f"{type(model).__name__}.update was given {len(inputs)} measurements", _GO_ON):
+    with blaming(f"{type(model).__name__}.update was given {len(inputs)} measurements", GO_ON):
         model.update(inputs, results)
 
 
 def unteach(model: CostModel, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
     """Make a model forget measurements that it may have been handed; one that cannot stays as it is."""
     if hasattr(model, "unlearn"):
-        with blaming(f"{type(model).__name__}.unlearn was given {len(inputs)} measurements", _GO_ON):
+        with blaming(f"{type(model).__name__}.unlearn was given {len(inputs)} measurements", GO_ON):
             model.unlearn(inputs, results)
-
-
-def _count(programs: Sequence[State]) -> str:
-    return f"{len(programs)} programs" if len(programs) != 1 else "one program"
