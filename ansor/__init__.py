@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ansor.ir.nest import LoopNest as LoopNest
     from ansor.runtime import Module as Module
     from ansor.runtime import TimeResult as TimeResult
+    from ansor.runtime import aligned_empty as aligned_empty
     from ansor.runtime import get_num_threads as get_num_threads
     from ansor.runtime import load_module as load_module
     from ansor.runtime import set_num_threads as set_num_threads
@@ -173,6 +174,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     "ansor.runtime": (
         "Module",
         "TimeResult",
+        "aligned_empty",
         "get_num_threads",
         "load_module",
         "set_num_threads",

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 import ansor
 from ansor.dtypes import to_numpy
-from ansor.runtime.arguments import aligned_empty
 from ansor.workloads import Workload
 from ansor.workloads.catalogue import constant_shape
 from experiments.cpu_limits import Traffic
@@ -137,7 +136,7 @@ class Case:
         rng = np.random.default_rng(seed)
         arrays = []
         for _, shape, dtype in self.entry.input_shapes(self.args):
-            array = aligned_empty(shape, dtype)
+            array = ansor.aligned_empty(shape, dtype)
             array[...] = rng.random(shape, dtype=np.float32) * 2 - 1
             arrays.append(array)
         return arrays

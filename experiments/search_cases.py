@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 import ansor
 from ansor import te, workloads
-from ansor.dtypes import to_numpy
 from experiments import cpu_torch
 from experiments.harness import ROOT
 
@@ -91,10 +90,14 @@ class Case:
         return OWN.get(self.workload) or workloads.get_workload(self.workload)
 
     def inputs(self, seed: int = 0) -> list[Array]:
-        """Random inputs of the task."""
+        """Random inputs of the task, for everyone on cache lines of their own."""
         rng = np.random.default_rng(seed)
-        shapes = self.entry.input_shapes(self.args)
-        return [rng.uniform(-1.0, 1.0, shape).astype(to_numpy(dtype)) for _, shape, dtype in shapes]
+        arrays = []
+        for _, shape, dtype in self.entry.input_shapes(self.args):
+            array = ansor.aligned_empty(shape, dtype)
+            array[...] = rng.uniform(-1.0, 1.0, shape).astype(array.dtype)
+            arrays.append(array)
+        return arrays
 
     def numpy_call(self, inputs: Sequence[Array]) -> Callable[[], Array]:
         """The program that a numpy user would write, who has no 16-bit products."""

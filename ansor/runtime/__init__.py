@@ -1,5 +1,6 @@
 """Running compiled programs: threads, loading, calling, timing, exporting."""
 
+from ansor.runtime.arguments import aligned_empty
 from ansor.runtime.export import load_module
 from ansor.runtime.module import Module
 from ansor.runtime.pool import get_num_threads, set_num_threads
@@ -11,6 +12,7 @@ __all__ = [
     "Module",
     "Signature",
     "TimeResult",
+    "aligned_empty",
     "get_num_threads",
     "load_module",
     "set_num_threads",
