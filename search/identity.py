@@ -38,6 +38,7 @@ def plan_key(task: Task, state: State) -> str:
     """
     nest = lowered(state, task.compute_dag.tensors, task.target)
     text = with_depth(lambda: format_stmt(nest.body, _Numbered()))
+    text += "".join(f"\nstreamed {position}" for position in nest.streamed)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

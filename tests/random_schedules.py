@@ -11,7 +11,13 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout import Layout
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
-from ansor.schedule.steps import FollowLayoutStep, RewriteLayoutStep, SetScopeStep, SplitStep
+from ansor.schedule.steps import (
+    FollowLayoutStep,
+    RewriteLayoutStep,
+    SetScopeStep,
+    SplitStep,
+    StreamingStoresStep,
+)
 from tests.random_choice import Chooser
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 16)
@@ -122,6 +128,10 @@ def compute_root(_: Chooser, state: State, stage: int) -> State:
 
 def set_scope(c: Chooser, state: State, stage: int) -> State:
     return state.apply(SetScopeStep(stage, c.one_of(("local", "global"))))
+
+
+def streaming_stores(_: Chooser, state: State, stage: int) -> State:
+    return state.apply(StreamingStoresStep(stage))
 
 
 # -- new stages ---------------------------------------------------------------------------------------------
@@ -246,5 +256,5 @@ MOVES: tuple[Move, ...] = (
     *(split, split, split, fuse, reorder, reorder, annotate, annotate, pragma),
     *(compute_at, compute_at, compute_inline, compute_root, set_scope, storage_align),
     *(follow_split, follow_fused_split, cache_write, cache_read, rfactor, rfactor_fused),
-    *(tile, tile, tile_with_cache, rewrite_layout, follow_layout),
+    *(tile, tile, tile_with_cache, rewrite_layout, follow_layout, streaming_stores),
 )

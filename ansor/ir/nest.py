@@ -119,7 +119,8 @@ Stmt = Union[For, Store, Let, If, Seq, Alloc, Barrier]
 class LoopNest:
     """A lowered function: buffers passed in order, symbolic sizes passed after them, and the body.
 
-    `outputs` are the positions of the parameters that are written.
+    `outputs` are the positions of the parameters that are written, `streamed` those of outputs whose stores
+    had better pass the caches by: nothing in the function reads them.
     """
 
     name: str
@@ -127,6 +128,7 @@ class LoopNest:
     sizes: tuple[Var, ...]
     body: Stmt
     outputs: tuple[int, ...] = field(default=())
+    streamed: tuple[int, ...] = field(default=())
 
     def __str__(self) -> str:
         from ansor.ir.printer import format_nest

@@ -78,7 +78,10 @@ def format_nest(nest: LoopNest) -> str:
     names = Names()
     written = set(nest.outputs)
     sizes = [f"{names.of(size)}: {size.dtype}" for size in nest.sizes]
-    params = [f"{names.of(p)}: {p.dtype}{_shape(p, names)}" for p in nest.params]
+    params = [
+        f"{names.of(p)}: {p.dtype}{_shape(p, names)}{' streamed' if position in nest.streamed else ''}"
+        for position, p in enumerate(nest.params)
+    ]
     inputs = [text for position, text in enumerate(params) if position not in written]
     outputs = [text for position, text in enumerate(params) if position in written]
     arrow = f" -> {', '.join(outputs)}" if outputs else ""

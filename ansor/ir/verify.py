@@ -24,6 +24,9 @@ def check_nest(nest: LoopNest) -> None:
     for position in nest.outputs:
         if not 0 <= position < len(nest.params):
             checker.fail(nest.body, f"there is no parameter {position} to be an output")
+    for position in nest.streamed:
+        if position not in nest.outputs:
+            checker.fail(nest.body, f"parameter {position} is streamed and no output")
     for param in nest.params:
         for extent in param.shape:
             if isinstance(extent, Expr):
@@ -39,6 +42,7 @@ class _Checker:
     visible: set[Var] = field(init=False)
     buffers: set[Buffer] = field(init=False)
     writable: set[Buffer] = field(init=False)
+    streamed: set[Buffer] = field(init=False)
     expanded: set[Var] = field(default_factory=set)
     met: set[Var | Buffer] = field(init=False)
 
@@ -46,6 +50,7 @@ class _Checker:
         params = self.nest.params
         self.visible = set(self.nest.sizes)
         self.buffers = set(params)
+        self.streamed = {params[position] for position in self.nest.streamed if 0 <= position < len(params)}
         self.writable = {params[position] for position in self.nest.outputs if 0 <= position < len(params)}
         self.met = {*self.nest.sizes, *params}
 
@@ -146,6 +151,8 @@ class _Checker:
                     self.fail(stmt, f"a {type(node).__name__} of tensors is left")
                 case Load(buffer=buffer, indices=indices, dtype=dtype):
                     self._access(buffer, indices, stmt)
+                    if buffer in self.streamed:
+                        self.fail(stmt, f"the streamed {buffer.name!r} is read")
                     if dtype != buffer.dtype:
                         self.fail(stmt, f"{buffer.dtype} {buffer.name!r} is read as {dtype}")
                 case Var() if node not in self.visible:

@@ -178,6 +178,8 @@ def refuse_transformed(state: State, stage_id: int, what: str) -> None:
     advice = f"apply {what} first"
     if stage.compute_at is not ComputeAt.ROOT:
         raise refuse(stage, f"{what} of stage {stage.name!r}: it is not computed at root; {advice}")
+    if stage.streaming:
+        raise refuse(stage, f"{what} of stage {stage.name!r}: it has streaming_stores; {advice}")
     axes = [axis.name for axis in (*stage.compute.axis, *stage.compute.reduce_axis)]
     for position, loop in enumerate(stage.iterators):
         inner = state.attached_to(stage_id, position)

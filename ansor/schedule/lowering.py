@@ -185,7 +185,13 @@ class _Lowering:
         if not parts:
             raise LoweringError(f"{name}: there is nothing to compute")
         body = self._allocate(seq(*parts), None)
-        return LoopNest(name, self.params.order, self.sizes, body, self.params.outputs)
+        return LoopNest(name, self.params.order, self.sizes, body, self.params.outputs, self._streamed())
+
+    def _streamed(self) -> tuple[int, ...]:
+        """Positions of the parameters that stages with streaming stores compute."""
+        results = self.params.results.items()
+        streamed = {buffer for (stage_id, _), buffer in results if self.state.stages[stage_id].streaming}
+        return tuple(p for p, buffer in enumerate(self.params.order) if buffer in streamed)
 
     def _allocate(self, body: Stmt, place: tuple[int, int] | None) -> Stmt:
         """`body` with the scratch that is allocated at `place`."""

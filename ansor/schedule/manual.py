@@ -35,6 +35,7 @@ from ansor.schedule.steps import (
     SplitStep,
     Step,
     StorageAlignStep,
+    StreamingStoresStep,
     TensorizeStep,
 )
 from ansor.te.define import ThreadAxis
@@ -397,6 +398,10 @@ class StageHandle:
     def set_scope(self, scope: str) -> None:
         """Store this stage's result in `scope`: "global", "local" or "shared"."""
         self.schedule.apply(SetScopeStep(self.stage_id, scope))
+
+    def streaming_stores(self) -> None:
+        """Let this output's vector stores pass the caches by; for results much larger than the caches."""
+        self.schedule.apply(StreamingStoresStep(self.stage_id))
 
     def storage_align(self, axis: LoopLike, factor: int, offset: int) -> None:
         """Pad the storage so that the stride of `axis` is `offset` modulo `factor` elements."""

@@ -32,6 +32,7 @@ from ansor.schedule.steps import (
     SplitStep,
     Step,
     StorageAlignStep,
+    StreamingStoresStep,
     TensorizeStep,
 )
 from ansor.te.source import graph_source, identifier
@@ -40,6 +41,12 @@ from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
 
+_CALLS: dict[type[Step], str] = {
+    ComputeInlineStep: "compute_inline",
+    ComputeRootStep: "compute_root",
+    StreamingStoresStep: "streaming_stores",
+}
+"""Methods of a stage that take nothing, by the steps that they make."""
 NewTensorStep = CacheReadStep | CacheWriteStep | RfactorStep | RewriteLayoutStep | FollowLayoutStep
 
 
@@ -149,10 +156,8 @@ class _Writer:
             case ComputeAtStep(stage=stage, target_stage=target, target_iterator=position):
                 loop = self.loop(target, position)
                 text = f"s[{self.stage(stage)}].compute_at(s[{self.stage(target)}], {loop})"
-            case ComputeInlineStep(stage=stage):
-                text = f"s[{self.stage(stage)}].compute_inline()"
-            case ComputeRootStep(stage=stage):
-                text = f"s[{self.stage(stage)}].compute_root()"
+            case ComputeInlineStep() | ComputeRootStep() | StreamingStoresStep():
+                text = f"s[{self.stage(step.stage)}].{_CALLS[type(step)]}()"
             case SetScopeStep(stage=stage, scope=scope):
                 text = f"s[{self.stage(stage)}].set_scope({scope!r})"
             case (

@@ -131,7 +131,7 @@ class Stage:
 
     `handles` are all operations that have denoted this stage (stage-adding steps rebuild operations), so
     that tensors obtained earlier keep naming it. `scope` is where its result is stored when it is not an
-    output. `auto_unroll_max_step` is -1 where no pragma is set.
+    output. `auto_unroll_max_step` is -1 where no pragma is set. `streaming`: its stores pass the caches by.
     """
 
     op: Operation
@@ -139,6 +139,7 @@ class Stage:
     relations: tuple[Relation, ...] = ()
     compute_at: ComputeAt = ComputeAt.ROOT
     auto_unroll_max_step: int = -1
+    streaming: bool = False
     storage_align: tuple[str, int, int] | None = None
     scope: str = "global"
     handles: tuple[Operation, ...] = ()

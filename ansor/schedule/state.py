@@ -289,6 +289,8 @@ class State:
         pad = "  " * depth
         if stage.auto_unroll_max_step >= 0 and stage.auto_unroll_max_step != 0:
             lines.append(f"{pad}{stage.name} auto_unroll: {stage.auto_unroll_max_step}")
+        if stage.streaming:
+            lines.append(f"{pad}{stage.name} streaming_stores")
         if stage.storage_offset:
             lines.append(f"{pad}{stage.name} storage_offset: {stage.storage_offset}")
         for position, loop in enumerate(stage.iterators):

@@ -2,7 +2,7 @@
 
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
 where stages are computed, `graph_steps` add stages, `layout_steps` change the order of what stages store,
-`tensor_steps` compute innermost loops by tensor intrinsics.
+`tensor_steps` compute innermost loops by tensor intrinsics, `store_steps` say how results are stored.
 """
 
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
@@ -20,6 +20,7 @@ from ansor.schedule.loop_steps import (
 )
 from ansor.schedule.place_steps import ComputeAtStep, ComputeInlineStep, ComputeRootStep, SetScopeStep
 from ansor.schedule.step_base import STEP_CODES, Step, step_from_json
+from ansor.schedule.store_steps import StreamingStoresStep
 from ansor.schedule.tensor_steps import TensorizeStep
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "SplitStep",
     "Step",
     "StorageAlignStep",
+    "StreamingStoresStep",
     "TensorizeStep",
     "step_from_json",
 ]

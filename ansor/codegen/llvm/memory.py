@@ -11,6 +11,9 @@ a loop that does not write its buffer is placed before that loop (a few per loop
 Lanes: equal addresses load one scalar, consecutive ones a vector, others element by element or as a gather.
 Under a lane mask nothing outside the mask is touched. Under a scalar *guard* (an `if_then_else` that is
 computed without a branch) a load that must not happen reads a block of zeros instead.
+
+Aligned vectors that are stored to a *streamed* buffer pass the caches by. Such stores are not ordered with
+others until a fence, which a function that has made some must execute before it returns.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ YES = "@ansor.yes"
 _MAX_ZERO_BYTES = 1 << 15
 _HOISTED_PER_LOOP = 8
 _SHUFFLED_STEP = 4
+_STREAMED_BYTES = 16
+"""Alignment from which on instructions that pass the caches by store vectors, if need be in pieces."""
+STREAMING = ", !nontemporal !0"
+STREAMING_METADATA = "!0 = !{i32 1}"
 
 
 @dataclass(slots=True)
@@ -65,6 +72,9 @@ class Memory:
         self.index: IndexMath = vectors.index
         self.machine = machine
         self.pointers: dict[Buffer, Pointer] = {}
+        self.streamed: frozenset[Buffer] = frozenset()
+        self.streams = False
+        """Whether stores that pass the caches by have been made since `fence`."""
 
     def written(self, buffers: frozenset[Buffer]) -> None:
         """Forget what is known of the contents of buffers."""
@@ -271,10 +281,22 @@ class Memory:
         pointer = self.pointers[buffer]
         address = self.address(buffer, base)
         align = self._align(buffer, pointer, base)
-        self.fn.effect(f"store {value.full_type} {value.text}, ptr {address.text}, align {align}")
+        hint = ""
+        if buffer in self.streamed and value.lanes > 1:
+            size = value.lanes * dtype_info(buffer.dtype).bytes
+            hint = STREAMING if min(align, size) >= _STREAMED_BYTES else ""
+            self.streams = self.streams or bool(hint)
+        self.fn.effect(f"store {value.full_type} {value.text}, ptr {address.text}, align {align}{hint}")
         if buffer.scope != "register":  # what was just stored need not be loaded again
             loaded = f"load {value.full_type}, ptr {address.text}, align {align} ;{pointer.generation}"
             self.fn.scopes[-1].cse[loaded] = value
+
+    def fence(self) -> None:
+        """Order stores that passed the caches by before what follows; but for x86, machines do so anyway."""
+        if self.streams and self.machine.arch in ("x86_64", "i386", "i686"):
+            self.fn.declare("@llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
+            self.fn.effect("call void @llvm.x86.sse.sfence()")
+        self.streams = False
 
     def _masked_store(self, buffer: Buffer, base: Affine, value: Value, under: Under) -> None:
         assert under.mask is not None

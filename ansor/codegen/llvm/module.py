@@ -8,23 +8,28 @@ parameters are the buffers (again not aliasing), the loop variables and sizes it
 `NAME.parallel.K(data, tid, nthreads)`, which the runtime calls on every thread of the pool, takes these out
 of a block of 8-byte slots that the launching function filled, computes the thread's share of the iterations
 (contiguous, equal up to one) and calls the chunk.
+
+A function with streamed outputs is written twice, as `NAME.streaming` and `NAME.cached`, and chooses by the
+addresses of these outputs: the instructions that pass the caches by need aligned vectors.
 """
 
 from __future__ import annotations
 
 from ansor.codegen.llvm.analysis import Analysis
 from ansor.codegen.llvm.index import Affine
-from ansor.codegen.llvm.memory import Pointer
+from ansor.codegen.llvm.memory import STREAMING, STREAMING_METADATA, Pointer
 from ansor.codegen.llvm.statements import Function
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.values import Env
 from ansor.codegen.machine import Machine
 from ansor.depth import with_depth
 from ansor.dtypes import dtype_info
-from ansor.ir.nest import For, LoopNest
+from ansor.ir.nest import Buffer, For, LoopNest
 from ansor.te.expr import Expr, Var, free_vars
 
 _SIZE_LIMIT = 1 << 31
+_LINE = 64
+"""Alignment of streamed outputs [bytes]: a cache line, and the widest vector."""
 _LAUNCH = "declare void @ansor_parallel_launch(ptr, ptr)"
 
 
@@ -67,19 +72,9 @@ class _Module:
         self.regions = 0
 
     def text(self) -> str:
-        function = Function(self.declarations, self.machine, self.analysis, self.outline)
-        parameters = []
-        for position, buffer in enumerate(self.nest.params):
-            parameters.append(f"ptr noalias %arg{position}")
-            function.memory.pointers[buffer] = Pointer(
-                Value(f"%arg{position}", "ptr"), dtype_info(buffer.dtype).bytes
-            )
-        variables: dict[Var, Affine | Value] = {}
-        for position, size in enumerate(self.nest.sizes):
-            parameters.append(f"i64 %size{position}")
-            variables[size] = function.index.atom(Value(f"%size{position}", "i64"), 0, _SIZE_LIMIT)
-        function.statement(self.nest.body, Env(variables))
-        self._define(f"define void @{quoted(self.name)}({', '.join(parameters)})", function.finish())
+        streams = bool(self.nest.streamed) and self._versions()
+        if not streams:
+            self._function("define", self.name)
         header = [
             f'target triple = "{self.machine.triple}"',
             f'target datalayout = "{self.machine.data_layout}"',
@@ -92,9 +87,55 @@ class _Module:
                 "",
                 *self.functions,
                 'attributes #0 = { nounwind "stackrealign" }',
+                *([STREAMING_METADATA] if streams else []),
                 "",
             ]
         )
+
+    def _function(self, define: str, name: str, streamed: frozenset[Buffer] = frozenset()) -> None:
+        """Write the nest as a function; the buffers in `streamed` lie on cache lines, as its caller knows."""
+        function = Function(self.declarations, self.machine, self.analysis, self.outline)
+        function.memory.streamed = streamed
+        for position, buffer in enumerate(self.nest.params):
+            align = _LINE if buffer in streamed else dtype_info(buffer.dtype).bytes
+            function.memory.pointers[buffer] = Pointer(Value(f"%arg{position}", "ptr"), align)
+        variables: dict[Var, Affine | Value] = {}
+        for position, size in enumerate(self.nest.sizes):
+            variables[size] = function.index.atom(Value(f"%size{position}", "i64"), 0, _SIZE_LIMIT)
+        function.statement(self.nest.body, Env(variables))
+        self._define(f"{define} void @{quoted(name)}({self._parameters('ptr noalias')})", function.finish())
+
+    def _parameters(self, pointer: str = "ptr") -> str:
+        arrays = [f"{pointer} %arg{position}" for position in range(len(self.nest.params))]
+        return ", ".join(arrays + [f"i64 %size{position}" for position in range(len(self.nest.sizes))])
+
+    def _versions(self) -> bool:
+        """Write both versions and the choice between them; False, and nothing, if no store would differ."""
+        positions = self.nest.streamed
+        streaming, cached = f"{self.name}.streaming", f"{self.name}.cached"
+        self._function("define internal", streaming, frozenset(self.nest.params[p] for p in positions))
+        if not any(STREAMING in text for text in self.functions):
+            self.functions.clear()
+            self.declarations.clear()
+            self.regions = 0
+            return False
+        self._function("define internal", cached)
+        lines, bits = ["entry:"], "0"
+        for position in positions:
+            lines += [
+                f"  %address{position} = ptrtoint ptr %arg{position} to i64",
+                f"  %bits{position} = or i64 {bits}, %address{position}",
+            ]
+            bits = f"%bits{position}"
+        lines += [
+            f"  %low = and i64 {bits}, {_LINE - 1}",
+            "  %aligned = icmp eq i64 %low, 0",
+            "  br i1 %aligned, label %streaming, label %cached",
+        ]
+        for label, name in (("streaming", streaming), ("cached", cached)):
+            lines += [f"{label}:", f"  call void @{quoted(name)}({self._parameters()})", "  ret void"]
+        self._define(f"define void @{quoted(self.name)}({self._parameters('ptr noalias')})", lines)
+        return True
 
     def _define(self, head: str, body: list[str]) -> None:
         self.functions.append("\n".join([f"{head} #0 {{", *body, "}", ""]))
@@ -112,6 +153,7 @@ class _Module:
             for size in buffer.shape:
                 used |= free_vars(size) if isinstance(size, Expr) else set()
         chunk = Function(self.declarations, self.machine, self.analysis, None)
+        chunk.memory.streamed = caller.memory.streamed
         passed: list[Value] = []
         variables: dict[Var, Affine | Value] = {}
         for position, buffer in enumerate(buffers):

@@ -59,7 +59,8 @@ class Function:
         self._heap: list[Value] = []
 
     def finish(self) -> list[str]:
-        """Free what lives as long as the function, and return."""
+        """Free what lives as long as the function, have all stores done, and return."""
+        self.memory.fence()
         for pointer in self._heap:
             self._free(pointer)
         self.fn.effect("ret void")
