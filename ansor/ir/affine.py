@@ -220,11 +220,39 @@ class AtomTable:
     def recombined(self, a: Affine, dtype: str) -> Affine:
         """`a` with `x//d*d + x%d` read as `x`, for every such pair of pieces of one base."""
         while not self._remainders.isdisjoint(a.terms):
-            better = self._recombine_once(a, dtype)
+            better = self._recombine_once(a, dtype) or self._expanded_once(a)
             if better is None:
                 break
             a = better
         return a
+
+    def _expanded_once(self, a: Affine) -> Affine | None:
+        """`a` with a remainder read as `x//d - x//(d*m)*m`, where that leaves fewer quotients and remainders.
+
+        The quotient need not look like one of the same base: that of `(2*i + j)//3%2` is `i//3`, if j < 2.
+        """
+        divisions = self._divisions(a)
+        if divisions < 2:
+            return None
+        for number, coefficient in a.terms.items():
+            atom = self.atoms[number]
+            if atom.kind is not AtomKind.REMAINDER or atom.base is None:
+                continue
+            dtype, upper = atom.node.dtype, atom.divisor * atom.modulus
+            if upper > int_range(dtype)[1]:
+                continue
+            other = add(a, Affine({number: 1}, 0), -coefficient)
+            other = add(other, self.divide(atom.base, upper, dtype), -coefficient * atom.modulus)
+            if self._divisions(other) > divisions - 2:
+                continue
+            other = add(other, self.divide(atom.base, atom.divisor, dtype), coefficient)
+            if self._divisions(other) < divisions:
+                return other
+        return None
+
+    def _divisions(self, a: Affine) -> int:
+        """How many terms are quotients or remainders."""
+        return sum(self.atoms[number].base is not None for number in a.terms)
 
     def _recombine_once(self, a: Affine, dtype: str) -> Affine | None:
         for number, coefficient in a.terms.items():
@@ -242,9 +270,10 @@ class AtomTable:
                 if partner.modulus * atom.modulus > int_range(dtype)[1]:
                     continue
                 if partner.kind is AtomKind.QUOTIENT:
-                    whole = self.divide(atom.base, atom.divisor, dtype)
+                    whole = self.divide(atom.base, atom.divisor, atom.node.dtype)
                 else:
-                    whole = self.remainder(atom.base, atom.divisor, atom.modulus * partner.modulus, dtype)
+                    modulus = atom.modulus * partner.modulus
+                    whole = self.remainder(atom.base, atom.divisor, modulus, atom.node.dtype)
                 return self._replaced(a, number, other, scaled(whole, coefficient))
         return None
 

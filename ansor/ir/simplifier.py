@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import gcd, inf
 
 from ansor.dtypes import int_range, is_integer
-from ansor.ir.affine import Affine, Atom, AtomTable, add, constant, reduced, scaled
+from ansor.ir.affine import Affine, Atom, AtomKind, AtomTable, add, constant, reduced, scaled
 from ansor.ir.bounds import (
     Bounds,
     Interval,
@@ -368,7 +368,9 @@ class Simplifier:
     def _compare(self, op: BinaryOp, left: Affine, right: Affine, dtype: str) -> Expr:
         a, b = self.exact(left, dtype), self.exact(right, dtype)
         difference = self.table.recombined(add(a, b, -1), dtype)
-        sides = self._order_sides(op, difference) if op in _ORDER else self._equality_sides(op, difference)
+        sides = (
+            self._order_sides(op, difference, dtype) if op in _ORDER else self._equality_sides(op, difference)
+        )
         if isinstance(sides, bool):
             return TRUE if sides else FALSE
         new_op, x, y = sides
@@ -388,7 +390,9 @@ class Simplifier:
         """The condition that a form of `dtype` is negative."""
         return self._compare(BinaryOp.LT, form, constant(0), dtype)
 
-    def _order_sides(self, op: BinaryOp, difference: Affine) -> bool | tuple[BinaryOp, Affine, Affine]:
+    def _order_sides(
+        self, op: BinaryOp, difference: Affine, dtype: str
+    ) -> bool | tuple[BinaryOp, Affine, Affine]:
         """`difference OP 0` decided, or as a comparison of two sums with positive coefficients."""
         form = _negative_where(op, difference)
         while True:
@@ -397,10 +401,10 @@ class Simplifier:
                 return True
             if low >= 0:
                 return False
-            coarser = self._coarser(form)
-            if coarser is None:
+            other = self._coarser(form) or self._undivided(form, dtype)
+            if other is None:
                 break
-            form = coarser
+            form = other
         positive = Affine({n: c for n, c in form.terms.items() if c > 0}, 0)
         negative = Affine({n: -c for n, c in form.terms.items() if c < 0}, 0)
         if not negative.terms:
@@ -412,6 +416,21 @@ class Simplifier:
         if form.const > 0:
             return BinaryOp.LT, add(positive, constant(form.const)), negative
         return BinaryOp.LT, positive, add(negative, constant(-form.const))
+
+    def _undivided(self, form: Affine, dtype: str) -> Affine | None:
+        """`form < 0` without one of its quotients: `x//d < r` is `x < d*r`, `x//d > r` is `x >= d*r + d`."""
+        for number, coefficient in form.terms.items():
+            atom = self.table.atoms[number]
+            if atom.kind is not AtomKind.QUOTIENT or abs(coefficient) != 1 or atom.base is None:
+                continue
+            rest = Affine({n: c for n, c in form.terms.items() if n != number}, form.const)
+            whole = add(scaled(rest, atom.divisor), atom.base, coefficient)
+            if coefficient < 0:
+                whole = add(whole, constant(atom.divisor - 1))
+            whole = self.table.recombined(whole, dtype)
+            if self.table.fits(whole, dtype):
+                return whole
+        return None
 
     def _coarser(self, form: Affine) -> Affine | None:
         """`form < 0` divided by a coefficient, where the terms it does not divide cannot matter."""
