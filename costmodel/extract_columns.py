@@ -85,9 +85,10 @@ class Columns:
         loop around them, count as vectors.
     bound
         Position in `BOUND` of the grid dimension that a loop is bound to, -1 if it is not; None on a CPU.
+    step
+        How far apart in memory the elements are that neighbouring iterations of each loop store [elements].
     last
-        Coefficient of each loop in the last dimension of the stored element, where the loop occurs in no
-        other dimension; else 0.
+        Which loops move the last index of the stored element, same shape.
     depth, parent, generation
         Loops around the stage; column of the statement they belong to, -1 at root; how many stages are
         around.
@@ -111,7 +112,8 @@ class Columns:
     vector: Bools
     unroll: Bools
     bound: NDArray[np.int8] | None
-    last: Floats
+    step: Floats
+    last: Bools
     depth: Ints
     parent: Ints
     generation: Ints
@@ -194,7 +196,8 @@ class _Packer:
             vector=np.zeros(whole, np.bool_),
             unroll=np.zeros(whole, np.bool_),
             bound=np.full(whole, -1, np.int8) if grid else None,
-            last=np.zeros(whole),
+            step=np.zeros(whole),
+            last=np.zeros(whole, np.bool_),
             depth=np.zeros(total, np.int64),
             parent=np.full(total, -1),
             generation=np.zeros(total, np.int64),
@@ -236,9 +239,13 @@ class _Packer:
             made.own[number, at] = number >= one.depth
             _mark(made, number, at, loop)
         dimensions = one.touches[0].dimensions
+        stride: Value = 1
+        for dimension in reversed(dimensions):
+            for number, coefficient in dimension.terms.items():
+                made.step[number, at] += coefficient * stride
+            stride = stride * dimension.shape
         for number, coefficient in dimensions[-1].terms.items() if dimensions else ():
-            if not any(number in dimension.terms for dimension in dimensions[:-1]):
-                made.last[number, at] = coefficient
+            made.last[number, at] = coefficient != 0
         made.depth[at] = one.depth
         ancestors = [one]
         while ancestors[-1].parent >= 0:

@@ -96,12 +96,25 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
         attached = np.flatnonzero(columns.generation == generation)
         around = loops < columns.depth[attached]
         unrolled[:, attached] |= around & unrolled[:, columns.parent[attached]]
-    chunks = np.where(columns.parallel, np.ceil(columns.extent / lane), 1.0)
-    if ragged.any():  # the last, shorter vector comes after the parallel loop
-        chunks = np.where(
-            ragged & (lane > 1), np.where(columns.parallel, columns.extent // lane, 1.0), chunks
-        )
+    chunks = _chunks(columns, own, lane, ragged)
     return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)
+
+
+def _chunks(columns: Columns, own: Bools, lane: Floats, ragged: Bools) -> Floats:
+    """Iterations that remain in parallel, shape `(loops, columns)`; a last, shorter vector comes after."""
+    chunks = np.where(columns.parallel, np.ceil(columns.extent / lane), 1.0)
+    fused = own & columns.parallel
+    across = np.flatnonzero((fused & (lane > 1)).any(axis=0))
+    if len(across):  # the vectors of fused loops are counted across all of them
+        taken = fused[:, across]
+        total = np.where(taken, columns.extent[:, across], 1.0).prod(axis=0)
+        lanes = np.rint(np.where(taken, lane[:, across], 1.0).prod(axis=0))
+        first = np.argmax(taken, axis=0)
+        others = np.where(taken, chunks[:, across], 1.0)
+        others[first, np.arange(len(across))] = 1.0
+        vectors = np.where(ragged[across], total // lanes, np.ceil(total / lanes))
+        chunks[first, across] = vectors / others.prod(axis=0)
+    return chunks
 
 
 def _last(mask: Bools, loops: Ints) -> Ints:
@@ -159,16 +172,19 @@ def lanes_of(
     if columns.bound is not None:
         free &= columns.bound[at, here] < 0
     extent = columns.extent[at, here]
-    unit = columns.last[at, here] == 1
+    unit = columns.last[at, here] & (columns.step[at, here] == 1)
     parallel = columns.parallel[at, here]
     fused = own & columns.parallel
     several = parallel & (fused.sum(axis=0) > 1)
-    length, direct = extent.copy(), unit.copy()
-    if several.any():
+    length, row, direct = extent.copy(), extent.copy(), unit.copy()
+    if several.any():  # fused, they run along memory as far as the rows of the inner ones lie end to end
         spans = np.where(fused, columns.extent, 1.0)
         inside = np.cumprod(spans[::-1], axis=0)[::-1] / spans
+        joined = ~fused | (columns.step == inside)
+        joined = np.logical_and.accumulate(joined[::-1], axis=0)[::-1]
         length = np.where(several, spans.prod(axis=0), length)
-        direct &= ~several | (~fused | (columns.last == inside)).all(axis=0)
+        row = np.where(several, np.where(joined, spans, 1.0).prod(axis=0), row)
+        direct &= ~several | joined.all(axis=0)
     widest = np.maximum(2.0, np.floor_divide(limits.vector_bits, columns.store_bits))
     best = np.ones(total)
     short = length <= widest
@@ -178,7 +194,7 @@ def lanes_of(
         fits = pending & (count <= widest) & (2 * count >= widest)
         if not fits.any():
             continue
-        fits &= np.where(direct, length, extent) % count == 0
+        fits &= row % count == 0
         best[fits] = count
         pending &= ~fits
     pending &= direct
@@ -329,7 +345,8 @@ class _Unroller:
         at = np.maximum(inner, 0)
         widest = np.maximum(2.0, np.floor_divide(self.limits.vector_bits, columns.store_bits[pick]))
         extent = columns.extent[:, pick][at, here]
-        unit = other & (columns.last[:, pick][at, here] == 1) & ~columns.unroll[:, pick][at, here]
+        unit = other & columns.last[:, pick][at, here] & (columns.step[:, pick][at, here] == 1)
+        unit &= ~columns.unroll[:, pick][at, here]
         best = np.where(extent <= widest, extent, widest)
         for count in range(int(widest.max(initial=2.0)) // 2, int(widest.max(initial=2.0)) + 1):
             fits = (extent > widest) & (count <= widest) & (2 * count >= widest) & (extent % count == 0)

@@ -5,7 +5,7 @@ import pytest
 
 from ansor import te
 from ansor.ir.interp import run_nest
-from ansor.ir.nest import For, LoopKind, walk_statements
+from ansor.ir.nest import For, If, LoopKind, walk_statements
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.te.interp import evaluate
@@ -40,12 +40,43 @@ def test_contiguous_loops_take_the_largest_good_lane_count(extent, expected):
     assert lanes(lower(s, args, limits=LIMITS)) == expected
 
 
-@pytest.mark.parametrize(("shape", "expected"), [((64, 80), [16]), ((3, 7), []), ((5, 12), [12])])
-def test_fused_parallel_loops_are_vectorised_within_rows(shape, expected):
-    """Strips of a fused loop are contiguous if their length divides the rows."""
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((64, 80), [16]), ((3, 7), [16, 5]), ((5, 12), [15]), ((6, 4, 5), [15]), ((1000, 36), [16])],
+)
+def test_fused_parallel_loops_are_vectorised_across_rows(shape, expected):
+    """Rows that lie end to end are one row, whatever their length."""
     s, args = elementwise(shape, fused=True, parallel=True)
 
     assert lanes(lower(s, args, limits=LIMITS)) == expected
+
+
+def test_a_part_of_a_fused_loop_that_need_not_divide_rows_is_vectorised_without_a_guard_inside():
+    s, args = elementwise((1000, 36), fused=True)
+    fused = s[args[1]].leaf_iter_vars[0]
+    s[args[1]].split(fused, factor=256)
+    nest = lower(s, args, limits=LIMITS)
+
+    assert set(lanes(nest)) == {16}
+    assert not [
+        inner
+        for loop in walk_statements(nest.body)
+        if isinstance(loop, For) and loop.kind is LoopKind.VECTORIZED
+        for inner in walk_statements(loop.body)
+        if isinstance(inner, If)
+    ]
+
+
+def test_fused_loops_are_vectorised_within_rows_that_do_not_lie_end_to_end():
+    X = te.placeholder((6, 24), name="X")
+    Y = te.compute((6, 24), lambda i, j: X[i, j] + 1.0, name="Y")
+    s = te.create_schedule(Y.op)
+    i, j = Y.op.axis
+    outer, inner = s[Y].split(j, factor=12)
+    s[Y].reorder(outer, i, inner)
+    s[Y].parallel(s[Y].fuse(outer, i, inner))
+
+    assert lanes(lower(s, [X, Y], limits=LIMITS)) == [12]
 
 
 def test_strided_stores_and_reductions_stay_scalar():
@@ -66,7 +97,9 @@ def test_the_schedule_as_written_is_left_alone_in_simple_mode():
     assert lanes(lower(s, args, simple_mode=True)) == []
 
 
-@pytest.mark.parametrize("shape", [(5,), (17,), (100,), (127,), (1000,), (64, 80), (3, 7), (5, 12)])
+@pytest.mark.parametrize(
+    "shape", [(5,), (17,), (100,), (127,), (1000,), (64, 80), (3, 7), (5, 12), (6, 4, 5)]
+)
 @pytest.mark.parametrize("parallel", [False, True])
 def test_vectorised_programs_compute_the_same(shape, parallel):
     s, args = elementwise(shape, fused=len(shape) > 1, parallel=parallel)

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansor.ir.affine import Affine, add, scaled
+from ansor.ir.affine import Affine
 from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Stmt, Store, walk_statements
+from ansor.ir.strides import flat_form
 from ansor.te.expr import Expr, Load, Var, distinct_nodes, int_value
 
 
@@ -120,17 +121,10 @@ class IndependenceTest:
         """Per way to look at an index: that position in all accesses."""
         forms = [[self._simplifier.affine(index) for index in indices] for indices in touched]
         yield from (list(column) for column in zip(*forms, strict=True))
-        extents = [int_value(extent) for extent in buffer.shape]
-        constant = [extent for extent in extents if extent is not None]
-        if len(constant) == len(extents) and len(extents) > 1:
-            strides = row_major_strides(constant)
-            yield [self._flat(form, strides) for form in forms]
-
-    def _flat(self, form: list[Affine], strides: tuple[int, ...]) -> Affine:
-        total = Affine({}, 0)
-        for index, stride in zip(form, strides, strict=True):
-            total = add(total, scaled(index, stride))
-        return self._simplifier.table.recombined(total, "int64")
+        if len(buffer.shape) > 1:
+            flat = [flat_form(self._simplifier, buffer, indices) for indices in touched]
+            if all(form is not None for form in flat):
+                yield [form for form in flat if form is not None]
 
     def _separates(self, forms: list[Affine], var: Var, inner: set[Var]) -> bool:
         table = self._simplifier.table

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from ansor.ir.affine import Affine, add, scaled
+from ansor.ir.bounds import Bounds
 from ansor.te.buffer import Buffer
 from ansor.te.expr import Binary, BinaryOp, Expr, Var, free_vars, int_value, walk
+
+if TYPE_CHECKING:
+    from ansor.ir.simplifier import Simplifier
 
 
 def coefficient(expr: Expr, var: Var) -> int | None:
@@ -44,8 +50,44 @@ def is_contiguous(buffer: Buffer, indices: Sequence[Expr], var: Var) -> bool:
     return distance == 1
 
 
-def runs_along_last(indices: Sequence[Expr], var: Var) -> bool:
-    """Whether `var` counts along the last dimension, and nothing else depends on it."""
-    if not indices or any(var in free_vars(index) for index in indices[:-1]):
+def runs_along(buffer: Buffer, indices: Sequence[Expr], var: Var, bounds: Bounds) -> bool:
+    """Whether consecutive values of `var` are consecutive elements, along the last dimension first.
+
+    Indices may be pieces of one number, as fused loops leave them: `B[f // 36, f % 36]` runs along `f` if the
+    rows of `B` have 36 elements. `bounds` hold all variables of the indices.
+    """
+    if not indices or var not in free_vars(indices[-1]):
         return False
-    return coefficient(indices[-1], var) == 1
+    flat = flat_form(bounds.simplifier, buffer, indices, var)
+    if flat is None:
+        return False
+    step = 0
+    for number, factor in flat.terms.items():
+        node = bounds.simplifier.table.atoms[number].node
+        if node is var:
+            step = factor
+        elif var in free_vars(node):
+            return False
+    return step == 1
+
+
+def flat_form(
+    simplifier: Simplifier, buffer: Buffer, indices: Sequence[Expr], var: Var | None = None
+) -> Affine | None:
+    """The number of the element in memory, quotients and their remainders put together again.
+
+    None where a stride that is not known matters; with `var` given, strides of indices that do not depend
+    on it do not matter.
+    """
+    total = Affine({}, 0)
+    step: int | None = 1
+    for dim in reversed(range(len(indices))):
+        if buffer.strides is not None:
+            step = buffer.strides[dim]
+        if step is not None:
+            total = add(total, scaled(simplifier.affine(indices[dim]), step))
+        elif var is None or var in free_vars(indices[dim]):
+            return None
+        extent = int_value(buffer.shape[dim])
+        step = None if step is None or extent is None else step * extent
+    return simplifier.table.recombined(total, "int64")

@@ -1,7 +1,8 @@
 """Vectorising what the schedule left alone: innermost loops that store element after element.
 
-A loop that nothing is computed in, that runs over the last index of its stores, and whose iterations are
-independent, becomes vector code of the machine's width. Its extent is divided by the largest lane count
+A loop that nothing is computed in, that runs along the memory of its stores, and whose iterations are
+independent, becomes vector code of the machine's width. A fused loop runs along memory across the rows that
+it is made of, as far as these lie end to end. The extent is divided by the largest lane count
 that divides it if that is at least half a vector; else short loops become one vector of odd length, and
 long ones a vectorised bulk and a vectorised rest. A parallel loop is treated likewise, its strips remaining
 parallel; other annotated loops stay as they are.
@@ -14,8 +15,7 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq, walk_statements
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, replace_in
-from ansor.ir.simplify import simplify
-from ansor.ir.strides import runs_along_last
+from ansor.ir.strides import runs_along
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, int_value
 
 _KINDS = frozenset({LoopKind.SERIAL, LoopKind.PARALLEL})
@@ -50,7 +50,7 @@ def _vectorized(loop: For, bits: int, bounds: Bounds) -> Stmt:
     if extent is None or extent < 2 or not stores:
         return loop
     lanes = max(2, bits // max(dtype_info(s.buffer.dtype).bits for s in stores))
-    direct = all(runs_along_last(s.indices, loop.var) for s in stores)
+    direct = all(runs_along(s.buffer, s.indices, loop.var, bounds) for s in stores)
     if extent <= lanes:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body) if direct else loop
     for count in range(-(-extent // lanes), 2 * extent // lanes + 1):
@@ -81,8 +81,9 @@ def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: B
         lane,
         INDEX_DTYPE,
     )
+    nothing: dict[Buffer, Buffer] = {}
     return all(
-        runs_along_last([simplify(replace_in(i, {loop.var: place}, {}), known) for i in s.indices], lane)
+        runs_along(s.buffer, [replace_in(i, {loop.var: place}, nothing) for i in s.indices], lane, known)
         for s in stores
     )
 

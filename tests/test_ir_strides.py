@@ -1,0 +1,89 @@
+"""Addresses of fused and split loops: quotients and remainders of one number are that number."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansor.ir.bounds import Bounds
+from ansor.ir.nest import Buffer
+from ansor.ir.strides import flat_form, is_contiguous, runs_along
+from ansor.te.expr import Var
+from tests.test_ir_simplify import evaluate, grid
+
+sizes = st.integers(1, 7)
+
+
+def digits(number, shape):
+    """The indices of element `number` of a dense array, as fused loops give them."""
+    indices = []
+    for extent in reversed(shape[1:]):
+        indices.append(number % extent)
+        number = number // extent
+    return (number, *reversed(indices))
+
+
+@given(shape=st.lists(sizes, min_size=1, max_size=4), parts=st.lists(sizes, max_size=2))
+def test_the_address_of_a_fused_loop_is_its_number(shape, parts):
+    """Whatever the fused loop was split into, and whether or not its parts divide the rows."""
+    buffer = Buffer("B", "float32", tuple(shape))
+    outer, inner = Var("outer"), Var("inner")
+    length = math.prod(parts) + 1
+    last = math.prod(shape) - 1
+    bounds = Bounds({outer: (0, last // length), inner: (0, min(length - 1, last))})
+    flat = flat_form(bounds.simplifier, buffer, digits(outer * length + inner, shape))
+
+    assert flat is not None
+    assert flat.key() == bounds.simplifier.affine(outer * length + inner).key()
+
+
+@given(
+    shape=st.lists(sizes, min_size=2, max_size=4),
+    order=st.randoms(use_true_random=False),
+    factor=sizes,
+    lanes=st.integers(2, 8),
+)
+def test_what_is_seen_to_run_along_memory_does(shape, order, factor, lanes):
+    """On arrays whose dimensions a fused loop visits in any order, in strips of any length."""
+    names = list(range(len(shape)))
+    order.shuffle(names)
+    strip, lane = Var("strip"), Var("lane")
+    count = max(math.prod(shape) // lanes, 1)
+    bounds = Bounds({strip: (0, count - 1), lane: (0, lanes - 1)})
+    visited = digits(strip * lanes + lane, [shape[name] for name in names])
+    indices = tuple(visited[names.index(dim)] for dim in range(len(shape)))
+    buffer = Buffer("B", "float32", (*shape[:-1], shape[-1] * factor))
+    env = grid(bounds)
+    at = np.zeros((count, lanes), np.int64)
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        at = at * extent + evaluate(index, env).reshape(count, lanes)
+
+    found = runs_along(buffer, indices, lane, bounds)
+
+    assert not found or (np.diff(at, axis=1) == 1).all()
+    if names == sorted(names) and factor == 1 and shape[-1] > 1:
+        assert found
+
+
+def test_the_last_dimension_comes_first_and_unknown_strides_do_not_matter_outside():
+    n, i, j = Var("n"), Var("i"), Var("j")
+    bounds = Bounds({n: (1, None), i: (0, 7), j: (0, 3)})
+    column = Buffer("C", "float32", (8, 1))
+    symbolic = Buffer("S", "float32", (8, n))
+
+    assert is_contiguous(column, (i, j * 0), i)
+    assert not runs_along(column, (i, j * 0), i, bounds)
+    assert runs_along(symbolic, (i, j), j, bounds)
+    assert not runs_along(symbolic, (j, i + j), j, bounds)
+    assert flat_form(bounds.simplifier, symbolic, (i, j)) is None
+
+
+def test_strides_of_padded_rows_count():
+    i, j = Var("i"), Var("j")
+    bounds = Bounds({i: (0, 31), j: (0, 31)})
+    padded = Buffer("P", "float32", (4, 8), "shared", (9, 1))
+
+    assert runs_along(Buffer("D", "float32", (4, 8)), (i // 8, i % 8), i, bounds)
+    assert not runs_along(padded, (i // 8, i % 8), i, bounds)
+    assert runs_along(padded, (0 * i, j), j, bounds)
