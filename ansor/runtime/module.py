@@ -18,6 +18,7 @@ from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
 from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError
 from ansor.runtime.arguments import BoundCall, bind
+from ansor.runtime.interference import seconds_waited
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import adopt_library, kernel_imports
 from ansor.runtime.signature import Signature
@@ -157,7 +158,8 @@ class Module:
         device
             Ignored; the CPU is the only device of a module.
         number, repeat, min_repeat_ms, before_repeat
-            See `ansor.runtime.timing.time_calls`.
+            See `ansor.runtime.timing.time_calls`. Repeats that another load on the machine disturbed are
+            done again, at most `repeat` times in all; the result tells how many.
         """
         if func_name not in (None, self.entry_name):
             raise DefinitionError(
@@ -173,6 +175,7 @@ class Module:
                 repeat=repeat,
                 min_repeat_ms=min_repeat_ms,
                 before_repeat=before_repeat,
+                waited=seconds_waited,
             )
 
         return evaluate

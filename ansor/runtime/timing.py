@@ -13,14 +13,16 @@ import ctypes
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from math import comb
+from typing import Any, Final
 
 from ansor.checks import check_number
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
+from ansor.runtime.interference import DISTURBED, Waited, waited_share
 from ansor.runtime.jit import LoadedCode, load_object
 
 GROWTH = 1.618
@@ -29,9 +31,21 @@ GROWTH = 1.618
 
 @dataclass(frozen=True, slots=True)
 class TimeResult:
-    """Seconds per call: one mean over `number` calls for each repeat, and their statistics."""
+    """Seconds per call: one mean over `number` calls for each repeat, and their statistics.
+
+    Attributes
+    ----------
+    results
+        One mean for each repeat [s].
+    disturbed
+        How many of these repeats something else on the machine disturbed (`ansor.runtime.interference`).
+    redone
+        How many others were disturbed, and done again.
+    """
 
     results: tuple[float, ...]
+    disturbed: int = 0
+    redone: int = 0
 
     @property
     def mean(self) -> float:
@@ -47,6 +61,11 @@ class TimeResult:
         return statistics.pstdev(self.results)
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """Where the true median lies: see `median_interval`."""
+        return median_interval(self.results)
+
+    @property
     def min(self) -> float:
         return min(self.results)
 
@@ -55,10 +74,41 @@ class TimeResult:
         return max(self.results)
 
     def __str__(self) -> str:
+        low, high = self.interval
+        notes = [f"{len(self.results)} repeats"]
+        notes += [f"{self.disturbed} disturbed by another load"] if self.disturbed else []
+        notes += [f"{self.redone} redone for that"] if self.redone else []
         return (
-            f"mean {self.mean * 1e3:.4g} ms, median {self.median * 1e3:.4g} ms, "
-            f"min {self.min * 1e3:.4g} ms, std {self.std * 1e3:.2g} ms ({len(self.results)} repeats)"
+            f"mean {self.mean * 1e3:.4g} ms, median {self.median * 1e3:.4g} ms "
+            f"({low * 1e3:.4g} .. {high * 1e3:.4g}), "
+            f"min {self.min * 1e3:.4g} ms, std {self.std * 1e3:.2g} ms ({', '.join(notes)})"
         )
+
+
+CONFIDENCE: Final = 0.95
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Give the interval that holds the true median with 95 % confidence, from the order of the values alone.
+
+    Fewer than six values cannot tell that much: it is their whole range then, which holds the true median in
+    ``1 - 2 ** (1 - n)`` of the cases.
+
+    Raises
+    ------
+    ValueError
+        If there are no values.
+    """
+    if not values:
+        raise ValueError("there is no median of no values")
+    ordered = sorted(values)
+    count, tail, skip = len(ordered), 0.0, 0
+    for cut in range(count // 2):
+        tail += 2 * comb(count, cut) / 2**count
+        if tail > 1 - CONFIDENCE:
+            break
+        skip = cut
+    return ordered[skip], ordered[-1 - skip]
 
 
 def time_calls(
@@ -68,8 +118,12 @@ def time_calls(
     repeat: int,
     min_repeat_ms: float,
     before_repeat: Callable[[], object] | None = None,
+    waited: Waited | None = None,
 ) -> TimeResult:
     """Repeat a measurement.
+
+    A repeat that another load on the machine disturbed is done again, in all as often as there are repeats;
+    of each the least disturbed one counts.
 
     Parameters
     ----------
@@ -83,6 +137,9 @@ def time_calls(
         Least duration of a repeat [ms]: shorter ones are discarded and done again with a larger `number`.
     before_repeat
         Called, untimed, before every run of `number` calls; for flushing caches.
+    waited
+        Tells how long threads have waited for a core (`ansor.runtime.interference.seconds_waited`); None:
+        nothing counts as disturbed.
 
     Raises
     ------
@@ -93,19 +150,34 @@ def time_calls(
     check_number("repeat", repeat, low=1, integer=True)
     check_number("min_repeat_ms", min_repeat_ms, low=0)
     timed(1)  # untimed: loads code and data, starts threads
-    results = []
+    results: list[float] = []
+    disturbed, spare = 0, repeat
     for _ in range(repeat):
+        best: tuple[float, float] | None = None
         while True:
             if before_repeat is not None:
                 before_repeat()
+            before = None if waited is None else waited()
             seconds = timed(number)
-            if seconds * 1e3 >= min_repeat_ms:
+            share = 0.0 if waited is None else waited_share(before, waited(), seconds)
+            if seconds * 1e3 < min_repeat_ms:
+                number = _enough_calls(number, seconds, min_repeat_ms)
+                continue
+            found = (share, seconds / number)
+            best = found if best is None or share < best[0] else best
+            if share <= DISTURBED or not spare:
                 break
-            per_call_ms = seconds * 1e3 / number
-            wanted = min_repeat_ms / per_call_ms + 1 if per_call_ms > 0 else 0.0
-            number = int(max(wanted, number * GROWTH, number + 1))
-        results.append(seconds / number)
-    return TimeResult(tuple(results))
+            spare -= 1
+        results.append(best[1])
+        disturbed += best[0] > DISTURBED
+    return TimeResult(tuple(results), disturbed, repeat - spare)
+
+
+def _enough_calls(number: int, seconds: float, min_repeat_ms: float) -> int:
+    """Calls that should take `min_repeat_ms`, where `number` took `seconds`, which was less."""
+    per_call_ms = seconds * 1e3 / number
+    wanted = min_repeat_ms / per_call_ms + 1 if per_call_ms > 0 else 0.0
+    return int(max(wanted, number * GROWTH, number + 1))
 
 
 def compiled_timer(entry: int, addresses: tuple[int, ...], sizes: tuple[int, ...]) -> Callable[[int], float]:

@@ -1,0 +1,94 @@
+"""Interference: threads that waited for a core, repeats that are done again, and how a result tells."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ansor.runtime.interference import seconds_waited, waited_share
+from ansor.runtime.timing import TimeResult, median_interval, time_calls
+
+
+def test_a_thread_that_shares_its_core_is_seen_to_wait() -> None:
+    if seconds_waited() is None:
+        assert waited_share(None, None, 1.0) == 0.0
+        return
+    core = min(os.sched_getaffinity(0))
+    code = (
+        "import os, time\n"
+        f"os.sched_setaffinity(0, {{{core}}})\n"
+        "from ansor.runtime.interference import seconds_waited, waited_share\n"
+        "print('ready', flush=True); input()\n"
+        "before, start = seconds_waited(), time.perf_counter()\n"
+        "while time.perf_counter() - start < 0.4: pass\n"
+        "print(waited_share(before, seconds_waited(), time.perf_counter() - start))\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    shares = [float(process.communicate()[0]) for process in both]
+    assert max(shares) > 0.1
+
+
+def test_waiting_is_counted_upwards_and_what_is_unknown_is_no_interference() -> None:
+    before = seconds_waited()
+    time.sleep(0.01)
+    after = seconds_waited()
+    assert (before is None) == (after is None)
+    assert waited_share(1.0, 1.5, 2.0) == 0.25
+    assert waited_share(None, 1.5, 2.0) == waited_share(1.0, None, 2.0) == 0.0
+    assert waited_share(1.5, 1.0, 2.0) == 0.0  # a thread that had waited has ended
+    assert waited_share(1.0, 2.0, 0.0) == 0.0
+
+
+def _clocks(calls: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Times of calls, and readings of the waiting clock before and after each; from (time, waited) pairs."""
+    readings, now = [], 0.0
+    for _, waited in calls:
+        readings += [now, now + waited]
+        now += waited
+    return [seconds for seconds, _ in calls], readings
+
+
+def test_a_disturbed_repeat_is_done_again() -> None:
+    times, readings = _clocks([(1.0, 0.0), (3.0, 2.0), (1.5, 0.0)])
+    seconds, clock = iter([9.0, *times]), iter(readings)  # the first call is not timed
+    result = time_calls(
+        lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, waited=lambda: next(clock)
+    )
+    assert result == TimeResult((1.0, 1.5), disturbed=0, redone=1)
+    assert "1 redone for that" in str(result)
+
+
+def test_the_least_disturbed_repeat_counts_where_none_is_quiet() -> None:
+    times, readings = _clocks([(3.0, 2.0), (2.0, 0.4), (4.0, 2.0), (5.0, 4.0)])
+    seconds, clock = iter([9.0, *times]), iter(readings)
+    result = time_calls(
+        lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, waited=lambda: next(clock)
+    )
+    assert result == TimeResult((2.0, 5.0), disturbed=2, redone=2)
+    assert "2 disturbed by another load" in str(result)
+
+
+def test_nothing_is_done_again_where_nobody_counts() -> None:
+    seconds = iter([9.0, 1.0, 5.0])
+    result = time_calls(lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, waited=lambda: None)
+    assert result == TimeResult((1.0, 5.0))
+
+
+def test_the_interval_of_a_median() -> None:
+    assert median_interval([3.0]) == (3.0, 3.0)
+    assert median_interval([2.0, 1.0, 5.0, 3.0, 4.0]) == (1.0, 5.0)
+    assert median_interval([float(n) for n in range(6)]) == (0.0, 5.0)  # 1 - 2 / 2 ** 6 is 97 %
+    assert median_interval([float(n) for n in range(9)]) == (1.0, 7.0)  # 1 - 2 * 10 / 2 ** 9 is 96 %
+    assert TimeResult((1.0, 2.0, 3.0)).interval == (1.0, 3.0)
+    with pytest.raises(ValueError, match="no median of no values"):
+        median_interval([])
