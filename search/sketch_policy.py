@@ -27,6 +27,7 @@ from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, FloatArray, Programs, XGBModel
 from measure import MeasureInput
 from search.asking import check_model, scores_of, teach, unteach
+from search.collector import collector_paused
 from search.custom_rule import PreloadCustomSketchRule
 from search.evolution import Evolution, Outcome, evolve
 from search.exhaustive import enumerate_space
@@ -188,13 +189,15 @@ class SketchPolicy(SearchPolicy):
             self.space  # noqa: B018 (derived on first use)
         except ScheduleError as error:
             return Proposal((), f"no sketch can be derived: {error}")
+        with collector_paused():
+            return self._proposal(round_index, count, history)
+
+    def _proposal(self, round_index: int, count: int, history: History) -> Proposal:
         rng = round_rng(self.seed, self._task, round_index)
         picker = Picker(self.known, history)
         wanted = self._round_size(round_index, count)
-        if not self.model.informative:
-            note = self._draw(picker, wanted, rng)
-            return Proposal(tuple(picker.states), note)
-        self._search(picker, wanted, history, rng)
+        if self.model.informative:
+            self._search(picker, wanted, history, rng)
         note = ""
         if len(picker.states) < wanted:
             note = self._draw(picker, wanted, rng)
