@@ -47,10 +47,12 @@ class Population:
         """Return the population of some rows, in the order given; bounds known here hold for them."""
         chosen = np.asarray(rows, dtype=np.int64)
         taken = Population(self.family, self.values[chosen])
-        if "inferred" in self.__dict__ and self.family.frame is not None:
-            known = self.inferred.take(chosen)
-            if known is not None:
-                taken.__dict__["inferred"] = known
+        if self.family.frame is not None:
+            if "inferred" in self.__dict__:
+                taken.__dict__["_taken"] = self.inferred, chosen
+            elif self._taken is not None:
+                bounds, own = self._taken
+                taken.__dict__["_taken"] = bounds, own[chosen]
         return taken
 
     def reannotated(self, values: Matrix) -> Population:
@@ -59,6 +61,11 @@ class Population:
         if "inferred" in self.__dict__:
             changed.__dict__["inferred"] = self.inferred
         return changed
+
+    @cached_property
+    def _taken(self) -> tuple[Bounds, Rows] | None:
+        """Bounds of a population that these rows were taken from, and which rows; None if none are known."""
+        return None
 
     def unique_rows(self) -> Rows:
         """Positions of the first of each set of equal rows, ascending."""
@@ -74,7 +81,8 @@ class Population:
         ScheduleError
             If the structure is illegal.
         """
-        return infer_bounds(self.family.filled(self.values))
+        known = None if self._taken is None else self._taken[0].take(self._taken[1])
+        return infer_bounds(self.family.filled(self.values)) if known is None else known
 
     @property
     def bounds(self) -> State:
