@@ -8,6 +8,7 @@ Nothing here is knowledge of its own: it is worked out from the history and coul
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,18 +60,33 @@ class Known:
 
     def locate(self, trial: Trial) -> Located | None:
         """Find a measured program among the families; None if it is no row of any."""
-        if trial.key not in self._rows:
-            found = locate(self._neighbourhood, trial.state)
-            self._rows[trial.key] = None if found is None else _with_fingerprints(*found)
+        self._locate_all([trial])
         return self._rows[trial.key]
+
+    def _locate_all(self, trials: Iterable[Trial]) -> None:
+        """Find programs among the families; the fingerprints of each family's rows are taken together."""
+        found: dict[Family, list[tuple[str, Matrix]]] = {}
+        for trial in trials:
+            if trial.key in self._rows:
+                continue
+            self._rows[trial.key] = None
+            place = locate(self._neighbourhood, trial.state)
+            if place is not None:
+                found.setdefault(place[0], []).append((trial.key, place[1]))
+        for family, members in found.items():
+            prints = fingerprints(Population(family, np.concatenate([values for _, values in members])))
+            for row, (key, values) in enumerate(members):
+                self._rows[key] = Located(family, values, int(prints.fine[row]), int(prints.coarse[row]))
 
     def fine(self, history: History) -> Hashes:
         """Fine fingerprints of all measured programs that are rows."""
+        self._locate_all(history)
         found = [row.fine for trial in history if (row := self.locate(trial)) is not None]
         return np.array(found, dtype=np.uint64)
 
     def by_coarse(self, history: History) -> dict[int, list[Trial]]:
         """Measured programs that are rows, by coarse fingerprint."""
+        self._locate_all(history)
         found: dict[int, list[Trial]] = {}
         for trial in history:
             row = self.locate(trial)
@@ -100,8 +116,3 @@ class Known:
         if key not in self._plans:
             self._plans[key] = plan_key(self._task, state)
         return self._plans[key]
-
-
-def _with_fingerprints(family: Family, values: Matrix) -> Located:
-    prints = fingerprints(Population(family, values))
-    return Located(family, values, int(prints.fine[0]), int(prints.coarse[0]))
