@@ -17,6 +17,9 @@ Integers and bools must be equal, unless a float was converted to or compared fo
 integer may be off by one, and one element in a hundred thousand may differ otherwise (a comparison of two
 floats that are equal but for rounding).
 
+An operation may state that its algorithm has larger errors than that (Winograd's convolution, whose sums
+cancel): `attrs={"rounding_amplification": 31.0}`. Its outputs may be off by so many times more.
+
 NaN equals NaN and an infinity itself.
 """
 
@@ -31,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ansor.dtypes import dtype_info, is_float
+from ansor.schedule.access import AMPLIFICATION_ATTR
 from ansor.te.expr import COMPARISONS, Binary, Call, Cast, Expr, Reduce, children, int_value
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
@@ -54,16 +58,17 @@ class Tolerance:
 
 def output_tolerance(output: Tensor) -> Tolerance:
     """Return the tolerance of one output from the graph above it; `scale` is left at 0 (see `rms`)."""
-    eps, length, inexact = 0.0, 0, False
+    eps, length, inexact, larger = 0.0, 0, False, 1.0
     for op in _operations(output):
         if not isinstance(op, ComputeOp):
             continue
+        larger = max(larger, float(op.attrs.get(AMPLIFICATION_ATTR, 1.0)))
         length += math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
         for node in _nodes(op.body):
             if isinstance(node, (Binary, Call, Cast, Reduce)) and is_float(node.dtype):
                 eps = max(eps, _EPS[node.dtype])
             inexact = inexact or _rounds_to_integer(node)
-    return Tolerance(eps * (16 + 1.5 * math.sqrt(length)), inexact=inexact)
+    return Tolerance(larger * eps * (16 + 1.5 * math.sqrt(length)), inexact=inexact)
 
 
 def _rounds_to_integer(node: Expr) -> bool:

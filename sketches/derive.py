@@ -42,6 +42,7 @@ from sketches.rule import (
 from sketches.streams import StreamTiling
 from sketches.tensor import TensorIntrinsicRule
 from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
+from sketches.unrolled_tiles import UnrolledTiles
 from sketches.windows import WindowTiling
 
 
@@ -135,7 +136,7 @@ def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
     if context.is_gpu:
         return GPU_RULES
     extra = (rule for name, rule in CPU_EXTRA_RULES.items() if getattr(context.params, name))
-    return (*extra, *CPU_RULES)
+    return (UnrolledTiles(), *extra, *CPU_RULES)
 
 
 def generate_sketches(

@@ -30,6 +30,7 @@ from sketches.relations import (
     needs_tiling,
     single_consumer,
 )
+from sketches.unrolled_tiles import unrolled_tile
 
 Rows = NDArray[np.int64]
 """Positions of rows in a column."""
@@ -64,6 +65,8 @@ class LocationGroup:
 def is_movable(state: State, stage_id: int) -> bool:
     """Whether the stage's place is free: it has loops, is no output, and tiling is not its business."""
     if not is_computed(state, stage_id) or is_output(state, stage_id):
+        return False
+    if unrolled_tile(state, stage_id) is not None:
         return False
     return not is_tiled(state, stage_id) and not needs_tiling(state, stage_id)
 

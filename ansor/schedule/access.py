@@ -43,7 +43,11 @@ EXPENSIVE_INTRINSICS: Final = frozenset({"exp"})
 SIMPLIFY_CONST_ATTR: Final = "auto_scheduler_simplify_const_tensor_indices"
 NO_SPLIT_ATTR: Final = "auto_scheduler_no_split_at_inner"
 ALWAYS_UNROLL_ATTR: Final = "auto_scheduler_always_unroll_inner"
+UNROLLED_TILES_ATTR: Final = "unrolled_tiles"
+AMPLIFICATION_ATTR: Final = "rounding_amplification"
+"""How much larger rounding errors are than those of a plain sum of as many terms."""
 LAYOUT_FREE_ATTR: Final = "layout_free_placeholders"
+_TRANSFORMS: Final = frozenset({SIMPLIFY_CONST_ATTR, UNROLLED_TILES_ATTR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +237,7 @@ class AccessAnalysis:
         An input is reused if some spatial axis longer than 1 occurs in none of its indices: once for
         each value of that axis. One such input is enough under a reduction, otherwise it takes two.
         """
-        if not isinstance(op, ComputeOp) or SIMPLIFY_CONST_ATTR in op.attrs:
+        if not isinstance(op, ComputeOp) or not _TRANSFORMS.isdisjoint(op.attrs):
             return False
         wide = [axis for axis in op.axis if int_value(axis.extent) != 1]
         reused = 0

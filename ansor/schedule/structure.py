@@ -26,7 +26,13 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ansor.errors import DefinitionError
-from ansor.schedule.access import ALWAYS_UNROLL_ATTR, LAYOUT_FREE_ATTR, NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
+from ansor.schedule.access import (
+    ALWAYS_UNROLL_ATTR,
+    LAYOUT_FREE_ATTR,
+    NO_SPLIT_ATTR,
+    SIMPLIFY_CONST_ATTR,
+    UNROLLED_TILES_ATTR,
+)
 from ansor.te.expr import (
     Binary,
     Call,
@@ -107,6 +113,9 @@ class _Writer:
                 listed = axis_names(op.attrs[attr])
                 positions = sorted(names.index(name) for name in listed if name in names)
                 parts.append(f"{attr}:{','.join(map(str, positions))}")
+        if UNROLLED_TILES_ATTR in op.attrs:
+            tile = {names.index(name): size for name, size in op.attrs[UNROLLED_TILES_ATTR].items()}
+            parts.append(f"{UNROLLED_TILES_ATTR}:{sorted(tile.items())}")
         return parts
 
     def expression(self, expr: Expr) -> str:

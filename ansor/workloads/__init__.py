@@ -26,6 +26,7 @@ from ansor.workloads.image import rgb_to_yuv
 from ansor.workloads.matrix import batch_matmul, dense, matmul, matmul_add
 from ansor.workloads.pooling import avg_pool2d, max_pool2d
 from ansor.workloads.rows import attention_scores, layer_norm, norm, softmax
+from ansor.workloads.winograd import conv2d_winograd
 
 __all__ = [
     "CATALOGUE",
@@ -37,6 +38,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv2d_bn_relu",
+    "conv2d_winograd",
     "conv3d",
     "dense",
     "depthwise_conv2d",

@@ -72,7 +72,7 @@ def output_sizes(
     return tuple(window_count(size, taps, stride, padding, dilation) for size, taps in pairs)
 
 
-def _convolve(arrays: Sequence[Array], args: Arguments) -> Array:
+def convolve_array(arrays: Sequence[Array], args: Arguments) -> Array:
     """`convolve` in numpy: one matrix product per tap of the kernel."""
     x, w = arrays[:2]
     stride, padding, dilation, groups = (
@@ -95,7 +95,7 @@ def _convolve(arrays: Sequence[Array], args: Arguments) -> Array:
 
 
 @workload(
-    _convolve,
+    convolve_array,
     benchmark=[
         (1, 256, 64, 128, 3, 2, 1),
         (1, 128, 128, 256, 1, 2, 0),
@@ -126,7 +126,7 @@ def conv1d(
 
 
 @workload(
-    _convolve,
+    convolve_array,
     benchmark=[
         (1, 224, 224, 3, 64, 7, 2, 3),
         (1, 56, 56, 64, 64, 1, 1, 0),
@@ -161,7 +161,7 @@ def conv2d(
 
 
 @workload(
-    _convolve,
+    convolve_array,
     benchmark=[
         (1, 16, 224, 224, 3, 64, 7, 2, 3),
         (1, 16, 56, 56, 64, 64, 1, 1, 0),
@@ -196,7 +196,7 @@ def conv3d(
 
 
 @workload(
-    _convolve,
+    convolve_array,
     benchmark=[
         (1, 56, 56, 64, 128, 3, 2, 1, 1, 4),
         (1, 56, 56, 64, 64, 1, 1, 0, 1, 4),
@@ -225,7 +225,7 @@ def group_conv2d(
 
 
 @workload(
-    _convolve,
+    convolve_array,
     benchmark=[
         (1, 224, 224, 3, 64, 7, 2, 3, 2),
         (1, 56, 56, 64, 64, 1, 1, 0, 2),
@@ -254,7 +254,7 @@ def dilated_conv2d(
 
 def _bn_relu(arrays: Sequence[Array], args: Arguments) -> Array:
     scale, shift = arrays[2:]
-    result: Array = np.maximum(_convolve(arrays, args) * scale + shift, 0)
+    result: Array = np.maximum(convolve_array(arrays, args) * scale + shift, 0)
     return result
 
 

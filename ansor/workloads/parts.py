@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,14 @@ def product(a: Expr, b: Expr, dtype: str) -> Expr:
     return te.cast(a, dtype) * te.cast(b, dtype)
 
 
-def pad(x: Tensor, low: Sequence[int], high: Sequence[int], value: Expr, name: str = "Pad") -> Tensor:
+def pad(
+    x: Tensor,
+    low: Sequence[int],
+    high: Sequence[int],
+    value: Expr,
+    name: str = "Pad",
+    attrs: Mapping[str, Any] | None = None,
+) -> Tensor:
     """`x` with `low[d]` elements of `value` before and `high[d]` after dimension `d`; `x` if all are 0."""
     if not any(low) and not any(high):
         return x
@@ -48,7 +56,7 @@ def pad(x: Tensor, low: Sequence[int], high: Sequence[int], value: Expr, name: s
         return te.if_then_else(te.all(*inside), x(*source), value)
 
     padded = [extent + before + after for extent, before, after in zip(shape, low, high, strict=True)]
-    return te.compute(padded, element, name=name)
+    return te.compute(padded, element, name=name, attrs=attrs)
 
 
 def zero(dtype: str) -> Expr:

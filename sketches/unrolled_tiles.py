@@ -1,0 +1,91 @@
+"""Transforms of small tiles: the stages of Winograd convolution before and after its products.
+
+Each value of such a stage is a sum of a few values of its producer, which ones and with what factors depends
+on the place in a tile of a few elements. Its operation says so, `attrs={"unrolled_tiles": {"e": 6, "v": 6}}`:
+the tile's axes and lengths. Unrolled, every condition on them is a number and every factor a constant; zeros
+are not even there. The last axis, along the memory, stays innermost and becomes vectors:
+
+    p  c.0  [e v]  c.1
+
+A producer of such a stage that is itself one computes no more than that tile, just outside the unrolled
+loops. Nothing else is tried, so that the search is about the products. A stage with `{}` has no tile of its
+own and does the same: it gathers what a tile needs.
+
+Source: Lavin and Gray, 2016, for the transforms. The reference unrolls them with the vectors outside
+(`SimplifyComputeWithConstTensor`) and draws their places at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ansor.schedule.access import UNROLLED_TILES_ATTR
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.te.tensor import ComputeOp
+from sketches.relations import is_computed, is_output
+from sketches.rule import SketchContext, Successor, Verdict
+
+
+class UnrolledTiles:
+    """A stage with `unrolled_tiles` -> the tile unrolled around vectors, inside the tile of its consumer."""
+
+    name = "UnrolledTiles"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        untouched = is_computed(state, stage_id) and not state.stages[stage_id].relations
+        fits = untouched and unrolled_tile(state, stage_id) is not None
+        return Verdict.APPLY_AND_SKIP_REST if fits else Verdict.PASS
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        lengths = unrolled_tile(state, stage_id)
+        assert lengths is not None
+        place = _place(state, stage_id)
+        loops = state.stages[stage_id].iterators
+        outer: list[int] = []
+        unrolled: list[int] = []
+        inner: list[int] = []
+        position = 0
+        for number, loop in enumerate(loops):
+            if loop.name in lengths:
+                if loop.extent != lengths[loop.name]:
+                    state = state.split(stage_id, position, (lengths[loop.name],))
+                    outer.append(position)
+                    position += 1
+                state = state.annotate(stage_id, position, Annotation.UNROLL)
+                unrolled.append(position)
+            elif number < len(loops) - 1:
+                outer.append(position)
+            else:
+                if place is None:
+                    state = state.split(stage_id, position, (None,))
+                    outer.append(position)
+                    position += 1
+                inner.append(position)
+            position += 1
+        state = state.reorder(stage_id, [*outer, *unrolled, *inner])
+        if place is not None:
+            state = state.compute_at(stage_id, *place)
+        return [(state, stage_id - 1)]
+
+
+def unrolled_tile(state: State, stage_id: int) -> Mapping[str, int] | None:
+    """The tile that a stage's author wants unrolled, lengths by the names of axes; None without a wish."""
+    op = state.stages[stage_id].op
+    lengths: Mapping[str, int] | None = (
+        op.attrs.get(UNROLLED_TILES_ATTR) if isinstance(op, ComputeOp) else None
+    )
+    return lengths
+
+
+def _place(state: State, stage_id: int) -> tuple[int, int] | None:
+    """The only consumer and its loop just outside the unrolled ones; None if it is no transform."""
+    consumers = state.consumers(stage_id)
+    if len(consumers) != 1 or is_output(state, stage_id):
+        return None
+    (consumer,) = consumers
+    if unrolled_tile(state, consumer) is None:
+        return None
+    loops = state.stages[consumer].iterators
+    first = next((at for at, loop in enumerate(loops) if loop.annotation is Annotation.UNROLL), 0)
+    return (consumer, first - 1) if first else None

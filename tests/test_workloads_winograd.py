@@ -1,0 +1,97 @@
+"""Winograd's convolution: its stated rounding error, and how its stages are scheduled."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import ansor
+from ansor.errors import DefinitionError
+from ansor.te.interp import evaluate
+from ansor.workloads import conv2d, conv2d_winograd
+from ansor.workloads.winograd import amplification
+from measure.check import mismatch, output_tolerance, rms
+from sketches import ProgramSpace
+
+EPS = 2.0**-23
+Array = npt.NDArray[Any]
+
+
+def answers(channels: int, tile: int) -> tuple[Array, Array, Array]:
+    """The convolution directly in float64, directly in float32, and by tiles in float32."""
+    rng = np.random.default_rng(channels)
+    size = 12
+    x = rng.standard_normal((1, size, size, channels)).astype(np.float32)
+    w = rng.standard_normal((3, 3, channels, 4)).astype(np.float32)
+    found = []
+    for dtype, tensors in (
+        ("float64", conv2d(1, size, size, channels, 4, 3, 1, 1, dtype="float64")),
+        ("float32", conv2d(1, size, size, channels, 4, 3, 1, 1)),
+        ("float32", conv2d_winograd(1, size, size, channels, 4, tile)),
+    ):
+        *inputs, output = tensors
+        data = dict(zip(inputs, (x.astype(dtype), w.astype(dtype)), strict=True))
+        found.append(evaluate(output, data)[output])
+    return found[0], found[1], found[2]
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("channels", [3, 64, 256])
+def test_the_error_is_within_what_is_stated(tile: int, channels: int) -> None:
+    """The tolerance holds against double precision, and is not ten times what it need be."""
+    exact, _, found = answers(channels, tile)
+    direct = output_tolerance(conv2d(1, 12, 12, channels, 4, 3, 1, 1)[-1]).relative
+    bound = amplification(tile) * direct * (np.abs(exact) + rms(exact))
+    assert (np.abs(found - exact) <= bound).all()
+    worst = np.abs(found - exact).max() / rms(exact)
+    assert worst > EPS
+
+
+def test_larger_tiles_amplify_more() -> None:
+    """Errors grow with the tile, and so does what is stated of them."""
+    assert amplification(2) < 2 < 30 < amplification(4) < 32
+    spread = []
+    for tile in (2, 4):
+        exact, _, found = answers(256, tile)
+        spread.append(np.std(found - exact))
+    assert spread[0] < spread[1]
+
+
+def test_other_tiles_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="tiles of 3"):
+        conv2d_winograd(1, 8, 8, 4, 4, 3)
+
+
+def test_transforms_are_unrolled_around_vectors_inside_their_consumer() -> None:
+    """Each transform has its tile unrolled and channels innermost; half transforms live in one tile."""
+    task = ansor.SearchTask("ansor.conv2d_winograd", (1, 9, 7, 16, 16, 4))
+    state = ansor.generate_sketches(task)[0].state
+    stage = {stage.name: stage for stage in state.stages}
+    assert [loop.name for loop in stage["Tile"].iterators] == ["p", "c.0", "e", "v", "c.1"]
+    assert [loop.name for loop in stage["Conv"].iterators] == ["n", "h.0", "w.0", "c.0", "h.1", "w.1", "c.1"]
+    assert [loop.annotation.name for loop in stage["Conv"].iterators[4:6]] == ["UNROLL", "UNROLL"]
+    hosts = {state.stages[one].name: state.stages[at[0]].name for one, at in state.attach.items()}
+    assert hosts["Pad"] == "TileHalf"
+    assert hosts["TileHalf"] == "Tile"
+    assert hosts["KernelHalf"] == "Kernel"
+    assert hosts["Back"] == "Conv"
+
+
+@pytest.mark.parametrize("args", [(1, 9, 7, 20, 18, 4, 1), (2, 8, 6, 4, 8, 2, 0)])
+def test_random_programs_compute_the_convolution(args: tuple[int, ...]) -> None:
+    task = ansor.SearchTask("ansor.conv2d_winograd", args)
+    rng = np.random.default_rng(0)
+    n, h, w, ci, co, _, padding = args
+    x = rng.standard_normal((n, h, w, ci)).astype(np.float32)
+    weight = rng.standard_normal((3, 3, ci, co)).astype(np.float32)
+    *inputs, output = conv2d(n, h, w, ci, co, 3, 1, padding)
+    expected = evaluate(output, dict(zip(inputs, (x, weight), strict=True)))[output]
+    tolerance = replace(output_tolerance(task.compute_dag.outputs[0]), scale=rms(expected))
+    space = ProgramSpace.of(task)
+    for population in space.sample(8, rng).populations:
+        for row in range(len(population)):
+            state = population.materialize(row)
+            found = ansor.build(state, task.compute_dag.tensors)(x, weight)
+            assert mismatch(found, expected, "float32", tolerance) is None
