@@ -63,6 +63,8 @@ _USED: Final = (
     "L2_pieces",
     "L3_pieces",
     "footprint",
+    "streamed",
+    "lanes",
 )
 
 
@@ -239,13 +241,23 @@ class AnalyticModel(CostModel):
             "latency": self._latency(raw) * spread / share,
             "L2": (raw["L1_traffic"] / rates.l2 + raw["L1_pieces"] * rates.l2_piece) / share,
             "L3": (raw["L2_traffic"] / rates.l3 + raw["L2_pieces"] * rates.l3_piece) / share,
-            "memory": cold * (raw["L3_traffic"] / rates.memory + raw["L3_pieces"] * rates.memory_piece),
+            "memory": self._memory(raw, cold),
         }
         longest = np.maximum.reduce(list(times.values()))
         rest = np.sum(list(times.values()), axis=0) - longest
         times["launch"] = raw["parallel_launches"] * rates.launch
         times["seconds"] = longest + (1.0 - rates.overlap) * rest + times["launch"]
         return {name: cycles / rates.hertz for name, cycles in times.items()}
+
+    def _memory(self, raw: Raw, cold: NDArray[np.bool_]) -> FloatArray:
+        """Cycles of what all cores together move to and from memory.
+
+        A store through the caches fetches the line and writes it back later, which the traffic counts as two;
+        one that passes them by writes the line, whether or not the caches had room for it.
+        """
+        streamed = np.where((raw["lanes"] > 1) & (raw["stores_scattered"] == 0), raw["streamed"], 0.0)
+        passing = np.where(cold, np.maximum(raw["L3_traffic"] - streamed, streamed), streamed)
+        return np.asarray(passing / self.rates.memory + cold * raw["L3_pieces"] * self.rates.memory_piece)
 
     def _ports(self, raw: Raw) -> FloatArray:
         """Cycles of all instructions on one core, none waiting for another."""

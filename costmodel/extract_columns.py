@@ -94,7 +94,7 @@ class Columns:
         around.
     counts
         Occurrences of operations per point, shape `(len(COUNTS), columns)`.
-    is_reduction, separable, is_scratch, is_float, combines_pairs
+    is_reduction, separable, is_scratch, is_float, combines_pairs, streaming
         Flags of each column.
     store_bits, lane_bits, outputs
         Of `Body`; and how many stores one point makes.
@@ -123,6 +123,7 @@ class Columns:
     is_scratch: Bools
     is_float: Bools
     combines_pairs: Bools
+    streaming: Bools
     store_bits: Floats
     lane_bits: Floats
     outputs: Floats
@@ -207,6 +208,7 @@ class _Packer:
             is_scratch=np.zeros(total, np.bool_),
             is_float=np.zeros(total, np.bool_),
             combines_pairs=np.zeros(total, np.bool_),
+            streaming=np.zeros(total, np.bool_),
             store_bits=np.zeros(total),
             lane_bits=np.zeros(total),
             outputs=np.zeros(total),
@@ -260,6 +262,7 @@ class _Packer:
         made.is_scratch[at] = one.is_scratch
         made.is_float[at] = one.body.is_float
         made.combines_pairs[at] = one.combines_pairs
+        made.streaming[at] = one.streaming
         same = [other for other in found if other.stage == one.stage]
         made.store_bits[at] = max(other.body.store_bits for other in same)
         made.lane_bits[at] = one.body.lane_bits / _products(one)

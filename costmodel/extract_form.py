@@ -46,12 +46,15 @@ class Form:
         Annotations of loops.
     unroll_steps
         Limit of the unroll pragma [steps] of each stage that has one.
+    streaming
+        In which rows a stage has streaming stores, for stages that may.
     """
 
     bounds: Bounds
     rows: int
     marks: Marks
     unroll_steps: Mapping[int, Extent]
+    streaming: Mapping[int, Mask]
 
     @property
     def state(self) -> State:
@@ -93,9 +96,12 @@ class Form:
                 mark(unroll.stage, position, Annotation.UNROLL, np.logical_not(parallel))
             if unroll.has_pragma:
                 steps[unroll.stage] = np.ascontiguousarray(values[:, next(pragmas)])
+        streaming: dict[int, Mask] = dict.fromkeys(_streaming(state), True)
+        for stage_id, at in zip(family.streams, family.positions(ColumnKind.STREAM), strict=True):
+            streaming[stage_id] = values[:, at] > 0
         plain, names = unfused(state)
         bounds = infer_bounds(plain) if names else population.inferred
-        return cls(bounds, len(values), _renamed(marks, names), steps)
+        return cls(bounds, len(values), _renamed(marks, names), steps, streaming)
 
     @classmethod
     def of_state(cls, state: State) -> Form:
@@ -114,7 +120,13 @@ class Form:
             if stage.auto_unroll_max_step > 0
         }
         plain, names = unfused(state)
-        return cls(infer_bounds(plain), 1, _renamed(marks, names), steps)
+        streaming = dict.fromkeys(_streaming(state), True)
+        return cls(infer_bounds(plain), 1, _renamed(marks, names), steps, streaming)
+
+
+def _streaming(state: State) -> list[int]:
+    """Stages that have streaming stores in all rows."""
+    return [stage_id for stage_id, stage in enumerate(state.stages) if stage.streaming]
 
 
 def _annotated(state: State) -> dict[tuple[int, str], dict[Annotation, Mask]]:

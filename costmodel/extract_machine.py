@@ -239,7 +239,9 @@ class _View:
         return rows
 
     def conflicts(self) -> list[Floats]:
-        return [self.pieces.max(axis=0), np.minimum(self.crowd, _MOST), self.footprint]
+        stored = self.regions.points[0] * self.regions.element_bytes[0]
+        streamed = np.where(self.columns.streaming[self.at], stored, 0.0)
+        return [self.pieces.max(axis=0), np.minimum(self.crowd, _MOST), self.footprint, streamed]
 
 
 def _running_product(extent: Floats) -> Floats:

@@ -94,6 +94,8 @@ class Statement:
         Points that the operation has, and of them those of one element's reduction.
     unroll_steps
         Limit of the unroll pragma, 0 without one.
+    streaming
+        Whether its stores may pass the caches by.
     divisions
         Divisions and remainders in the indices of one point.
     separable
@@ -116,6 +118,7 @@ class Statement:
     whole: Value
     reduced: Value
     unroll_steps: Value
+    streaming: Mask
     divisions: Value
     separable: Mask
     combines_pairs: Mask
@@ -267,6 +270,7 @@ class _StageGatherer:
                     whole=_product([*full, *reduce_extents]),
                     reduced=_product(reduce_extents),
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
+                    streaming=self.form.streaming.get(self.stage_id, False),
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
                     separable=self._is_separable(body),
                     counts=self._counts(body),

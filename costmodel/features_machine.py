@@ -87,4 +87,5 @@ MACHINE_FEATURES: Final[tuple[Feature, ...]] = (
         "lines in one set of L1 / ways, in the next larger body: strides modulo the size of a way; at most 8",
     ),
     Feature("footprint", "bytes", "conflicts", "lines that the whole statement touches"),
+    Feature("streamed", "bytes", "conflicts", "what it stores, if aligned vectors are to pass the caches by"),
 )  # fmt: skip

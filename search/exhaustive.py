@@ -72,6 +72,7 @@ def _all_rows(family: Family, context: SketchContext, at_most: int) -> Matrix | 
     blocks += [np.arange(site.stop - site.start + 1)[:, None] for site in family.parallel]
     blocks += [np.array(CPU_UNROLL_CANDIDATES)[:, None]] * len(family.positions(ColumnKind.UNROLL))
     blocks += [np.arange(site.count + 1)[:, None] for site in family.vectors]
+    blocks += [np.arange(2)[:, None]] * len(family.streams)
     if prod(map(len, blocks)) > at_most:
         return None
     rows = [[int(value) for part in choice for value in part] for choice in product(*blocks)]

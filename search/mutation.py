@@ -259,14 +259,30 @@ class ParallelWidth(Mutation):
         return change_one_column(parents, ColumnKind.PARALLEL, another, rng, prefer_set=True)
 
 
+class StreamingStores(Mutation):
+    """Lets the stores of one output pass the caches by, or go through them."""
+
+    name = "streaming stores"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        return change_one_column(parents, ColumnKind.STREAM, lambda current, column: 1 - current, rng)
+
+
 class VectorLoops(Mutation):
-    """Vectorises another number of innermost loops; none leaves them scalar."""
+    """Vectorises another number of innermost loops; none leaves them scalar.
+
+    Where outputs may have streaming stores, half of the times it changes these instead.
+    """
 
     name = "vector loops"
 
     def propose(
         self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
     ) -> Offspring:
+        if parents.family.streams and rng.random() < 0.5:
+            return StreamingStores().propose(parents, neighbourhood, rng)
         limits = [site.count for site in parents.family.vectors]
 
         def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:

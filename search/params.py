@@ -44,6 +44,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
         "cpu_window_tiling": _of_space("cpu_window_tiling", 1),
         "cpu_rfactor_lanes": _of_space("cpu_rfactor_lanes", 1),
         "cpu_keep_costly": _of_space("cpu_keep_costly", 1),
+        "cpu_streaming_stores": _of_space("cpu_streaming_stores", 1),
         "max_families": _of_space("max_families"),
         "disable_change_compute_location": _of_space("disable_change_compute_location"),
         "polish_ratio": Parameter(0.25, high=1),
@@ -70,6 +71,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often (`KeepCostlyProducer`).
+- `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
+  that move more than the last cache holds.
 - `max_families`: structures in one generation, at first.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
   measured; 0 for none.
@@ -86,6 +89,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no tiled windows": {"cpu_window_tiling": 0},
     "no factored lanes": {"cpu_rfactor_lanes": 0},
     "all cheap reads inlined": {"cpu_keep_costly": 0},
+    "no streaming stores": {"cpu_streaming_stores": 0},
     "packed reads": {"cpu_packed_read": 1},
     "no polish": {"polish_ratio": 0.0},
     "no crossover": {"evolutionary_search_crossover_prob": 0.0},
@@ -100,6 +104,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_window_tiling": 0,
     "cpu_rfactor_lanes": 0,
     "cpu_keep_costly": 0,
+    "cpu_streaming_stores": 0,
 }
 """Parameters with which sketches are those of the reference."""
 

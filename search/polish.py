@@ -1,10 +1,10 @@
 """Local polish: the neighbours of the best programs, measured one ring after another.
 
 A neighbour differs in one step of one decision: a prime factor moved between two levels of a split, one level
-a little longer or shorter, one loop more or less parallel or vector, another unroll limit. If a neighbour
-turns out faster, it is the best and its own neighbours come next; when no neighbour is faster (all are
-measured, or enough of the most promising ones) the next best program has its turn. That is coordinate
-descent, in batches, and every step of it follows from the measurements alone, so it survives an
+a little longer or shorter, one loop more or less parallel or vector, another unroll limit, the other kind of
+stores. If a neighbour turns out faster, it is the best and its own neighbours come next; when no neighbour is
+faster (all are measured, or enough of the most promising ones) the next best program has its turn. That is
+coordinate descent, in batches, and every step of it follows from the measurements alone, so it survives an
 interruption.
 
 Source: Droplet search after a short Ansor run (arXiv 2406.20037), reference section 12.2.
@@ -143,6 +143,7 @@ def _annotation_steps(family: Family, row: Matrix) -> list[Matrix]:
         options += [(at, v) for v in (row[at] - 1, row[at] + 1) if 0 <= v <= site.stop - site.start]
     for vector, at in zip(family.vectors, family.positions(ColumnKind.VECTORIZE), strict=True):
         options += [(at, v) for v in (row[at] - 1, row[at] + 1) if 0 <= v <= vector.count]
+    options += [(at, 1 - row[at]) for at in family.positions(ColumnKind.STREAM)]
     rows: list[Matrix] = []
     for at, value in options:
         if value != row[at]:

@@ -128,5 +128,18 @@ class RandomVectors:
             draft.values[:, position] = np.where(most > 0, drawn, 0)
 
 
-CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (OuterParallel(), RandomUnroll(), RandomVectors())
-"""In the order of the reference's rules."""
+class RandomStreaming:
+    """Lets the stores of each output that may have streaming ones pass the caches by, in half of the rows."""
+
+    def draw(self, draft: Draft, rng: np.random.Generator) -> None:
+        for at in draft.family.positions(ColumnKind.STREAM):
+            draft.values[:, at] = rng.integers(2, size=len(draft.rows))
+
+
+CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
+    OuterParallel(),
+    RandomUnroll(),
+    RandomVectors(),
+    RandomStreaming(),
+)
+"""In the order of the reference's rules, ours last."""

@@ -27,6 +27,8 @@ class ColumnKind(StrEnum):
     """The stage's `auto_unroll_max_step`."""
     VECTORIZE = "vectorize"
     """How many innermost loops are fused and vectorised."""
+    STREAM = "stream"
+    """1 if the stage's stores pass the caches by, else 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ index maps look. Its *columns* are the integers that tell its programs apart (se
 integers is a program.
 
 `program` turns a row into transform steps, in the reference's order: the sketch with its lengths, compute
-locations, parallel, unroll, vectorise. Fusing renumbers the loops behind, which is plain arithmetic here;
-no state is built until somebody replays the steps.
+locations, parallel, unroll, vectorise, streaming stores. Fusing renumbers the loops behind, which is plain
+arithmetic here; no state is built until somebody replays the steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from ansor.errors import DefinitionError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.schedule.steps import UNROLL_PRAGMA, AnnotationStep, FuseStep, PragmaStep, Step
+from ansor.schedule.steps import (
+    UNROLL_PRAGMA,
+    AnnotationStep,
+    FuseStep,
+    PragmaStep,
+    Step,
+    StreamingStoresStep,
+)
 from sketches.annotate import (
     ParallelSite,
     UnrollSite,
@@ -53,8 +60,8 @@ class Family:
         The sketch's steps and those of the compute locations, holes open.
     columns
         Names of the integers, in the order of a population's columns: tile lengths, then one per parallel
-        site, per unroll site with a pragma, per vector site.
-    parallel, unrolls, vectors
+        site, per unroll site with a pragma, per vector site, per stage that may have streaming stores.
+    parallel, unrolls, vectors, streams
         Where annotations may go.
     loop_counts
         Loops of each stage, by position, before annotation.
@@ -66,10 +73,11 @@ class Family:
     parallel: tuple[ParallelSite, ...]
     unrolls: tuple[UnrollSite, ...]
     vectors: tuple[VectorSite, ...]
+    streams: tuple[int, ...]
     loop_counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, sketch: Sketch, state: State) -> Family:
+    def of(cls, sketch: Sketch, state: State, streams: tuple[int, ...] = ()) -> Family:
         """
         Describe the family of a sketch with compute locations.
 
@@ -80,6 +88,8 @@ class Family:
         state
             The sketch's history with its lengths filled in, by whatever values, and locations chosen after
             it.
+        streams
+            Stages that may have streaming stores.
         """
         parallel, unrolls, vectors = parallel_sites(state), unroll_sites(state), vector_sites(state)
         names = stage_names(state)
@@ -88,6 +98,7 @@ class Family:
             *(Column(ColumnKind.PARALLEL, names[site.stage], level=site.ordinal) for site in parallel),
             *(Column(ColumnKind.UNROLL, names[site.stage]) for site in unrolls if site.has_pragma),
             *(Column(ColumnKind.VECTORIZE, names[site.stage]) for site in vectors),
+            *(Column(ColumnKind.STREAM, names[stage_id]) for stage_id in streams),
         ]
         return cls(
             sketch=sketch,
@@ -96,6 +107,7 @@ class Family:
             parallel=parallel,
             unrolls=unrolls,
             vectors=vectors,
+            streams=streams,
             loop_counts=tuple(len(stage.iterators) for stage in state.stages),
         )
 
@@ -181,7 +193,9 @@ class Family:
             tail.unroll(unroll, values[next(pragmas)] if unroll.has_pragma else None)
         for vector, at in zip(self.vectors, self.positions(ColumnKind.VECTORIZE), strict=True):
             tail.vectorise(vector, values[at])
-        return (*steps, *tail.steps)
+        at_streams = zip(self.streams, self.positions(ColumnKind.STREAM), strict=True)
+        streaming = [StreamingStoresStep(stage_id) for stage_id, at in at_streams if values[at]]
+        return (*steps, *tail.steps, *streaming)
 
 
 class _Annotator:

@@ -116,6 +116,8 @@ class SketchParams:
         1 adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
     cpu_keep_costly
         1 adds `KeepCostlyProducer`: dear stages that a reduction uses often are stored, not inlined.
+    cpu_streaming_stores
+        1 lets the stores of outputs pass the caches by, where a program moves more than they hold.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
         structures of the first ones.
@@ -133,6 +135,7 @@ class SketchParams:
     cpu_window_tiling: int = _parameter(0, high=1)
     cpu_rfactor_lanes: int = _parameter(0, high=1)
     cpu_keep_costly: int = _parameter(0, high=1)
+    cpu_streaming_stores: int = _parameter(0, high=1)
     max_families: int = _parameter(64, low=1)
 
     def __post_init__(self) -> None:

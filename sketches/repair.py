@@ -69,4 +69,6 @@ def repaired(population: Population, context: SketchContext) -> Population:
     for at, most in zip(at_vectors, draft.vector_limits(), strict=True):
         column = draft.values[:, at]
         draft.values[:, at] = np.where(column == DERIVE, np.minimum(most, 1), np.minimum(column, most))
+    for at in family.positions(ColumnKind.STREAM):
+        draft.values[:, at] = np.clip(draft.values[:, at], 0, 1)
     return population.reannotated(draft.values)

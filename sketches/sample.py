@@ -32,6 +32,7 @@ from sketches.locations import LocationGroup, Rows, choose_locations
 from sketches.params import SketchParams
 from sketches.population import Population
 from sketches.rule import SketchContext, SketchRule
+from sketches.streaming import stream_sites
 from sketches.tiles import sample_tilings, tile_waste
 
 ATTEMPTS = 4
@@ -229,7 +230,7 @@ class ProgramSpace:
         tail = state.steps[len(sketch.steps) :]
         key = (sketch, tail)
         if key not in self._families:
-            self._families[key] = Family.of(sketch, state)
+            self._families[key] = Family.of(sketch, state, stream_sites(self.context, state))
         return self._families[key]
 
 

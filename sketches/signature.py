@@ -132,6 +132,8 @@ class _StageShape:
     """Column of the vector site, -1 without one."""
     unroll: int
     """Column of the unroll site, -1 without one."""
+    stream: int
+    """Column that says whether stores pass the caches by, -1 without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,6 +151,7 @@ def _shape_of(family: Family) -> _Shape:
     state = State.replay(family.dag, family.program(_plain_row(family)))
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
+    stream = dict(zip(family.streams, family.positions(ColumnKind.STREAM), strict=True))
     stages: dict[int, _StageShape] = {}
     changes = [step for step in family.steps if not isinstance(step, _LOOP_STEPS)]
     inlined = [names[s] for s, stage in enumerate(state.stages) if stage.compute_at is ComputeAt.INLINED]
@@ -172,6 +175,7 @@ def _shape_of(family: Family) -> _Shape:
             tuple(parallel.get(stage_id, ())),
             vector.get(stage_id, -1),
             unroll.get(stage_id, -1),
+            stream.get(stage_id, -1),
         )
     roots = tuple(s for s in stages if state.stages[s].compute_at is ComputeAt.ROOT)
     return _Shape(token, _hash(f"{alike} {inlined}"), roots, stages)
@@ -233,6 +237,8 @@ class _Walk:
         self.coarse = self.coarse + _mix(coarse, _scaled(parallel))
         if shape.unroll >= 0:
             fine = _mix(fine, _scaled(self._unrolled(shape, extents)))
+        if shape.stream >= 0:
+            fine = _mix(fine, _scaled(self.values[:, shape.stream]))
         return fine
 
     def _marks(self, shape: _StageShape, count: int) -> NDArray[np.uint64]:

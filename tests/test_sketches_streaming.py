@@ -1,0 +1,167 @@
+"""Stores past the caches in the space of programs: where they are offered, sampled, and changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.schedule.lowering import lower
+from ansor.te.tensor import Tensor
+from ansor.workloads.catalogue import get_workload
+from costmodel import AnalyticModel
+from costmodel.extract import extract_population, extract_states
+from costmodel.features import INDEX, unscale
+from search.mutation import StreamingStores
+from search.polish import neighbours
+from sketches import ColumnKind, ProgramSpace
+from sketches.annotate import DERIVE
+from sketches.neighbours import Neighbourhood
+from sketches.population import Population
+from sketches.repair import repaired
+from sketches.signature import fingerprints
+from tests.program_laws import check_replay
+
+ON = {"cpu_streaming_stores": 1}
+ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
+SMALL, LARGE = 1 << 8, 1 << 12
+"""Rows and columns of arrays that fit any last cache, and that fit none of today's together."""
+
+
+def elementwise(n: int) -> list[Tensor]:
+    a = te.placeholder((n, 4 * n), name="A")
+    return [a, te.compute((n, 4 * n), lambda i, j: te.maximum(a[i, j], 0.0), name="B")]
+
+
+def rows_of_sums(n: int) -> list[Tensor]:
+    """An output that is a small part of what moves."""
+    a = te.placeholder((n, 4 * n), name="A")
+    k = te.reduce_axis((0, 4 * n), name="k")
+    total = te.compute((n,), lambda i: te.sum(a[i, k], axis=k), name="Total")
+    return [a, te.compute((n,), lambda i: total[i] * 2.0, name="B")]
+
+
+def sums_to_matrix(n: int) -> list[Tensor]:
+    """An output that a reduction accumulates."""
+    a = te.placeholder((2, n, 4 * n), name="A")
+    k = te.reduce_axis((0, 2), name="k")
+    return [a, te.compute((n, 4 * n), lambda i, j: te.sum(a[k, i, j], axis=k), name="B")]
+
+
+def space_of(tensors: list[Tensor], target: str = ZEN4, **params: int) -> ProgramSpace:
+    return ProgramSpace.of(ansor.SearchTask(compute_dag=tensors, target=target), {**ON, **params})
+
+
+def columns(space: ProgramSpace) -> set[str]:
+    sample = space.sample(20, np.random.default_rng(0))
+    found = [c for p in sample.populations for c in p.family.columns if c.kind is ColumnKind.STREAM]
+    return set(map(str, found))
+
+
+def streaming(population: Population) -> Population:
+    """Some programs of `population`'s family with cached stores, then the same with streaming ones."""
+    (at,) = population.family.positions(ColumnKind.STREAM)
+    values = np.concatenate([population.values, population.values])
+    values[:, at] = np.repeat([0, 1], len(population))
+    return Population(population.family, values)
+
+
+def population_of(space: ProgramSpace, count: int = 10) -> Population:
+    return space.sample(count, np.random.default_rng(1)).populations[0]
+
+
+def test_outputs_are_offered_where_the_caches_cannot_hold_the_program() -> None:
+    assert columns(space_of(elementwise(LARGE))) == {"stream B"}
+    assert columns(space_of(elementwise(SMALL))) == set()
+    assert columns(space_of(elementwise(LARGE), cpu_streaming_stores=0)) == set()
+
+
+def test_small_accumulated_and_inner_results_are_not_offered() -> None:
+    assert columns(space_of(rows_of_sums(LARGE))) == set()
+    assert columns(space_of(sums_to_matrix(LARGE))) == set()
+    softmax = get_workload("softmax").tensors(LARGE, LARGE * 4)
+    assert columns(space_of(softmax)) == {f"stream {softmax[-1].name}"}
+
+
+def test_samples_have_both_kinds_of_stores_and_replay() -> None:
+    population = population_of(space_of(elementwise(LARGE)), 40)
+    kinds = set()
+    for row in range(len(population)):
+        state = population.materialize(row)
+        check_replay(state)
+        kinds.add("NTS" in [step.code for step in state.steps])
+    assert kinds == {False, True}
+
+
+def test_the_kind_of_stores_tells_programs_apart_but_not_their_loops() -> None:
+    population = population_of(space_of(elementwise(LARGE)))
+    prints = fingerprints(streaming(population))
+    count = len(population)
+    assert (prints.fine[:count] != prints.fine[count:]).all()
+    assert (prints.coarse[:count] == prints.coarse[count:]).all()
+
+
+def test_the_mutation_changes_the_kind_and_nothing_else() -> None:
+    space = space_of(elementwise(LARGE))
+    parents = population_of(space)
+    (at,) = parents.family.positions(ColumnKind.STREAM)
+    offspring = StreamingStores().propose(parents, Neighbourhood(space), np.random.default_rng(0))
+    changed = offspring.populations[0].values != parents.values
+    assert changed[:, at].all()
+    assert changed.sum() == len(parents)
+    small = space_of(elementwise(SMALL))
+    none = StreamingStores().propose(population_of(small), Neighbourhood(small), np.random.default_rng(0))
+    assert not none.valid.any()
+
+
+def test_a_neighbour_has_the_other_kind() -> None:
+    space = space_of(elementwise(LARGE))
+    program = population_of(space).take([0])
+    (at,) = program.family.positions(ColumnKind.STREAM)
+    ring = neighbours(program, space.context)
+    assert (ring.values[:, at] != program.values[0, at]).sum() == 1
+
+
+@pytest.mark.parametrize(("wish", "kind"), [(DERIVE, 0), (-2, 0), (0, 0), (1, 1), (7, 1)])
+def test_any_wish_becomes_one_of_the_two(wish: int, kind: int) -> None:
+    space = space_of(elementwise(LARGE))
+    population = population_of(space)
+    (at,) = population.family.positions(ColumnKind.STREAM)
+    values = population.values.copy()
+    values[:, at] = wish
+    assert (repaired(Population(population.family, values), space.context).values[:, at] == kind).all()
+
+
+# -- what models are told ----------------------------------------------------------------------------------
+
+
+def test_a_row_and_its_state_have_the_same_features_and_only_streaming_tells_them_apart() -> None:
+    space = space_of(elementwise(LARGE))
+    task = ansor.SearchTask(compute_dag=space.context.dag, target=ZEN4)
+    population = streaming(population_of(space))
+    rows = extract_population(task, population).values
+    states = [population.materialize(row) for row in range(len(population))]
+    np.testing.assert_array_equal(rows, extract_states(task, states).values)
+    cached, streamed = np.split(rows, 2)
+    different = np.flatnonzero((cached != streamed).any(axis=0))
+    assert different.tolist() == [INDEX["streamed"]]
+    nest = lower(states[-1])
+    (stored,) = (nest.params[position] for position in nest.streamed)
+    told = unscale(streamed, ["streamed"])["streamed"]
+    assert (told >= stored.size_bytes * 0.999).all()  # more where tiles do not divide
+
+
+@pytest.mark.parametrize(("n", "sign"), [(LARGE, 1), (1 << 10, -1)])
+def test_the_analytic_model_likes_streaming_stores_where_the_caches_are_too_small(n: int, sign: int) -> None:
+    tensors = elementwise(n)
+    task = ansor.SearchTask(compute_dag=tensors, target="llvm")
+    s = te.create_schedule(tensors[1])
+    outer, inner = s[tensors[1]].split(s[tensors[1]].fuse(*tensors[1].op.axis), 16)
+    s[tensors[1]].parallel(outer)
+    s[tensors[1]].vectorize(inner)
+    cached = s.state
+    s[tensors[1]].streaming_stores()
+    model = AnalyticModel()
+    scores = model.predict(task, [cached, s.state])
+    assert np.sign(scores[1] - scores[0]) == sign
