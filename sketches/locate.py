@@ -25,6 +25,7 @@ from ansor.schedule.steps import (
     PragmaStep,
     SplitStep,
     Step,
+    StreamingStoresStep,
 )
 from sketches.annotate import ParallelSite, UnrollSite
 from sketches.derive import Sketch
@@ -116,7 +117,8 @@ def _read_annotations(family: Family, rest: list[Step]) -> list[int]:
     parallel = [reader.parallel(site) for site in family.parallel]
     unrolls = [value for site in family.unrolls if (value := reader.unroll(site)) is not None]
     vectors = [reader.vectors(site.stage) for site in family.vectors]
-    return [*parallel, *unrolls, *vectors]
+    streams = [reader.streaming(stage_id) for stage_id in family.streams]
+    return [*parallel, *unrolls, *vectors, *streams]
 
 
 @dataclass(slots=True)
@@ -141,6 +143,13 @@ class _Reader:
             return 0
         self.rest.pop(0)
         return step.max_step or 0
+
+    def streaming(self, stage: int) -> int:
+        step = self._peek(StreamingStoresStep)
+        if step is None or step.stage != stage:
+            return 0
+        self.rest.pop(0)
+        return 1
 
     def _annotated(self, stage: int, wanted: Annotation, at: int | None = None) -> int:
         """How many loops of a stage the next steps annotate, 0 if they do something else; takes them away."""

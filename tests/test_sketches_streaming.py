@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,15 +15,19 @@ from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel
 from costmodel.extract import extract_population, extract_states
 from costmodel.features import INDEX, unscale
+from measure import load_records
+from measure.simulate import SimulatedRunner
 from search.mutation import StreamingStores
 from search.polish import neighbours
 from sketches import ColumnKind, ProgramSpace
 from sketches.annotate import DERIVE
+from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.population import Population
 from sketches.repair import repaired
 from sketches.signature import fingerprints
 from tests.program_laws import check_replay
+from tests.search_fakes import TileModel, logged, options
 
 ON = {"cpu_streaming_stores": 1}
 ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
@@ -131,6 +137,40 @@ def test_any_wish_becomes_one_of_the_two(wish: int, kind: int) -> None:
     values = population.values.copy()
     values[:, at] = wish
     assert (repaired(Population(population.family, values), space.context).values[:, at] == kind).all()
+
+
+def test_a_logged_program_is_found_again_with_its_kind_of_stores() -> None:
+    space = space_of(elementwise(LARGE))
+    population = streaming(population_of(space))
+    for row in range(len(population)):
+        found = locate(Neighbourhood(space), population.materialize(row))
+        assert found is not None
+        family, values = found
+        assert family.key == population.family.key
+        np.testing.assert_array_equal(values[0], population.values[row])
+
+
+def test_a_run_with_both_kinds_goes_on_from_its_log(tmp_path: Path) -> None:
+    """Cut after any trial, it completes the log that it would have made."""
+    tensors = elementwise(LARGE)
+    task = ansor.SearchTask(compute_dag=tensors, target=ZEN4)
+    settings = {
+        "evolutionary_search_population": 32,
+        "evolutionary_search_num_iters": 2,
+        "first_rounds_size": 4,
+        "polish_after": 8,
+    }
+    whole = tmp_path / "whole.json"
+    task.tune(options(20, whole), ansor.SketchPolicy(task, TileModel(), settings))
+    states = [inp.state.replay(task.compute_dag) for inp, _ in load_records(whole)]  # type: ignore[union-attr]
+    assert {any(step.code == "NTS" for step in state.steps) for state in states} == {False, True}
+    lines = whole.read_text().splitlines(keepends=True)
+    for cut in range(1, 20, 4):
+        part = tmp_path / f"{cut}.json"
+        part.write_text("".join(lines[:cut]))
+        runner = SimulatedRunner(whole)
+        task.tune(options(20 - cut, part, runner=runner), ansor.SketchPolicy(task, TileModel(), settings))
+        assert logged(part, task) == logged(whole, task)
 
 
 # -- what models are told ----------------------------------------------------------------------------------
