@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from math import ceil, inf
 from typing import Any, Final
 
 import numpy as np
 
 from ansor.runtime.jit import LoadedCode, load_object
 from ansor.runtime.pool import kernel_imports, set_num_threads
-from ansor.runtime.timing import compiled_timer, time_calls
+from ansor.runtime.timing import compiled_timer
 from measure.arguments import ArgumentSet, ArgumentSpec
+from measure.timing import time_program
 
 _FLUSH_BYTES: Final = 32 << 20
 
@@ -105,23 +105,6 @@ class _LastArguments:
 _arguments: Final = _LastArguments()
 
 
-def _continued(timed: Callable[[int], float], first: float) -> Callable[[int], float]:
-    """Let the checked call count as the untimed one that every timing begins with."""
-    calls = iter((first,))
-
-    def rest(number: int) -> float:
-        return next(calls, None) or timed(number)
-
-    return rest
-
-
-def _calls_worth_timing(number: int, min_repeat_ms: float, first: float) -> int:
-    """Calls per repeat: as many as asked for, but a slow program needs no more than fill `min_repeat_ms`."""
-    if min_repeat_ms <= 0 or first <= 0:
-        return number
-    return max(1, min(number, ceil(min_repeat_ms / (1e3 * first))))
-
-
 def measure_program(
     object_bytes: bytes,
     entry: str,
@@ -129,8 +112,8 @@ def measure_program(
     timing: Mapping[str, Any],
     threads: int | None = None,
     limit: int | None = None,
-) -> list[float]:
-    """Check a program, time it, check it again; return the mean seconds per call of each repeat.
+) -> dict[str, Any]:
+    """Check a program, time it, check it again.
 
     The loaded code, the memory and the number of threads are the same throughout. The second check sees what
     shows only now and then, such as two threads that write the same place.
@@ -140,10 +123,13 @@ def measure_program(
     specs
         The arguments (`ArgumentSpec.to_json`).
     timing
-        `number`, `repeat`, `min_repeat_ms` of `ansor.runtime.timing.time_calls`, and `flush`: whether caches
-        are emptied before each repeat. A program of which fewer than `number` calls take `min_repeat_ms` is
-        called only that often; one that takes longer than `longest_call` seconds is not called again, and
-        its first call is the result.
+        Of `measure.timing.time_program`; and `flush`: whether caches are emptied before each repeat.
+
+    Returns
+    -------
+    dict
+        `costs`: the mean seconds per call of each repeat; `disturbed`, `redone`: how many of them another
+        load disturbed, and how many were done again for that.
 
     Raises
     ------
@@ -158,15 +144,6 @@ def measure_program(
     timed = compiled_timer(code[entry], arguments.addresses, ())
     first = timed(1)
     arguments.verify()
-    if first > timing.get("longest_call", inf):
-        return [first]
-    flush: Callable[[], None] | None = _flush_caches if timing["flush"] else None
-    result = time_calls(
-        _continued(timed, first),
-        number=_calls_worth_timing(timing["number"], timing["min_repeat_ms"], first),
-        repeat=timing["repeat"],
-        min_repeat_ms=timing["min_repeat_ms"],
-        before_repeat=flush,
-    )
+    result = time_program(timed, first, timing, _flush_caches if timing["flush"] else None)
     arguments.verify()
-    return list(result.results)
+    return {"costs": list(result.results), "disturbed": result.disturbed, "redone": result.redone}

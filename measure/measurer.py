@@ -14,7 +14,7 @@ Source: reference section 7.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Union
 
 from ansor.errors import RunError
@@ -138,7 +138,7 @@ class ProgramMeasurer:
         """Yield results in order, each when all callbacks have seen it; raises as `measure`."""
         count = len(inputs)
         for start in range(0, count, self.batch_size):
-            batch = inputs[start : start + self.batch_size]
+            batch = [self._with_rival(inp) for inp in inputs[start : start + self.batch_size]]
             builds: list[BuildResult] = []
             for position, build in enumerate(self._builds(batch), start):
                 builds.append(build)
@@ -151,6 +151,13 @@ class ProgramMeasurer:
                 self._tell(MeasuredEvent(position, count, result, best))
                 yield result
                 self._check_failures(result)
+
+    def _with_rival(self, inp: MeasureInput) -> MeasureInput:
+        """Say what is known of the best program: by whoever asks, and from what was measured here."""
+        best = self.best.get(inp.task.workload_key)
+        if best is None or (inp.rival is not None and inp.rival <= best.cost):
+            return inp
+        return replace(inp, rival=best.cost)
 
     def _builds(self, batch: Sequence[MeasureInput]) -> Iterator[BuildResult]:
         builder = self.builder

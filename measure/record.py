@@ -19,6 +19,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Union
 
 from ansor.errors import LogFormatError
+from ansor.medians import median_interval
 from ansor.task.target import Target
 
 if TYPE_CHECKING:
@@ -131,10 +132,15 @@ AnyState = Union["State", LoggedState]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasureInput:
-    """One program to measure, or one that was: a task and a state of its schedule."""
+    """One program to measure, or one that was: a task and a state of its schedule.
+
+    `rival` is the run time [s] of the best program that is known, None if none is: what a runner may go by
+    when it decides how long timing this one is worth while. It is no part of the record.
+    """
 
     task: AnyTask
     state: AnyState
+    rival: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +172,15 @@ class MeasureResult:
     Attributes
     ----------
     costs
-        Mean run time in seconds of each repeat; ``(MAX_FLOAT,)`` for a failure.
+        Mean run time in seconds of each repeat, so as many as the result rests on; ``(MAX_FLOAT,)`` for a
+        failure.
     all_cost
         Wall time in seconds of building, checking and running together.
     timestamp
         Unix time in whole seconds at which the measurement was complete.
+    disturbed, redone
+        How many of the repeats another load on the machine disturbed, and how many were done again for that;
+        not logged, and no part of equality.
     """
 
     costs: tuple[Seconds, ...]
@@ -178,6 +188,8 @@ class MeasureResult:
     error_msg: str = field(default="", compare=False)
     all_cost: float = 0.0
     timestamp: int = 0
+    disturbed: int = field(default=0, compare=False)
+    redone: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -207,6 +219,11 @@ class MeasureResult:
         if not self.ok or not self.costs:
             return MAX_FLOAT
         return math.fsum(self.costs) / len(self.costs)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the true median run time [s] lies; of fewer than six repeats their range."""
+        return median_interval(self.costs)
 
 
 def task_to_json(task: AnyTask) -> list[Any]:
@@ -297,7 +314,7 @@ def recover_measure_input(
     state = inp.state
     if rebuild_state and isinstance(state, LoggedState):
         state = state.replay(task.compute_dag)
-    return MeasureInput(task, state)
+    return MeasureInput(task, state, inp.rival)
 
 
 def _registered_dag(workload_key: str) -> ComputeDAG:

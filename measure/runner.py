@@ -85,7 +85,7 @@ class LocalRunner(ProgramRunner):
     number
         Calls that are averaged in one repeat, at first.
     repeat
-        Number of costs.
+        Number of costs. Repeats that another load on the machine disturbed are done again, at most so often.
     min_repeat_ms
         Least duration of a repeat in milliseconds; `number` grows until it is reached, and shrinks (to one
         call, if need be) where fewer calls reach it.
@@ -100,6 +100,9 @@ class LocalRunner(ProgramRunner):
         Seed of the random inputs.
     memory_limit
         Bytes of address space of the worker; None for three quarters of the machine's memory.
+    drop_factor
+        A program that takes more than so many times as long as the best one known (`MeasureInput.rival`) has
+        one cost, of a millisecond's calls; None: all are timed alike.
 
     Raises
     ------
@@ -111,14 +114,15 @@ class LocalRunner(ProgramRunner):
         self,
         timeout: float = 10.0,
         number: int = 3,
-        repeat: int = 1,
-        min_repeat_ms: float = 100.0,
+        repeat: int = 3,
+        min_repeat_ms: float = 30.0,
         cooldown_interval: float = 0.0,
         enable_cpu_cache_flush: bool = False,
         *,
         num_threads: int | None = None,
         seed: int = 0,
         memory_limit: int | None = None,
+        drop_factor: float | None = 2.5,
     ) -> None:
         check_number("LocalRunner(timeout)", timeout, above=0)
         check_number("LocalRunner(number)", number, low=1, integer=True)
@@ -130,7 +134,10 @@ class LocalRunner(ProgramRunner):
             check_number("LocalRunner(num_threads)", num_threads, low=1, integer=True)
         if memory_limit is not None:
             check_number("LocalRunner(memory_limit)", memory_limit, low=1, integer=True)
+        if drop_factor is not None:
+            check_number("LocalRunner(drop_factor)", drop_factor, low=1)
         self.timeout = timeout
+        self.drop_factor = drop_factor
         self.number = 1 if enable_cpu_cache_flush else number
         self.repeat = repeat
         self.min_repeat_ms = 0.0 if enable_cpu_cache_flush else min_repeat_ms
@@ -190,12 +197,12 @@ class LocalRunner(ProgramRunner):
         reference = self._references.get(task, self._pool, threads)
         start = time.perf_counter()
         try:
-            costs = self._pool.submit(
+            timed = self._pool.submit(
                 measure_program,
                 object_bytes,
                 build.entry_name,
                 reference.to_json(argument_digits(inp)),
-                self._timing(),
+                self._timing(inp.rival),
                 threads,
                 task.target.num_cores,
             ).result()
@@ -209,7 +216,13 @@ class LocalRunner(ProgramRunner):
             seconds = build.time_cost + time.perf_counter() - start
             return MeasureResult.failed(kind, message, seconds, time.time())
         seconds = build.time_cost + time.perf_counter() - start
-        return MeasureResult(tuple(map(Seconds, costs)), all_cost=seconds, timestamp=int(time.time()))
+        return MeasureResult(
+            tuple(map(Seconds, timed["costs"])),
+            all_cost=seconds,
+            timestamp=int(time.time()),
+            disturbed=timed["disturbed"],
+            redone=timed["redone"],
+        )
 
     def _threads(self) -> int:
         if self.num_threads is not None:
@@ -218,13 +231,15 @@ class LocalRunner(ProgramRunner):
 
         return get_num_threads()
 
-    def _timing(self) -> dict[str, Any]:
+    def _timing(self, rival: float | None) -> dict[str, Any]:
+        slow = None if rival is None or self.drop_factor is None else self.drop_factor * rival
         return {
             "number": self.number,
             "repeat": self.repeat,
             "min_repeat_ms": self.min_repeat_ms,
             "flush": self.enable_cpu_cache_flush,
             "longest_call": self.timeout / 4,
+            "slow_call": slow,
         }
 
     def close(self) -> None:

@@ -245,7 +245,8 @@ class TuningSession:
         for trial in answered:
             self.history.add(trial)
         measured: list[Trial] = []
-        inputs = [MeasureInput(self.task, state) for state in fresh]
+        rival = self.history.best_seconds
+        inputs = [MeasureInput(self.task, state, rival) for state in fresh]
         for state, result in zip(fresh, self.measurer.measure_each(inputs, self.policy), strict=True):
             trial = Trial(program_key(state), state, result)
             self.history.add(trial)

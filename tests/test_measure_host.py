@@ -117,7 +117,7 @@ def measured(
     monkeypatch.setattr(jobs, "_load", lambda *_: {"main": 0})
     monkeypatch.setattr(jobs, "compiled_timer", lambda *_: timed)
     timing = {"number": 3, "repeat": 2, "min_repeat_ms": 100.0, "flush": False, "longest_call": longest}
-    return jobs.measure_program(b"", "main", [], timing), calls
+    return jobs.measure_program(b"", "main", [], timing)["costs"], calls
 
 
 def test_a_slow_program_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
+from ansor.medians import median_interval
 from ansor.runtime.interference import seconds_waited, waited_share
-from ansor.runtime.timing import TimeResult, median_interval, time_calls
+from ansor.runtime.timing import TimeResult, time_calls
 
 
 def test_a_thread_that_shares_its_core_is_seen_to_wait() -> None:

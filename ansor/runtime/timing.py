@@ -13,15 +13,15 @@ import ctypes
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from math import comb
-from typing import Any, Final
+from typing import Any
 
 from ansor.checks import check_number
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
+from ansor.medians import median_interval
 from ansor.runtime.interference import DISTURBED, Waited, waited_share
 from ansor.runtime.jit import LoadedCode, load_object
 
@@ -62,7 +62,7 @@ class TimeResult:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the true median lies: see `median_interval`."""
+        """Where the true median lies: see `ansor.medians.median_interval`."""
         return median_interval(self.results)
 
     @property
@@ -83,32 +83,6 @@ class TimeResult:
             f"({low * 1e3:.4g} .. {high * 1e3:.4g}), "
             f"min {self.min * 1e3:.4g} ms, std {self.std * 1e3:.2g} ms ({', '.join(notes)})"
         )
-
-
-CONFIDENCE: Final = 0.95
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Give the interval that holds the true median with 95 % confidence, from the order of the values alone.
-
-    Fewer than six values cannot tell that much: it is their whole range then, which holds the true median in
-    ``1 - 2 ** (1 - n)`` of the cases.
-
-    Raises
-    ------
-    ValueError
-        If there are no values.
-    """
-    if not values:
-        raise ValueError("there is no median of no values")
-    ordered = sorted(values)
-    count, tail, skip = len(ordered), 0.0, 0
-    for cut in range(count // 2):
-        tail += 2 * comb(count, cut) / 2**count
-        if tail > 1 - CONFIDENCE:
-            break
-        skip = cut
-    return ordered[skip], ordered[-1 - skip]
 
 
 def time_calls(

@@ -1,0 +1,104 @@
+"""How long programs are timed: briefly if they cannot be the best, in full if they can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from ansor.runtime.timing import TimeResult
+from measure import (
+    BuildResult,
+    LocalRunner,
+    MeasureInput,
+    MeasureResult,
+    NullBuilder,
+    ProgramMeasurer,
+    ProgramRunner,
+)
+from measure import timing as measure_timing
+from measure.record import LoggedState, LoggedTask, Seconds
+from measure.timing import time_program
+
+FULL = {"number": 3, "repeat": 4, "min_repeat_ms": 30.0, "longest_call": 2.5, "slow_call": None}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_timing, "seconds_waited", lambda: 0.0)
+
+
+def timed(first: float, later: float, **changes: float) -> tuple[TimeResult, list[int]]:
+    """Result and numbers of calls of a program of which the first call takes another time than the others."""
+    calls: list[int] = []
+
+    def run(number: int) -> float:
+        calls.append(number)
+        return number * later
+
+    return time_program(run, first, {**FULL, **changes}), calls
+
+
+def test_a_program_without_rival_is_timed_in_full() -> None:
+    assert timed(0.1, 0.1) == (TimeResult((0.1,) * 4), [1, 1, 1, 1])
+    result, calls = timed(0.02, 0.02)
+    assert (len(result.results), calls) == (4, [2, 2, 2, 2])
+
+
+def test_a_slow_program_has_one_short_repeat() -> None:
+    assert timed(0.1, 0.09, slow_call=0.05) == (TimeResult((0.09,)), [1])
+    result, calls = timed(1e-3, 0.25e-3, slow_call=0.2e-3)
+    assert result.results == (0.25e-3,)
+    assert calls[-1] * 0.25 >= 1.0  # a millisecond, not one call, which would time the waking of threads
+
+
+def test_a_program_that_is_slow_at_first_only_is_timed_in_full() -> None:
+    result, _ = timed(0.1, 0.02, slow_call=0.05)
+    assert result.results == (0.02,) * 4
+
+
+def test_a_very_slow_program_is_not_called_again() -> None:
+    assert timed(2.6, 2.6, slow_call=0.1) == (TimeResult((2.6,)), [])
+
+
+class _Asked(ProgramRunner):
+    """Answers with given times; notes the rivals that it is told of."""
+
+    def __init__(self, costs: Sequence[float]) -> None:
+        self.costs = iter(costs)
+        self.rivals: list[float | None] = []
+
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        for inp in inputs:
+            self.rivals.append(inp.rival)
+            yield MeasureResult((Seconds(next(self.costs)),))
+
+
+def inputs(count: int, rival: float | None = None, key: str = "w") -> list[MeasureInput]:
+    return [MeasureInput(LoggedTask(key, "llvm"), LoggedState(()), rival) for _ in range(count)]
+
+
+def test_the_measurer_tells_the_runner_of_the_best_so_far() -> None:
+    runner = _Asked([3.0, 2.0, 4.0, 1.0, 5.0, 6.0, 7.0, 8.0, 9.0])
+    measurer = ProgramMeasurer(NullBuilder(), runner)  # batches of two
+    measurer.measure(inputs(4))
+    assert runner.rivals == [None, None, 2.0, 2.0]
+    measurer.measure(inputs(2, rival=0.5))
+    measurer.measure(inputs(2, rival=9.0))
+    measurer.measure(inputs(1, key="other"))
+    assert runner.rivals[4:] == [0.5, 0.5, 1.0, 1.0, None]
+
+
+def test_a_runner_asks_for_short_timing_of_what_is_slower_than_the_factor() -> None:
+    with LocalRunner(drop_factor=3.0) as runner, LocalRunner(drop_factor=None) as patient:
+        assert runner._timing(2.0)["slow_call"] == 6.0
+        assert runner._timing(None)["slow_call"] is None
+        assert patient._timing(2.0)["slow_call"] is None
+
+
+def test_a_result_tells_how_sure_it_is() -> None:
+    assert MeasureResult((Seconds(3.0), Seconds(1.0), Seconds(2.0))).interval == (1.0, 3.0)
+    noisy = MeasureResult((Seconds(1.0),), disturbed=1, redone=2)
+    assert noisy == MeasureResult((Seconds(1.0),))
