@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from search.generation import merged
 from search.history import History, Trial
-from search.identity import plan_key
+from search.identity import plan_key, program_key
 from sketches.family import Family, Matrix
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
@@ -40,6 +41,30 @@ class Located:
         return Population(self.family, self.values)
 
 
+class RowProgram:
+    """
+    The program of one row, which exists as an object only once somebody wants to see it.
+
+    Parameters
+    ----------
+    population, number
+        Whose row.
+    key
+        Its key (`program_key`), where that is known; None has the state built to find out.
+    """
+
+    def __init__(self, population: Population, number: int, key: str | None) -> None:
+        self._population, self._number, self._key = population, number, key
+
+    @cached_property
+    def state(self) -> State:
+        return self._population.materialize(self._number)
+
+    @cached_property
+    def key(self) -> str:
+        return program_key(self.state) if self._key is None else self._key
+
+
 class Known:
     """
     The measured programs of one task as rows.
@@ -56,6 +81,7 @@ class Known:
         self._task = task
         self._neighbourhood = neighbourhood
         self._rows: dict[str, Located | None] = {}
+        self._keys: dict[tuple[Family, bytes], str] = {}
         self._plans: dict[str, str] = {}
 
     def locate(self, trial: Trial) -> Located | None:
@@ -111,8 +137,22 @@ class Known:
         """Put the fastest measured programs together by family."""
         return merged([row.population for row in self.best(history, count)])
 
-    def plan(self, key: str, state: State) -> str:
-        """Return the plan of a program by its key, lowering it the first time (see `plan_key`)."""
-        if key not in self._plans:
-            self._plans[key] = plan_key(self._task, state)
-        return self._plans[key]
+    def program(self, population: Population, number: int) -> RowProgram:
+        """
+        Return the program of a row; its state is built the first time that somebody asks about that row.
+
+        Raises
+        ------
+        ScheduleError
+            If a step is illegal; rows that sampling made never raise.
+        """
+        row = population.family, population.values[number].tobytes()
+        program = RowProgram(population, number, self._keys.get(row))
+        self._keys[row] = program.key
+        return program
+
+    def plan(self, program: Trial | RowProgram) -> str:
+        """Return the plan of a program, lowering it the first time (see `plan_key`)."""
+        if program.key not in self._plans:
+            self._plans[program.key] = plan_key(self._task, program.state)
+        return self._plans[program.key]

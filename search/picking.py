@@ -14,8 +14,7 @@ from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from search.generation import Generation
 from search.history import History
-from search.identity import program_key
-from search.known import Known
+from search.known import Known, RowProgram
 from sketches.population import Population
 
 
@@ -43,7 +42,7 @@ class Picker:
         self._history = history
         self._alike = alike
         self._measured = known.by_coarse(history)
-        self._chosen: dict[int, list[tuple[str, State]]] = {}
+        self._chosen: dict[int, list[RowProgram]] = {}
         self._tiles: Counter[tuple[object, ...]] = Counter()
         self._scores: set[tuple[int, float]] = set()
         self._keys: set[str] = set()
@@ -86,31 +85,30 @@ class Picker:
         population, row = generation.place(number)
         coarse = int(generation.prints.coarse[number])
         try:
-            state = population.materialize(row)
-            key = program_key(state)
-            if key in self._keys or key in self._history:
+            program = self._known.program(population, row)
+            if program.key in self._keys or program.key in self._history:
                 self.passed_over["known"] += 1
                 return
-            self._keys.add(key)
-            if self._has_known_plan(key, state, coarse):
+            self._keys.add(program.key)
+            if self._has_known_plan(program, coarse):
                 self.passed_over["equal plan"] += 1
                 return
+            state = program.state
         except ScheduleError as error:
             self.passed_over[str(error).partition("\n")[0]] += 1
             return
-        self._chosen.setdefault(coarse, []).append((key, state))
+        self._chosen.setdefault(coarse, []).append(program)
         if generation.scores[number] != 0:
             self._scores.add((coarse, float(generation.scores[number])))
         self._tiles[_innermost_tile(population, row)] += 1
         self.states.append(state)
 
-    def _has_known_plan(self, key: str, state: State, coarse: int) -> bool:
-        others = [(trial.key, trial.state) for trial in self._measured.get(coarse, ())]
-        others += self._chosen.get(coarse, [])
+    def _has_known_plan(self, program: RowProgram, coarse: int) -> bool:
+        others = [*self._measured.get(coarse, ()), *self._chosen.get(coarse, ())]
         if not others:
             return False
-        plan = self._known.plan(key, state)
-        return any(self._known.plan(*other) == plan for other in others)
+        plan = self._known.plan(program)
+        return any(self._known.plan(other) == plan for other in others)
 
 
 def _innermost_tile(population: Population, row: int) -> tuple[object, ...]:
