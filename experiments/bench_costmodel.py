@@ -5,8 +5,9 @@ order, how many of the fastest tenth it finds, and how fast the best of its firs
 records of one task, as in the first rounds of a search, and on a task that it has no records of; the time to
 train on 2000 records and to score 2048 programs.
 
-The records are made here, by tuning at random: logs of some catalogue workloads in `experiments/out`, which
-later runs complete. Every model sees the same records and the same features.
+The records are made here, by tuning at random: logs of some catalogue workloads in the folder of this
+version (`experiments.search_runs`), which later runs complete. Every model sees the same records and the same
+features.
 
 Command: `python -m experiments.bench_costmodel [--quick] [--json PATH]`; a minute with `--quick`, ten
 without, most of it for the records of the first run.
@@ -26,7 +27,8 @@ import numpy as np
 
 import ansor
 from ansor import workloads
-from experiments.harness import OUT, Bench, Estimate
+from experiments.harness import Bench, Estimate
+from experiments.search_runs import folder
 
 TASKS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("matmul", (512, 512, 512)),
@@ -74,8 +76,8 @@ class Quality:
 
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_costmodel: how well models order programs that they have not seen", argv)
-    OUT.mkdir(parents=True, exist_ok=True)
-    data, tasks = records(TASKS[:2] if bench.quick else TASKS, 64 if bench.quick else 384)
+    chosen, count = (TASKS[:2], 64) if bench.quick else (TASKS, 384)
+    data, tasks = records(chosen, count, folder())
     seeds = range(2 if bench.quick else 5)
     print(f"  {len(data)} records of {len(tasks)} tasks, {int(data.failed.sum())} failed", flush=True)
     for name, learner in LEARNERS.items():
@@ -99,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def records(
-    chosen: Iterable[tuple[str, Sequence[int]]], count: int, where: Path = OUT
+    chosen: Iterable[tuple[str, Sequence[int]]], count: int, where: Path
 ) -> tuple[ansor.Dataset, Tasks]:
     """Complete the logs of some workloads, in a folder, to `count` random programs each, and read them."""
     drafted = ansor.DraftedModel()
@@ -108,7 +110,8 @@ def records(
     for name, args in chosen:
         task = ansor.SearchTask(func=workloads.get_workload(name).registered_name, args=args)
         tasks[task.key] = task
-        log = where / f"costmodel-{name}.log.json"
+        sizes = "x".join(map(str, args))
+        log = where / f"costmodel-{name}-{sizes}.log.json"
         known = sum(1 for _ in ansor.load_records(str(log))) if log.exists() else 0
         options = ansor.TuningOptions(
             num_measure_trials=max(count - known, 0),

@@ -150,11 +150,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if lost := search_efficiency.lost_goals(options.peers):
         print(f"  without PyTorch these tasks lose their goal in part `efficiency`: {', '.join(lost)}")
     shares = [quiet_share(ansor.get_num_threads())]
-    for part in given.only or [part for part in PARTS if not (bench.quick and part in NOT_QUICK)]:
-        PARTS[part](bench, options)
-        shares.append(quiet_share(ansor.get_num_threads()))
-    report_quiet(bench, shares)
-    return bench.finish()
+    try:
+        for part in given.only or [part for part in PARTS if not (bench.quick and part in NOT_QUICK)]:
+            PARTS[part](bench, options)
+            shares.append(quiet_share(ansor.get_num_threads()))
+    finally:  # the rows of the parts before one that failed are not lost
+        report_quiet(bench, shares)
+        code = bench.finish()
+    return code
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

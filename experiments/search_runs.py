@@ -34,6 +34,7 @@ from experiments.search_clock import QUIET, quiet_share
 
 PACKAGES: Final = ("ansor", "sketches", "costmodel", "measure", "search")
 EXPERIMENTS: Final = (
+    "bench_costmodel",
     "cpu_torch",
     "harness",
     "search_ablation",

@@ -12,6 +12,7 @@ import pytest
 
 import ansor
 from experiments import (
+    bench_costmodel,
     bench_search,
     search_ablation,
     search_cases,
@@ -382,6 +383,11 @@ def test_few_trials_are_held_to_the_best_peer(tmp_path: Path, monkeypatch: pytes
     assert row.peer is not None
     assert "MetaSchedule 1.25 after 64" in row.peer
     assert "timed 2026-01-02 03:04 UTC, with 0.98 of the cores" in row.peer
+    other = taken({"ansor": [1.0], "library": [2.0]})
+    monkeypatch.setattr(search_efficiency, "winners", lambda *args: other)
+    for trials in (63, 65):
+        search_efficiency.efficiency(bench, ["small"], 1, Peers.read(str(peers(tmp_path))), trials)
+        assert bench.rows[-2].goal is None, "a goal is for the trials that it was stated for"
 
 
 def taken(times: dict[str, list[float]]) -> Kept:
@@ -438,10 +444,13 @@ def test_random_search_is_measured_again_beside_every_seed(
     monkeypatch.setattr(search_efficiency, "tuned", tuned)
     monkeypatch.setattr(search_efficiency, "winners", lambda *args: taken(times))
     bench = Bench("", [])
-    search_efficiency.random(bench, ["matmul-512"], 2, 3, random_trials=500)
+    search_efficiency.random(bench, ["matmul-512"], 2, 3)
     (row,) = bench.rows
     assert "median of its seeds (3): 2e+03 ms (1.5e+03 .. 5.5e+03)" in (row.peer or "")
     assert (row.value, row.interval, row.goal, row.holds) == (1.0, (0.5, 1.5), 1.0, True)
+    asked.clear()
+    search_efficiency.random(bench, ["matmul-512"], 2, 3, random_trials=500)
+    assert bench.rows[-1].goal is None, "a goal is for the trials that it was stated for"
     assert [(args[1], args[2], args[3]) for args in asked] == [
         ("default", 0, 64),
         ("default", 1, 64),
@@ -636,6 +645,15 @@ def test_records_of_models_lie_with_what_a_fresh_start_forgets(
         search_models.models(Bench("", []), 1)
 
 
+def test_records_of_models_are_those_of_the_sizes_asked_for(tmp_path: Path) -> None:
+    for size in (4, 8):
+        data, tasks = bench_costmodel.records([("matmul", (size, size, size))], 2, tmp_path)
+        ((key, _),) = tasks
+        assert json.loads(key)[1:4] == [size] * 3
+        assert len(data) >= 2
+        assert data.task_keys == tuple(tasks)
+
+
 def test_chance_orders_half_of_the_pairs() -> None:
     rng = np.random.default_rng(99)
     count = 200
@@ -773,6 +791,22 @@ def test_all_parts_are_run_and_a_quick_run_leaves_random_search_out(
     assert [part for part, _ in quick] == [part for part in everything if part != "random"]
     assert quick[0][1].seeds == 1
     assert quick[0][1].chosen(("a", "b")) == ("a",)
+
+
+def test_the_rows_of_earlier_parts_outlive_one_that_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(bench: Bench, options: bench_search.Options) -> None:
+        raise RuntimeError("a part failed")
+
+    monkeypatch.setitem(bench_search.PARTS, "throughput", lambda bench, options: bench.add("fast", 1.0, "x"))
+    monkeypatch.setitem(bench_search.PARTS, "memory", fail)
+    monkeypatch.setattr(search_runs, "OUT", tmp_path)
+    monkeypatch.setattr(bench_search, "quiet_share", lambda threads: 1.0)
+    rows = tmp_path / "rows.json"
+    with pytest.raises(RuntimeError, match="a part failed"):
+        bench_search.main(["--only", "throughput,memory", "--json", str(rows)])
+    assert [row["name"] for row in json.loads(rows.read_text())][:1] == ["fast"]
 
 
 def test_a_person_can_run_parts_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
