@@ -403,8 +403,10 @@ def annotate_dimension(title: str, axes: Sequence[object], policy: str) -> Dimen
 
 def knob_dimension(title: str, candidates: Sequence[Any]) -> Dimension:
     """List the values of a knob."""
+    if not candidates:
+        raise DefinitionError(f"{title}: there is nothing to choose from; give it at least one value")
     values = [tuple(value) if isinstance(value, list) else value for value in candidates]
-    return Dimension(title, _some(title, [KnobEntity(value, at) for at, value in enumerate(values)]))
+    return Dimension(title, tuple(KnobEntity(value, at) for at, value in enumerate(values)))
 
 
 def _some(title: str, entities: Sequence[AnyEntity]) -> tuple[AnyEntity, ...]:

@@ -339,7 +339,10 @@ class Config:
                 )
             made = self._known[name]
         else:
-            made = make()
+            try:
+                made = make()
+            except DefinitionError as error:
+                raise DefinitionError(f"{name!r}: {error}") from None
         self._defined[name] = made
         return made
 
@@ -353,6 +356,9 @@ class Config:
         if name not in self._defined:
             raise unknown_name(name, tuple(self._defined))
         self._choice[name] = entity
+
+    def __str__(self) -> str:
+        return str(ConfigEntity(self._choice)) or "of first choices"
 
 
 def unknown_name(name: str, known: Sequence[str]) -> DefinitionError:

@@ -21,10 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Union, overload
 
 from ansor.errors import DefinitionError, ScheduleError
+from ansor.plugins import blaming
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.manual import Schedule
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
+from ansor.schedule.structure import structure_hash
 from ansor.task.registry import make_workload_key, register_workload
 from ansor.te.tensor import Tensor
 from sketches.template_choices import AnyEntity
@@ -60,8 +62,8 @@ class Template:
     """
 
     def __init__(self, name: str, function: TemplateFunction, override: bool = False) -> None:
-        parameters = list(inspect.signature(function).parameters)
-        if not parameters:
+        self._signature = inspect.signature(function)
+        if not self._signature.parameters:
             raise DefinitionError(
                 f"template {name!r} takes no argument; the first must be the configuration: def f(cfg, ...)"
             )
@@ -69,7 +71,7 @@ class Template:
         self.function = function
         register_workload(name, self.tensors, override=override)
         TEMPLATES[name] = self
-        self._spaces: dict[str, ConfigSpace] = {}
+        self._known: dict[str, tuple[ConfigSpace, ComputeDAG]] = {}
 
     def workload_key(self, args: Sequence[Any]) -> str:
         """Key of the records of a call with these arguments."""
@@ -86,14 +88,18 @@ class Template:
         Raises
         ------
         DefinitionError
-            If the template is written wrongly.
+            If the template is written wrongly, or does not take these arguments.
         """
+        return self._first(args)[0]
+
+    def _first(self, args: Sequence[Any]) -> tuple[ConfigSpace, ComputeDAG]:
+        """Space and computation, which the first configuration says."""
         key = self.workload_key(args)
-        if key not in self._spaces:
+        if key not in self._known:
             config = Config()
-            self._run(config, args)
-            self._spaces[key] = config.space
-        return self._spaces[key]
+            tensors = self._run(config, args)[1]
+            self._known[key] = config.space, ComputeDAG(tensors)
+        return self._known[key]
 
     def schedule(self, args: Sequence[Any], config: Choice | None = None) -> tuple[Schedule, list[Tensor]]:
         """
@@ -103,8 +109,10 @@ class Template:
         ------
         ScheduleError
             If the configuration makes an illegal schedule.
+        DefinitionError
+            If it changes the computation, or the template does not take these arguments.
         """
-        return self._run(Config(self.space(*args), config), args)
+        return self._scheduled(args, config, self._first(args)[1])
 
     def state(self, args: Sequence[Any], config: Choice, dag: ComputeDAG) -> State:
         """
@@ -117,15 +125,35 @@ class Template:
         DefinitionError
             If it changes the computation.
         """
-        made = self.schedule(args, config)[0].state
-        mine, wanted = [op.name for op in made.dag.ops], [op.name for op in dag.ops]
+        return State.replay(dag, self._scheduled(args, config, dag)[0].state.steps)
+
+    def _scheduled(
+        self, args: Sequence[Any], choice: Choice | None, dag: ComputeDAG
+    ) -> tuple[Schedule, list[Tensor]]:
+        """Run with a configuration, which must not make another computation than `dag`."""
+        config = Config(self.space(*args), choice)
+        made, tensors = self._run(config, args)
+        ops = made.state.dag.ops
+        mine, wanted = [op.name for op in ops], [op.name for op in dag.ops]
         if mine != wanted:
             raise DefinitionError(
                 f"template {self.name!r} schedules the operations {', '.join(mine)}, and the tensors that it "
                 f"returns are made of {', '.join(wanted)}; configurations must not change the computation, "
                 "and outputs are returned in the order in which create_schedule gets them"
             )
-        return State.replay(dag, made.steps)
+        strange = [tensor.name for tensor in tensors if tensor.op not in ops]
+        if strange:
+            raise DefinitionError(
+                f"template {self.name!r} returns {', '.join(strange)}, which its schedule does not make or "
+                "read; return the tensors of the operations that create_schedule gets"
+            )
+        if structure_hash(tensors, ops) != dag.structure_hash:
+            raise DefinitionError(
+                f"template {self.name!r} called with {list(args)}: the configuration {config} makes a "
+                "computation of other sizes, elements or arguments than the first one; configurations must "
+                "not change the computation"
+            )
+        return made, tensors
 
     def __call__(self, *args: Any) -> tuple[Schedule, list[Tensor]]:
         """Schedule the computation by its best record in ``with apply_history_best(log)``.
@@ -180,7 +208,17 @@ class Template:
         return len(steps) + (len(steps) == len(wanted))
 
     def _run(self, config: Config, args: Sequence[Any]) -> tuple[Schedule, list[Tensor]]:
-        made = self.function(config, *args)
+        try:
+            self._signature.bind(config, *args)
+        except TypeError as error:
+            _, *after = self._signature.parameters.values()
+            taken = ", ".join(map(str, after))
+            raise DefinitionError(
+                f"template {self.name!r} called with {list(args)}: {error}; after the configuration it takes "
+                f"({taken})"
+            ) from None
+        with blaming(f"template {self.name!r} was called with {tuple(args)} and the configuration {config}"):
+            made = self.function(config, *args)
         match made:
             case (Schedule() as s, (list() | tuple()) as tensors) if tensors:
                 return s, list(tensors)

@@ -1,5 +1,6 @@
 """Templates: what they leave open, what a choice makes of a schedule, and how mistakes are answered."""
 
+import re
 from math import prod
 from typing import Any
 
@@ -181,6 +182,8 @@ def test_annotate_policies() -> None:
         (lambda cfg: cfg.define_annotate("x", [0], "vectorise"), "'try', 'unroll', 'vec' and 'parallel'"),
         (lambda cfg: [cfg.define_knob("tile_x", [1]), cfg["tile"]], "did you mean 'tile_x'"),
         (lambda cfg: ansor.SplitEntity((4, 0)), "each at least 1"),
+        (lambda cfg: cfg.define_knob("depth", []), "'depth': .*nothing to choose from.* one value"),
+        (lambda cfg: cfg.define_split("tile", 6, filter=lambda e: False), "'tile': .*nothing to choose from"),
     ],
 )
 def test_mistakes_are_explained(define: Any, message: str) -> None:
@@ -215,6 +218,56 @@ def test_the_computation_must_not_depend_on_what_is_chosen() -> None:
 
     with pytest.raises(DefinitionError, match="must not change the computation"):
         ansor.TemplateTask(changing, (8,)).state_of(1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "body"),
+    [
+        (lambda n, k: (n, n), lambda a, k: lambda i, j: a[j, i] if k == 2 else a[i, j] * 3.0),
+        (lambda n, k: (n * k, n), lambda a, k: lambda i, j: a[i % 8, j]),
+        (lambda n, k: (n, n), lambda a, k: lambda i, j: a[i, j] * float(k)),
+    ],
+    ids=["other elements", "another extent", "another constant"],
+)
+def test_a_computation_of_equal_names_must_not_depend_on_what_is_chosen(shape: Any, body: Any) -> None:
+    @ansor.template("tests.template_other_body", override=True)
+    def changing(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        cfg.define_knob("k", [1, 2])
+        a = te.placeholder((n, n), name="A")
+        b = te.compute(shape(n, cfg["k"].val), body(a, cfg["k"].val), name="B")
+        return te.create_schedule(b), [a, b]
+
+    task = ansor.TemplateTask(changing, (8,))
+    task.state_of(0)
+    changing.schedule((8,), task.config_space[0])
+    with pytest.raises(DefinitionError, match=r"template_other_body.*k=2.*must not change the computation"):
+        task.state_of(1)
+    with pytest.raises(DefinitionError, match=r"template_other_body.*k=2.*must not change the computation"):
+        changing.schedule((8,), task.config_space[1])
+
+
+def test_an_exception_inside_a_template_tells_the_configuration() -> None:
+    @ansor.template("tests.template_raising", override=True)
+    def raising(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        cfg.define_knob("k", [1, 2])
+        if cfg["k"].val == 2:
+            raise ValueError("mine")
+        a = te.placeholder((n,), name="A")
+        b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+        return te.create_schedule(b), [a, b]
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        ansor.TemplateTask(raising, (8,)).state_of(1)
+    called = "template 'tests.template_raising' was called with (8,) and the configuration k=2"
+    assert caught.value.__notes__ == [f"{called} when this was raised"]
+
+
+@pytest.mark.parametrize("args", [(), (8, 8), (1, 2, 3, 4)])
+def test_arguments_that_a_template_does_not_take_are_refused(args: tuple[int, ...]) -> None:
+    called = re.escape(f"'tests.template_matmul' called with {list(args)}: ")
+    for call in (lambda: ansor.TemplateTask(matmul, args), lambda: matmul.space(*args)):
+        with pytest.raises(DefinitionError, match=f"{called}.*after the configuration .*: int, m: int, k"):
+            call()
 
 
 def test_a_template_must_return_a_schedule_and_tensors() -> None:
