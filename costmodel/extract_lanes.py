@@ -1,14 +1,15 @@
 """Which reductions the emitter does in lanes, decided for all columns at once.
 
 The counterpart of `ansor.ir.passes.lane_reduction`: sums, products, minima and maxima whose innermost
-reduction loop runs along memory, has no guard, and has no vector loop inside.
+reduction loop runs along memory and has no guard, where that takes fewer instructions than vectors across
+elements.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ansor.ir.passes.lane_reduction import MOST_VECTORS
+from ansor.ir.passes.lane_reduction import MOST_APART, MOST_VECTORS, pays, strided_load
 from ansor.ir.passes.register_tile import RegisterLimits
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Bools, Columns, Group, Ints
@@ -19,7 +20,7 @@ _NODES = COUNTS.index("nodes")
 
 
 def lane_reductions(
-    columns: Columns, limits: RegisterLimits, promoted: Bools, needed: Floats, lanes: Floats, last: Ints
+    columns: Columns, limits: RegisterLimits, accumulators: Floats, tile: Bools, steps: Bools, last: Ints
 ) -> tuple[Floats, Floats]:
     """
     Find the lanes and the vectors of each reduction.
@@ -30,8 +31,10 @@ def lane_reductions(
         The statements.
     limits
         What the machine allows.
-    promoted, needed, lanes
-        Whether each keeps its elements in registers, in how many, and lanes of the loops that select them.
+    accumulators
+        Registers that hold the elements of each if its terms are taken one by one, 0 without a tile.
+    tile, steps
+        The loops that select elements, and those that reduce them, shape `(loops, columns)`.
     last
         Number of the innermost reduction loop, -1 without one.
 
@@ -46,35 +49,52 @@ def lane_reductions(
         return one, one
     at = np.maximum(last, 0)
     extent = columns.extent[at, np.arange(len(columns))]
-    chosen = promoted & columns.combines_pairs & (lanes == 1) & (width > 1) & (extent >= width)
+    chosen = (accumulators > 0) & columns.combines_pairs & (width > 1) & (extent >= width)
     own = columns.own & columns.reduces
+    chosen &= ~(own & columns.vector).any(axis=0)  # tensorized
     chosen &= np.where(own, columns.extent, 1.0).prod(axis=0) == columns.reduced
     if not chosen.any():
         return one, one
+    strided = np.empty(len(columns))
     for group in columns.groups:
-        chosen[group.columns] &= _along_memory(group, at[group.columns])
+        here = group.columns
+        strided[here] = _strided_loads(group, at[here], tile[:, here], columns.extent[:, here])
+    elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
+    terms = np.where(steps, columns.extent, 1.0).prod(axis=0)
+    chosen &= pays(terms, elements, accumulators, width, strided)
     vectors = np.where(chosen, 2.0 ** np.floor(np.log2(np.maximum(extent // width, 1.0))), 1.0)
     vectors = np.minimum(vectors, MOST_VECTORS)
     registers = limits.num_registers - limits.reserved
     for _ in range(MOST_VECTORS):
-        total = needed * vectors
+        total = elements * vectors
         fits = (total <= registers) & (total * columns.counts[_NODES] <= limits.max_instructions)
         vectors = np.where(fits | (vectors == 1), vectors, vectors / 2)
-    return np.where(chosen, width, 1.0), vectors
+    chosen &= fits
+    return np.where(chosen, width, 1.0), np.where(chosen, vectors, 1.0)
 
 
-def _along_memory(group: Group, loop: Ints) -> Bools:
-    """Whether all that is read with the loop of each column lies next to each other, and something does."""
+def _strided_loads(group: Group, loop: Ints, tile: Bools, extent: Floats) -> Floats:
+    """Instructions that load what does not lie side by side along the loop of each column, per vector.
+
+    Infinite where something lies too far apart, or nothing side by side.
+    """
     here = np.arange(len(loop))
     coefficients = group.coefficients[loop, :, :, here]  # (columns, buffers, dimensions)
     inexact = np.zeros(coefficients.shape, np.bool_)
-    if group.correction is not None:
-        inexact = group.correction[loop, :, :, here] != 0
-    step = np.ones(group.shape.shape)
+    used = (group.coefficients != 0).any(axis=2)  # (loops, buffers, columns)
+    if group.correction is not None:  # it grows at the loops that are in quotients and remainders
+        inside = np.concatenate([group.correction[1:], np.zeros_like(group.correction[:1])])
+        bending = group.correction != inside
+        inexact = bending[loop, :, :, here]
+        used |= bending.any(axis=2)
+    stride = np.ones(group.shape.shape)
     for dimension in range(group.shape.shape[1] - 2, -1, -1):
-        step[:, dimension] = step[:, dimension + 1] * group.shape[:, dimension + 1]
-    flat = (coefficients * np.moveaxis(step, 2, 0)).sum(axis=2)
-    moving = (coefficients != 0).any(axis=2) | inexact.any(axis=2)
-    read = (group.kind == READ).T
-    good = (flat == 1) & ~inexact.any(axis=2)
-    return np.asarray((~(read & moving) | good).all(axis=1) & (read & moving).any(axis=1))
+        stride[:, dimension] = stride[:, dimension + 1] * group.shape[:, dimension + 1]
+    step = (coefficients * np.moveaxis(stride, 2, 0)).sum(axis=2).T  # (buffers, columns)
+    bent = inexact.any(axis=2).T
+    moving = ((coefficients != 0).any(axis=2).T | bent) & (group.kind == READ)
+    places = np.where(tile[:, None] & used, extent[:, None], 1.0).prod(axis=0) * group.count
+    each = np.where(moving & (step > 1), strided_load(step) * places, 0.0)
+    good = (step >= 1) & (step <= MOST_APART) & ~bent
+    possible = (~moving | good).all(axis=0) & (moving & (step == 1)).any(axis=0)
+    return np.where(possible, each.sum(axis=0), np.inf)

@@ -84,9 +84,12 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
     unrolled = _Unroller(columns, limits, own, lane, ragged, loops).run()
     unrolled |= tile & (columns.extent > lane)
     last = _last(own & columns.reduces, loops)
-    elements = np.where(tile, lane, 1.0).prod(axis=0)
-    width, vectors = lane_reductions(columns, limits, accumulators > 0, accumulators, elements, last)
+    width, vectors = lane_reductions(columns, limits, accumulators, tile, steps, last)
     if (width > 1).any():
+        elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
+        accumulators = np.where(width > 1, elements, accumulators)
+        lane = np.where(tile & (width > 1), 1.0, lane)
+        unrolled |= tile & (columns.extent > lane)
         in_lanes = (loops == last) & (width > 1)
         lane = np.where(in_lanes, width, lane)
         accumulators = accumulators * vectors

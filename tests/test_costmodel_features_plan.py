@@ -15,7 +15,9 @@ from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.task.target import Target
 from ansor.task.task import Task
+from ansor.te import Tensor
 from ansor.te.expr import Load, int_value, walk
+from ansor.workloads.catalogue import get_workload
 from costmodel.extract import core_of
 from costmodel.extract_columns import pack
 from costmodel.extract_form import Form
@@ -23,7 +25,7 @@ from costmodel.extract_plan import plan
 from costmodel.extract_statements import statements_of
 from sketches import Population, ProgramSpace
 from tests.costmodel_law import buffer_name, odd_lengths
-from tests.sketches_cases import SMALL, oracle_workload, task_of
+from tests.sketches_cases import SMALL, matmul, oracle_workload, task_of
 
 WORKLOADS = (
     "matmul_add",
@@ -170,6 +172,30 @@ def test_the_plan_of_small_programs_is_what_lowering_makes(name: str) -> None:
 def test_the_plan_is_what_lowering_makes(name: str) -> None:
     task = task_of(oracle_workload(name))
     assert sum(check(task, population) for population in sample(task, 12, 2))
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        matmul(24, 3, 64),
+        matmul(10, 2, 50),
+        matmul(12, 4, 96),
+        get_workload("transposed_conv2d").tensors(1, 4, 4, 32, 3, 4, 2, 1),
+    ],
+    ids=lambda tensors: str(tensors[-1].shape),
+)
+def test_the_plan_of_few_channels_is_what_lowering_makes(tensors: list[Tensor]) -> None:
+    """Some of these reduce in lanes although their channels could be lanes."""
+    task = task_of(tensors)
+    limits = RegisterLimits(core_of(task).vector_bits, core_of(task).model.vector_registers)
+    populations = sample(task, 25, 4)
+
+    assert sum(check(task, population) for population in populations)
+    assert any(
+        ".lanes[" in str(lower(population.materialize(row), limits=limits))
+        for population in populations
+        for row in range(len(population))
+    )
 
 
 @pytest.mark.parametrize("name", ["matmul", "fused matmul"])

@@ -160,3 +160,31 @@ def test_the_lanes_are_combined_pairwise():
         if isinstance(s, For) and s.kind is LoopKind.VECTORIZED
     ]
     assert lengths == [16, 16, 16, 16, 8, 4, 2]
+
+
+def narrow_product(rows, channels, terms):
+    """A product with few columns, as of the three colours of pixels; the reduction innermost but the tile."""
+    x, w = te.placeholder((rows, terms), name="X"), te.placeholder((terms, channels), name="W")
+    k = te.reduce_axis((0, terms), "k")
+    y = te.compute((rows, channels), lambda i, c: te.sum(x[i, k] * w[k, c], axis=k), name="Y")
+    s = te.create_schedule(y)
+    i, c = y.op.axis
+    outer, inner = s[y].split(i, factor=4)
+    s[y].reorder(outer, k, inner, c)
+    return s, [x, w, y], c
+
+
+@pytest.mark.parametrize("annotated", [False, True])
+@pytest.mark.parametrize(("rows", "terms"), [(8, 256), (8, 100), (7, 77)])
+def test_vectors_much_shorter_than_the_machines_give_way(rows, terms, annotated):
+    """Sixteen terms of one colour take fewer instructions than three colours of one term."""
+    s, tensors, c = narrow_product(rows, 3, terms)
+    if annotated:
+        s[tensors[-1]].vectorize(c)
+    assert set(in_lanes(check(s, tensors))) == {(4, 3, 2, 16)}
+
+
+@pytest.mark.parametrize(("channels", "terms"), [(3, 16), (5, 256), (16, 256)])
+def test_vectors_stay_where_terms_are_few_or_far_apart(channels, terms):
+    s, tensors, _ = narrow_product(8, channels, terms)
+    assert in_lanes(check(s, tensors)) == []

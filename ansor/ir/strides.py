@@ -34,8 +34,8 @@ def coefficient(expr: Expr, var: Var) -> int | None:
     return None
 
 
-def is_contiguous(buffer: Buffer, indices: Sequence[Expr], var: Var) -> bool:
-    """Whether consecutive values of `var` are consecutive elements of a buffer."""
+def step_of(buffer: Buffer, indices: Sequence[Expr], var: Var) -> int | None:
+    """How far apart in memory the elements of consecutive values of `var` are; None if that is not seen."""
     step: int | None = 1
     distance = 0
     for dim in reversed(range(len(indices))):
@@ -43,11 +43,11 @@ def is_contiguous(buffer: Buffer, indices: Sequence[Expr], var: Var) -> bool:
             step = buffer.strides[dim]
         factor = coefficient(indices[dim], var)
         if factor is None or (factor and step is None):
-            return False
+            return None
         distance += factor * (step or 0)
         extent = int_value(buffer.shape[dim])
         step = None if step is None or extent is None else step * extent
-    return distance == 1
+    return distance
 
 
 def runs_along(buffer: Buffer, indices: Sequence[Expr], var: Var, bounds: Bounds) -> bool:

@@ -15,7 +15,12 @@ independent vectors, which are combined pairwise at the end:
                                B[i] = B[i] + B.lanes[0, 0]
 
 A remainder of the loop goes into the first vectors. Only sums, products, minima and maxima of what lies
-next to each other along the innermost reduction loop are treated so, where no vector loop selects elements.
+next to each other along the innermost reduction loop are treated so; beside that something may lie up to four
+elements apart, as the weights of three channels do.
+
+This is done where it takes fewer instructions (`pays`). Against vectors across elements it does where these
+are much shorter than the machine's, as the three colours of a pixel are: then a vector loop over elements
+gives way.
 
 Source: reassociation as compilers do it for reductions under relaxed floating-point rules.
 """
@@ -23,12 +28,16 @@ Source: reassociation as compilers do it for reductions under relaxed floating-p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
 from ansor.ir.rewriting import guarded, replace_in
-from ansor.ir.strides import is_contiguous
+from ansor.ir.strides import step_of
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
@@ -50,12 +59,20 @@ REGISTER: Final = "register"
 MOST_VECTORS: Final = 4
 """Independent accumulators of one element: an addition takes about four cycles."""
 
+MOST_APART: Final = 4
+"""Elements so far apart at most are loaded as whole vectors and shuffled."""
+
 REDUCERS: Final = {
     BinaryOp.ADD: "sum",
     BinaryOp.MUL: "prod",
     BinaryOp.MIN: "min",
     BinaryOp.MAX: "max",
 }
+
+Count = int | NDArray[np.floating[Any]]
+"""A number, or a column of them."""
+
+_Step = TypeVar("_Step", int, NDArray[np.floating[Any]])
 
 _Maker = Callable[[tuple[Expr, ...], Expr, Expr], Stmt]
 """Makes the statement for an element of the tile, one of its vectors and a lane."""
@@ -68,7 +85,7 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
     Parameters
     ----------
     tile
-        A reduction without a vector loop.
+        A reduction.
     limits
         What it may use of the registers.
 
@@ -86,20 +103,54 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
         return None
     if info.bits < 8 or (info.kind == "float" and info.bits < 32):
         return None
-    if any(along.var in free_vars(guard) for guard in tile.guards) or not _along_memory(source, along.var):
+    if any(along.var in free_vars(guard) for guard in tile.guards):
         return None
-    vectors = min(MOST_VECTORS, 1 << ((extent // lanes).bit_length() - 1))
-    while vectors > 1 and not tile.fits(limits, vectors):
+    strided = _strided_loads(tile, source)
+    elements = prod(tile.extents)
+    terms = prod(size for loop in tile.reduce if (size := int_value(loop.extent)) is not None)
+    if strided is None or not pays(terms, elements, tile.accumulators(limits), lanes, strided):
+        return None
+    vectors, alone = min(MOST_VECTORS, 1 << ((extent // lanes).bit_length() - 1)), tile.scalar()
+    while vectors > 1 and not alone.fits(limits, vectors):
         vectors //= 2
-    return _LaneReduction(tile, source, vectors, lanes).build() if tile.fits(limits, vectors) else None
+    return _LaneReduction(tile, source, vectors, lanes).build() if alone.fits(limits, vectors) else None
+
+
+def pays(
+    terms: Count, elements: Count, accumulators: Count, lanes: Count, strided: Count
+) -> NDArray[np.bool_]:
+    """
+    Tell whether reducing in lanes takes fewer instructions than one per term and accumulator.
+
+    Parameters
+    ----------
+    terms
+        Of each element.
+    elements, accumulators
+        Of the tile, and the vectors that hold them when the terms are taken one by one.
+    lanes
+        Of a vector of terms.
+    strided
+        Instructions that load what does not lie side by side, per vector of terms.
+
+    Returns
+    -------
+    NDArray[np.bool_]
+        Per column, where columns are given; else without dimensions.
+    """
+    across = np.ceil(np.divide(terms, lanes)) * (elements + strided)
+    return np.asarray(across + elements * np.log2(lanes) < np.multiply(terms, accumulators))
+
+
+def strided_load(step: _Step) -> _Step:
+    """Instructions that load a vector of elements `step` apart: as many loads, and shuffles of two each."""
+    return 2 * step - 1
 
 
 def _source(tile: RegisterTile) -> Expr | None:
     """The term that an iteration contributes; None if the update is not `element OP term`."""
-    if any(loop.kind is LoopKind.VECTORIZED for loop in tile.tile):
-        return None
     update, value = tile.update, tile.update.value
-    if not isinstance(value, Binary) or value.op not in REDUCERS:
+    if tile.inside or not isinstance(value, Binary) or value.op not in REDUCERS:
         return None
     for one, other in ((value.a, value.b), (value.b, value.a)):
         mine = isinstance(one, Load) and one.buffer is update.buffer
@@ -108,14 +159,24 @@ def _source(tile: RegisterTile) -> Expr | None:
     return None
 
 
-def _along_memory(source: Expr, var: Var) -> bool:
-    """Whether all that is read along `var` lies next to each other, and something is."""
-    moving = [n for n in distinct_nodes(source) if isinstance(n, Load) and _depends(n, var)]
-    return bool(moving) and all(is_contiguous(load.buffer, load.indices, var) for load in moving)
+def _strided_loads(tile: RegisterTile, source: Expr) -> int | None:
+    """Instructions that load what does not lie side by side, per vector of terms; None if that is too far.
 
-
-def _depends(load: Load, var: Var) -> bool:
-    return any(var in free_vars(index) for index in load.indices)
+    Something must lie side by side, and the rest `MOST_APART` elements apart at most.
+    """
+    var, total, side_by_side = tile.reduce[-1].var, 0, False
+    for load in distinct_nodes(source):
+        if not isinstance(load, Load) or not any(var in free_vars(index) for index in load.indices):
+            continue
+        step = step_of(load.buffer, load.indices, var)
+        if step is None or not 1 <= step <= MOST_APART:
+            return None
+        side_by_side |= step == 1
+        if step > 1:
+            used = set().union(*map(free_vars, load.indices))
+            places = (n for loop, n in zip(tile.tile, tile.extents, strict=True) if loop.var in used)
+            total += prod(places) * strided_load(step)
+    return total if side_by_side else None
 
 
 class _LaneReduction:

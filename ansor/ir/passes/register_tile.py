@@ -20,7 +20,7 @@ but for reductions along memory without a vector loop, which are done in lanes (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ansor.dtypes import dtype_info
@@ -89,6 +89,11 @@ class RegisterTile:
             vectors * self.accumulators(limits) <= limits.num_registers - limits.reserved
             and vectors * self.instructions(limits) <= limits.max_instructions
         )
+
+    def scalar(self) -> RegisterTile:
+        """The same without vectors across elements."""
+        kinds = (LoopKind.SERIAL if x.kind is LoopKind.VECTORIZED else x.kind for x in self.tile)
+        return replace(self, tile=tuple(replace(x, kind=k) for x, k in zip(self.tile, kinds, strict=True)))
 
     @property
     def element_guards(self) -> tuple[Expr, ...]:
