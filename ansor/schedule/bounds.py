@@ -38,11 +38,11 @@ from ansor.schedule.affine import (
     union,
 )
 from ansor.schedule.extents import MAX_EXTENT, Extent, extent_of, is_one, multiply, product
-from ansor.schedule.inlining import effective_body
+from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.loop_steps import SplitStep, part_extents
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, Stage
 from ansor.schedule.step_base import Step
-from ansor.te.expr import Expr, Read, Var, walk
+from ansor.te.expr import Expr, Var
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -240,16 +240,12 @@ class _Inference:
         self.state = state
         self.bounds: dict[int, StageBounds] = {}
         self.reads: dict[int, list[tuple[int, tuple[Expr, ...]]]] = {}
+        inlined = inlined_operations(state)
         for stage_id, stage in enumerate(state.stages):
             if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
                 continue
-            seen: set[int] = set()
-            for root in effective_body(state, stage_id):
-                for node in walk(root):
-                    if isinstance(node, Read) and id(node) not in seen:
-                        seen.add(id(node))
-                        producer = state.stage_id(node.tensor)
-                        self.reads.setdefault(producer, []).append((stage_id, node.indices))
+            for read in effective_reads(stage.compute, inlined):
+                self.reads.setdefault(state.stage_id(read.tensor), []).append((stage_id, read.indices))
 
     def extent(self, atom: LoopAtom) -> Extent:
         return self.bounds[atom.stage].extents[atom.name]

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ansor.schedule.stages import ComputeAt
-from ansor.te.expr import Expr, Read, Reduce, Var, rewrite, substitute
+from ansor.te.expr import Expr, Read, Reduce, Var, distinct_nodes, rewrite, substitute
 from ansor.te.tensor import ComputeOp, Operation
 
 if TYPE_CHECKING:
@@ -19,8 +19,24 @@ def effective_body(state: State, stage: int) -> tuple[Expr, ...]:
 
     The outputs of one reduction keep sharing their sources.
     """
-    inlined = frozenset(s.op for s in state.stages if s.compute_at is ComputeAt.INLINED)
-    op = state.stages[stage].compute
+    return _body(state.stages[stage].compute, inlined_operations(state))
+
+
+def inlined_operations(state: State) -> frozenset[Operation]:
+    """The operations that have no loops of their own."""
+    return frozenset(stage.op for stage in state.stages if stage.compute_at is ComputeAt.INLINED)
+
+
+@lru_cache(maxsize=4096)
+def effective_reads(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Read, ...]:
+    """The reads in an operation's body, with others inlined as in `effective_body`; each node once."""
+    found: dict[int, Read] = {}
+    for root in _body(op, inlined):
+        found.update((id(node), node) for node in distinct_nodes(root) if isinstance(node, Read))
+    return tuple(found.values())
+
+
+def _body(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Expr, ...]:
     for producer in _inlined_producers(op, inlined):  # inputs first, so that nothing recurses down a chain
         _effective(producer, inlined)
     return _effective(op, inlined)
