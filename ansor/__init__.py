@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from search import ABLATIONS as ABLATIONS
     from search import CPU_MUTATIONS as CPU_MUTATIONS
     from search import REFERENCE_SPACE as REFERENCE_SPACE
+    from search import AlternativesPolicy as AlternativesPolicy
     from search import ApplyHistoryBest as ApplyHistoryBest
     from search import DispatchContext as DispatchContext
     from search import EmptyPolicy as EmptyPolicy
@@ -245,6 +246,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "ABLATIONS",
         "REFERENCE_SPACE",
         "CPU_MUTATIONS",
+        "AlternativesPolicy",
         "ApplyHistoryBest",
         "DispatchContext",
         "EmptyPolicy",

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -58,17 +58,28 @@ class Tolerance:
 
 def output_tolerance(output: Tensor) -> Tolerance:
     """Return the tolerance of one output from the graph above it; `scale` is left at 0 (see `rms`)."""
-    eps, length, inexact, larger = 0.0, 0, False, 1.0
+    eps, length, inexact = 0.0, 0, False
     for op in _operations(output):
         if not isinstance(op, ComputeOp):
             continue
-        larger = max(larger, float(op.attrs.get(AMPLIFICATION_ATTR, 1.0)))
         length += math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
         for node in _nodes(op.body):
             if isinstance(node, (Binary, Call, Cast, Reduce)) and is_float(node.dtype):
                 eps = max(eps, _EPS[node.dtype])
             inexact = inexact or _rounds_to_integer(node)
-    return Tolerance(larger * eps * (16 + 1.5 * math.sqrt(length)), inexact=inexact)
+    return Tolerance(amplification(output) * eps * (16 + 1.5 * math.sqrt(length)), inexact=inexact)
+
+
+def alternative_tolerance(direct: Tolerance, output: Tensor) -> Tolerance:
+    """The tolerance of an output that another algorithm computes, from that of the direct one's output."""
+    amplified = amplification(output) * direct.relative
+    return replace(direct, relative=max(amplified, output_tolerance(output).relative))
+
+
+def amplification(output: Tensor) -> float:
+    """How many times larger the rounding errors of an output's algorithm are, as its operations state."""
+    stated = (float(op.attrs.get(AMPLIFICATION_ATTR, 1.0)) for op in _operations(output))
+    return max(1.0, *stated)
 
 
 def _rounds_to_integer(node: Expr) -> bool:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from ansor.dtypes import is_float
 from ansor.errors import BuildError, LoweringError, MeasureTimeoutError, RunError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.prepared import prepare, source_of
 from ansor.schedule.stages import Annotation, IteratorKind
 from ansor.schedule.state import State
 from ansor.task.inputs import get_task_input_buffer
@@ -36,7 +37,7 @@ from ansor.te.expr import int_value
 from ansor.te.interp import evaluate, evaluate_points
 from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor
 from measure.arguments import ArgumentSpec
-from measure.check import Tolerance, mismatch, output_tolerance, rms
+from measure.check import Tolerance, alternative_tolerance, mismatch, output_tolerance, rms
 from measure.emit import emit_program
 from measure.fill import Style, constant_shape, fill_inputs
 from measure.jobs import compile_program, compute_reference
@@ -50,6 +51,7 @@ CHECKED_POINTS: Final = 16
 COMPILE_TIMEOUT: Final = 60.0
 RUN_TIMEOUT: Final = 300.0
 _VECTOR: Final = 16
+_PREPARED: Final = "-prepared.bin"
 _FAILURES: Final = (BuildError, RunError, ScheduleError, MeasureTimeoutError, MemoryError, RemoteError)
 _note = logging.getLogger(__name__)
 
@@ -92,6 +94,8 @@ class ReferenceStore:
         self._known: OrderedDict[tuple[object, ...], Reference] = OrderedDict()
         self._given: dict[tuple[object, ...], Mapping[str, Array]] = {}
         """What each was made of: while the arrays are kept, no other array has their identity."""
+        self._alternatives: dict[tuple[str, str], tuple[Reference, Reference]] = {}
+        """References of alternatives by workload key and structure, behind those that they come from."""
         folder = ScratchFolder()
         self._folder = folder.path
         self._count = 0
@@ -117,6 +121,8 @@ class ReferenceStore:
         LoweringError
             If the compiled reference contradicts the interpreter.
         """
+        if task.direct is not None:
+            return self._of_alternative(task, self.get(task.direct, executor, threads))
         dag = task.compute_dag
         given = {
             tensor.name: data
@@ -141,6 +147,32 @@ class ReferenceStore:
             ) from error
         self._known[key], self._given[key] = reference, given
         return reference
+
+    def _of_alternative(self, task: Task, direct: Reference) -> Reference:
+        """What programs of an alternative take and must give: the direct one's data, inputs in their form."""
+        dag = task.compute_dag
+        key = (task.workload_key, dag.structure_hash)
+        known = self._alternatives.get(key)
+        if known is not None and known[0] is direct:
+            return known[1]
+        if known is not None:
+            _remove([spec for spec in known[1].arguments if spec.path.endswith(_PREPARED)])
+        specs: list[ArgumentSpec] = []
+        for position, (spec, tensor) in enumerate(zip(direct.arguments, dag.tensors, strict=True)):
+            if spec.output:
+                spec = replace(
+                    spec, name=tensor.name, tolerance=alternative_tolerance(spec.tolerance, tensor)
+                )
+            elif source_of(tensor) is not tensor:
+                self._count += 1
+                path = str(self._folder / f"{self._count}-{position}{_PREPARED}")
+                data = prepare(spec.map(), tensor)
+                spec = replace(spec, shape=data.shape, path=path)
+                _write(spec, data)
+            specs.append(spec)
+        made = Reference(tuple(specs), direct.compiled)
+        self._alternatives[key] = (direct, made)
+        return made
 
     def _make(
         self,

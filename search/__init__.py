@@ -8,6 +8,7 @@ told); `task_scheduler` with the `scheduler_*` modules (many tasks at once); `wa
 `template_history` (policies over sketches written by hand); the `cli_*` modules are the command line.
 """
 
+from search.alternatives import AlternativesPolicy
 from search.custom_rule import PreloadCustomSketchRule
 from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
 from search.history import History, Trial
@@ -36,6 +37,7 @@ __all__ = [
     "CPU_MUTATIONS",
     "DEFAULT_PARAMS",
     "REFERENCE_SPACE",
+    "AlternativesPolicy",
     "ApplyHistoryBest",
     "DispatchContext",
     "EmptyPolicy",

@@ -113,6 +113,12 @@ class Query:
             )
         return cls(ComputeDAG(workload_key_to_tensors(subject)), subject, chosen)
 
+    @classmethod
+    def of_alternatives(cls, subject: Subject, target: Target | str | None = None) -> list[Query]:
+        """Ask for the alternatives of a task in its place."""
+        alternatives = subject.alternatives if isinstance(subject, Task) else ()
+        return [cls.of(one, target) for one in alternatives]
+
 
 class DispatchContext:
     """
@@ -144,11 +150,12 @@ class DispatchContext:
             Default: the task's, else this machine's CPU.
         """
         query = Query.of(subject, target)
+        queries = [query, *Query.of_alternatives(subject, target)]
         context: DispatchContext | None = self
         while context is not None:
-            hit = context.lookup(query)
-            if hit is not None:
-                return hit
+            hits = [hit for one in queries if (hit := context.lookup(one)) is not None]
+            if hits:
+                return min(hits, key=lambda hit: hit.seconds)
             context = context._outer
         what = f"{title_of_key(query.key)} on {query.target}"
         self.misses[what] = self.misses.get(what, 0) + 1

@@ -63,8 +63,8 @@ def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[Known]
     """
     Programs of `task` that a log holds, with their results.
 
-    Records of other workloads, targets and layout options are passed over, and so are programs whose steps do
-    not apply to the task's computation.
+    Those of its alternatives are among them. Records of other workloads, targets and layout options are
+    passed over, and so are programs whose steps do not apply to the task's computation.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def measured_states_of(tasks: Sequence[Task], filename: str | os.PathLike[str]) 
     found: list[list[Known]] = [[] for _ in tasks]
     others: set[str] = set()
     for inp, res in load_measurements(filename):
-        for position, task in enumerate(tasks):
+        for position, task in ((at, one) for at, whole in enumerate(tasks) for one in whole.algorithms):
             if not is_record_of(task, inp):
                 continue
             if not _has_layouts_of(task, inp):

@@ -11,11 +11,11 @@ from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
 from measure import MeasureCallback, ProgramRunner
+from search.alternatives import sketch_policy
 from search.options import TuningOptions
 from search.policy import InitSearchCallback, Known, SearchPolicy
 from search.preload import Earlier, logs_of, measured_states_of
 from search.progress import task_title
-from search.sketch_policy import SketchPolicy
 from search.template_task import TemplateTask
 from search.template_xgb import XGBTuner
 from search.text import counted
@@ -87,7 +87,8 @@ def check_machine(tasks: Sequence[Task], runner: ProgramRunner) -> None:
     """
     for number, task in enumerate(tasks):
         try:
-            runner.check_task(task)
+            for algorithm in task.algorithms:
+                runner.check_task(algorithm)
         except (TargetError, RunError) as error:
             raise type(error)(f"task {number}, {task_title(task)}: {error}") from None
 
@@ -103,7 +104,7 @@ def make_policies(
     return [
         XGBTuner(task, seed=seed)
         if choice == "default" and isinstance(task, TemplateTask)
-        else SketchPolicy(task, model, params=params, seed=seed)
+        else sketch_policy(task, model, params=params, seed=seed)
         for task in tasks
     ]
 

@@ -15,6 +15,7 @@ from ansor.schedule.layout_rewrite import LayoutRewrite, layout_free_inputs
 from ansor.schedule.manual import Schedule
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
+from ansor.task.alternatives import Call, make_alternatives, takes_arguments_of
 from ansor.task.hardware import HardwareParams
 from ansor.task.layout import rewrite_layouts
 from ansor.task.registry import make_workload_key, register_workload_tensors, workload_key_to_tensors
@@ -23,14 +24,14 @@ from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, RecordReader, find_best_record, recover_measure_input
 from measure.layouts import layout_option
+from search.alternatives import AlternativesPolicy, sketch_policy
 from search.details import make_details
 from search.options import TuningOptions, open_measurer
-from search.policy import SearchPolicy
+from search.policy import Known, SearchPolicy
 from search.preload import Earlier, logs_of, measured_states
 from search.progress import title_of_key
 from search.result import TuningResult
 from search.session import TuningSession
-from search.sketch_policy import SketchPolicy
 from search.task_inputs import resolve_inputs
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ class SearchTask(Task):
         Replace data supplied earlier for the same workload and input.
     desc
         Shown instead of the workload key.
+    alternatives
+        Other algorithms for the same operation, as registered workloads with their arguments. They are tuned
+        as one task, whose best program is that of the fastest algorithm. Speeds are in the FLOPs of `func`,
+        and its answers are the right ones (`ansor.task.alternatives`).
 
     Raises
     ------
@@ -91,6 +96,7 @@ class SearchTask(Task):
         task_inputs: Mapping[str, np.ndarray[Any, Any]] | Sequence[str] | None = None,
         task_inputs_overwrite: bool = False,
         desc: str = "",
+        alternatives: Sequence[Call] = (),
     ) -> None:
         key, dag = _resolve_workload(func, args, compute_dag, workload_key)
         resolved = Target("llvm" if target is None else target)
@@ -104,6 +110,7 @@ class SearchTask(Task):
             input_names=resolve_inputs(dag, key, task_inputs, task_inputs_overwrite),
             desc=desc,
         )
+        object.__setattr__(self, "alternatives", make_alternatives(self, alternatives))
 
     def tune(
         self,
@@ -122,7 +129,8 @@ class SearchTask(Task):
         tuning_options
             How much to measure, and with what.
         search_policy
-            Default: a `SketchPolicy` with a `DraftedModel`.
+            Default: a `SketchPolicy` with a `DraftedModel`; with alternatives, an `AlternativesPolicy`.
+            Another policy searches the task's own computation alone.
         adaptive_training
             Passed on to the default policy's model.
 
@@ -149,7 +157,7 @@ class SearchTask(Task):
                 f"SearchTask.tune(..., search_policy={search_policy!r}): it must be an object such as "
                 "ansor.SketchPolicy(task, ansor.DraftedModel()), or None for that one"
             )
-        policy = search_policy or SketchPolicy(
+        policy = search_policy or sketch_policy(
             self,
             DraftedModel(learned=XGBModel(adaptive_training=adaptive_training, seed=tuning_options.seed)),
             seed=tuning_options.seed,
@@ -163,7 +171,8 @@ class SearchTask(Task):
                 "this task"
             )
         with open_measurer(tuning_options) as measurer:
-            measurer.runner.check_task(self)
+            for algorithm in self.algorithms:
+                measurer.runner.check_task(algorithm)
             session = TuningSession(
                 policy,
                 measurer,
@@ -180,10 +189,16 @@ class SearchTask(Task):
 
     def _earlier(self, options: TuningOptions, policy: SearchPolicy) -> Earlier:
         """Results of the preloading callbacks, and those of the logs that this run will append to."""
-        return Earlier.of(
-            [pair for callback in policy.init_search_callbacks for pair in callback.known(self)],
-            [pair for log in logs_of(options.measure_callbacks) for pair in measured_states(self, log)],
-        )
+        known = [pair for callback in policy.init_search_callbacks for pair in callback.known(self)]
+        own = [pair for log in logs_of(options.measure_callbacks) for pair in measured_states(self, log)]
+        if not isinstance(policy, AlternativesPolicy):
+            known, own = self._without_alternatives(known), self._without_alternatives(own)
+        return Earlier.of(known, own)
+
+    def _without_alternatives(self, known: Sequence[Known]) -> list[Known]:
+        """Results of the task's own computation."""
+        others = {id(one.dag) for one in self.alternatives}
+        return [pair for pair in known if id(pair[0].dag) not in others]
 
     def best_state(
         self, log_file: str | os.PathLike[str], include_compatible: bool = False
@@ -201,18 +216,18 @@ class SearchTask(Task):
         FileNotFoundError
             If there is no such log.
         """
-        found = self._fetched(log_file, include_compatible, self.layout_rewrite_option)
-        return self._replayed(found), found.result.mean_cost
+        algorithm, found = self._fetched(log_file, include_compatible, self.layout_rewrite_option)
+        return _replayed(found, algorithm), found.result.mean_cost
 
     def _fetched(
         self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
-    ) -> FoundRecord:
+    ) -> tuple[Task, FoundRecord]:
         """Find the best record, and tell which it is and whether it was measured under another option."""
-        found = self.best_record(log_file, include_compatible, option)
-        title = title_of_key(self.workload_key)
+        algorithm, found = self._best_record(log_file, include_compatible, option)
+        title, dag = title_of_key(algorithm.workload_key), algorithm.compute_dag
         _note.info("the best of %s is %s", title, found)
-        measured = layout_option(found.input, self.compute_dag)
-        asked = int(option) if layout_free_inputs(self.compute_dag) else measured
+        measured = layout_option(found.input, dag)
+        asked = int(option) if layout_free_inputs(dag) else measured
         if measured != asked:
             _note.warning(
                 "%s has no record of %s under layout_rewrite_option %d; the best under another is taken: %s "
@@ -223,7 +238,7 @@ class SearchTask(Task):
                 found,
                 measured,
             )
-        return found
+        return algorithm, found
 
     def best_record(
         self,
@@ -238,23 +253,32 @@ class SearchTask(Task):
         """
         given = layout_rewrite_option
         option = self.layout_rewrite_option if given is None else _resolve_layout(given)
-        for wanted in (int(option), None) if layout_free_inputs(self.compute_dag) else (None,):
-            found = find_best_record(
-                log_file,
-                self.workload_key,
-                self.target,
-                include_compatible=include_compatible,
-                dag=self.compute_dag,
-                layout_rewrite_option=wanted,
-            )
-            if found is not None:
-                return found
-        raise DefinitionError(self._no_record(log_file))
+        return self._best_record(log_file, include_compatible, option)[1]
 
-    def _replayed(self, found: FoundRecord) -> State:
-        state = recover_measure_input(found.input, rebuild_state=True, dag=self.compute_dag).state
-        assert isinstance(state, State)
-        return state
+    def _best_record(
+        self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
+    ) -> tuple[Task, FoundRecord]:
+        """Find the best record of all algorithms; those under the wanted option before others."""
+        algorithms = [one for one in self.algorithms if takes_arguments_of(one, option)]
+        for wanted in (int(option), None):
+            pairs = [
+                (one, found)
+                for one in algorithms
+                if (
+                    found := find_best_record(
+                        log_file,
+                        one.workload_key,
+                        self.target,
+                        include_compatible=include_compatible,
+                        dag=one.compute_dag,
+                        layout_rewrite_option=wanted if layout_free_inputs(one.compute_dag) else None,
+                    )
+                )
+                is not None
+            ]
+            if pairs:
+                return min(pairs, key=lambda pair: pair[1].result.mean_cost)
+        raise DefinitionError(self._no_record(log_file))
 
     def _no_record(self, log_file: str | os.PathLike[str]) -> str:
         """Say why `log_file` has nothing for this task."""
@@ -323,8 +347,8 @@ class SearchTask(Task):
     ) -> LayoutRewrite:
         given = layout_rewrite_option
         option = self.layout_rewrite_option if given is None else _resolve_layout(given)
-        found = self._fetched(log_file, include_compatible, option)
-        rewrite = rewrite_layouts(self._replayed(found), option)
+        algorithm, found = self._fetched(log_file, include_compatible, option)
+        rewrite = rewrite_layouts(_replayed(found, algorithm), option)
         for name, reason in rewrite.kept.items():
             _note.info("the layout of input %r is not rewritten: %s", name, reason)
         return rewrite
@@ -371,6 +395,12 @@ class SearchTask(Task):
             self.input_names,
             self.desc,
         )
+
+
+def _replayed(found: FoundRecord, algorithm: Task) -> State:
+    state = recover_measure_input(found.input, rebuild_state=True, dag=algorithm.compute_dag).state
+    assert isinstance(state, State)
+    return state
 
 
 def _described(task: Task) -> str:

@@ -246,7 +246,7 @@ class TuningSession:
             self.history.add(trial)
         measured: list[Trial] = []
         rival = self.history.best_seconds
-        inputs = [MeasureInput(self.task, state, rival) for state in fresh]
+        inputs = [MeasureInput(self.task.algorithm_of(state.dag), state, rival) for state in fresh]
         for state, result in zip(fresh, self.measurer.measure_each(inputs, self.policy), strict=True):
             trial = Trial(program_key(state), state, result)
             self.history.add(trial)

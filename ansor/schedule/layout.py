@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from ansor.errors import ArgumentError, DefinitionError
 from ansor.schedule.extents import Extent, is_one, multiply
+from ansor.schedule.prepared import prepare
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, int_value
 from ansor.te.tensor import PlaceholderOp, Tensor, format_shape
 
@@ -220,7 +221,7 @@ class Layout:
 
 def transform_layout(array: Array, layout: Layout | Tensor) -> Array:
     """
-    Bring the data of an input into the layout that a program wants them in.
+    Bring the data of an input into the form, and the layout, that a program wants them in.
 
     Parameters
     ----------
@@ -244,7 +245,7 @@ def transform_layout(array: Array, layout: Layout | Tensor) -> Array:
            [2, 5]])
     """
     if isinstance(layout, Tensor):
-        found = layout_of(layout)
+        array, found = prepare(array, layout), layout_of(layout)
         if found is None:
             return array
         layout = found

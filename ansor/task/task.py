@@ -31,6 +31,9 @@ class Task:
 
     `dag` is None for a task that was read from a log and whose workload is not registered here.
     `input_names` are the inputs whose data the user supplies (index tensors and the like).
+    `alternatives` compute the same by other algorithms (`ansor.task.alternatives`), each a task with a
+    computation and a key of its own; `direct` is the task whose alternative this one is, and whose answers
+    are the right ones.
     """
 
     dag: ComputeDAG | None
@@ -41,6 +44,8 @@ class Task:
     layout_rewrite_option: LayoutRewriteOption = LayoutRewriteOption.NO_REWRITE
     input_names: tuple[str, ...] = ()
     desc: str = ""
+    alternatives: tuple[Task, ...] = ()
+    direct: Task | None = None
 
     @classmethod
     def create(
@@ -88,6 +93,15 @@ class Task:
                 "register its workload function (@ansor.register_workload) before reading"
             )
         return self.dag
+
+    @property
+    def algorithms(self) -> tuple[Task, ...]:
+        """The task itself, then its alternatives."""
+        return (self, *self.alternatives)
+
+    def algorithm_of(self, dag: ComputeDAG) -> Task:
+        """The algorithm with this very computation; the task itself if it is none of an alternative."""
+        return next((one for one in self.alternatives if one.dag is dag), self)
 
     def with_dag(self, dag: ComputeDAG) -> Task:
         """Return the same task with its computation supplied."""

@@ -26,7 +26,7 @@ from ansor.workloads.image import rgb_to_yuv
 from ansor.workloads.matrix import batch_matmul, dense, matmul, matmul_add
 from ansor.workloads.pooling import avg_pool2d, max_pool2d
 from ansor.workloads.rows import attention_scores, layer_norm, norm, softmax
-from ansor.workloads.winograd import conv2d_winograd
+from ansor.workloads.winograd import conv2d_winograd, conv2d_winograd_prepared, winograd_alternatives
 
 __all__ = [
     "CATALOGUE",
@@ -39,6 +39,7 @@ __all__ = [
     "conv2d",
     "conv2d_bn_relu",
     "conv2d_winograd",
+    "conv2d_winograd_prepared",
     "conv3d",
     "dense",
     "depthwise_conv2d",
@@ -53,4 +54,5 @@ __all__ = [
     "rgb_to_yuv",
     "softmax",
     "transposed_conv2d",
+    "winograd_alternatives",
 ]

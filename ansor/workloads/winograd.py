@@ -27,6 +27,8 @@ from typing import Final
 from ansor import te
 from ansor.errors import DefinitionError
 from ansor.schedule.access import AMPLIFICATION_ATTR, UNROLLED_TILES_ATTR
+from ansor.schedule.prepared import prepared
+from ansor.task.registry import register_workload
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import workload
 from ansor.workloads.convolution import convolve_array, output_sizes
@@ -201,3 +203,47 @@ def conv2d_winograd(
     x = te.placeholder((n, h, w, ci), dtype, "X")
     weight = te.placeholder((3, 3, ci, co), dtype, "W")
     return [x, weight, _convolved(x, _transformed_weight(weight, tile), tile, padding, constant=False)]
+
+
+def conv2d_winograd_prepared(
+    n: int, h: int, w: int, ci: int, co: int, tile: int = 4, padding: int = 1, dtype: str = "float32"
+) -> list[Tensor]:
+    """`conv2d_winograd` with weights that the caller transforms once, by `ansor.transform_layout`."""
+    x = te.placeholder((n, h, w, ci), dtype, "X")
+    kernel = prepared(_transformed_weight(te.placeholder((3, 3, ci, co), dtype, "W"), tile))
+    return [x, kernel, _convolved(x, kernel, tile, padding, constant=True)]
+
+
+register_workload("ansor.conv2d_winograd_prepared", conv2d_winograd_prepared)
+
+
+def winograd_alternatives(
+    n: int,
+    h: int,
+    w: int,
+    ci: int,
+    co: int,
+    kernel: int,
+    stride: int = 1,
+    padding: int = 0,
+    *,
+    dtype: str = "float32",
+    constant: bool = False,
+) -> list[tuple[str, tuple[int | str, ...]]]:
+    """
+    List what may stand for `conv2d` of the same arguments, as `SearchTask(alternatives=...)` takes it.
+
+    Parameters
+    ----------
+    constant
+        Whether the caller lays out the weights beforehand (`layout_rewrite_option=2`): transforms them, too.
+
+    Returns
+    -------
+    list
+        Empty for another kernel than 3 x 3, or another stride than 1.
+    """
+    if (kernel, stride) != (3, 1):
+        return []
+    name = "conv2d_winograd_prepared" if constant else "conv2d_winograd"
+    return [(f"ansor.{name}", (n, h, w, ci, co, tile, padding, dtype)) for tile in TILES]

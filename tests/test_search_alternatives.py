@@ -1,0 +1,262 @@
+"""Several algorithms for one operation, tuned as one task: one log, one best program, one resumed run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.errors import DefinitionError
+from ansor.schedule.prepared import prepared
+from ansor.workloads import winograd_alternatives
+from measure import MeasureInput, MeasureResult
+from measure.reference import ReferenceStore
+from measure.simulate import SimulatedRunner
+from search.alternatives import AlternativesPolicy, cannot_win, divided
+from search.history import History, Trial
+from tests.search_fakes import TileModel, options, simulated_cost
+
+PARAMS: dict[str, Any] = {
+    "evolutionary_search_population": 24,
+    "evolutionary_search_num_iters": 1,
+    "first_rounds_size": 4,
+    "polish_after": 8,
+}
+TARGET = "llvm -num-cores=2"
+ARGS = (1, 8, 8, 8, 8, 3, 1, 1)
+N = 16
+
+
+@ansor.register_workload("tests.twice")
+def twice(n: int) -> list[te.Tensor]:
+    x = te.placeholder((n, n), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    return [x, te.compute((n, n), lambda i, j: te.sum(x[i, k] * x[k, j], axis=k), name="Square")]
+
+
+@ansor.register_workload("tests.twice_by_copy")
+def twice_by_copy(n: int, factor: float = 1.0) -> list[te.Tensor]:
+    """The same from a transposed copy; wrong for another factor than 1."""
+    x = te.placeholder((n, n), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    turned = te.compute((n, n), lambda j, k: x[k, j] * factor, name="Turned")
+    return [x, te.compute((n, n), lambda i, j: te.sum(x[i, k] * turned[j, k], axis=k), name="Product")]
+
+
+@ansor.register_workload("tests.larger")
+def larger(n: int) -> list[te.Tensor]:
+    x = te.placeholder((n + 1, n), name="X")
+    return [x, te.compute((n, n), lambda i, j: x[i, j], name="Copy")]
+
+
+def task_of(*calls: Any, **changes: Any) -> ansor.SearchTask:
+    chosen = calls or (("tests.twice_by_copy", (N,)),)
+    return ansor.SearchTask("tests.twice", (N,), target=TARGET, alternatives=chosen, **changes)
+
+
+def policy_of(task: ansor.SearchTask, seed: int = 3) -> AlternativesPolicy:
+    return AlternativesPolicy(task, program_cost_model=TileModel(), params=PARAMS, seed=seed)
+
+
+def keys_of(log: Path) -> list[str]:
+    return [inp.task.workload_key for inp, _ in ansor.load_records(str(log))]
+
+
+def alternative_is_faster(inp: MeasureInput) -> MeasureResult:
+    """The usual landscape, in which one algorithm is eight times faster."""
+    result = simulated_cost(inp)
+    if "copy" not in inp.task.workload_key:
+        return result
+    return MeasureResult((result.mean_cost / 8,), all_cost=0.1, timestamp=1700000000)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of an uninterrupted run."""
+    log = tmp_path_factory.mktemp("whole") / "log.json"
+    task = task_of()
+    result = task.tune(options(64, log, runner=SimulatedRunner(alternative_is_faster)), policy_of(task))
+    assert result.trials == 64
+    return log
+
+
+def test_records_carry_the_key_of_their_algorithm(whole: Path) -> None:
+    """Both get a part of the first round; the faster gets more of the later ones."""
+    counts = Counter(keys_of(whole)[:8])
+    assert set(counts.values()) == {4}
+    late = Counter(keys_of(whole)[-16:])
+    assert late['["tests.twice_by_copy", 16]'] > late['["tests.twice", 16]']
+
+
+def test_the_best_is_that_of_all_algorithms(whole: Path) -> None:
+    """`best_record`, `apply_best`, `print_best` and a lookup agree, and speak of the task's own FLOPs."""
+    task = task_of()
+    found = task.best_record(whole)
+    assert found.input.task.workload_key == '["tests.twice_by_copy", 16]'
+    schedule, tensors = task.apply_best(whole)
+    assert [tensor.name for tensor in tensors] == ["X", "Product"]
+    x = np.random.default_rng(0).uniform(-1, 1, (N, N)).astype(np.float32)
+    np.testing.assert_allclose(ansor.build(schedule, tensors)(x), x @ x, rtol=1e-4, atol=1e-5)
+    assert "Turned" in task.print_best(whole)
+    with ansor.ApplyHistoryBest(str(whole)) as history:
+        looked_up, _ = history.apply(task)
+    assert str(looked_up.state) == str(schedule.state)
+    alone = ansor.SearchTask("tests.twice", (N,), target=TARGET)
+    assert alone.best_record(whole).input.task.workload_key == '["tests.twice", 16]'
+
+
+@pytest.mark.parametrize("cut", [0, 3, 8, 13, 30, 63])
+def test_a_run_goes_on_from_its_own_log(whole: Path, tmp_path: Path, cut: int) -> None:
+    """Equal results give equal candidates, and a run that was cut completes its log."""
+    part = tmp_path / "part.json"
+    part.write_text("".join(whole.read_text().splitlines(keepends=True)[:cut]))
+    task = task_of()
+    runner = SimulatedRunner(alternative_is_faster)
+    result = task.tune(options(64 - cut, part, runner=runner), policy_of(task))
+    assert result.known_trials == 64
+    assert part.read_text() == whole.read_text()
+    assert result.best_state is not None
+    assert result.best_state.dag is task.alternatives[0].dag
+
+
+def test_another_policy_searches_the_computation_itself(whole: Path, tmp_path: Path) -> None:
+    """A `SketchPolicy` neither proposes nor is told of programs of other algorithms."""
+    log = tmp_path / "log.json"
+    log.write_text(whole.read_text())
+    task = task_of()
+    before = len(keys_of(log))
+    policy = ansor.SketchPolicy(task, TileModel(), PARAMS, seed=9)
+    result = task.tune(options(8, log, runner=SimulatedRunner(simulated_cost)), policy)
+    assert result.known_trials == keys_of(log).count('["tests.twice", 16]')
+    assert set(keys_of(log)[before:]) == {'["tests.twice", 16]'}
+
+
+def test_several_tasks_may_have_alternatives(tmp_path: Path) -> None:
+    """A scheduler makes policies that search all algorithms of a task."""
+    log = tmp_path / "log.json"
+    tasks = [task_of(), ansor.SearchTask("tests.twice", (8,), target=TARGET)]
+    scheduler = ansor.TaskScheduler(tasks, callbacks=[])
+    scheduler.tune(options(32, log, verbose=0), "sketch.random")
+    assert set(keys_of(log)) == {'["tests.twice", 16]', '["tests.twice_by_copy", 16]', '["tests.twice", 8]'}
+
+
+def history_of(*seconds: float | None) -> History:
+    state = ansor.State.initial(ansor.ComputeDAG(twice(4)))
+    history = History()
+    for number, cost in enumerate(seconds):
+        failed = MeasureResult.failed(ansor.MeasureErrorNo.RUNTIME_DEVICE, "", 0.1, 1)
+        result = failed if cost is None else MeasureResult((cost,))  # type: ignore[arg-type]
+        history.add(Trial(str(number), state, result))
+    return history
+
+
+def test_rounds_are_divided_by_speed() -> None:
+    """Evenly at first; then the faster gets more, all trials are given, who cannot win gets none."""
+    fast, slow = history_of(1.0), history_of(2.0)
+    assert divided(9, [fast, slow, History()], even=True) == [3, 3, 3]
+    assert divided(9, [fast, slow], even=False) == [8, 1]
+    assert sum(divided(7, [fast, slow, History()], even=False)) == 7
+    behind = history_of(*[4.0] * 40)
+    assert divided(10, [fast, behind], even=True) == [10, 0]
+    assert divided(4, [history_of(*[None] * 40)] * 2, even=False) == [2, 2]
+
+
+def test_who_still_gains_is_not_given_up() -> None:
+    """Far behind after few trials, or still improving much: go on. Behind and stuck, or all failed: stop."""
+    assert not cannot_win(history_of(9.0), 1.0)
+    assert cannot_win(history_of(*[9.0] * 32), 1.0)
+    assert not cannot_win(history_of(*[9.0] * 16, *[3.0] * 16), 1.0)
+    assert not cannot_win(history_of(*[1.2] * 64), 1.0)
+    assert cannot_win(history_of(*[None] * 32), 1.0)
+
+
+def test_what_is_no_alternative_is_refused() -> None:
+    """Another form, the same algorithm twice, and what is no call at all."""
+    with pytest.raises(DefinitionError, match=r"no alternative.*float32\[17, 16\].*not.*float32\[16, 16\]"):
+        task_of(("tests.larger", (N,)))
+    with pytest.raises(DefinitionError, match="occurs twice"):
+        task_of(("tests.twice", (N,)))
+    with pytest.raises(DefinitionError, match="look like those"):
+        task_of(("tests.twice_by_copy", (N,)), ("tests.twice_by_copy", (N, 2.0)))
+    with pytest.raises(DefinitionError, match="must be a list of workloads"):
+        task_of("tests.twice_by_copy")
+    with pytest.raises(DefinitionError, match="one for each"):
+        AlternativesPolicy(task_of(), [])
+
+
+def test_an_alternative_that_computes_something_else_is_found_out(tmp_path: Path) -> None:
+    """Programs of an alternative are compared with what the task itself computes."""
+    task = task_of(("tests.twice_by_copy", (N, 1.5)))
+    runner = ansor.LocalRunner(number=1, repeat=1, min_repeat_ms=0)
+    builder = ansor.LocalBuilder(n_parallel=1)
+    states = [ansor.State.initial(one.compute_dag) for one in task.algorithms]
+    inputs = [MeasureInput(task.algorithm_of(state.dag), state) for state in states]
+    with builder, runner:
+        results = runner.run(inputs, builder.build(inputs))
+    assert [result.error_no.name for result in results] == ["NO_ERROR", "WRONG_ANSWER"]
+
+
+def test_winograd_is_tuned_as_an_alternative(tmp_path: Path) -> None:
+    """Prepared weights: measured, checked against the direct form, and brought into form by the caller."""
+    calls = winograd_alternatives(*ARGS, constant=True)
+    task = ansor.SearchTask("ansor.conv2d", ARGS, layout_rewrite_option=2, alternatives=calls)
+    log = tmp_path / "log.json"
+    runner = ansor.LocalRunner(number=1, repeat=1, min_repeat_ms=0)
+    policy = AlternativesPolicy(task, program_cost_model=ansor.RandomModel(), params=PARAMS)
+    result = task.tune(
+        options(9, log, num_measures_per_round=9, builder=ansor.LocalBuilder(n_parallel=1), runner=runner),
+        policy,
+    )
+    assert result.errors == {}
+    assert len(set(keys_of(log))) == 3
+    only = tmp_path / "only.json"
+    lines = log.read_text().splitlines(keepends=True)
+    only.write_text("".join(line for line in lines if "winograd" in line))
+    schedule, tensors = task.apply_best(only)
+    rng = np.random.default_rng(0)
+    x, w = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((1, 8, 8, 8), (3, 3, 8, 8)))
+    arrays = [ansor.transform_layout(array, tensor) for array, tensor in zip((x, w), tensors, strict=False)]
+    direct = ansor.build(ansor.Schedule(ansor.State.initial(task.compute_dag)), task.compute_dag.tensors)
+    np.testing.assert_allclose(ansor.build(schedule, tensors)(*arrays), direct(x, w), rtol=1e-3, atol=1e-3)
+    with pytest.raises(DefinitionError, match="no usable record"):
+        task.apply_best(only, layout_rewrite_option=0)
+    with pytest.raises(DefinitionError, match="layout_rewrite_option=2"):
+        ansor.SearchTask("ansor.conv2d", ARGS, alternatives=calls)
+
+
+def test_other_convolutions_have_no_winograd() -> None:
+    assert winograd_alternatives(1, 8, 8, 4, 4, 1) == winograd_alternatives(1, 8, 8, 4, 4, 3, 2, 1) == []
+    names = {name for name, _ in winograd_alternatives(1, 8, 8, 4, 4, 3)}
+    assert names == {"ansor.conv2d_winograd"}
+
+
+def test_what_is_prepared_is_a_function_of_one_input() -> None:
+    a, b = te.placeholder((4,), name="A"), te.placeholder((4,), name="B")
+    both = te.compute((4,), lambda i: a[i] + b[i], name="Both")
+    with pytest.raises(DefinitionError, match="exactly one input, found"):
+        prepared(both)
+    with pytest.raises(DefinitionError, match="is an input"):
+        prepared(a)
+    half = prepared(te.compute((4,), lambda i: a[i] * 0.5, name="Half"))
+    np.testing.assert_array_equal(ansor.transform_layout(np.ones(4, np.float32), half), np.full(4, 0.5))
+    with pytest.raises(ansor.ArgumentError, match="prepared from an array of shape"):
+        ansor.transform_layout(np.ones(5, np.float32), half)
+
+
+def test_prepared_data_is_computed_once() -> None:
+    """The reference of an alternative keeps the direct one's data, and its own form of the weights."""
+    calls = winograd_alternatives(*ARGS, constant=True)
+    task = ansor.SearchTask("ansor.conv2d", ARGS, layout_rewrite_option=2, alternatives=calls)
+    store = ReferenceStore()
+    direct, other = store.get(task), store.get(task.alternatives[0])
+    assert store.get(task.alternatives[0]) is other
+    assert other.arguments[0] == direct.arguments[0]
+    assert other.arguments[1].shape == (4, 4, 8, 8)
+    assert other.arguments[2].path == direct.arguments[2].path
+    assert other.arguments[2].tolerance.relative > direct.arguments[2].tolerance.relative
+    store.close()
