@@ -3,8 +3,8 @@
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
 order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`; for GPUs `gpu_memory`,
 `cross_thread`; beyond the reference `packing`, `streams`, `windows`, `rfactor_lanes`, `tensor`, `recompute`),
-`derive`; then `factors`, `columns`, `locations`, `annotate`, `family`, `population`, `sample`. By hand:
-`template_choices`, `template_config`, `template_function`.
+`derive`; then `factors`, `columns`, `locations`, `annotate`, `streaming`, `family`, `population`, `sample`.
+By hand: `template_choices`, `template_config`, `template_function`.
 """
 
 from sketches.columns import Column, ColumnKind
