@@ -5,6 +5,9 @@ of its speeds. No goal asks for more than 0.97 of the limit that is measured bes
 
 A weight is constant (`constant`) where libraries get to see it before the first call: then it is brought into
 a layout beforehand, by us and by those of them that do so, and that is no part of the time.
+
+Convolutions that the search may solve by another algorithm (`algorithms`) are a group apart: their rates are
+in FLOPs of the direct form, and their limit is that of the products which the winner's algorithm has left.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy.typing as npt
 
 import ansor
 from ansor.dtypes import to_numpy
-from ansor.workloads import Workload
+from ansor.workloads import Workload, winograd_alternatives
 from ansor.workloads.catalogue import constant_shape
 from experiments.cpu_limits import Traffic
 from experiments.cpu_workloads import task_arguments, workload
@@ -50,6 +53,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "odd product": Group(1.0),
     "batch": Group(1.2),
     "resnet": Group(1.0, mean=1.1),
+    "algorithms": Group(1.0, mean=1.1),
     "convolution": Group(1.0, mean=1.3),
     "stream": Group(1.2, share=0.90),
 }
@@ -100,6 +104,8 @@ class Case:
         Whether the weight is known beforehand (see the module).
     params
         Search parameters that are not the default ones.
+    algorithms
+        Whether the search may choose among algorithms.
     """
 
     workload: str
@@ -107,11 +113,13 @@ class Case:
     group: str
     constant: bool = False
     params: Mapping[str, int | float | str] = field(default_factory=dict)
+    algorithms: bool = False
 
     @property
     def name(self) -> str:
         sizes = "x".join(map(str, self.args))
-        return f"{self.workload}-{sizes}" + ("-constant" if self.constant and self.group == "product" else "")
+        kind = "-constant" if self.constant and self.group == "product" else ""
+        return f"{self.workload}-{sizes}{kind}{'-algorithms' if self.algorithms else ''}"
 
     @property
     def entry(self) -> Workload:
@@ -128,8 +136,19 @@ class Case:
 
     def task(self) -> ansor.SearchTask:
         """Make the task anew."""
-        option = 2 if self.constant else 0
-        return ansor.SearchTask(**task_arguments(self.workload), args=self.args, layout_rewrite_option=option)
+        calls = winograd_alternatives(*self.args, constant=self.constant) if self.algorithms else []
+        return ansor.SearchTask(
+            **task_arguments(self.workload),
+            args=self.args,
+            layout_rewrite_option=2 if self.constant else 0,
+            alternatives=calls,
+        )
+
+    def policy(self, task: ansor.SearchTask) -> ansor.SearchPolicy:
+        """Make the search of a task."""
+        if self.algorithms:
+            return ansor.AlternativesPolicy(task, params=self.params)
+        return ansor.SketchPolicy(task, params=self.params)
 
     def inputs(self, seed: int = 0) -> list[Array]:
         """Random inputs, on lines of their own."""
@@ -205,6 +224,19 @@ def _catalogue(name: str, group: str, constant: bool = False) -> Iterable[Case]:
             yield Case(name, numbers, group, constant)
 
 
+def _resnet() -> Iterable[Case]:
+    """The network's convolutions, alone, with what follows them, and with a choice of algorithms."""
+    for batch in (1, 16):
+        for sizes in _RESNET:
+            yield Case("conv2d", (batch, *sizes), "resnet", constant=True)
+        for args in workload("conv2d_bn_relu").benchmark:
+            numbers = tuple(value for value in args[1:] if not isinstance(value, str))
+            yield Case("conv2d_bn_relu", (batch, *numbers), "resnet", constant=True)
+        for sizes in _RESNET:
+            if winograd_alternatives(batch, *sizes):
+                yield Case("conv2d", (batch, *sizes), "algorithms", constant=True, algorithms=True)
+
+
 def _all() -> Iterable[Case]:
     for n in (512, 1024, 2048):
         yield Case("matmul", (n, n, n), "product", constant=True)
@@ -213,12 +245,7 @@ def _all() -> Iterable[Case]:
         yield Case("matmul", product, "odd product", params=_PACKED)
     yield from _catalogue("batch_matmul", "batch")
     yield from _catalogue("attention_scores", "batch")
-    for batch in (1, 16):
-        for sizes in _RESNET:
-            yield Case("conv2d", (batch, *sizes), "resnet", constant=True)
-        for args in workload("conv2d_bn_relu").benchmark:
-            numbers = tuple(value for value in args[1:] if not isinstance(value, str))
-            yield Case("conv2d_bn_relu", (batch, *numbers), "resnet", constant=True)
+    yield from _resnet()
     for name in ("conv1d", "conv3d", "group_conv2d", "dilated_conv2d", "capsule_conv2d"):
         yield from _catalogue(name, "convolution", constant=True)
     for name in ("depthwise_conv2d", "transposed_conv2d"):

@@ -99,7 +99,7 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
             measure_callbacks=[ansor.RecordToFile(str(log))],
         )
         start = time.perf_counter()
-        task.tune(options, ansor.SketchPolicy(task, params=case.params))
+        task.tune(options, case.policy(task))
         if spent is not None:
             spent += time.perf_counter() - start
             clock.write_text(json.dumps(spent) + "\n")

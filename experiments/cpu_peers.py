@@ -81,7 +81,7 @@ class NumpyPeer:
     """The program that a numpy user would write; the number of threads of OpenBLAS is set from outside."""
 
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
-        if case.group in ("resnet", "convolution"):
+        if case.group in ("resnet", "algorithms", "convolution"):
             raise UnavailableError("numpy has no such operation")
         named = case.named
         if case.workload in ("matmul", "batch_matmul"):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from math import exp, log
+from math import exp, log, prod
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
+from ansor.te.expr import int_value
 from experiments.cpu_cases import GROUPS, OVER_METASCHEDULE, TIME_OF_METASCHEDULE, WHOLE, Case, Goal
 from experiments.cpu_limits import Limit
 from experiments.cpu_measure import OURS, Measured, Tuned
@@ -52,8 +53,11 @@ class Result:
         notes: Sequence[str] = (),
     ) -> Result:
         """Put together what is known of a case that was measured on so many threads."""
-        flops = max(0.0, case.task().compute_dag.flop_count)
-        limit = Limit.of(measured.times, flops, threads, measured.streaming)
+        limit = Limit.of(measured.times, arithmetic(case, tuned.log), threads, measured.streaming)
+        if case.algorithms:
+            key = case.task().best_record(tuned.log).input.task.workload_key
+            weights = ", its weights transformed beforehand, beside the time" if "_prepared" in key else ""
+            notes = [*notes, f"solved by {key}{weights}; the limit is that of the products"]
         return cls(case, tuned, measured, limit, tuner, tuple(notes))
 
     @property
@@ -117,6 +121,20 @@ class Result:
         }
 
 
+def arithmetic(case: Case, records: Path) -> float:
+    """Operations [flop] that set the limit: the computation's, or of the winner's algorithm the products."""
+    task = case.task()
+    if not case.algorithms:
+        return max(0.0, task.compute_dag.flop_count)
+    key = task.best_record(records).input.task.workload_key
+    winner = next(one for one in task.algorithms if one.workload_key == key)
+    return 2.0 * sum(
+        prod(int_value(axis.extent) or 1 for axis in (*op.axis, *op.reduce_axis))
+        for op in winner.compute_dag.ops
+        if op.reduce_axis
+    )
+
+
 def add_rows(bench: Bench, result: Result) -> None:
     """Add the rows of one case."""
     name, best, goal = result.case.name, result.best, result.goal
@@ -125,6 +143,9 @@ def add_rows(bench: Bench, result: Result) -> None:
         words += [result.weights] if result.weights else []
         words += ["less the call"] if best in result.measured.subtracted else []
         bench.add(f"{name}: speed", result.over(best), "x", peer=", ".join(words), at_least=goal.value)
+    if result.case.algorithms:
+        direct = result.case.task().compute_dag.flop_count / result.seconds / 1e9
+        bench.add(f"{name}: rate", direct, "GFLOP/s", peer="in FLOPs of the direct form")
     wanted = result.case.goal.share
     bench.add(f"{name}: share", result.share, "of 1", peer=_limit_text(result), at_least=wanted)
     if METASCHEDULE in result.measured.times:
@@ -161,7 +182,7 @@ def add_means(bench: Bench, results: Sequence[Result]) -> None:
     for group, goal in GROUPS.items():
         if goal.mean is not None:
             _add_mean(bench, group, [r for r in results if r.case.group == group], goal.mean)
-    _add_mean(bench, "everything", results, WHOLE)
+    _add_mean(bench, "everything", [r for r in results if not r.case.algorithms], WHOLE)
 
 
 def _add_mean(bench: Bench, title: str, results: Sequence[Result], stated: float) -> None:

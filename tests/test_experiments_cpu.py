@@ -85,6 +85,7 @@ def test_the_cases_are_those_of_the_catalogue_and_a_few_more() -> None:
     counts = {group: sum(case.group == group for case in CASES.values()) for group in GROUPS}
     assert counts["product"] == 6
     assert counts["resnet"] == 2 * (23 + 4)
+    assert counts["algorithms"] == 2 * 4
     assert set(QUICK) <= set(CASES)
     large = [case for case in CASES.values() if case.group == "stream" and case.traffic().read >= 128e6]
     assert {case.workload for case in large} >= {"softmax", "layer_norm", "norm", "max_pool2d", "silu"}
@@ -98,6 +99,28 @@ def test_traffic_is_inputs_once_and_output_once() -> None:
 def test_constant_weights_are_asked_for_by_the_layout_option() -> None:
     assert SMALL.task().layout_rewrite_option == 2
     assert Case("matmul", (16, 16, 16), "product").task().layout_rewrite_option == 0
+
+
+def test_a_choice_of_algorithms_is_a_case_apart(tmp_path: Path) -> None:
+    """Its limit is that of the products that the winner has left, and the notes say who won."""
+    case = Case("conv2d", (1, 8, 8, 4, 4, 3, 1, 1), "algorithms", constant=True, algorithms=True)
+    assert case.name == "conv2d-1x8x8x4x4x3x1x1-algorithms"
+    task = case.task()
+    assert isinstance(case.policy(task), ansor.AlternativesPolicy)
+    log = str(tmp_path / "log.json")
+    for one, seconds in zip(task.algorithms, (3.0, 2.0, 1.0), strict=True):
+        state = ansor.State.initial(one.compute_dag)
+        ansor.save_records(log, [ansor.MeasureInput(one, state)], [ansor.MeasureResult((seconds,))])
+    assert cpu_results.arithmetic(case, Path(log)) == 2 * 36 * 4 * 4 * 4
+    measured = Measured(times_of(1.0, 0.5, 0.4, ansor=1.0, torch=3.0), {}, [OURS], {}, False)
+    found = Result.of(case, Tuned(Path(log), 3, 1.0), measured, 2)
+    assert "conv2d_winograd_prepared" in found.notes[0]
+    assert "transformed beforehand" in found.notes[0]
+    bench = Bench("", [])
+    cpu_results.add_rows(bench, found)
+    assert "in FLOPs of the direct form" in {row.peer for row in bench.rows}
+    cpu_results.add_means(bench, [found])
+    assert not any(row.name.startswith("everything") for row in bench.rows)
 
 
 def test_cases_are_chosen_by_name_workload_or_group() -> None:

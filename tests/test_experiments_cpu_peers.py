@@ -25,7 +25,7 @@ def small_cases() -> list[Case]:
 def applies(peer: str, case: Case) -> bool:
     """Whether a peer has the operation, and in a form of its own."""
     if peer == "numpy":
-        return case.group not in ("resnet", "convolution")
+        return case.group not in ("resnet", "algorithms", "convolution")
     return peer != "torch channels_last" or has_forms(case.workload)
 
 
