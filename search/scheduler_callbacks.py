@@ -24,21 +24,21 @@ _WIDEST_TITLE = 60
 
 
 class TaskSchedulerCallback:
-    """Base of callbacks; override what you need.
+    """Base of callbacks, told of each round and of each part of a task's first; override what you need.
 
     The scheduler's public fields may be read: `tasks`, `task_weights`, `task_cts`, `task_costs_history`,
     `best_costs`, `cur_score`, `ct`, `best_ct`, `best_score`, `tic`, `dead_tasks`, `num_measures_per_round`.
     """
 
     def pre_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
-        """Be told before a round of task `task_id`."""
+        """Be told before a round of task `task_id`, or a part of one."""
 
     def post_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
         """Be told after it, when all figures are up to date."""
 
 
 class PrintTableInfo(TaskSchedulerCallback):
-    """Prints a table of all tasks before each round; nothing when `verbose` is 0.
+    """Prints a table of all tasks before each round or part of one; nothing when `verbose` is 0.
 
     Parameters
     ----------
@@ -100,10 +100,12 @@ def _total(scheduler: TaskScheduler) -> str:
 
 class LogEstimatedLatency(TaskSchedulerCallback):
     """
-    Appends a line to a file after each round, tab-separated: ElapsedTime(s), EstimatedLatency(ms), Trials.
+    Appends a line to a file after each round or part of one: elapsed time, estimated latency, and trials.
+
+    Names and values are separated by tabs.
 
     A run that resumes goes on in the same file, its time and trials counted from where the last one stopped.
-    A new run writes below what is there; its trials start again at the number of one round.
+    A new run writes below what is there; its trials start again at 1.
 
     Parameters
     ----------

@@ -12,7 +12,6 @@ from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
 from measure import MeasureCallback, ProgramRunner
 from search.alternatives import sketch_policy
-from search.options import TuningOptions
 from search.policy import InitSearchCallback, Known, SearchPolicy
 from search.preload import Earlier, logs_of, measured_states_of
 from search.progress import task_title
@@ -172,23 +171,19 @@ def known_results(
     return [Earlier.of(*results) for results in zip(known, own, strict=True)]
 
 
-def round_size(tasks: Sequence[Task], known: Sequence[Earlier], options: TuningOptions) -> int:
+def check_trials(tasks: Sequence[Task], known: Sequence[Earlier], trials: int) -> None:
     """
-    Say how many programs one round has: as many as it has in a run without a break.
-
-    So it follows from all trials, those of the log included, not from those that are left.
+    Refuse a budget that cannot give each task of which nothing is known a first program.
 
     Raises
     ------
     DefinitionError
-        If a task without a known result would not get a single trial.
+        If it is so small.
     """
     fresh = sum(not earlier for earlier in known)
-    if options.num_measure_trials < fresh:
+    if trials < fresh:
         those = "" if fresh == len(tasks) else " without a known result"
         raise DefinitionError(
-            f"num_measure_trials={options.num_measure_trials} is too small: {counted(fresh, 'task')}{those} "
+            f"num_measure_trials={trials} is too small: {counted(fresh, 'task')}{those} "
             f"need{'s' if fresh == 1 else ''} at least one trial each"
         )
-    trials = sum(map(len, known)) + options.num_measure_trials
-    return min(options.num_measures_per_round, trials // len(tasks))

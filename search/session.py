@@ -92,6 +92,8 @@ class TuningSession:
             policy.unlearn([*self._log.values(), *self._own_log.values()])
         self._seeds = tuple(seeds)
         self._next: Proposal | None = None
+        self._in_round: list[Trial] = []
+        self._measured_before = 0
         self._round = 0
         self._round_size = round_size
         self._early_stopping = early_stopping
@@ -137,24 +139,55 @@ class TuningSession:
         self._progress.finish(result)
         return result
 
-    def advance(self, budget: int) -> int:
-        """Run one round that measures at most `budget` programs; returns how many it measured."""
+    @property
+    def in_round(self) -> int:
+        """Programs that a round has had in which others still wait; 0 between two rounds."""
+        return len(self._in_round)
+
+    def advance(self, budget: int, part: int | None = None) -> int:
+        """
+        Run one round, or go on with it.
+
+        Parameters
+        ----------
+        budget
+            How many programs may be measured; where it ends a round, the rest of that is dropped.
+        part
+            How many of the round's programs to take now, those of a log included; the others wait for the
+            next call. Default all. What the policy proposes and learns does not depend on it.
+
+        Returns
+        -------
+        int
+            How many were measured.
+        """
         proposal, self._next = self._propose(), None
         if not proposal.states:
             self.stop = self._nothing_proposed(proposal.note)
             return 0
-        before = len(self.new_trials)
-        trials = self._answer(proposal.states, budget)
+        before, later = len(self.new_trials), () if part is None else proposal.states[part:]
+        self._in_round += self._answer(proposal.states[:part], budget)
+        measured = len(self.new_trials) - before
+        if later:
+            self._next = Proposal(later, proposal.note)
+            return measured
+        self.end_round()
+        self.stop = self._reason_to_stop()
+        return measured
+
+    def end_round(self) -> None:
+        """Tell the policy what a round brought, also one of which some programs wait: they are dropped."""
+        if not self._in_round:
+            return
+        trials, self._in_round, self._next = self._in_round, [], None
         self.policy.learn(trials)
         if not self._seeds:
             self._round += 1
-        measured = len(self.new_trials) - before
-        if measured:
+        if len(self.new_trials) > self._measured_before:
+            self._measured_before = len(self.new_trials)
             self.rounds_measured += 1
             self._progress.round_done(self._report())
             self.know_log()
-        self.stop = self._reason_to_stop()
-        return measured
 
     def recognise_log(self) -> bool:
         """
@@ -176,12 +209,13 @@ class TuningSession:
             self._own_log = {}
         return bool(self._log)
 
-    def upcoming(self) -> int:
-        """Propose the next round, and count its programs that no log has an answer for."""
+    def upcoming(self, part: int | None = None) -> int:
+        """Propose what is next, and count the programs, of the first `part`, that no log answers for."""
         self._next = self._propose()
+        states = self._next.states[:part]
         if not self._log:
-            return len(self._next.states)
-        return sum(program_key(state) not in self._log for state in self._next.states)
+            return len(states)
+        return sum(program_key(state) not in self._log for state in states)
 
     def know_log(self) -> None:
         """Take everything that is left of the log into the history."""

@@ -6,6 +6,10 @@ figures that are functions of the measured results alone. So a run that reads it
 decisions, takes the answers from the log, and goes on where it was interrupted. A log of another run is taken
 as known instead: its tasks count as warmed up.
 
+How many trials one call of `tune` has decides where it ends and nothing else, so runs of many small budgets
+make the log of one run. For that the first round is measured in parts: of all tasks the first program, then
+the second, two more, four more, and so on. A budget that ends in it has reached every task.
+
 Source: Zheng et al., OSDI 2020, section 6; reference section 8.
 """
 
@@ -38,9 +42,9 @@ from search.scheduler_setup import (
     check_machine,
     check_policies,
     check_tasks,
+    check_trials,
     known_results,
     make_policies,
-    round_size,
     shared_model,
 )
 from search.session import Stop, TuningSession
@@ -77,7 +81,8 @@ class TaskScheduler:
     gamma
         Accepted for compatibility; nothing depends on it, as in the reference.
     callbacks
-        Told of every round; default a table on the standard error stream and a file `total_latency.tsv`.
+        Told of every round, and of every part of a first one; default a table on the standard error stream
+        and a file `total_latency.tsv`.
 
     Attributes
     ----------
@@ -96,7 +101,7 @@ class TaskScheduler:
     dead_tasks
         Tasks that are not tuned any more; `dead_reasons` says why.
     num_measures_per_round
-        Trials of one round.
+        Trials of one round at most, as in `TuningOptions`.
     resumed
         Whether results were known when tuning began.
 
@@ -243,7 +248,8 @@ class TaskScheduler:
         with open_measurer(tune_option) as measurer:
             check_machine(self.tasks, measurer.runner)
             known = known_results(self.tasks, starts, tune_option.measure_callbacks, self.load_log_file)
-            per_round = round_size(self.tasks, known, tune_option)
+            check_trials(self.tasks, known, tune_option.num_measure_trials)
+            per_round = tune_option.num_measures_per_round
             if self._started:
                 self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
             self._started = True
@@ -279,8 +285,7 @@ class TaskScheduler:
     # -- the run ----------------------------------------------------------------------------------------
 
     def _run(self, options: TuningOptions) -> Stop:
-        for number in range(len(self.tasks)):
-            self._warm_up(number, options.num_measure_trials)
+        self._warm_up(options.num_measure_trials)
         for number in self.without_program:
             self.dead_reasons.setdefault(number, "no valid program was found")
         while True:
@@ -289,28 +294,39 @@ class TaskScheduler:
                 return stop
             self._tune_task(self._choose(), options.num_measure_trials - self.new_trials)
 
-    def _warm_up(self, number: int, trials: int) -> None:
-        """Give a task its first round; one that another run has tuned already needs none."""
-        session, left = self._sessions[number], trials - self.new_trials
-        if trials == 0:
-            session.know_log()
-        session.recognise_log()
-        if session.history.best is not None or trials == 0:
-            self._account(number, 0)
-        elif left > 0:
-            waiting = sum(later.history.best is None for later in self._sessions[number:])
-            self._tune_task(number, max(1, left // waiting))
+    def _warm_up(self, trials: int) -> None:
+        """Give the tasks their first round, in parts that double; one tuned by another run needs none."""
+        waiting: list[int] = []
+        for number, session in enumerate(self._sessions):
+            if trials == 0:
+                session.know_log()
+            session.recognise_log()
+            if session.history.best is not None or trials == 0:
+                self._account(number, 0)
+            elif trials > self.new_trials:
+                self._tune_task(number, trials - self.new_trials, 1)
+                waiting.append(number)
+        part = 1
+        while waiting := [number for number in waiting if self._sessions[number].in_round]:
+            for number in waiting:
+                if trials == self.new_trials:
+                    return
+                self._tune_task(number, trials - self.new_trials, part if len(waiting) > 1 else None)
+            part *= 2
 
-    def _tune_task(self, number: int, budget: int) -> None:
-        """One round of one task, of at most `budget` new trials."""
+    def _tune_task(self, number: int, budget: int, part: int | None = None) -> None:
+        """One round of one task, of at most `budget` new trials; or the next `part` of its programs."""
         session = self._sessions[number]
-        before = len(session.history)
-        loud = session.upcoming() > 0
+        before = len(session.history) - session.in_round
+        if session.in_round:  # It is counted anew with all its parts.
+            self.task_cts[number] -= 1
+            self.task_costs_history[number].pop()
+        loud = session.upcoming(part) > 0
         if loud:
             for callback in self.callbacks:
                 callback.pre_tune(self, number)
         try:
-            session.advance(min(self.num_measures_per_round, budget))
+            session.advance(budget, part)
         finally:
             self._account(number, before)
         if session.stop is not None:
@@ -434,6 +450,7 @@ class TaskScheduler:
 
     def _result(self, stop: Stop) -> SchedulerResult:
         for number, session in enumerate(self._sessions):
+            session.end_round()
             before = len(session.history)
             session.know_log()
             if len(session.history) > before:

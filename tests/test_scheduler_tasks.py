@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ansor
+from costmodel import RandomModel
 from measure import LocalRunner, RecordToFile, load_records
 from search import (
     LogEstimatedLatency,
@@ -111,7 +112,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, strategy: s
 def test_a_run_cut_at_any_record_goes_on_as_if_it_had_not_been(
     tmp_path: Path, policy: Any, every: int
 ) -> None:
-    """What a round holds follows from all trials, not from those that are left."""
+    """What a round holds does not follow from the trials that are left."""
     many, trials = [matmul_task(n) for n in (4, 8, 16)], 24
     whole = tmp_path / "whole.json"
     scheduler(many).tune(options(trials, whole), policy, SMALL)
@@ -123,6 +124,56 @@ def test_a_run_cut_at_any_record_goes_on_as_if_it_had_not_been(
         result = scheduler(many).tune(options(trials - cut, part), policy, SMALL)
         assert logged(part) == wanted, f"cut after {cut} records"
         assert result.trials == trials - cut
+
+
+@pytest.mark.parametrize("strategy", ["gradient", "round-robin"])
+@pytest.mark.parametrize(("policy", "budgets"), [("sketch.random", (3, 4, 1, 30)), ("default", (5, 6, 27))])
+def test_runs_of_small_budgets_make_the_log_of_one_run(
+    tmp_path: Path, strategy: str, policy: Any, budgets: tuple[int, ...]
+) -> None:
+    """How much one call may measure decides nothing but where it ends."""
+    many = [matmul_task(n) for n in (4, 8, 16)]
+    whole, pieces = tmp_path / "whole.json", tmp_path / "pieces.json"
+    scheduler(many, strategy=strategy).tune(
+        options(sum(budgets), whole, num_measures_per_round=8), policy, SMALL
+    )
+    wanted, done = logged(whole), 0
+    for budget in budgets:
+        part = scheduler(many, strategy=strategy)
+        result = part.tune(options(budget, pieces, num_measures_per_round=8), policy, SMALL)
+        done += budget
+        assert result.trials == budget
+        assert part.num_measures_per_round == 8
+        assert logged(pieces) == wanted[:done], f"after {done} records"
+
+
+def test_a_small_budget_is_shared_and_its_parts_are_one_round(tmp_path: Path) -> None:
+    """Of the first round all tasks get one, two, four and eight programs in turn."""
+    many, log, watch = [matmul_task(n) for n in (8, 16, 24)], tmp_path / "log.json", Watch()
+    first = scheduler(many, callbacks=[watch])
+    first.tune(options(20, log, num_measures_per_round=8), "sketch.random")
+    assert watch.order == [0, 1, 2] * 3 + [0, 1]
+    assert first.task_trials == [8, 8, 4]
+    assert first.task_cts == [1, 1, 1]
+    assert [len(costs) for costs in first.task_costs_history] == [1, 1, 1]
+    titles = [inp.task.workload_key for inp, _ in load_records(log)]
+    turns = [0, 1, 2, 0, 1, 2, 0, 0, 1, 1, 2, 2, *[0] * 4, *[1] * 4]
+    assert titles == [many[number].workload_key for number in turns]
+
+
+def test_a_model_is_told_of_a_first_round_once_and_of_all_that_was_measured() -> None:
+    many, told = [matmul_task(n) for n in (8, 16)], list[int]()
+
+    class Telling(SketchPolicy):
+        def learn(self, trials: Any) -> None:
+            told.append(len(trials))
+
+    policies = [Telling(task, RandomModel(0)) for task in many]
+    scheduler(many).tune(options(11, num_measures_per_round=8), policies)
+    assert sorted(told) == [4, 7]
+    told.clear()
+    scheduler(many).tune(options(16, num_measures_per_round=8), policies)
+    assert told == [8, 8]
 
 
 def test_a_run_that_was_given_another_log_goes_on_from_its_own(tmp_path: Path) -> None:
@@ -139,11 +190,11 @@ def test_a_run_that_was_given_another_log_goes_on_from_its_own(tmp_path: Path) -
 
 
 def test_every_task_gets_its_first_round_whatever_a_log_holds(tmp_path: Path) -> None:
-    """A long log of one task makes rounds large, and yet there is something for the others."""
+    """The log of one task leaves the whole budget to the others, which share it."""
     many, log = [matmul_task(n) for n in (8, 16, 24)], tmp_path / "log.json"
     many[0].tune(options(40, log, seed=9))
     result = scheduler(many, load_log_file=log).tune(options(6, num_measures_per_round=64), "sketch.random")
-    assert [one.known_trials for one in result.results] == [40, 3, 3]
+    assert [one.known_trials for one in result.results] == [40, 4, 2]
     nothing = scheduler(many[:1], load_log_file=log)
     assert nothing.tune(options(0)).results[0].known_trials == 40
     assert nothing.best_costs[0] == nothing.cur_score < 1
@@ -166,7 +217,7 @@ def test_a_log_of_another_run_counts_as_warming_up(tmp_path: Path) -> None:
     pair[0].tune(options(12, log, seed=9))
     second = scheduler(pair, load_log_file=log, callbacks=[watch], strategy="round-robin")
     second.tune(options(8), "sketch.random")
-    assert watch.order == [1, 0]
+    assert watch.order == [1, 1, 0]
     assert second.task_cts == [4, 1]
     assert second.task_trials == [16, 4]
     assert len(second.task_costs_history[0]) == 4
@@ -189,7 +240,7 @@ def test_a_task_without_a_program_is_given_up(tmp_path: Path) -> None:
     watch, log = Watch(), tmp_path / "log.json"
     chosen = scheduler(pair, callbacks=[watch])
     result = chosen.tune(options(16, log, machine=machine, early_stopping=1000), "sketch.random")
-    assert watch.order == [0, 1, 1, 1]
+    assert watch.order == [0, 1] * 3 + [1, 1]
     assert chosen.dead_tasks == {0}
     assert result.objective is None
     assert chosen.cur_score == chosen.best_costs[1] < 1
@@ -338,10 +389,10 @@ def test_the_table_names_every_task_and_the_total() -> None:
     chosen = scheduler(pair, callbacks=[PrintTableInfo(text)])
     chosen.tune(options(8, verbose=1), "sketch.random")
     tables = text.getvalue().split("Estimated total latency: ")
-    assert len(tables) == 3
+    assert len(tables) == 1 + 6  # Of both tasks one program, another, and two more.
     assert tables[1].startswith("-  Trials: 0")
-    assert " ms (without 1 task that no program is known of)  Trials: 4" in tables[2]
-    row = next(line for line in tables[1].splitlines() if "matmul 8" in line)
+    assert " ms (without 1 task that no program is known of)  Trials: 1" in tables[2]
+    row = next(line for line in tables[5].splitlines() if "matmul 8" in line)
     assert row.split("|")[4].strip() == "4"
     assert max(map(len, text.getvalue().splitlines())) < 140
     silent = io.StringIO()
@@ -356,15 +407,15 @@ def test_the_latency_log_is_continued_not_replaced(tmp_path: Path) -> None:
     first = history.read_text().splitlines()
     assert [line.split("\t")[0::2] for line in first] == [
         ["ElapsedTime(s)", "EstimatedLatency(ms)", "Trials"]
-    ] * 3
-    assert [line.split("\t")[5] for line in first] == ["4", "8", "12"]
+    ] * 7
+    assert [line.split("\t")[5] for line in first] == ["1", "2", "3", "4", "6", "8", "12"]
     assert first[0].split("\t")[3] == "N/A"
     history.write_text("\n".join([*first[:-1], first[-1].replace(first[-1].split("\t")[1], "100.5", 1), ""]))
     chosen = scheduler(pair, callbacks=[LogEstimatedLatency(history)])
     chosen.tune(options(8, log), "sketch.random")
     rows = [line.split("\t") for line in history.read_text().splitlines()]
-    assert [row[5] for row in rows] == ["4", "8", "12", "16", "20"]
-    assert all(float(row[1]) >= 100.5 for row in rows[3:])
+    assert [row[5] for row in rows[6:]] == ["12", "16", "20"]
+    assert all(float(row[1]) >= 100.5 for row in rows[7:])
     assert float(rows[-1][3]) == pytest.approx(1e3 * chosen.cur_score, rel=1e-5)
 
 
