@@ -1,8 +1,9 @@
 """Evolutionary search: generations of programs that a cost model scores.
 
 A first generation comes from sampling and from what measured best. Each following one is bred from the best
-so far by mutation and crossover, with a few newcomers; programs that were scored before in this round are
-never scored again. What comes back is the best of everything that was scored and has not been measured.
+so far by mutation and crossover; what these leave of a generation (nothing, by default) are newcomers.
+Programs that were scored before in this round, as far as fingerprints tell (`sketches.signature`), are not
+scored again. What comes back is the best of everything that was scored and has not been measured.
 
 All of it happens on columns; no program exists as an object before it is chosen.
 
@@ -92,7 +93,8 @@ class Outcome:
     first
         The unmeasured programs of the first generation.
     scored
-        Distinct programs that the model was asked about.
+        Rows with different fingerprints (`sketches.signature`) that the model was asked about. Some are equal
+        programs all the same, once lowering has made vectors and accumulators of its own accord.
     valid
         Those of them that the model did not rule out.
     families

@@ -1,12 +1,13 @@
 """Fingerprints of programs, for whole populations: which rows are one program written differently.
 
 Many rows differ in integers and yet make the same loops: a loop of one iteration may be fused or not, tiles
-may sit on either side of a loop that has one iteration, an unroll limit may lie between two loops' sizes. Two
-fingerprints tell rows apart:
+may sit on either side of a loop that has one iteration, neighbouring tiles of one axis may be fused into one
+loop, an unroll limit may lie between two loops' sizes. Two fingerprints tell rows apart:
 
 - `fine`: the loops of every stage that have more than one iteration, in order, with what is computed inside
   them, which are parallel or vectorised and how many the pragma unrolls. Equal fingerprints mean equal
-  programs (among those of one task).
+  programs (among those of one task). Some equal programs have different ones: what lowering does of its own
+  accord (vectors, accumulators in registers) depends on the machine, and no column says it.
 - `coarse`: for every stage the loops that have more than one iteration, neighbouring loops of one axis taken
   together, and how many iterations are parallel. Programs that lower to equal code have equal coarse
   fingerprints, so only programs that share one need to be lowered to see whether they are the same.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -25,7 +27,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.schedule.stages import ComputeAt, IteratorKind
+from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind, SplitRelation, Stage
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
     ComputeAtStep,
@@ -42,6 +44,7 @@ from sketches.annotate import extent_matrix
 from sketches.columns import ColumnKind, stage_names
 from sketches.family import Family
 from sketches.population import Population
+from sketches.unrolling import Steps, count_steps
 
 Hashes = NDArray[np.uint64]
 
@@ -58,6 +61,7 @@ _LOOP_STEPS: Final = (
     SplitStep,
 )
 """Steps that change nothing but loops and places; these are in the fingerprint by what they do."""
+_OPERATIONS: Final = frozenset({Annotation.VECTORIZE, Annotation.TENSORIZE})
 _A: Final = np.uint64(0x9E3779B97F4A7C15)
 _B: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _PARALLEL: Final = np.uint64(0x165667B19E3779F9)
@@ -90,7 +94,7 @@ def fingerprints(population: Population) -> Fingerprints:
     walk = _Walk(population, population.bounds, rows, shape)
     fine = np.full(len(rows), shape.token, dtype=np.uint64)
     for stage in shape.roots:
-        fine = _mix(fine, walk.visit(stage))
+        fine = _mix(fine, walk.visit(stage)[0])
     return Fingerprints(fine, walk.coarse)
 
 
@@ -113,11 +117,16 @@ class _Loop:
     """A loop's axis and kind as a hash, whether it reduces, and the stages computed at it.
 
     `root` is the hash by the axis that a factored reduction was made from: the outer and the inner part of a
-    reduction, if the other one has one iteration, are one and the same loop.
+    reduction, if the other one has one iteration, are one and the same loop. `run` is the position of the
+    first loop of the split that this one comes from, if its parts are loops in their order; else its own:
+    loops of one run that follow each other in a fused loop are as one.
     """
 
     axis: np.uint64
     root: np.uint64
+    run: int
+    whole: bool
+    """Whether the loop is an operation of the machine from the outset."""
     reduces: bool
     attached: tuple[int, ...]
 
@@ -134,6 +143,10 @@ class _StageShape:
     """Column of the unroll site, -1 without one."""
     stream: int
     """Column that says whether stores pass the caches by, -1 without one."""
+    stores: int
+    """Most stores of one iteration."""
+    fusible: tuple[int, ...]
+    """Loops that may be fused with others; none if no two of them are of one run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,10 +173,13 @@ def _shape_of(family: Family) -> _Shape:
     for stage_id, stage in enumerate(state.stages):
         if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
             continue
+        runs = _runs(stage)
         loops = tuple(
             _Loop(
                 _hash(f"{_LEVEL.sub('', loop.name)} {loop.kind}"),
                 _hash(f"{_PART.sub('', _LEVEL.sub('', loop.name))} {loop.kind}"),
+                runs[position],
+                loop.annotation in _OPERATIONS,
                 loop.kind is not IteratorKind.SPATIAL,
                 state.attached_to(stage_id, position),
             )
@@ -176,9 +192,33 @@ def _shape_of(family: Family) -> _Shape:
             vector.get(stage_id, -1),
             unroll.get(stage_id, -1),
             stream.get(stage_id, -1),
+            2 * len(stage.compute.body) if len(stage.compute.body) > 1 else 1,
+            _fusible(family, stage_id, runs),
         )
     roots = tuple(s for s in stages if state.stages[s].compute_at is ComputeAt.ROOT)
     return _Shape(token, _hash(f"{alike} {inlined}"), roots, stages)
+
+
+def _runs(stage: Stage) -> list[int]:
+    """For each loop, the position of the first part of its split, where the parts are loops in order."""
+    at = {loop.name: position for position, loop in enumerate(stage.iterators)}
+    runs = list(range(len(stage.iterators)))
+    for relation in stage.relations:
+        if isinstance(relation, SplitRelation) and all(part in at for part in relation.parts):
+            places = [at[part] for part in relation.parts]
+            if places == sorted(places):
+                for place in places:
+                    runs[place] = places[0]
+    return runs
+
+
+def _fusible(family: Family, stage_id: int, runs: Sequence[int]) -> tuple[int, ...]:
+    """Positions of a stage's loops that may be made parallel or vectors; none if no two are of one run."""
+    found = {p for site in family.parallel if site.stage == stage_id for p in range(site.start, site.stop)}
+    for site in family.vectors:
+        if site.stage == stage_id:
+            found.update(range(len(runs) - site.count, len(runs)))
+    return tuple(sorted(found)) if len({runs[p] for p in found}) < len(found) else ()
 
 
 def _plain_row(family: Family) -> list[int]:
@@ -209,19 +249,29 @@ class _Walk:
         self.values, self.bounded, self.rows, self.shape = population.values, bounded, rows, shape
         self.coarse: Hashes = np.full(len(rows), shape.root, dtype=np.uint64)
 
-    def visit(self, stage_id: int) -> Hashes:
-        """Hash a stage with what is computed inside it; its loops also join the coarse hash."""
+    def visit(self, stage_id: int, pragma: bool = False) -> tuple[Hashes, Steps | None]:
+        """
+        Hash a stage with what is computed inside it; its loops also join the coarse hash.
+
+        Returns
+        -------
+        tuple[Hashes, Steps or None]
+            The fine hash, and what a pragma around the stage finds if there is one (`pragma`).
+        """
         shape = self.shape.stages[stage_id]
         count = len(shape.loops)
         extents = extent_matrix(self.bounded, stage_id, 0, count, self.rows)
         marks = self._marks(shape, count)
+        counted = pragma or shape.unroll >= 0
+        inside: list[tuple[int, Steps]] = []
         fine = np.full(len(self.rows), shape.token, dtype=np.uint64)
         coarse = fine.copy()
         last_axis = np.zeros(len(self.rows), dtype=np.uint64)
         run = np.ones(len(self.rows), dtype=np.int64)
         parallel = np.ones(len(self.rows), dtype=np.int64)
+        joined = _joined(shape, extents, marks)
         for position, loop in enumerate(shape.loops):
-            extent = extents[:, position]
+            extent = joined[:, position]
             loops = extent > 1
             item = _scaled(extent) ^ loop.axis ^ marks[:, position]
             fine = np.where(loops, _mix(fine, item), fine)
@@ -232,14 +282,18 @@ class _Walk:
             last_axis = np.where(ended, loop.root, last_axis)
             parallel = np.where(marks[:, position] == _PARALLEL, parallel * extent, parallel)
             for inner in loop.attached:
-                fine = _mix(fine, self.visit(inner))
+                print_of_inner, steps = self.visit(inner, counted)
+                fine = _mix(fine, print_of_inner)
+                if steps is not None:
+                    inside.append((position, steps))
         coarse = _mix(coarse, _scaled(run) ^ last_axis)
         self.coarse = self.coarse + _mix(coarse, _scaled(parallel))
-        if shape.unroll >= 0:
-            fine = _mix(fine, _scaled(self._unrolled(shape, extents)))
+        steps = _steps(shape, extents, marks, inside) if counted else None
+        if shape.unroll >= 0 and steps is not None:
+            fine = _mix(fine, _scaled(steps.effect(self.values[:, shape.unroll])))
         if shape.stream >= 0:
             fine = _mix(fine, _scaled(self.values[:, shape.stream]))
-        return fine
+        return fine, steps
 
     def _marks(self, shape: _StageShape, count: int) -> NDArray[np.uint64]:
         """Parallel and vector marks of each loop, shape `(rows, loops)`."""
@@ -252,29 +306,44 @@ class _Walk:
             marks[at >= count - self.values[:, shape.vector, None]] = _VECTOR
         return marks
 
-    def _unrolled(self, shape: _StageShape, extents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Stand for what the pragma does: loops it unrolls around the update and the initialisation.
 
-        Where other stages are computed inside, the value of the pragma stands for itself.
-        """
-        limit = self.values[:, shape.unroll]
-        if any(loop.attached for loop in shape.loops):
-            return limit
-        count = len(shape.loops)
-        vectors = self.values[:, shape.vector] if shape.vector >= 0 else np.zeros_like(limit)
-        first = next((p for p, loop in enumerate(shape.loops) if loop.reduces), count)
-        update, start = np.ones_like(limit), np.ones_like(limit)
-        stands = np.zeros_like(limit)
-        for position in range(count - 1, -1, -1):
-            scalar = position < count - vectors
-            extent = np.where(scalar, extents[:, position], 1)
-            if position >= first:
-                update = update * extent
-                start = start if shape.loops[position].reduces else start * extent
-                fits = (update <= limit) * 1 + (start <= limit) * 2
-            else:
-                update = update * extent
-                start = start * extent
-                fits = (update + (start if first < count else 0) <= limit) * 3
-            stands = stands * 4 + np.where(extent > 1, fits, 0)
-        return stands
+def _joined(shape: _StageShape, extents: NDArray[np.int64], marks: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Put parts of one split that follow each other in a fused loop together, at the last of them.
+
+    The index of the whole is the same whichever part has how many of the iterations.
+    """
+    if not shape.fusible:
+        return extents
+    joined = extents.copy()
+    runs = np.array([*(loop.run for loop in shape.loops), -1])
+    last = np.full(len(extents), -1)
+    for position in shape.fusible:
+        active = joined[:, position] > 1
+        rows = np.flatnonzero(active & (marks[:, position] != 0) & (runs[last] == runs[position]))
+        rows = rows[marks[rows, last[rows]] == marks[rows, position]]
+        if len(rows):
+            joined[rows, position] *= joined[rows, last[rows]]
+            joined[rows, last[rows]] = 1
+        last[active] = position
+    return joined
+
+
+def _steps(
+    shape: _StageShape,
+    extents: NDArray[np.int64],
+    marks: NDArray[np.uint64],
+    inside: list[tuple[int, Steps]],
+) -> Steps:
+    reduces, whole = (
+        np.array(one, dtype=np.bool_)[:, None]
+        for one in ([x.reduces for x in shape.loops], [x.whole for x in shape.loops])
+    )
+    marks = np.ascontiguousarray(marks.T)
+    return count_steps(
+        extents.T.astype(np.float32, order="C"),
+        reduces,
+        (marks == _VECTOR) | whole,
+        (marks == 0) & ~whole,
+        inside,
+        shape.stores,
+    )
