@@ -55,6 +55,4 @@ def check_number(
         bounds = [] if low is None else [f"of at least {low:g}"]
         if above is not None:
             bounds.append(f"above {above:g}")
-        raise DefinitionError(
-            f"{name} must be {' '.join((asked, *bounds))}, found {value!r}; give {name} such a value"
-        )
+        raise DefinitionError(f"{name} must be {' '.join((asked, *bounds))}, found {value!r}")

@@ -47,7 +47,7 @@ class DistillSummary:
         was left out.
     lost
         Pairs of workload and target of which every successful record was left out.
-    failed
+    without_success
         Pairs of workload and target that have no successful record.
     """
 
@@ -56,7 +56,7 @@ class DistillSummary:
     left_out: int = 0
     slower: int = 0
     lost: int = 0
-    failed: int = 0
+    without_success: int = 0
 
 
 def distill_record_file(
@@ -81,7 +81,8 @@ def distill_record_file(
     Raises
     ------
     DefinitionError
-        If the output is one of the logs, whose other records would be lost, or there are no records.
+        If the output is one of the logs, whose other records would be lost, or no record would be written;
+        an output is then not made.
     FileNotFoundError
         If a log does not exist.
     LogFormatError
@@ -102,6 +103,12 @@ def distill_record_file(
     summary, best = _choose(_all_records([out] if out.exists() else [], logs), tvm_only)
     if not summary.records:
         raise DefinitionError(f"{', '.join(repr(os.fspath(log)) for log in logs)}: there are no records")
+    if not summary.written:
+        why = "holds a step that TVM does not know" if summary.left_out else "failed"
+        raise DefinitionError(
+            f"{', '.join(repr(os.fspath(log)) for log in logs)}: nothing to write, for every "
+            f"{'successful record' if summary.left_out else f'one of {summary.records} measurements'} {why}"
+        )
     _replace(out, (dump_record_to_string(*record) for record in best))
     return summary
 
@@ -135,7 +142,7 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
         left_out=left_out,
         slower=sum(record[1].mean_cost > known[key] for key, record in best.items()),
         lost=len(known.keys() - best.keys()),
-        failed=len(seen.keys() - known.keys()),
+        without_success=len(seen.keys() - known.keys()),
     )
     return summary, [best[key] for key in seen if key in best]
 

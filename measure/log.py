@@ -25,6 +25,7 @@ Source: reference section 5.4.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -331,7 +332,7 @@ class RecordToFile:
             if is_new:
                 os.unlink(self.filename)
         except OSError as error:
-            raise _write_error(self.filename, error) from error
+            raise _open_error(self.filename, error) from error
 
     @contextmanager
     def hold(self) -> Iterator[bool]:
@@ -400,7 +401,7 @@ def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
     try:
         file = os.open(filename, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise _write_error(filename, error) from error
+        raise _open_error(filename, error) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         end = os.fstat(file).st_size
@@ -418,10 +419,17 @@ def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
         os.close(file)
 
 
+def _open_error(filename: PathLike, error: OSError) -> LogWriteError:
+    return LogWriteError(
+        f"cannot append to the log {os.fspath(filename)!r}: {error.strerror}; name a file that can be written"
+    )
+
+
 def _write_error(filename: PathLike, error: OSError) -> LogWriteError:
+    room = "make room, then " if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ""
     return LogWriteError(
         f"cannot append to the log {os.fspath(filename)!r}: {error.strerror}; "
-        "the lines written before are intact: make room, then tune again with the same log"
+        f"the lines written before are intact: {room}tune again with the same log"
     )
 
 

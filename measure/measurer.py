@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Union
 
 from ansor.errors import RunError
+from ansor.plugins import GO_ON, blaming
 from measure.answers import answers
 from measure.builder import ProgramBuilder
 from measure.record import (
@@ -147,7 +148,8 @@ class ProgramMeasurer:
                 inp = inputs[position]
                 best = self._note(inp, result)
                 for callback in self.callbacks:
-                    callback.callback(policy, [inp], [result])
+                    with blaming(f"{type(callback).__name__}.callback was told of a result", GO_ON):
+                        callback.callback(policy, [inp], [result])
                 self._tell(MeasuredEvent(position, count, result, best))
                 yield result
                 self._check_failures(result)

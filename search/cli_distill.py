@@ -49,6 +49,6 @@ def describe(summary: DistillSummary) -> str:
         parts.append(f"for {counted(summary.slower, 'task')} a faster program was left out")
     if summary.lost:
         parts.append(f"{counted(summary.lost, 'task')} left without any")
-    if summary.failed:
-        parts.append(f"{counted(summary.failed, 'task')} without a valid program")
+    if summary.without_success:
+        parts.append(f"{counted(summary.without_success, 'task')} without a valid program")
     return "; ".join(parts)

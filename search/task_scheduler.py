@@ -26,7 +26,7 @@ import numpy as np
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogWriteError
-from ansor.plugins import blaming, brief
+from ansor.plugins import GO_ON, blaming, brief
 from ansor.task.task import Task
 from measure import MAX_FLOAT, ProgramMeasurer
 from search.details import details_only, level_of
@@ -108,8 +108,8 @@ class TaskScheduler:
     Raises
     ------
     DefinitionError
-        If there is no task, two are the same, weights are missing or negative, the strategy is unknown, or
-        the objective or a callback is none.
+        If there is no task, two are the same, weights are missing or negative, the strategy is unknown, a
+        parameter of the gradient is out of range, or the objective or a callback is none.
     FileNotFoundError
         If the model file does not exist.
     """
@@ -135,6 +135,9 @@ class TaskScheduler:
         self.objective_func: Objective = objective_func or self._weighted_sum
         self.strategy = strategy
         check_tasks(self.tasks, self.task_weights, strategy)
+        check_number("TaskScheduler(alpha)", alpha, low=0)
+        check_number("TaskScheduler(beta)", beta, above=0)
+        check_number("TaskScheduler(backward_window_size)", backward_window_size, low=1, integer=True)
         if not callable(self.objective_func):
             raise DefinitionError(
                 f"objective_func={objective_func!r}: it must be a function of the list of latencies [s]"
@@ -324,7 +327,8 @@ class TaskScheduler:
         loud = session.upcoming(part) > 0
         if loud:
             for callback in self.callbacks:
-                callback.pre_tune(self, number)
+                with blaming(self._telling(callback, "pre_tune", number), GO_ON):
+                    callback.pre_tune(self, number)
         try:
             session.advance(budget, part)
         finally:
@@ -333,7 +337,13 @@ class TaskScheduler:
             self.dead_reasons.setdefault(number, session.stop.message)
         if loud:
             for callback in self.callbacks:
-                callback.post_tune(self, number)
+                with blaming(self._telling(callback, "post_tune", number), GO_ON):
+                    callback.post_tune(self, number)
+
+    def _telling(self, callback: TaskSchedulerCallback, method: str, number: int) -> str:
+        return (
+            f"{type(callback).__name__}.{method} was told of task {number}, {task_title(self.tasks[number])}"
+        )
 
     def _account(self, number: int, before: int) -> None:
         """Bring all figures up to date after the history of a task has grown from `before` trials."""

@@ -288,13 +288,15 @@ def test_full_disk_is_a_clear_error_and_leaves_the_log_valid(tmp_path: Path) -> 
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "cannot append to the log" in done.stdout
+    assert "File too large; the lines written before are intact: make room, then tune again" in done.stdout
     assert log.stat().st_size == size
     assert len(list(load_records(log))) == 1
 
 
 def test_unwritable_log_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(LogWriteError, match="Is a directory"):
-        append_lines(tmp_path, ["x"])
+    for write in (lambda: append_lines(tmp_path, ["x"]), RecordToFile(tmp_path).check_writable):
+        with pytest.raises(LogWriteError, match=r"Is a directory; name a file that can be written$"):
+            write()
 
 
 def test_two_writers_do_not_mix_lines(tmp_path: Path) -> None:

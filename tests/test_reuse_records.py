@@ -175,7 +175,7 @@ def test_distilling_keeps_the_best_of_each_task_and_merges(tmp_path: Path) -> No
     summary = distill_record_file(first, out)
     assert (summary.records, summary.written) == (4, 2)
     summary = distill_record_file([second], out)
-    assert (summary.records, summary.written, summary.failed) == (5, 2, 1)
+    assert (summary.records, summary.written, summary.without_success) == (5, 2, 1)
     kept = {inp.task.workload_key: (inp, res.mean_cost) for inp, res in load_records(out)}
     assert {key: cost for key, (_, cost) in kept.items()} == {
         small.workload_key: 2e-3,
@@ -184,6 +184,15 @@ def test_distilling_keeps_the_best_of_each_task_and_merges(tmp_path: Path) -> No
     assert kept[small.workload_key][0].state.steps_json[0][4] == [2]  # type: ignore[union-attr]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert small.best_state(out)[1] == 2e-3
+
+
+def test_distilling_failures_alone_is_refused(tmp_path: Path) -> None:
+    log, out, task = tmp_path / "a.json", tmp_path / "best.json", matmul_task(8)
+    failed = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 1, 1)
+    save_records(log, [MeasureInput(task, State.initial(task.compute_dag))] * 2, [failed] * 2)
+    with pytest.raises(DefinitionError, match=r"a\.json': nothing to write, .* 2 measurements failed"):
+        distill_record_file(log, out)
+    assert not out.exists()
 
 
 def test_targets_are_distilled_apart(tmp_path: Path) -> None:

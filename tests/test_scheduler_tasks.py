@@ -350,6 +350,14 @@ def test_tuning_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         ({"task_weights": [-1.0]}, r"task_weights\[0\] must be a finite number of at least 0, found -1.0"),
         ({"objective_func": 3}, "objective_func=3: it must be a function"),
         ({"objective_func": list}, "objective_func was asked .* what it returns must be a finite number"),
+        ({"task_weights": ["x"]}, r"task_weights\[0\] must be [a-z0-9 ]*, found 'x'$"),
+        ({"objective_func": lambda costs: "x"}, "what it returns must be a finite number, found 'x'$"),
+        ({"alpha": "x"}, r"TaskScheduler\(alpha\) must be a finite number of at least 0, found 'x'"),
+        ({"beta": None}, r"TaskScheduler\(beta\) must be a finite number above 0, found None"),
+        (
+            {"backward_window_size": 0},
+            r"TaskScheduler\(backward_window_size\) must be an integer of at least 1",
+        ),
         ({"callbacks": [print]}, "callbacks has <built-in function print>; each must be"),
     ],
 )
@@ -375,6 +383,28 @@ def test_an_objective_that_goes_wrong_is_blamed_by_name() -> None:
         ansor.DefinitionError, match=r"latencies \[10000000000\.0\] .*what it returns must be"
     ):
         scheduler([matmul_task(4)], objective_func=lambda costs: float("nan"))
+
+
+def test_a_callback_that_goes_wrong_is_blamed_by_name() -> None:
+    class Early(TaskSchedulerCallback):
+        def pre_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
+            raise RuntimeError("mine")
+
+    class Late(TaskSchedulerCallback):
+        def post_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
+            raise RuntimeError("mine")
+
+    class Measured:
+        def callback(self, policy: object, inputs: Any, results: Any) -> None:
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine") as caught:
+        matmul_task(4).tune(options(2, measure_callbacks=[Measured()]))
+    assert caught.value.__notes__[0].startswith("Measured.callback was told of a result when this was raised")
+    for callback, method in ((Early(), "Early.pre_tune"), (Late(), "Late.post_tune")):
+        with pytest.raises(RuntimeError, match="mine") as caught:
+            scheduler([matmul_task(4)], callbacks=[callback]).tune(options(4), "sketch.random")
+        assert caught.value.__notes__[0].startswith(f"{method} was told of task 0, matmul 4 when this was")
 
 
 @pytest.mark.parametrize("given", [ansor.RecordToFile, ["log.json"], "log.json"])
