@@ -28,7 +28,15 @@ from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.hardware import architecture_of
 from ansor.task.target import Target
 from measure.log import PathLike, RecordReader
-from measure.record import AnyTask, LoggedState, LoggedTask, MeasureInput, MeasureResult
+from measure.record import (
+    AnyTask,
+    LoggedState,
+    LoggedTask,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+)
+from measure.settled import program_of, takes_over
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
@@ -48,7 +56,7 @@ class FoundRecord:
     filename, line
         The log, and the number of the line there, from 1.
     trial
-        How many records of the same task, target and layout option the log holds up to this one.
+        How many programs of the same task, target and layout option the log holds up to this one.
     """
 
     input: MeasureInput
@@ -84,6 +92,8 @@ def find_best_record(
 ) -> FoundRecord | None:
     """Find the fastest successful record of a log that fits, the earlier one of two equals.
 
+    Of a program that was measured again the record counts that rests on most repeats (`measure.settled`).
+
     Parameters
     ----------
     filename
@@ -108,14 +118,25 @@ def find_best_record(
     LogFormatError
         If it has a line that cannot be understood.
     """
-    best: FoundRecord | None = None
-    best_cost = math.inf
+    fitting: dict[str, tuple[float, FoundRecord]] = {}
+    wrong: set[str] = set()
+    numbers: dict[str, int] = {}
     trials: Counter[tuple[str, str, int]] = Counter()
     reader = RecordReader(filename)
     for inp, res in reader.measurements():
         same = (inp.task.workload_key, target_text(inp.task), inp.task.layout_rewrite_option or 0)
-        trials[same] += 1
-        if not res.ok or (target is not None and not same_target(target, target_text(inp.task))):
+        program = program_of(inp)
+        known = fitting.get(program)
+        if program not in numbers:
+            trials[same] += 1
+            numbers[program] = trials[same]
+        if res.error_no is MeasureErrorNo.WRONG_ANSWER:
+            wrong.add(program)
+        if (
+            not res.ok
+            or program in wrong
+            or (target is not None and not same_target(target, target_text(inp.task)))
+        ):
             continue
         if layout_rewrite_option not in (None, inp.task.layout_rewrite_option or 0):
             continue
@@ -126,11 +147,11 @@ def find_best_record(
                 factor = math.inf
             if math.isinf(factor) and dag is not None and matches_by_structure(inp, dag):
                 factor = 1.0
-        cost = res.mean_cost * factor
-        if cost < best_cost:
-            best_cost = cost
-            best = FoundRecord(inp, res, reader.filename, reader.line, trials[same])
-    return best
+        if math.isfinite(factor) and (known is None or takes_over(res, known[1].result)):
+            found = FoundRecord(inp, res, reader.filename, reader.line, numbers[program])
+            fitting[program] = res.mean_cost * factor, found
+    right = [item for program, item in fitting.items() if program not in wrong]
+    return min(right, key=lambda item: item[0], default=(math.inf, None))[1]
 
 
 def target_text(task: AnyTask) -> str:

@@ -26,6 +26,7 @@ from measure.best import target_facts, target_options, target_text
 from measure.layouts import layout_option
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
 from measure.record import MeasureInput, steps_to_json
+from measure.settled import settled
 
 DISTILLED_SUFFIX: Final = ".best.json"
 
@@ -124,9 +125,9 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
     best: dict[tuple[str, ...], Record] = {}
     known: dict[tuple[str, ...], float] = {}
     options: OptionsByKey = {}
-    count = left_out = 0
-    for inp, res in records:
-        count += 1
+    left_out = 0
+    read = list(records)
+    for inp, res in settled(read):
         key = record_group(inp, options)
         seen[key] = None
         if not res.ok:
@@ -137,7 +138,7 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
         elif key not in best or res.mean_cost < best[key][1].mean_cost:
             best[key] = inp, res
     summary = DistillSummary(
-        records=count,
+        records=len(read),
         written=len(best),
         left_out=left_out,
         slower=sum(record[1].mean_cost > known[key] for key, record in best.items()),

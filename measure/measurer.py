@@ -30,6 +30,7 @@ from measure.record import (
     MeasureResult,
 )
 from measure.runner import ProgramRunner
+from measure.settled import merged
 
 MAX_CONTINUOUS_ERROR = 150
 
@@ -153,6 +154,23 @@ class ProgramMeasurer:
                 self._tell(MeasuredEvent(position, count, result, best))
                 yield result
                 self._check_failures(result)
+
+    def measure_again(
+        self, inputs: Sequence[MeasureInput], rounds: int, policy: object = None
+    ) -> list[MeasureResult]:
+        """Measure programs in turn, again and again; one result per program, which rests on all of that.
+
+        What changes with time, such as the clock or another load, hits all alike. Callbacks are told of the
+        results at the end; they count neither as trials nor for `best`. Raises as `measure`.
+        """
+        programs = [replace(inp, rival=None) for inp in inputs]
+        builds = list(self._builds(programs))
+        turns = [list(self._runs(programs, builds)) for _ in range(rounds)]
+        results = [merged(parts) for parts in zip(*turns, strict=True)]
+        for inp, result in zip(inputs, results, strict=True):
+            for callback in self.callbacks:
+                callback.callback(policy, [inp], [result])
+        return results
 
     def _with_rival(self, inp: MeasureInput) -> MeasureInput:
         """Say what is known of the best program: by whoever asks, and from what was measured here."""

@@ -46,7 +46,15 @@ _FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, Remo
 
 
 class ProgramRunner(ABC):
-    """Runs built programs; the interface that a measurer needs."""
+    """Runs built programs; the interface that a measurer needs.
+
+    Attributes
+    ----------
+    noisy
+        Whether another measurement of the same program may give another figure, so that it is worth making.
+    """
+
+    noisy: bool = False
 
     @abstractmethod
     def run_each(
@@ -109,6 +117,8 @@ class LocalRunner(ProgramRunner):
     DefinitionError
         If a number is out of range.
     """
+
+    noisy = True
 
     def __init__(
         self,

@@ -135,7 +135,7 @@ class SimulatedRunner(ProgramRunner):
         return self._answers_for(full.task).get(_program_text(full.state))
 
     def _answers_for(self, task: Task) -> Mapping[str, MeasureResult]:
-        """Results of a task by program; of one that was measured again the last."""
+        """Results of a task by program; of one that was measured again the first, which its search saw."""
         name = (*task.key, int(task.layout_rewrite_option))
         if name not in self._of_task:
             dag, found = task.compute_dag, dict[str, MeasureResult]()
@@ -145,7 +145,7 @@ class SimulatedRunner(ProgramRunner):
                     continue
                 with suppress(ScheduleError, LogFormatError):  # A program that is none of this computation.
                     state = inp.state.replay(dag) if isinstance(inp.state, LoggedState) else inp.state
-                    found[_program_text(state)] = result
+                    found.setdefault(_program_text(state), result)
             self._of_task[name] = found
         return self._of_task[name]
 

@@ -7,10 +7,11 @@ where it stood.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansor.schedule.state import State
 from measure import MeasureErrorNo, MeasureResult
+from measure.settled import takes_over
 from search.text import counted
 
 
@@ -41,6 +42,7 @@ class History:
         self._best: Trial | None = None
         self._since_best = 0
         self._failures_in_a_row = 0
+        self._settled: dict[str, MeasureResult] = {}
 
     def add(self, trial: Trial) -> bool:
         """Append a trial; a program that is already there is ignored. Returns whether it was new."""
@@ -55,6 +57,33 @@ class History:
         if self.best_seconds is None or trial.seconds < self.best_seconds:
             self._best, self._since_best = trial, 0
         return True
+
+    def settle(self, key: str, result: MeasureResult) -> None:
+        """Note a later result of a program, which says better what it takes.
+
+        It decides which program is the winner, and nothing else: how a run goes on follows from the first
+        results.
+        """
+        known = self._settled.get(key)
+        if known is None or takes_over(result, known):
+            self._settled[key] = result
+
+    def is_settled(self, key: str) -> bool:
+        """Whether a program has been measured again."""
+        return key in self._settled
+
+    def ranking(self) -> list[Trial]:
+        """Return the valid trials with the results that count, the fastest first."""
+        trials = [replace(trial, result=self._settled.get(trial.key, trial.result)) for trial in self]
+        valid = [trial for trial in trials if trial.seconds is not None]
+        return sorted(valid, key=lambda trial: trial.result.mean_cost)
+
+    @property
+    def winner(self) -> Trial | None:
+        """The fastest program by the results that count; `best` until something was measured again."""
+        if not self._settled:
+            return self._best
+        return next(iter(self.ranking()), None)
 
     def __contains__(self, key: str) -> bool:
         return key in self._trials

@@ -48,6 +48,11 @@ class TuningOptions:
         file.
     seed
         Seed of the default search policy.
+    num_finalists
+        At the end so many of the best programs are measured again, in turn, and the best is chosen by that
+        (`search.finals`); 0: none; "auto": 4 where at least 32 trials are known, among which luck tells.
+        These measurements are logged and do not count as trials. A runner whose figures are always the same
+        (`ProgramRunner.noisy`) is not asked again.
     max_failures_in_a_row
         Stop, and say what failed, after so many failed trials with no success between them.
 
@@ -66,9 +71,13 @@ class TuningOptions:
     measure_callbacks: Sequence[MeasureCallback] | None = None
     seed: int = 0
     max_failures_in_a_row: int = 150
+    num_finalists: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        lowest = {"num_measure_trials": 0, "num_measures_per_round": 1, "max_failures_in_a_row": 1, "seed": 0}
+        lowest = {"num_measure_trials": 0, "num_measures_per_round": 1, "max_failures_in_a_row": 1}
+        lowest["seed"] = 0
+        if self.num_finalists != "auto":
+            lowest["num_finalists"] = 0
         if self.early_stopping is not None and self.early_stopping != "auto":
             lowest["early_stopping"] = 1
         for name, low in lowest.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ansor.errors import LogFormatError, ScheduleError
@@ -16,12 +16,14 @@ from ansor.task.task import LayoutRewriteOption, Task
 from measure import (
     MeasureCallback,
     MeasureInput,
+    MeasureResult,
     RecordToFile,
     load_measurements,
     recover_measure_input,
     same_target,
 )
 from measure.best import target_text
+from measure.settled import takes_over
 from search.history import Trial
 from search.identity import program_key
 from search.policy import InitSearchCallback, Known
@@ -116,28 +118,37 @@ class Earlier:
         Results that the run is given.
     log
         Results in the logs that it appends to, from which it goes on.
+    settled
+        Later results of the same programs, by key: those that count in the end.
     """
 
     known: tuple[Trial, ...] = ()
     log: tuple[Trial, ...] = ()
+    settled: Mapping[str, MeasureResult] = field(default_factory=dict)
 
     @classmethod
     def of(cls, known: Iterable[Known], log: Iterable[Known]) -> Earlier:
         """Sort results out; a program that is in both counts as one of the log."""
-        own = _distinct_trials(log)
-        others = _distinct_trials(known)
-        return cls(tuple(others[key] for key in others if key not in own), tuple(own.values()))
+        settled: dict[str, MeasureResult] = {}
+        own = _distinct_trials(log, settled)
+        others = _distinct_trials(known, settled)
+        return cls(tuple(others[key] for key in others if key not in own), tuple(own.values()), settled)
 
     def __len__(self) -> int:
         return len(self.known) + len(self.log)
 
 
-def _distinct_trials(known: Iterable[Known]) -> dict[str, Trial]:
-    """Known results as trials by key, in their order; of a program that occurs again the first."""
+def _distinct_trials(known: Iterable[Known], settled: dict[str, MeasureResult]) -> dict[str, Trial]:
+    """Known results as trials by key, in their order; of a program that occurs again the first.
+
+    Later ones that count more go into `settled`.
+    """
     found: dict[str, Trial] = {}
     for state, result in known:
         key = program_key(state)
-        found.setdefault(key, Trial(key, state, result, from_log=True))
+        first = found.setdefault(key, Trial(key, state, result, from_log=True))
+        if takes_over(result, settled.get(key, first.result)):
+            settled[key] = result
     return found
 
 

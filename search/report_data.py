@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import MeasureErrorNo, RecordReader, recover_measure_input
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader, recover_measure_input
 from measure.best import target_text
 from measure.log import PathLike, Record
+from measure.settled import program_of, takes_over
 from search.progress import title_of_key
 
 LONGEST_GAP = 300.0
@@ -204,7 +205,8 @@ def read_history(log: PathLike) -> LogHistory:
     """
     Read a log.
 
-    Records that are no measurements, as in lists of programs, are left out with a note.
+    Records that are no measurements, as in lists of programs, are left out with a note. A program that was
+    measured again with more repeats is one attempt, with the result that counts (`measure.settled`).
 
     Raises
     ------
@@ -216,12 +218,19 @@ def read_history(log: PathLike) -> LogHistory:
     reader = RecordReader(log)
     tasks: dict[tuple[str, str], TaskHistory] = {}
     attempts: list[tuple[TaskHistory, Attempt]] = []
+    places: dict[str, int] = {}
     elapsed, previous, first = 0.0, 0, 0
     for inp, res in reader.measurements():
         group = _plain(inp.task.workload_key), target_text(inp.task).strip()
         task = tasks.setdefault(group, TaskHistory(inp.task.workload_key, group[1]))
         gap = _gap(previous, res.timestamp, res.all_cost)
         elapsed += gap
+        previous = res.timestamp or previous
+        first = first or res.timestamp
+        place = places.setdefault(program_of(inp), len(attempts))
+        if place < len(attempts) and len(res.costs) > len(attempts[place][1].record[1].costs):
+            _replace(attempts, place, inp, res)
+            continue
         spent = (task.attempts[-1].spent if task.attempts else 0.0) + gap
         attempt = Attempt(
             trial=len(task.attempts) + 1,
@@ -234,9 +243,19 @@ def read_history(log: PathLike) -> LogHistory:
         )
         task.attempts.append(attempt)
         attempts.append((task, attempt))
-        previous = res.timestamp or previous
-        first = first or res.timestamp
     return LogHistory(reader.filename, list(tasks.values()), attempts, reader.notes, first, previous)
+
+
+def _replace(
+    attempts: list[tuple[TaskHistory, Attempt]], place: int, inp: MeasureInput, res: MeasureResult
+) -> None:
+    """Let a later result of an attempt's program take over, if it does."""
+    task, attempt = attempts[place]
+    if takes_over(res, attempt.record[1]):
+        cost = attempt.cost + res.all_cost
+        new = replace(attempt, seconds=res.mean_cost, cost=cost, error=res.error_no, record=(inp, res))
+        task.attempts[attempt.trial - 1] = new
+        attempts[place] = task, new
 
 
 def _plain(key: str) -> str:

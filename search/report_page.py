@@ -183,12 +183,21 @@ def _task(number: int, task: TaskHistory, belief: Belief | str | None, listings_
     )
 
 
+def _rests_on(attempt: Attempt) -> str:
+    """Say how sure a run time is: where the median lies, and of how many repeats."""
+    result = attempt.record[1]
+    if len(result.costs) < 2:
+        return ""
+    low, high = map(seconds_text, result.interval)
+    return f", median within {low} .. {high} of {len(result.costs)} repeats"
+
+
 def _tiles(task: TaskHistory) -> str:
     failed = sum(attempt.seconds is None for attempt in task.attempts)
     tiles = [(str(len(task.attempts)), "trials"), (str(failed), "failed")]
     if task.best is not None and task.best.seconds is not None:
         tiles = [
-            (seconds_text(task.best.seconds), f"best, trial {task.best.trial}"),
+            (seconds_text(task.best.seconds), f"best, trial {task.best.trial}{_rests_on(task.best)}"),
             *([(digits(task.flops / task.best.seconds / 1e9), "GFLOP/s")] if task.flops else []),
             (str(task.trials_to_within(0.05)), "trials to within 5 %"),
             *tiles,

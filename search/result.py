@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import MeasureErrorNo
-from search.text import counted, rate_text, time_text
+from measure import MeasureErrorNo, MeasureResult
+from search.text import counted, rate_text, seconds_text, time_text
 
 
 class StopReason(StrEnum):
@@ -36,6 +36,8 @@ class TuningResult:
         task's layout option.
     best_cost
         Its mean run time [s]; None if it was not measured.
+    best_result
+        What its run time rests on.
     trials
         New measurements of this run.
     known_trials
@@ -52,6 +54,8 @@ class TuningResult:
         The first message of each kind of failure of this run.
     diagnosis
         How the trials failed if all that are known did, else empty; the message ends with it.
+    disturbed, redone
+        Repeats of this run that another load on the machine disturbed, and such as were done again for that.
     """
 
     task: Task
@@ -66,6 +70,9 @@ class TuningResult:
     errors: dict[MeasureErrorNo, int] = field(default_factory=dict)
     error_examples: dict[MeasureErrorNo, str] = field(default_factory=dict)
     diagnosis: str = ""
+    best_result: MeasureResult | None = None
+    disturbed: int = 0
+    redone: int = 0
 
     @property
     def best_gflops(self) -> float | None:
@@ -73,15 +80,24 @@ class TuningResult:
         flops = self.task.compute_dag.flop_count
         return None if self.best_cost is None or flops <= 0 else flops / self.best_cost / 1e9
 
+    def _noise(self) -> str:
+        """Say how sure the best run time is, if it rests on several repeats."""
+        if self.best_result is None or len(self.best_result.costs) < 2:
+            return ""
+        low, high = map(seconds_text, self.best_result.interval)
+        return f", median within {low} .. {high} of {len(self.best_result.costs)} repeats"
+
     def __repr__(self) -> str:
         return f"TuningResult({self.task.workload_key}: {self})"
 
     def __str__(self) -> str:
         best = "nothing measured"
         if self.best_cost is not None:
-            best = f"best {rate_text(self.task.compute_dag.flop_count, self.best_cost)}"
+            best = f"best {rate_text(self.task.compute_dag.flop_count, self.best_cost)}{self._noise()}"
         errors = ", ".join(f"{count} {kind.name}" for kind, count in self.errors.items()) or "none"
         trials = counted(self.trials, "trial")
+        if self.disturbed:
+            errors += f"; {counted(self.disturbed, 'repeat')} disturbed by another load"
         return (
             f"{trials} in {time_text(self.elapsed_seconds)}, {best}, errors: {errors}; "
             f"stopped: {self.message}"

@@ -183,6 +183,7 @@ class SearchTask(Task):
                 round_size=tuning_options.num_measures_per_round,
                 early_stopping=tuning_options.early_stopping,
                 max_failures_in_a_row=tuning_options.max_failures_in_a_row,
+                num_finalists=tuning_options.num_finalists,
                 progress=make_details(tuning_options.verbose),
             )
             return session.run(tuning_options.num_measure_trials)

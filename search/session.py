@@ -27,6 +27,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureInput, ProgramMeasurer
 from measure.record import count_errors
+from search.finals import finalists, hold_finals
 from search.history import History, Trial, first_line
 from search.identity import program_key
 from search.options import patience
@@ -60,7 +61,7 @@ class TuningSession:
         Programs to measure before those of the policy; such as are known are left out.
     round_size
         Programs per round.
-    early_stopping, max_failures_in_a_row
+    early_stopping, max_failures_in_a_row, num_finalists
         As in `TuningOptions`.
     progress
         Told of everything that happens.
@@ -76,6 +77,7 @@ class TuningSession:
         round_size: int = 64,
         early_stopping: int | Literal["auto"] | None = None,
         max_failures_in_a_row: int = 150,
+        num_finalists: int | Literal["auto"] = 0,
         progress: Progress | None = None,
     ) -> None:
         self.policy = policy
@@ -88,6 +90,8 @@ class TuningSession:
         earlier = earlier or Earlier()
         self._log = {trial.key: trial for trial in earlier.known or earlier.log}
         self._own_log = {trial.key: trial for trial in earlier.log if trial.key not in self._log}
+        for key, result in earlier.settled.items():
+            self.history.settle(key, result)
         if self._log:  # What they say is told again, each in its round.
             policy.unlearn([*self._log.values(), *self._own_log.values()])
         self._seeds = tuple(seeds)
@@ -99,6 +103,7 @@ class TuningSession:
         self._early_stopping = early_stopping
         self._patience = None if early_stopping == "auto" else early_stopping
         self._max_failures = max_failures_in_a_row
+        self._finalists = num_finalists
         self._progress = progress or Progress()
         self._started = time.monotonic()
 
@@ -128,6 +133,7 @@ class TuningSession:
                     self.stop = Stop(StopReason.TRIALS_DONE, _done(num_trials))
                 else:
                     self.advance(num_trials - len(self.new_trials))
+            self.hold_finals()
         except KeyboardInterrupt:
             self.stop = Stop(StopReason.INTERRUPTED, "interrupted; what was measured is kept")
         except LogWriteError as error:
@@ -217,6 +223,12 @@ class TuningSession:
             return len(states)
         return sum(program_key(state) not in self._log for state in states)
 
+    def hold_finals(self) -> None:
+        """Measure the best programs again, if this run has measured any: see `search.finals`."""
+        count = finalists(self._finalists, len(self.history))
+        if self.new_trials and count:
+            hold_finals(self.policy, self.measurer, self.history, count)
+
     def know_log(self) -> None:
         """Take everything that is left of the log into the history."""
         self._know(self._log | self._own_log)
@@ -229,14 +241,15 @@ class TuningSession:
 
     def result(self, stop: Stop) -> TuningResult:
         """Sum up the run so far."""
-        best, diagnosis = self.history.best, self.history.diagnosis()
+        best, diagnosis = self.history.winner, self.history.diagnosis()
         state = best.state if best is not None else None
         if state is None and not self.history and stop.reason is StopReason.TRIALS_DONE:
             state = next(iter(self.policy.propose(0, self._round_size, self.history).states), None)
         return TuningResult(
             task=self.task,
             best_state=state,
-            best_cost=self.history.best_seconds,
+            best_cost=None if best is None else best.seconds,
+            best_result=None if best is None else best.result,
             trials=len(self.new_trials),
             known_trials=len(self.history),
             rounds=self.rounds_measured,
@@ -250,6 +263,8 @@ class TuningSession:
                 if trial.seconds is None
             },
             diagnosis=diagnosis,
+            disturbed=sum(trial.result.disturbed for trial in self.new_trials),
+            redone=sum(trial.result.redone for trial in self.new_trials),
         )
 
     def _propose(self) -> Proposal:

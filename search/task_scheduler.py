@@ -276,6 +276,7 @@ class TaskScheduler:
             ]
             try:
                 stop = self._run(tune_option)
+                self._hold_finals()
             except KeyboardInterrupt:
                 stop = Stop(StopReason.INTERRUPTED, "interrupted; what was measured is kept")
             except LogWriteError as error:
@@ -296,6 +297,15 @@ class TaskScheduler:
             if stop is not None:
                 return stop
             self._tune_task(self._choose(), options.num_measure_trials - self.new_trials)
+
+    def _hold_finals(self) -> None:
+        """Choose the best program of each task among those that may be it."""
+        for number, session in enumerate(self._sessions):
+            session.hold_finals()
+            winner = session.history.winner
+            if winner is not None and winner.seconds is not None and session.history.is_settled(winner.key):
+                self.best_costs[number] = winner.seconds
+        self.cur_score = self._score()
 
     def _warm_up(self, trials: int) -> None:
         """Give the tasks their first round, in parts that double; one tuned by another run needs none."""
@@ -455,6 +465,7 @@ class TaskScheduler:
             round_size=self.num_measures_per_round,
             early_stopping=early_stopping,
             max_failures_in_a_row=options.max_failures_in_a_row,
+            num_finalists=options.num_finalists,
             progress=details_only(options.verbose, policy),
         )
 

@@ -1,0 +1,71 @@
+"""Which result of a program counts when a log holds several: the one that rests on most repeats.
+
+A search times each program just long enough to go on. At its end the best few are measured again, in turn,
+and a record of all that is appended. The best of many noisy figures is a lucky one, as a rule; the second
+record of the same program has no part in that luck, and takes over whatever the first one said. So does the
+finding that a program's answer is wrong now and then.
+
+What a search learns from, and what it proposes when it is resumed, follows from the first records alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from measure.log import Record
+from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to_json, task_to_json
+
+
+def program_of(inp: MeasureInput) -> str:
+    """Name the program of a record: its task and its steps."""
+    return json.dumps([task_to_json(inp.task), steps_to_json(inp.state)])
+
+
+def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
+    """Whether a later result of the same program counts instead of an earlier one.
+
+    It does if it rests on more repeats, or on as many and is faster (neither knows better), or is a wrong
+    answer. Other failures are accidents of one run.
+    """
+    if MeasureErrorNo.WRONG_ANSWER in (new.error_no, old.error_no):
+        return new.error_no is MeasureErrorNo.WRONG_ANSWER
+    if not (new.ok and old.ok):
+        return new.ok
+    if len(new.costs) != len(old.costs):
+        return len(new.costs) > len(old.costs)
+    return new.mean_cost < old.mean_cost
+
+
+def settled(records: Iterable[Record]) -> list[Record]:
+    """Give each program once, where it stands first, with the result that counts."""
+    found: dict[str, Record] = {}
+    for inp, result in records:
+        program = program_of(inp)
+        if program not in found or takes_over(result, found[program][1]):
+            found[program] = inp, result
+    return list(found.values())
+
+
+def merged(results: Iterable[MeasureResult]) -> MeasureResult:
+    """Join results of one program to one that rests on all their repeats; the first failure if one failed.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    """
+    parts = list(results)
+    if not parts:
+        raise ValueError("there are no results to join")
+    spent = sum(part.all_cost for part in parts)
+    for part in parts:
+        if not part.ok:
+            return MeasureResult.failed(part.error_no, part.error_msg, spent, part.timestamp)
+    return MeasureResult(
+        tuple(cost for part in parts for cost in part.costs),
+        all_cost=spent,
+        timestamp=parts[-1].timestamp,
+        disturbed=sum(part.disturbed for part in parts),
+        redone=sum(part.redone for part in parts),
+    )

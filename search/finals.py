@@ -1,0 +1,71 @@
+"""The end of a run: the best programs are measured again, in turn, and the best is chosen by that.
+
+The fastest of many figures is a lucky one: with noise of three percent the best of a hundred equal programs
+looks seven percent faster than it is. So the few that may be the best are timed several times as long as
+before, each in turn, so that what changes with time hits all alike. If one that was not among them then looks
+best, it is its turn, until the best is one that was measured again.
+
+What is measured is logged, so that whoever chooses from the log chooses the same (`measure.settled`), and a
+run that goes on from it does not do it again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from measure import MeasureInput, ProgramMeasurer
+from search.history import History, Trial
+from search.policy import SearchPolicy
+
+ROUNDS: Final = 5
+"""How often each finalist is measured, at most."""
+SECONDS: Final = 2.0
+"""Programs of which so many rounds would take longer than this [s] have fewer, but two."""
+TURNS: Final = 6
+"""How often more finalists are chosen, at most."""
+MARGIN: Final = 1.1
+"""A program that took more than so many times as long as the best one will not turn out to be better."""
+
+FIELD: Final = 32
+"""Known trials from which on finals are held by themselves: of few figures the best is hardly a lucky one."""
+FINALISTS: Final = 4
+
+
+def finalists(wanted: int | Literal["auto"], trials: int) -> int:
+    """Tell how many programs to measure again after so many trials, where `wanted` is an option's value."""
+    if wanted == "auto":
+        return FINALISTS if trials >= FIELD else 0
+    return wanted
+
+
+def hold_finals(policy: SearchPolicy, measurer: ProgramMeasurer, history: History, count: int) -> None:
+    """Measure the best programs of a history again, `count` at a time, and note what that gives.
+
+    Raises
+    ------
+    LogWriteError
+        If a log cannot be written.
+    """
+    if not getattr(measurer.runner, "noisy", False):  # A runner may be any object that runs programs.
+        return
+    for _ in range(TURNS):
+        chosen = _finalists(history, count)
+        if not chosen:
+            return
+        inputs = [MeasureInput(policy.task.algorithm_of(trial.state.dag), trial.state) for trial in chosen]
+        rounds = max(2, min(ROUNDS, int(SECONDS / chosen[0].result.mean_cost)))
+        for trial, result in zip(chosen, measurer.measure_again(inputs, rounds, policy), strict=True):
+            history.settle(trial.key, result)
+
+
+def _finalists(history: History, count: int) -> list[Trial]:
+    """Programs that may be the best and were not measured again; none if the best one was."""
+    ranking = history.ranking()
+    if not ranking or history.is_settled(ranking[0].key):
+        return []
+    limit = MARGIN * ranking[0].result.mean_cost
+    return [
+        trial
+        for trial in ranking[:count]
+        if trial.result.mean_cost <= limit and not history.is_settled(trial.key)
+    ]

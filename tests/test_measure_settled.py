@@ -1,0 +1,96 @@
+"""Several results of one program: which one counts, and who goes by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, find_best_record, save_records
+from measure.distill import distill_record_file
+from measure.record import LoggedState, LoggedTask, Seconds
+from measure.settled import merged, program_of, settled, takes_over
+from search.report_data import read_history
+
+WRONG = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 0.1, 7)
+TIMEOUT = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 0.1, 7)
+
+
+def timed(*costs: float) -> MeasureResult:
+    return MeasureResult(tuple(map(Seconds, costs)), all_cost=0.5, timestamp=3)
+
+
+def program(factor: int, key: str = '["w", 1]') -> MeasureInput:
+    return MeasureInput(LoggedTask(key, "llvm"), LoggedState((("SP", 0, 0, 16, [factor], 1),)))
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [
+        (timed(2, 2, 2), timed(1), True),
+        (timed(1), timed(2, 2, 2), False),
+        (timed(1), timed(2), True),
+        (timed(2), timed(2), False),
+        (timed(1, 1), TIMEOUT, True),
+        (TIMEOUT, timed(1), False),
+        (WRONG, timed(1, 1), True),
+        (timed(1, 1), WRONG, False),
+        (TIMEOUT, WRONG, False),
+    ],
+)
+def test_which_result_takes_over(new: MeasureResult, old: MeasureResult, expected: bool) -> None:
+    assert takes_over(new, old) is expected
+
+
+def test_each_program_stands_once_where_it_was_first() -> None:
+    records = [(program(2), timed(1)), (program(4), timed(3)), (program(2), timed(4, 4))]
+    found = settled(records)
+    assert [(program_of(inp), res) for inp, res in found] == [
+        (program_of(program(2)), timed(4, 4)),
+        (program_of(program(4)), timed(3)),
+    ]
+    assert settled(found) == found
+
+
+def test_results_are_joined_to_one_that_rests_on_all() -> None:
+    one, other = timed(1, 2), MeasureResult((Seconds(3),), all_cost=1.0, timestamp=9, disturbed=1, redone=2)
+    both = merged([one, other])
+    assert both == MeasureResult((Seconds(1), Seconds(2), Seconds(3)), all_cost=1.5, timestamp=9)
+    assert (both.disturbed, both.redone) == (1, 2)
+    assert merged([one, WRONG]).error_no is MeasureErrorNo.WRONG_ANSWER
+    with pytest.raises(ValueError, match="no results"):
+        merged([])
+
+
+def test_a_report_shows_the_result_that_counts(tmp_path: Path) -> None:
+    log = str(tmp_path / "log.json")
+    for inp, res in [(program(2), timed(1.0)), (program(4), timed(2.0)), (program(2), timed(3.0, 3.0))]:
+        save_records(log, [inp], [res])
+    (task,) = read_history(log).tasks
+    assert [attempt.seconds for attempt in task.attempts] == [3.0, 2.0]
+    assert task.best is not None
+    assert task.best.trial == 2
+
+
+def test_the_best_of_a_log_is_no_lucky_figure(tmp_path: Path) -> None:
+    log = str(tmp_path / "log.json")
+    lucky, good, racy = program(2), program(4), program(8)
+    for inp, res in [
+        (lucky, timed(1.0)),
+        (good, timed(2.0)),
+        (racy, timed(0.5)),
+        (lucky, timed(3.0, 3.0)),
+        (good, timed(2.1, 2.1)),
+        (racy, WRONG),
+    ]:
+        save_records(log, [inp], [res])
+    found = find_best_record(log)
+    assert found is not None
+    assert (program_of(found.input), found.result) == (program_of(good), timed(2.1, 2.1))
+    assert (found.line, found.trial) == (5, 2)
+    best = str(tmp_path / "best.json")
+    summary = distill_record_file(log, best)
+    assert (summary.records, summary.written) == (6, 1)
+    again = find_best_record(best)
+    assert again is not None
+    assert program_of(again.input) == program_of(good)

@@ -1,0 +1,125 @@
+"""The end of a run over a noisy runner: the best few are measured again, and what that says is the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ansor
+from ansor import te
+from measure import BuildResult, MeasureInput, MeasureResult, NullBuilder, ProgramRunner
+from measure.record import Seconds
+from search.finals import ROUNDS
+from search.identity import program_key
+
+N = 64
+
+
+def matmul_task() -> ansor.SearchTask:
+    a, b = te.placeholder((N, N), name="A"), te.placeholder((N, N), name="B")
+    k = te.reduce_axis((0, N), "k")
+    c = te.compute((N, N), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    return ansor.SearchTask(compute_dag=[a, b, c], workload_key='["finals", 64]')
+
+
+class NoisyRunner(ProgramRunner):
+    """Times that are a function of the program; the first figure is a lucky one."""
+
+    noisy = True
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        for inp in inputs:
+            key = program_key(inp.state)  # type: ignore[arg-type]
+            number = sum(map(ord, key))
+            luck = 1.0 if key in self.calls else 0.98 + 0.02 * (number % 7) / 7
+            self.calls.append(key)
+            yield MeasureResult((Seconds(luck * (0.01 + 1e-5 * (number % 50))),))
+
+
+def options(log: Path, runner: ProgramRunner, trials: int, finalists: Any = 3) -> ansor.TuningOptions:
+    return ansor.TuningOptions(
+        num_measure_trials=trials,
+        num_measures_per_round=8,
+        verbose=0,
+        builder=NullBuilder(),
+        runner=runner,
+        measure_callbacks=[ansor.RecordToFile(str(log))],
+        num_finalists=finalists,
+    )
+
+
+def test_the_winner_is_measured_again_logged_and_fetched(tmp_path: Path) -> None:
+    task, runner, log = matmul_task(), NoisyRunner(), tmp_path / "log.json"
+    result = task.tune(options(log, runner, 16), ansor.SketchPolicy(task))
+    assert result.trials == result.known_trials == 16
+    assert result.best_result is not None
+    assert len(result.best_result.costs) == ROUNDS
+    state, seconds = task.best_state(str(log))
+    assert seconds == result.best_cost == pytest.approx(result.best_result.mean_cost)
+    assert result.best_state is not None
+    assert program_key(state) == program_key(result.best_state)
+    assert len(list(ansor.load_records(str(log)))) > 16
+    assert f"of {ROUNDS} repeats" in str(result)
+
+
+def test_finalists_are_measured_in_turn(tmp_path: Path) -> None:
+    task, runner = matmul_task(), NoisyRunner()
+    task.tune(options(tmp_path / "log.json", runner, 8), ansor.SketchPolicy(task))
+    first = runner.calls[8:11]
+    assert len(set(first)) == 3
+    assert runner.calls[8 : 8 + 3 * ROUNDS] == first * ROUNDS
+
+
+def test_a_run_goes_on_from_a_log_with_finals_as_if_there_were_none(tmp_path: Path) -> None:
+    whole, pieces = NoisyRunner(), NoisyRunner()
+    task = matmul_task()
+    task.tune(options(tmp_path / "whole.json", whole, 24, finalists=0), ansor.SketchPolicy(task))
+    for _ in range(3):
+        result = task.tune(options(tmp_path / "pieces.json", pieces, 8), ansor.SketchPolicy(task))
+        assert result.trials == 8
+    assert whole.calls == list(dict.fromkeys(pieces.calls))
+    assert result.known_trials == 24
+
+
+def test_what_was_settled_is_not_measured_again(tmp_path: Path) -> None:
+    task, runner, log = matmul_task(), NoisyRunner(), tmp_path / "log.json"
+    before = task.tune(options(log, runner, 8), ansor.SketchPolicy(task))
+    calls = len(runner.calls)
+    after = task.tune(options(log, runner, 0), ansor.SketchPolicy(task))
+    assert len(runner.calls) == calls
+    assert (after.best_cost, after.best_result) == (before.best_cost, before.best_result)
+
+
+def test_a_runner_without_noise_is_asked_once(tmp_path: Path) -> None:
+    task, log = matmul_task(), tmp_path / "log.json"
+    runner = ansor.SimulatedRunner(lambda inp: 1.0 + len(str(inp.state)) * 1e-6)
+    result = task.tune(options(log, runner, 8), ansor.SketchPolicy(task))
+    assert runner.asked == result.trials == 8
+
+
+def test_a_scheduler_holds_finals_for_each_task(tmp_path: Path) -> None:
+    task, runner, log = matmul_task(), NoisyRunner(), tmp_path / "log.json"
+    scheduler = ansor.TaskScheduler([task])
+    outcome = scheduler.tune(options(log, runner, 8))
+    (result,) = outcome.results
+    assert result.best_result is not None
+    assert len(result.best_result.costs) == ROUNDS
+    assert outcome.objective == pytest.approx(result.best_cost)
+
+
+def test_finals_are_held_by_themselves_after_many_trials(tmp_path: Path) -> None:
+    task, runner, log = matmul_task(), NoisyRunner(), tmp_path / "log.json"
+    few = options(log, runner, 31, finalists="auto")
+    assert len(task.tune(few, ansor.SketchPolicy(task)).best_result.costs) == 1
+    one_more = options(log, runner, 1, finalists="auto")
+    assert len(task.tune(one_more, ansor.SketchPolicy(task)).best_result.costs) == ROUNDS
+    with pytest.raises(ansor.DefinitionError, match="num_finalists"):
+        ansor.TuningOptions(num_finalists=-1)
