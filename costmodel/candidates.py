@@ -84,8 +84,3 @@ def batches_of(candidates: Candidates) -> list[Population | list[State]]:
         else:
             batches.append([candidate])
     return batches
-
-
-def count_programs(candidates: Candidates) -> int:
-    """Count the scores that answer."""
-    return sum(map(len, batches_of(candidates)))

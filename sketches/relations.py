@@ -6,8 +6,6 @@ it should be tiled comes from the state's access analysis.
 
 from __future__ import annotations
 
-from math import prod
-
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
 from ansor.schedule.stages import ComputeAt, IteratorKind
 from ansor.schedule.state import State
@@ -63,12 +61,6 @@ def extents_product(state: State, stage_id: int) -> tuple[int, int] | None:
             return None
         products[loop.kind] *= loop.extent
     return products[IteratorKind.SPATIAL], products[IteratorKind.REDUCE]
-
-
-def iteration_count(state: State, stage_id: int) -> int | None:
-    """All iterations of the stage, reductions included; None if an extent is unknown."""
-    products = extents_product(state, stage_id)
-    return None if products is None else prod(products)
 
 
 def single_consumer(state: State, stage_id: int) -> int | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 from math import ceil, isnan, log2, nan, prod
-from typing import Any, Final, Protocol, Union
+from typing import Any, Final, Union
 
 from ansor.errors import DefinitionError
 from ansor.schedule.manual import Loop, LoopLike, Schedule, TensorLike
@@ -29,20 +29,6 @@ Plain = Union[int, float, str, bool, None, tuple["Plain", ...]]
 REORDER_LIMIT: Final = 8
 """Most loops of which all orders are listed."""
 ANNOTATIONS: Final = ("none", "unroll", "vec", "parallel")
-
-
-class Entity(Protocol):
-    """One choice of a dimension."""
-
-    @property
-    def value(self) -> Any:
-        """The choice as plain data: a number, a word, or a tuple of these."""
-        ...
-
-    @property
-    def features(self) -> tuple[float, ...]:
-        """Numbers that describe the choice; as many for every entity of a dimension."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

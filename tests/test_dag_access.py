@@ -67,7 +67,7 @@ def test_predicates_of_operations_without_reduction(name: str) -> None:
     body, (simple, inlineable, tiling) = SPATIAL[name]
     c = te.compute((8, 8), lambda i, j: body(i, j), name="C")
     access = analyse(c)
-    assert access.is_simple_access(c.op) is simple
+    assert (None not in access.patterns(c.op)) is simple
     assert access.is_strictly_inlineable(c.op) is inlineable
     assert access.needs_multi_level_tiling(c.op) is tiling
 
@@ -75,7 +75,7 @@ def test_predicates_of_operations_without_reduction(name: str) -> None:
 def test_placeholders_are_simple_and_nothing_else() -> None:
     access = analyse(spatial(lambda i, j: A[i, j] + B[i, j]))
     for tensor in (A, B):
-        assert access.is_simple_access(tensor.op)
+        assert None not in access.patterns(tensor.op)
         assert not access.is_strictly_inlineable(tensor.op)
         assert not access.needs_multi_level_tiling(tensor.op)
         assert not access.is_output(tensor.op)

@@ -26,8 +26,6 @@ End = Union[int, float]
 Interval = tuple[End, End]
 OptionalInterval = tuple[Union[int, None], Union[int, None]]
 
-UNBOUNDED: Interval = (-inf, inf)
-
 
 class Bounds(Mapping[Var, OptionalInterval]):
     """An immutable mapping of variables to inclusive `(low, high)`; an end is None where it is not known.

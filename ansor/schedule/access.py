@@ -210,16 +210,15 @@ class AccessAnalysis:
         return self._scans[op].has_expensive_call
 
     def patterns(self, op: Operation) -> tuple[AxisPattern | None, ...]:
-        """The axis pattern of each read of `op`, None for the reads that are not simple."""
+        """The axis pattern of each read of `op`, None for the reads that are not simple.
+
+        A read is simple if each of its indices is a spatial axis, shifted by a constant, or a constant.
+        """
         if not isinstance(op, ComputeOp):
             return ()
         return tuple(
             match_axes(op, indices) for accesses in self._scans[op].reads.values() for indices in accesses
         )
-
-    def is_simple_access(self, op: Operation) -> bool:
-        """Whether every index of every read is a spatial axis, shifted by a constant, or a constant."""
-        return all(pattern is not None for pattern in self.patterns(op))
 
     def is_strictly_inlineable(self, op: Operation) -> bool:
         """Whether inlining `op` into its consumers can only help.

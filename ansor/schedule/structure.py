@@ -205,12 +205,8 @@ def _shape_item(extent: Expr | int) -> int | str:
     return str(extent) if value is None else value
 
 
-def is_hash_key(key: str) -> bool:
-    """Whether `key` names a graph by hash and shapes instead of a registered function and arguments."""
-    return _parse_hash_key(key) is not None
-
-
 def _parse_hash_key(key: str) -> tuple[str | int, list[list[Any]]] | None:
+    """Hash and shapes of a key that names a graph; None if it names a function and its arguments."""
     try:
         items = json.loads(key)
     except json.JSONDecodeError:
