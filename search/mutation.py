@@ -108,9 +108,9 @@ def check_mutations(where: str, given: Weighted) -> Weighted:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise DefinitionError(
                 f"{own}={brief(pair)}: it must be a pair (mutation, weight), such as one of "
-                "search.mutation.CPU_MUTATIONS"
+                "ansor.CPU_MUTATIONS"
             )
-        example = "an object of a subclass of search.mutation.Mutation"
+        example = "an object of a subclass of ansor.Mutation"
         check_plugin(own, pair[0], ("name", "sources", "propose"), "mutation", example)
         check_number(f"the weight of {own}", pair[1], low=0)
     if given and not any(weight for _, weight in given):
@@ -127,7 +127,8 @@ def offspring_of(
     Raises
     ------
     DefinitionError
-        If the answer is no `Offspring` of these parents.
+        If the answer is no `Offspring` of these parents: a child's parent is no row of theirs, is not said to
+        have a child, or has two, or a child's column is no integer, a length below 1, or below `DERIVE`.
     """
     asked = f"mutation {mutation.name!r} was asked for children of {len(parents)} programs"
     with blaming(asked):
@@ -135,9 +136,41 @@ def offspring_of(
     if not isinstance(answer, Offspring) or np.shape(answer.valid) != (len(parents),):
         raise DefinitionError(
             f"{asked} and returned {brief(answer)}; return an Offspring whose `valid` says for each parent "
-            "whether it has a child, such as search.mutation.same_family makes"
+            "whether it has a child, such as ansor.same_family makes"
         )
+    wrong = _fault_of(answer)
+    if wrong:
+        raise DefinitionError(f"{asked} and returned an Offspring in which {wrong}")
     return answer
+
+
+def _fault_of(answer: Offspring) -> str:
+    """Say what keeps an answer from being offspring; "" if nothing does."""
+    if answer.valid.dtype != np.bool_:
+        return "`valid` is no array of bools; it says for each parent whether it has a child"
+    if len(answer.populations) != len(answer.parents):
+        return (
+            "`populations` and `parents` are not of equal length; to each population belong its parents' rows"
+        )
+    for children, rows in zip(answer.populations, answer.parents, strict=True):
+        if not isinstance(children, Population) or len(children) != len(rows):
+            return "`populations` has another number of children than `parents` has rows for them"
+        if not np.issubdtype(children.values.dtype, np.integer):
+            return f"the columns are of type {children.values.dtype}; they must be integers"
+        least = children.values.min(axis=0, initial=1)
+        tiles = [at for at, column in enumerate(children.family.columns) if column.kind is ColumnKind.TILE]
+        low = next((at for at, value in enumerate(least) if value < (1 if at in tiles else DERIVE)), None)
+        if low is not None:
+            bound = "1; it is a length" if low in tiles else "ansor.DERIVE, which leaves it to the repair"
+            column = str(children.family.columns[low])
+            return f"column {column!r} is {least[low]} somewhere; the least is {bound}"
+    born = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *answer.parents]))
+    if not np.array_equal(born, np.flatnonzero(answer.valid)):
+        return (
+            f"`valid` says that {int(answer.valid.sum())} parents have a child each, and `parents` names "
+            f"{len(np.unique(born))} rows for {len(born)} children, which are not those"
+        )
+    return ""
 
 
 def same_family(parents: Population, values: Matrix, valid: Mask) -> Offspring:

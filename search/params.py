@@ -92,7 +92,10 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no streaming stores": {"cpu_streaming_stores": 0},
     "packed reads": {"cpu_packed_read": 1},
     "no polish": {"polish_ratio": 0.0},
-    "no crossover": {"evolutionary_search_crossover_prob": 0.0},
+    "no crossover": {
+        "evolutionary_search_mutation_prob": 1.0,
+        "evolutionary_search_crossover_prob": 0.0,
+    },
 }
 """What to override to see what a part of the search is worth: its opposite, one at a time, by name."""
 

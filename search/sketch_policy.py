@@ -21,7 +21,9 @@ from typing import Final
 
 import numpy as np
 
-from ansor.errors import ScheduleError
+from ansor.checks import check_number
+from ansor.errors import DefinitionError, ScheduleError
+from ansor.plugins import brief
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, FloatArray, Programs, XGBModel
@@ -73,7 +75,7 @@ class SketchPolicy(SearchPolicy):
     seed
         Seed of the whole search, 0 by default: equal seeds and equal results give equal candidates.
     verbose
-        0 says nothing; kept for debugging methods.
+        Accepted for compatibility; `TuningOptions(verbose)` says how much a run tells.
     init_search_callbacks
         Suppliers of earlier measurements, such as `PreloadMeasuredStates`, of first candidates, and of rules
         (`PreloadCustomSketchRule`).
@@ -87,8 +89,9 @@ class SketchPolicy(SearchPolicy):
     Raises
     ------
     DefinitionError
-        If a parameter is unknown, of the wrong type or out of range, or if what is passed to be asked later
-        (model, rules, mutations, annotators) cannot be asked.
+        If the task is none, a parameter is unknown, of the wrong type or out of range, the seed is no integer
+        of at least 0, or if what is passed to be asked later (model, rules, mutations, annotators) cannot be
+        asked.
     """
 
     def __init__(
@@ -103,6 +106,12 @@ class SketchPolicy(SearchPolicy):
         mutations: Sequence[tuple[Mutation, float]] = CPU_MUTATIONS,
         annotators: Sequence[Annotator] = CPU_ANNOTATORS,
     ) -> None:
+        if not isinstance(task, Task):
+            raise DefinitionError(
+                f"SketchPolicy(task={brief(task)}): it must be a task, such as ansor.SearchTask(...)"
+            )
+        if seed is not None:
+            check_number("SketchPolicy(seed)", seed, low=0, integer=True)
         self._task = task
         self.seed = 0 if seed is None else seed
         self.model: CostModel = (
@@ -112,7 +121,6 @@ class SketchPolicy(SearchPolicy):
         )
         check_model("SketchPolicy(program_cost_model)", self.model)
         self.params = resolve_params(params)
-        self.verbose = verbose
         self.mutations = check_mutations("SketchPolicy(mutations)", mutations)
         self.annotators = check_annotators("SketchPolicy(annotators)", annotators)
         self.last_outcome: Outcome | None = None

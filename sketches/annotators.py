@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from ansor.errors import DefinitionError
 from ansor.plugins import blaming, check_plugin, items_of
 from ansor.schedule.state import State
 from sketches.annotate import Values, parallel_widths, vector_counts
@@ -99,6 +100,32 @@ def annotate(annotators: Sequence[Annotator], draft: Draft, rng: np.random.Gener
         asked = f"annotator {type(annotator).__name__} was given {len(draft.values)} programs"
         with blaming(asked):
             annotator.draw(draft, rng)
+        fault = _fault_of(draft)
+        if fault:
+            raise DefinitionError(f"{asked} and left {fault}")
+
+
+def _fault_of(draft: Draft) -> str:
+    """Say what is wrong with the rows that an annotator leaves; "" if nothing is."""
+    family, values = draft.family, draft.values
+    if values.shape != (len(draft.rows), len(family.columns)) or not np.issubdtype(values.dtype, np.integer):
+        return (
+            f"values of shape {values.shape} and type {values.dtype}; write into the columns of draft.values"
+        )
+    loops = {kind: [site.stop - site.start for site in family.parallel] for kind in (ColumnKind.PARALLEL,)}
+    loops[ColumnKind.VECTORIZE] = [site.count for site in family.vectors]
+    loops[ColumnKind.STREAM] = [1] * len(family.positions(ColumnKind.STREAM))
+    for kind in (*loops, ColumnKind.UNROLL):
+        for position, at in enumerate(family.positions(kind)):
+            most = loops[kind][position] if kind in loops else None
+            wrong = (values[:, at] < 0) | (
+                values[:, at] > (most if most is not None else np.iinfo(np.int64).max)
+            )
+            if wrong.any():
+                bounds = "at least 0" if most is None else f"0 to {most}"
+                found = int(values[np.flatnonzero(wrong)[0], at])
+                return f"{found} in column {str(family.columns[at])!r}; it holds {bounds}"
+    return ""
 
 
 class OuterParallel:

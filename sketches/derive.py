@@ -30,6 +30,7 @@ from sketches.recompute import KeepCostlyProducer
 from sketches.rfactor import AddRfactor
 from sketches.rfactor_lanes import AddRfactorLanes
 from sketches.rule import (
+    MOST_VISITS,
     Derivation,
     SketchContext,
     SketchRule,
@@ -44,6 +45,9 @@ from sketches.tensor import TensorIntrinsicRule
 from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
 from sketches.unrolled_tiles import UnrolledTiles
 from sketches.windows import WindowTiling
+
+MOST_STATES: Final = 10_000
+"""More states than this at once count as a derivation without end."""
 
 
 class SkipStage:
@@ -181,6 +185,13 @@ def generate_sketches(
                 finished.append(Sketch(state, open_rfactor_splits(state.steps), history))
                 continue
             following.extend(_visit(context, chosen, state, stage_id, history))
+            if len(following) > MOST_STATES:
+                last = following[-1][2][-1]
+                raise ScheduleError(
+                    f"the derivation has grown to more than {MOST_STATES} states, the last by sketch rule "
+                    f"{last.rule} on stage {last.stage!r}; let its verdict be PASS once it is done, or return "
+                    "fewer states"
+                )
         frontier = following
     if not finished:
         raise ScheduleError(
@@ -204,6 +215,12 @@ def _visit(
         verdict = verdict_of(rule, context, state, stage_id)
         if verdict is Verdict.PASS:
             continue
+        times = sum(done.rule == rule.name and done.stage == name for done in history)
+        if times >= MOST_VISITS:
+            raise ScheduleError(
+                f"sketch rule {rule.name} was applied to stage {name!r} {times} times in one derivation and "
+                "asks for more; let its verdict be PASS once it is done, or go on to an earlier stage"
+            )
         for made, following in successors_of(rule, context, state, stage_id):
             added = len(made.steps) - len(state.steps)
             results.append((made, following, (*history, Derivation(rule.name, name, added))))

@@ -99,6 +99,8 @@ class Derivation(NamedTuple):
 
 
 _ASKED: Final = ("name", "verdict", "apply")
+MOST_VISITS: Final = 64
+"""So often a rule may be applied to one stage in one derivation before it counts as endless."""
 _RIGHT: Final = "return a list of pairs (state, next stage number), -1 to end the walk"
 
 
@@ -153,9 +155,12 @@ def successors_of(
     """
     name = state.stages[stage_id].name
     asked = f"sketch rule {rule.name} was applied to stage {name!r}"
-    with blaming(asked):
-        answer: object = rule.apply(context, state, stage_id)
-        made = list(answer) if isinstance(answer, Iterable) else None
+    try:
+        with blaming(asked):
+            answer: object = rule.apply(context, state, stage_id)
+            made = list(answer) if isinstance(answer, Iterable) else None
+    except ScheduleError as error:
+        raise ScheduleError(f"{asked} and did an illegal step: {error}") from error
     if made is None:
         raise DefinitionError(f"{asked} and returned {brief(answer)}; {_RIGHT}")
     for item in made:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from ansor.checks import check_number
-from ansor.errors import TargetError
+from ansor.errors import DefinitionError, TargetError
 from ansor.knobs import num_threads
 from ansor.task.target import Target
 
@@ -57,6 +57,10 @@ class HardwareParams:
         for name in self.__slots__:
             low = -1 if name == "num_cores" else 0
             check_number(f"HardwareParams({name})", getattr(self, name), low=low, integer=True)
+        if self.num_cores == 0:
+            raise DefinitionError(
+                "HardwareParams(num_cores=0): a CPU has at least 1 core; -1 stands for a GPU"
+            )
 
     @classmethod
     def for_target(cls, target: Target) -> HardwareParams:
