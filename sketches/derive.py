@@ -189,8 +189,8 @@ def generate_sketches(
                 last = following[-1][2][-1]
                 raise ScheduleError(
                     f"the derivation has grown to more than {MOST_STATES} states, the last by sketch rule "
-                    f"{last.rule} on stage {last.stage!r}; let its verdict be PASS once it is done, or return "
-                    "fewer states"
+                    f"{last.rule} on stage {last.stage!r}; let its verdict be PASS once it is done, or "
+                    "return fewer states"
                 )
         frontier = following
     if not finished:
