@@ -87,6 +87,11 @@ class TuningResult:
         low, high = map(seconds_text, self.best_result.interval)
         return f", median within {low} .. {high} of {len(self.best_result.costs)} repeats"
 
+    def _named(self, kind: MeasureErrorNo) -> str:
+        """Name a kind of failure; of one whose name says nothing with an example."""
+        example = self.error_examples.get(kind, "").strip().split("\n")[0]
+        return f"{kind.name} ({example})" if kind is MeasureErrorNo.UNKNOWN_ERROR and example else kind.name
+
     def __repr__(self) -> str:
         return f"TuningResult({self.task.workload_key}: {self})"
 
@@ -94,7 +99,7 @@ class TuningResult:
         best = "nothing measured"
         if self.best_cost is not None:
             best = f"best {rate_text(self.task.compute_dag.flop_count, self.best_cost)}{self._noise()}"
-        errors = ", ".join(f"{count} {kind.name}" for kind, count in self.errors.items()) or "none"
+        errors = ", ".join(f"{count} {self._named(kind)}" for kind, count in self.errors.items()) or "none"
         trials = counted(self.trials, "trial")
         if self.disturbed:
             errors += f"; {counted(self.disturbed, 'repeat')} disturbed by another load"

@@ -130,6 +130,8 @@ def test_a_log_without_an_answer_says_so(task: SearchTask, whole: tuple[Path, Ti
     assert result.trials == 8
     assert runner.from_log < 8
     assert "does not hold this program" in " ".join(result.error_examples.values())
+    missed = 8 - runner.from_log
+    assert f"{missed} UNKNOWN_ERROR (the log that is replayed does not hold this program)" in str(result)
 
 
 @pytest.mark.parametrize(
