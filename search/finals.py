@@ -21,7 +21,7 @@ ROUNDS: Final = 5
 """How often each finalist is measured, at most."""
 SECONDS: Final = 2.0
 """Programs of which so many rounds would take longer than this [s] have fewer, but two."""
-TURNS: Final = 6
+TURNS: Final = 4
 """How often more finalists are chosen, at most."""
 MARGIN: Final = 1.1
 """A program that took more than so many times as long as the best one will not turn out to be better."""

@@ -97,7 +97,7 @@ def time_calls(
     """Repeat a measurement.
 
     A repeat that another load on the machine disturbed is done again, in all as often as there are repeats;
-    of each the least disturbed one counts.
+    the less disturbed one counts. If both were, the load is there to stay, and nothing more is done again.
 
     Parameters
     ----------
@@ -125,9 +125,10 @@ def time_calls(
     check_number("min_repeat_ms", min_repeat_ms, low=0)
     timed(1)  # untimed: loads code and data, starts threads
     results: list[float] = []
-    disturbed, spare = 0, repeat
+    disturbed, redone, lasting = 0, 0, False
     for _ in range(repeat):
         best: tuple[float, float] | None = None
+        again = False
         while True:
             if before_repeat is not None:
                 before_repeat()
@@ -139,12 +140,14 @@ def time_calls(
                 continue
             found = (share, seconds / number)
             best = found if best is None or share < best[0] else best
-            if share <= DISTURBED or not spare:
+            lasting = lasting or (share > DISTURBED and again)
+            if share <= DISTURBED or lasting or redone == repeat:
                 break
-            spare -= 1
+            redone += 1
+            again = True
         results.append(best[1])
         disturbed += best[0] > DISTURBED
-    return TimeResult(tuple(results), disturbed, repeat - spare)
+    return TimeResult(tuple(results), disturbed, redone)
 
 
 def _enough_calls(number: int, seconds: float, min_repeat_ms: float) -> int:
