@@ -1,0 +1,114 @@
+"""What compiling a program costs, and what LLVM's own optimisations would add to it.
+
+Claims: writing and compiling a program takes less than 60 ms, as a median, on one core; and the pipelines of
+LLVM (O1, O2, O3), which run before code generation, take longer than ours, which has the one pass that its
+output needs (`ansor.codegen.compile`), and make no faster kernels. Programs are of two kinds: sampled at
+random, for the time of compiling; and proposed by the search, of which the kernels are timed in turn.
+
+Command: `python -m experiments.bench_compile [--quick] [--json PATH]`; 3 minutes, half a one with `--quick`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median, quantiles
+from typing import Final
+
+import llvmlite.binding as llvm
+import numpy as np
+
+import ansor
+from ansor.codegen.compile import compile_ir
+from ansor.codegen.machine import Machine, target_machine
+from ansor.runtime.jit import load_object
+from ansor.runtime.pool import kernel_imports
+from ansor.runtime.timing import compiled_timer
+from experiments.harness import Bench, Estimate, take_turns
+from experiments.search_cases import CASES, Case
+from measure.emit import EmittedProgram, emit_program
+from sketches import sample_programs
+
+NAMES: Final = ("matmul-512", "conv2d-14", "depthwise-112", "softmax-1024")
+PIPELINES: Final = ("ours", "O1", "O2", "O3")
+GOAL_MS: Final = 60.0
+
+
+def compiled(program: EmittedProgram, machine: Machine, pipeline: str) -> bytes:
+    """Compile a program by our pipeline, or by one of LLVM's in front of code generation."""
+    if pipeline == "ours":
+        return compile_ir(program.text, machine)
+    tm = target_machine(machine.triple, machine.cpu, machine.features)
+    module = llvm.parse_assembly(program.text, llvm.create_context())
+    module.triple, module.data_layout = machine.triple, str(tm.target_data)
+    builder = llvm.create_pass_builder(tm, llvm.create_pipeline_tuning_options(int(pipeline[1])))
+    builder.getModulePassManager().run(module, builder)
+    return bytes(tm.emit_object(module))
+
+
+def cost_of_compiling(bench: Bench, name: str, case: Case, count: int) -> None:
+    """Time writing and compiling of random programs, on this core [ms of CPU time]."""
+    task = case.task()
+    machine = Machine.for_target(task.target)
+    written: list[float] = []
+    spent: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES}
+    for state in sample_programs(task, count, np.random.default_rng(0)):
+        start = time.thread_time()
+        program = emit_program(state, state.dag.tensors, task.target)
+        written.append(1e3 * (time.thread_time() - start))
+        for pipeline, times in spent.items():
+            start = time.thread_time()
+            compiled(program, machine, pipeline)
+            times.append(1e3 * (time.thread_time() - start))
+    whole = [emit + build for emit, build in zip(written, spent["ours"], strict=True)]
+    bench.add(f"{name}: write and compile", Estimate.of(whole), "ms", at_most=GOAL_MS)
+    bench.add(f"{name}: write and compile, 95 % of programs below", quantiles(whole, n=20)[-1], "ms")
+    bench.add(f"{name}: write and compile, the slowest of {count}", max(whole), "ms")
+    bench.add(f"{name}: share of writing", sum(written) / sum(whole), "of 1")
+    for pipeline, times in spent.items():
+        if pipeline != "ours":
+            more = [other / own for other, own in zip(times, spent["ours"], strict=True)]
+            bench.add(f"{name}: time of compiling by {pipeline}", Estimate.of(more), "x", peer="ours")
+
+
+def speed_of_kernels(bench: Bench, name: str, case: Case, count: int, repeats: int) -> None:
+    """Time the kernels that the pipelines make of programs that the search proposes, in turn."""
+    task = case.task()
+    machine = Machine.for_target(task.target)
+    states = ansor.SketchPolicy(task).propose(0, count, ansor.History()).states[:count]
+    arrays = case.inputs()
+    arrays += [
+        ansor.aligned_empty(tuple(int(str(s)) for s in tensor.shape), tensor.dtype)
+        for tensor in task.compute_dag.outputs
+    ]
+    addresses = tuple(int(array.ctypes.data) for array in arrays)
+    ratios: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES[1:]}
+    for state in states:
+        program = emit_program(state, state.dag.tensors, task.target)
+        codes = {
+            pipeline: load_object(compiled(program, machine, pipeline), (program.entry,), kernel_imports())
+            for pipeline in PIPELINES
+        }
+        timers = {
+            pipeline: compiled_timer(code[program.entry], addresses, ()) for pipeline, code in codes.items()
+        }
+        times = {
+            pipeline: median(values)
+            for pipeline, values in take_turns(timers, repeats, settle_seconds=0.0).items()
+        }
+        for pipeline, found in ratios.items():
+            found.append(times["ours"] / times[pipeline])
+    for pipeline, found in ratios.items():
+        bench.add(f"{name}: speed of kernels by {pipeline}", Estimate.of(found), "x", peer="ours")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    bench = Bench("bench_compile: the time of compiling, and what other pipelines are worth", argv)
+    for name in NAMES[: 2 if bench.quick else None]:
+        cost_of_compiling(bench, name, CASES[name], count=20 if bench.quick else 200)
+        speed_of_kernels(bench, name, CASES[name], *((4, 5) if bench.quick else (8, 11)))
+    return bench.finish()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
