@@ -126,15 +126,25 @@ if TYPE_CHECKING:
     from search import dispatch_context as dispatch_context
     from search import pick_best as pick_best
     from search import program_key as program_key
+    from search import same_family as same_family
+    from search import tiles_changed as tiles_changed
+    from sketches import CPU_ANNOTATORS as CPU_ANNOTATORS
     from sketches import CPU_EXTRA_RULES as CPU_EXTRA_RULES
     from sketches import CPU_RULES as CPU_RULES
+    from sketches import DERIVE as DERIVE
     from sketches import GPU_RULES as GPU_RULES
     from sketches import AddPackedRead as AddPackedRead
     from sketches import AnnotateEntity as AnnotateEntity
+    from sketches import Annotator as Annotator
+    from sketches import ColumnKind as ColumnKind
     from sketches import Config as Config
     from sketches import ConfigEntity as ConfigEntity
     from sketches import ConfigSpace as ConfigSpace
+    from sketches import Draft as Draft
+    from sketches import Family as Family
     from sketches import KnobEntity as KnobEntity
+    from sketches import Population as Population
+    from sketches import ProgramSpace as ProgramSpace
     from sketches import ReorderEntity as ReorderEntity
     from sketches import Sketch as Sketch
     from sketches import SketchContext as SketchContext
@@ -243,6 +253,8 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "save_records",
     ),
     "search": (
+        "same_family",
+        "tiles_changed",
         "ABLATIONS",
         "REFERENCE_SPACE",
         "CPU_MUTATIONS",
@@ -282,6 +294,14 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "program_key",
     ),
     "sketches": (
+        "Annotator",
+        "CPU_ANNOTATORS",
+        "ColumnKind",
+        "DERIVE",
+        "Draft",
+        "Family",
+        "Population",
+        "ProgramSpace",
         "CPU_EXTRA_RULES",
         "CPU_RULES",
         "GPU_RULES",

@@ -13,7 +13,7 @@ from search.custom_rule import PreloadCustomSketchRule
 from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
 from search.history import History, Trial
 from search.identity import program_key
-from search.mutation import CPU_MUTATIONS, Mutation, Offspring
+from search.mutation import CPU_MUTATIONS, Mutation, Offspring, same_family, tiles_changed
 from search.options import TuningOptions
 from search.params import ABLATIONS, REFERENCE_SPACE
 from search.policy import EmptyPolicy, Proposal, SearchPolicy
@@ -74,4 +74,6 @@ __all__ = [
     "dispatch_context",
     "pick_best",
     "program_key",
+    "same_family",
+    "tiles_changed",
 ]

@@ -17,6 +17,8 @@ from measure import (
     RecordToFile,
 )
 
+MOST_VERBOSE: Final = 5
+"""The level that tells all there is."""
 LEAST_PATIENCE: Final = 100
 """Trials without improvement before an automatic early stop, whatever the budget."""
 PATIENCE_SHARE: Final = 3
@@ -83,7 +85,11 @@ class TuningOptions:
         for name, low in lowest.items():
             check_number(f"TuningOptions({name})", getattr(self, name), low=low, integer=True)
         if not isinstance(self.verbose, bool):
-            check_number("TuningOptions(verbose)", self.verbose)
+            check_number("TuningOptions(verbose)", self.verbose, low=0, integer=True)
+            if self.verbose > MOST_VERBOSE:
+                raise DefinitionError(
+                    f"TuningOptions(verbose={self.verbose}): the levels are 0 to {MOST_VERBOSE}"
+                )
         _check_callbacks(self.measure_callbacks)
         for name, value, kind in (
             ("builder", self.builder, "build_each"),

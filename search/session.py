@@ -35,6 +35,7 @@ from search.policy import Proposal, SearchPolicy
 from search.preload import Earlier
 from search.progress import Progress, Report
 from search.result import StopReason, TuningResult
+from search.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class TuningSession:
         self._next: Proposal | None = None
         self._in_round: list[Trial] = []
         self._measured_before = 0
-        self._round = 0
+        self._round = self._rounds_ended = 0
         self._round_size = round_size
         self._early_stopping = early_stopping
         self._patience = None if early_stopping == "auto" else early_stopping
@@ -187,6 +188,7 @@ class TuningSession:
             return
         trials, self._in_round, self._next = self._in_round, [], None
         self.policy.learn(trials)
+        self._rounds_ended += 1
         if not self._seeds:
             self._round += 1
         if len(self.new_trials) > self._measured_before:
@@ -311,7 +313,7 @@ class TuningSession:
             trials=len(self.new_trials),
             errors=len(self.new_trials) - self._outcomes[MeasureErrorNo.NO_ERROR],
             best_seconds=self.history.best_seconds,
-            round_index=self._round,
+            round_index=self._rounds_ended,
             known_trials=len(self.history),
             best_state=None if best is None else best.state,
             outcomes=dict(self._outcomes),
@@ -321,8 +323,8 @@ class TuningSession:
         if not self.history and not self._log:
             why = note or "the policy proposed nothing"
             return Stop(StopReason.NO_PROGRAM, f"there is no valid program for this task: {why}")
-        known = f"{len(self.history)} programs are known and nothing new was found"
-        return Stop(StopReason.EXHAUSTED, f"{known}: {note}" if note else known)
+        tried = f"{counted(len(self.history), 'program')} measured, and nothing new was found"
+        return Stop(StopReason.EXHAUSTED, f"{tried}: {note}" if note else tried)
 
     def _reason_to_stop(self) -> Stop | None:
         if self._log:  # Still replaying: what the log says further on is not weighed yet.

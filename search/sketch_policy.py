@@ -320,7 +320,8 @@ class SketchPolicy(SearchPolicy):
             return f"no program could be drawn from {of}{invalid}"
         if self.all_programs is not None:
             fresh = f" but {len(picker.states)}" if picker.states else ""
-            return f"all {counted(drawn, 'program')} of {of} are known{fresh}{invalid}"
+            ways = counted(drawn, "way")
+            return f"{of} can be completed in {ways}, which make these programs again{fresh}{invalid}"
         return f"{drawn} programs drawn from {of} held {len(picker.states)} new ones{invalid}"
 
 

@@ -7,6 +7,8 @@ order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tenso
 By hand: `template_choices`, `template_config`, `template_function`.
 """
 
+from sketches.annotate import DERIVE
+from sketches.annotators import CPU_ANNOTATORS, Annotator, Draft
 from sketches.columns import Column, ColumnKind
 from sketches.derive import CPU_EXTRA_RULES, CPU_RULES, GPU_RULES, Sketch, SkipStage, generate_sketches
 from sketches.family import Family
@@ -20,17 +22,21 @@ from sketches.template_config import Config, ConfigEntity, ConfigSpace
 from sketches.template_function import Template, template
 
 __all__ = [
+    "CPU_ANNOTATORS",
     "CPU_EXTRA_RULES",
     "CPU_RULES",
+    "DERIVE",
     "GPU_RULES",
     "AddPackedRead",
     "AnnotateEntity",
+    "Annotator",
     "Column",
     "ColumnKind",
     "Config",
     "ConfigEntity",
     "ConfigSpace",
     "Derivation",
+    "Draft",
     "Family",
     "KnobEntity",
     "Population",

@@ -11,7 +11,7 @@ import pytest
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.task.hardware import HardwareParams
 from costmodel import RandomModel
-from search import ABLATIONS, Mutation, Offspring, SearchTask, SketchPolicy
+from search import ABLATIONS, Mutation, Offspring, SearchTask, SketchPolicy, TuningOptions
 from search.mutation import offspring_of
 from search.params import resolve_params
 from sketches import CPU_RULES, Population, ProgramSpace, Verdict, generate_sketches
@@ -156,3 +156,9 @@ def test_without_crossover_no_more_programs_are_drawn_anew() -> None:
         return 1 - sum(float(params[name]) for name in names)
 
     assert fresh(**ABLATIONS["no crossover"]) == pytest.approx(fresh(), abs=1e-9)
+
+
+@pytest.mark.parametrize("verbose", [99, -1, 1.5])
+def test_the_level_of_verbosity_is_one_that_there_is(verbose: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"TuningOptions\(verbose"):
+        TuningOptions(1, verbose=verbose)
