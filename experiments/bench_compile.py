@@ -20,26 +20,33 @@ import numpy as np
 
 import ansor
 from ansor.codegen.compile import compile_ir
+from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine, target_machine
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer
+from ansor.schedule.lowering import lower
 from experiments.harness import Bench, Estimate, take_turns
 from experiments.search_cases import CASES, Case
-from measure.emit import EmittedProgram, emit_program
-from sketches import sample_programs
 
 NAMES: Final = ("matmul-512", "conv2d-14", "depthwise-112", "softmax-1024")
 PIPELINES: Final = ("ours", "O1", "O2", "O3")
 GOAL_MS: Final = 60.0
+ENTRY: Final = "kernel"
 
 
-def compiled(program: EmittedProgram, machine: Machine, pipeline: str) -> bytes:
+def written_code(state: ansor.State, machine: Machine) -> str:
+    """Lower a program and write its LLVM IR."""
+    nest = lower(state, list(state.dag.tensors), name=ENTRY, limits=machine.register_limits)
+    return emit_llvm(nest, machine, ENTRY)
+
+
+def compiled(text: str, machine: Machine, pipeline: str) -> bytes:
     """Compile a program by our pipeline, or by one of LLVM's in front of code generation."""
     if pipeline == "ours":
-        return compile_ir(program.text, machine)
+        return compile_ir(text, machine)
     tm = target_machine(machine.triple, machine.cpu, machine.features)
-    module = llvm.parse_assembly(program.text, llvm.create_context())
+    module = llvm.parse_assembly(text, llvm.create_context())
     module.triple, module.data_layout = machine.triple, str(tm.target_data)
     builder = llvm.create_pass_builder(tm, llvm.create_pipeline_tuning_options(int(pipeline[1])))
     builder.getModulePassManager().run(module, builder)
@@ -52,13 +59,13 @@ def cost_of_compiling(bench: Bench, name: str, case: Case, count: int) -> None:
     machine = Machine.for_target(task.target)
     written: list[float] = []
     spent: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES}
-    for state in sample_programs(task, count, np.random.default_rng(0)):
+    for state in ansor.sample_programs(task, count, np.random.default_rng(0)):
         start = time.thread_time()
-        program = emit_program(state, state.dag.tensors, task.target)
+        text = written_code(state, machine)
         written.append(1e3 * (time.thread_time() - start))
         for pipeline, times in spent.items():
             start = time.thread_time()
-            compiled(program, machine, pipeline)
+            compiled(text, machine, pipeline)
             times.append(1e3 * (time.thread_time() - start))
     whole = [emit + build for emit, build in zip(written, spent["ours"], strict=True)]
     bench.add(f"{name}: write and compile", Estimate.of(whole), "ms", at_most=GOAL_MS)
@@ -84,14 +91,12 @@ def speed_of_kernels(bench: Bench, name: str, case: Case, count: int, repeats: i
     addresses = tuple(int(array.ctypes.data) for array in arrays)
     ratios: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES[1:]}
     for state in states:
-        program = emit_program(state, state.dag.tensors, task.target)
+        text = written_code(state, machine)
         codes = {
-            pipeline: load_object(compiled(program, machine, pipeline), (program.entry,), kernel_imports())
+            pipeline: load_object(compiled(text, machine, pipeline), (ENTRY,), kernel_imports())
             for pipeline in PIPELINES
         }
-        timers = {
-            pipeline: compiled_timer(code[program.entry], addresses, ()) for pipeline, code in codes.items()
-        }
+        timers = {pipeline: compiled_timer(code[ENTRY], addresses, ()) for pipeline, code in codes.items()}
         times = {
             pipeline: median(values)
             for pipeline, values in take_turns(timers, repeats, settle_seconds=0.0).items()
