@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from search import XGBTuner as XGBTuner
     from search import apply_history_best as apply_history_best
     from search import dispatch_context as dispatch_context
+    from search import distinct_share as distinct_share
     from search import pick_best as pick_best
     from search import program_key as program_key
     from search import same_family as same_family
@@ -290,6 +291,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "XGBTuner",
         "apply_history_best",
         "dispatch_context",
+        "distinct_share",
         "pick_best",
         "program_key",
     ),

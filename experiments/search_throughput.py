@@ -1,10 +1,12 @@
 """Parts `throughput` and `memory`: how many programs a search scores per second, and what it needs.
 
-A scored program is distinct and valid, from the real mix of sketches, and its features and its score were
-computed. Rounds of a search are timed as a whole: sampling, breeding, repair, deduplication, features, model,
-and the choice of what to measure. The model has learned from `RECORDS` programs before; the time of training
-does not count, as it does not in the recorded rates. Those are of two cores, whose clock nobody measured:
-the scale takes it to be `RECORDED_GHZ`, and measures this machine's by a loop on one thread.
+A scored program is valid, from the real mix of sketches, and its features and its score were computed. Rows
+that fingerprints tell apart may be equal programs once they are lowered; `distinct_share` says how many are
+not, in a sample of a further round, and every rate is multiplied by it: what is reported are different
+programs. Rounds of a search are timed as a whole: sampling, breeding, repair, deduplication, features,
+model, and the choice of what to measure. The model has learned from `RECORDS` programs before; the time of
+training does not count, as it does not in the recorded rates. Those are of two cores, whose clock nobody
+measured: the scale takes it to be `RECORDED_GHZ`, and measures this machine's by a loop on one thread.
 
 The labels it learned from are not measured: they are analytic estimates times a factor that depends on the
 features, so that there is much to learn and the model has all the trees that it ever has.
@@ -20,6 +22,7 @@ from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 import ansor
 from experiments.harness import Bench, Estimate, fresh_process
@@ -31,6 +34,8 @@ TASKS: Final = ("matmul_add-1024", "matmul-512", "conv2d-14", "softmax-1024")
 MEMORY_TASKS: Final = ("conv2d-14",)
 RECORDS: Final = 1024
 ROUND: Final = 64
+SAMPLED: Final = 400
+"""Scored programs that are lowered to find the share of different ones."""
 AT_LEAST: Final = 20.0
 POPULATIONS: Final = (2048, 16384)
 _HWM: Final = "VmHWM:"
@@ -48,7 +53,8 @@ def throughput(bench: Bench, tasks: Sequence[str], rounds: int, peers: Peers) ->
         for index in range(rounds):
             measured.append(timed_round(policy, index, history))
             scales.append(scale.measure())
-        report(bench, case, measured, scales, peers.rate(CASES[case]))
+        share = share_of_round(policy, rounds, history)
+        report(bench, case, measured, scales, peers.rate(CASES[case]), share)
         bench.add(f"{case}: features per statement", feature_count(policy), "", at_least=164)
     bench.add("tasks without a recorded rate, and so without a goal", len(alone), "", peer=", ".join(alone))
 
@@ -71,13 +77,32 @@ class Round:
 
 
 def report(
-    bench: Bench, case: str, rounds: Sequence[Round], scales: Sequence[float], recorded: float | None
+    bench: Bench,
+    case: str,
+    rounds: Sequence[Round],
+    scales: Sequence[float],
+    recorded: float | None,
+    share: float,
 ) -> None:
-    """Add the rows of one task: `scales` has one measurement before each round and one after the last."""
-    bench.add(f"{case}: candidates scored", Estimate.of([each.rate for each in rounds]), "1/s")
+    """
+    Add the rows of one task.
+
+    Parameters
+    ----------
+    bench, case, rounds
+        Where to, what it is called, and what was measured.
+    scales
+        Of this machine's clock: before each round, and after the last.
+    recorded
+        The rate to compare with [1/s]; None without one.
+    share
+        Different programs among those scored; all rates are multiplied by it.
+    """
+    bench.add(f"{case}: candidates scored", Estimate.of([share * each.rate for each in rounds]), "1/s")
+    bench.add(f"{case}: different programs among the scored", share, "of 1")
     if recorded is not None:
         near = [fmean(pair) for pair in pairwise(scales)]
-        ratios = [each.rate / (recorded * clock) for each, clock in zip(rounds, near, strict=True)]
+        ratios = [share * each.rate / (recorded * clock) for each, clock in zip(rounds, near, strict=True)]
         clock = fmean(near)
         peer = (
             f"TVM {recorded:.0f}/s on 2 cores, x {clock:.2f} of its clock = {recorded * clock:.0f}/s; "
@@ -102,6 +127,32 @@ def timed_round(policy: ansor.SketchPolicy, index: int, history: ansor.History) 
     outcome = policy.last_outcome
     assert outcome is not None
     return Round(outcome.valid, outcome.scored, outcome.families, seconds)
+
+
+class Listening(ansor.CostModel):
+    """A model that notes the rows it is asked about and has another one score them."""
+
+    def __init__(self, model: ansor.CostModel) -> None:
+        self.model, self.heard = model, list[ansor.Population]()
+
+    def update(self, inputs: Sequence[ansor.MeasureInput], results: Sequence[ansor.MeasureResult]) -> None:
+        self.model.update(inputs, results)
+
+    def predict(self, task: ansor.Task, candidates: Sequence[ansor.State]) -> NDArray[np.float64]:
+        if isinstance(candidates, ansor.Programs):
+            self.heard.extend(candidates.populations)
+        return self.model.predict(task, candidates)
+
+
+def share_of_round(policy: ansor.SketchPolicy, index: int, history: ansor.History) -> float:
+    """Propose a round that is not timed, and estimate the share of different programs among those scored."""
+    model = policy.model
+    policy.model = listening = Listening(model)
+    try:
+        policy.propose(index, ROUND, history)
+    finally:
+        policy.model = model
+    return ansor.distinct_share(policy.task, listening.heard, SAMPLED, np.random.default_rng(0))
 
 
 def taught_policy(

@@ -2,15 +2,17 @@
 
 Reading order: `search_task` (what a user holds), `session` (a tuning run), `policy` and `sketch_policy`
 (what is proposed), with `params`, `evolution`, `generation`, `mutation`, `crossover`, `polish`, `exhaustive`
-and `picking`; `history`, `known`, `identity` and `preload` (what is known), `progress` and `result` (what is
-told); `task_scheduler` with the `scheduler_*` modules (many tasks at once); `warm_start` with `refit`, and
-`dispatch` (what earlier logs are good for); `template_task`, `template_tuner`, `template_xgb` and
-`template_history` (policies over sketches written by hand); the `cli_*` modules are the command line.
+and `picking`, and `distinct` (how many of them there are); `history`, `known`, `identity` and `preload`
+(what is known), `progress` and `result` (what is told); `task_scheduler` with the `scheduler_*` modules
+(many tasks at once); `warm_start` with `refit`, and `dispatch` (what earlier logs are good for);
+`template_task`, `template_tuner`, `template_xgb` and `template_history` (policies over sketches written by
+hand); the `cli_*` modules are the command line.
 """
 
 from search.alternatives import AlternativesPolicy
 from search.custom_rule import PreloadCustomSketchRule
 from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
+from search.distinct import distinct_share
 from search.history import History, Trial
 from search.identity import program_key
 from search.mutation import CPU_MUTATIONS, Mutation, Offspring, same_family, tiles_changed
@@ -72,6 +74,7 @@ __all__ = [
     "XGBTuner",
     "apply_history_best",
     "dispatch_context",
+    "distinct_share",
     "pick_best",
     "program_key",
     "same_family",

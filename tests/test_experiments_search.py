@@ -153,13 +153,14 @@ def test_a_process_gets_some_share_of_its_cores() -> None:
 def test_rates_are_valid_programs_over_seconds_beside_a_scaled_record() -> None:
     bench = Bench("", [])
     measured = [Round(900, 1000, (2, 3), 0.5), Round(1000, 1000, (5,), 0.5)]
-    search_throughput.report(bench, "task", measured, [0.5, 0.5, 1.5], recorded=100.0)
+    search_throughput.report(bench, "task", measured, [0.5, 0.5, 1.5], recorded=100.0, share=0.5)
     found = rows(bench)
-    assert found["candidates scored"].value == 1900.0
-    # 1800/s beside 100 x 0.5, and 2000/s beside 100 x 1.
-    assert found["candidates scored, over TVM"].value == pytest.approx((36.0 + 20.0) / 2)
+    assert found["candidates scored"].value == 950.0
+    assert found["different programs among the scored"].value == 0.5
+    # Half of 1800/s beside 100 x 0.5, and of 2000/s beside 100 x 1.
+    assert found["candidates scored, over TVM"].value == pytest.approx((18.0 + 10.0) / 2)
     assert found["candidates scored, over TVM"].goal == 20.0
-    assert found["candidates scored, over TVM"].holds is True
+    assert found["candidates scored, over TVM"].holds is False
     said = found["candidates scored, over TVM"].peer or ""
     for word in ("2 cores", "assumed (3.7 GHz)", "one thread", "1024 made-up run times"):
         assert word in said
@@ -170,7 +171,7 @@ def test_rates_are_valid_programs_over_seconds_beside_a_scaled_record() -> None:
 
 def test_without_a_record_the_rate_stands_alone() -> None:
     bench = Bench("", [])
-    search_throughput.report(bench, "task", [Round(10, 10, (1,), 1.0)], [1.0, 1.0], recorded=None)
+    search_throughput.report(bench, "task", [Round(10, 10, (1,), 1.0)], [1.0, 1.0], recorded=None, share=1.0)
     assert "candidates scored, over TVM" not in rows(bench)
     assert all(row.goal is None for row in bench.rows)
 
@@ -212,6 +213,9 @@ def test_a_taught_policy_searches_by_its_model() -> None:
     assert len(history) > 0
     assert search_throughput.feature_count(policy) >= 164
     assert policy.model.informative
+    model = policy.model
+    assert 0.5 < search_throughput.share_of_round(policy, 1, history) <= 1.0
+    assert policy.model is model
 
 
 def test_made_up_labels_depend_on_the_program_and_are_reproducible() -> None:

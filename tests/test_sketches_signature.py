@@ -9,6 +9,7 @@ import pytest
 
 from ansor.te import Tensor
 from search import SearchTask, program_key
+from search.distinct import distinct_share
 from search.identity import plan_key
 from sketches import Column, ColumnKind, Population, ProgramSpace
 from sketches.signature import fingerprints
@@ -93,3 +94,17 @@ def test_equal_fingerprints_are_equal_programs_whatever_the_pragmas(tensors: lis
             plan = plan_key(task, rows.materialize(row))
             assert plans.setdefault(fine, plan) == plan
     assert len(plans) > 5
+
+
+def test_the_share_of_different_programs_counts_equal_ones_once() -> None:
+    """One program in two rows, a row twice, and two programs."""
+    rng = np.random.default_rng(0)
+    one = two({"i3": 4, "j3": 32, "parallel": 3}, {"i1": 2}, {"i1": 8})
+    different = two({"i3": 4, "j3": 8, "parallel": 3}, {"i1": 2}, {"i1": 4})
+    vector = two({"i3": 4, "j3": 8}, {"vectorize": 0}, {"vectorize": 1})
+    assert are_one(vector) == (False, True)
+    assert distinct_share(TASK, [one], 10, rng) == 0.5
+    assert distinct_share(TASK, [different], 10, rng) == 1.0
+    assert distinct_share(TASK, [vector], 10, rng) == 0.5
+    assert distinct_share(TASK, [one, different, vector, different], 10, rng) == 0.5
+    assert distinct_share(TASK, [], 10, rng) == 1.0
