@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from measure import load_records as load_records
     from measure import recover_measure_input as recover_measure_input
     from measure import save_records as save_records
+    from measure import settled_records as settled_records
     from search import ABLATIONS as ABLATIONS
     from search import CPU_MUTATIONS as CPU_MUTATIONS
     from search import REFERENCE_SPACE as REFERENCE_SPACE
@@ -252,6 +253,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "load_records",
         "recover_measure_input",
         "save_records",
+        "settled_records",
     ),
     "search": (
         "same_family",

@@ -28,7 +28,7 @@ import numpy as np
 import ansor
 from ansor import workloads
 from experiments.harness import Bench, Estimate
-from experiments.search_runs import folder
+from experiments.search_runs import folder, trials_in
 
 TASKS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("matmul", (512, 512, 512)),
@@ -112,7 +112,7 @@ def records(
         tasks[task.key] = task
         sizes = "x".join(map(str, args))
         log = where / f"costmodel-{name}-{sizes}.log.json"
-        known = sum(1 for _ in ansor.load_records(str(log))) if log.exists() else 0
+        known = trials_in(log)
         options = ansor.TuningOptions(
             num_measure_trials=max(count - known, 0),
             verbose=0,

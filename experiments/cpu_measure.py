@@ -27,6 +27,7 @@ from experiments.cpu_limits import limit_timers
 from experiments.cpu_peers import PEERS, UnavailableError
 from experiments.harness import Timer, fresh_process, take_turns
 from experiments.search_clock import quiet_share
+from experiments.search_runs import trials_in
 
 Array = npt.NDArray[Any]
 
@@ -74,7 +75,7 @@ class Tuned:
     log
         The log.
     trials
-        Records in it.
+        Programs in it.
     seconds
         What they took, all runs together; None if the log is older than its clock.
     """
@@ -88,7 +89,7 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
     """Tune a case, or complete its log, until it holds so many trials."""
     log = folder / f"{case.name}.log.json"
     clock = folder / f"{case.name}.seconds.json"
-    known = _records(log)
+    known = trials_in(log)
     spent: float | None = json.loads(clock.read_text()) if clock.exists() else (None if known else 0.0)
     if known < trials:
         task = case.task()
@@ -103,12 +104,8 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
         if spent is not None:
             spent += time.perf_counter() - start
             clock.write_text(json.dumps(spent) + "\n")
-        known = _records(log)
+        known = trials_in(log)
     return Tuned(log, known, spent)
-
-
-def _records(log: Path) -> int:
-    return sum(1 for _ in ansor.load_records(str(log))) if log.exists() else 0
 
 
 @dataclass(frozen=True, slots=True)

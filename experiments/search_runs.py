@@ -161,10 +161,10 @@ def tuned(case: str, title: str, seed: int, trials: int, policy: PolicyOf = defa
     Returns
     -------
     Path
-        The log; it holds at least `trials` records unless the space holds fewer programs.
+        The log; it holds at least `trials` programs unless the space holds fewer programs.
     """
     log = folder() / f"{case}-{title}-{trials}-s{seed}.log.json"
-    known = sum(1 for _ in ansor.load_records(str(log))) if log.exists() else 0
+    known = trials_in(log)
     if known < trials:
         task = CASES[case].task()
         options = ansor.TuningOptions(
@@ -176,6 +176,11 @@ def tuned(case: str, title: str, seed: int, trials: int, policy: PolicyOf = defa
         )
         task.tune(options, policy(task, seed))
     return log
+
+
+def trials_in(log: Path) -> int:
+    """Count the programs that a log holds; none if there is no log."""
+    return len(ansor.settled_records(ansor.load_records(str(log)))) if log.exists() else 0
 
 
 def compared(case: str, logs: Mapping[str, Path], processes: int = PROCESSES) -> dict[str, list[float]]:
@@ -217,9 +222,9 @@ def checked_call(
 
 
 def best_so_far(log: Path, trials: int) -> list[float]:
-    """The least seconds among the first 1, 2, ... records of a log; infinite before the first success."""
+    """The least seconds among the first 1, 2, ... programs of a log; infinite before the first success."""
     best, found = float("inf"), []
-    for _, result in ansor.load_records(str(log)):
+    for _, result in ansor.settled_records(ansor.load_records(str(log))):
         if result.ok:
             best = min(best, result.mean_cost)
         found.append(best)

@@ -1,10 +1,10 @@
 """Measuring: programs are built and run in separate worker processes, checked, timed and logged.
 
-Reading order: `record` (what a measurement is), `log` (how it is kept), `best` and `distill` (how it is
-chosen); `pool`, `process`, `worker` and `wire` (processes that may die); `builder` and `runner`, whose work
-inside a worker is `jobs` with `arguments`, `arena` and `check`; `reference` and `fill` (what the right answer
-is), `reducers` (why there may be several); `measurer` with `answers` (all of it together); `simulate` (none
-of it).
+Reading order: `record` (what a measurement is), `log` (how it is kept), `settled` (which record of a program
+counts), `best` and `distill` (how one is chosen); `pool`, `process`, `worker` and `wire` (processes that may
+die); `builder` and `runner`, whose work inside a worker is `jobs` with `arguments`, `arena` and `check`;
+`reference` and `fill` (what the right answer is), `reducers` (why there may be several); `measurer` with
+`answers` (all of it together); `simulate` (none of it).
 
 The names are imported on first use, so that a worker process starts with what it needs and no more.
 """
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from measure.record import recover_measure_input as recover_measure_input
     from measure.runner import LocalRunner as LocalRunner
     from measure.runner import ProgramRunner as ProgramRunner
+    from measure.settled import settled_records as settled_records
     from measure.simulate import NullBuilder as NullBuilder
     from measure.simulate import SimulatedRunner as SimulatedRunner
 
@@ -69,6 +70,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "recover_measure_input",
     ),
     "runner": ("LocalRunner", "ProgramRunner"),
+    "settled": ("settled_records",),
     "simulate": ("NullBuilder", "SimulatedRunner"),
 }
 _HOME: Final = {name: module for module, names in _EXPORTS.items() for name in names}

@@ -26,7 +26,7 @@ from measure.best import target_facts, target_options, target_text
 from measure.layouts import layout_option
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
 from measure.record import MeasureInput, steps_to_json
-from measure.settled import settled
+from measure.settled import settled_records
 
 DISTILLED_SUFFIX: Final = ".best.json"
 
@@ -127,7 +127,7 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
     options: OptionsByKey = {}
     left_out = 0
     read = list(records)
-    for inp, res in settled(read):
+    for inp, res in settled_records(read):
         key = record_group(inp, options)
         seen[key] = None
         if not res.ok:

@@ -37,8 +37,13 @@ def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
     return new.mean_cost < old.mean_cost
 
 
-def settled(records: Iterable[Record]) -> list[Record]:
-    """Give each program once, where it stands first, with the result that counts."""
+def settled_records(records: Iterable[Record]) -> list[Record]:
+    """
+    Give each program of a log once, where it stands first, with the result that counts.
+
+    A log holds a second record of a program that was measured again; the one that rests on more repeats
+    counts, and a wrong answer before all others. How many there are is the number of trials.
+    """
     found: dict[str, Record] = {}
     for inp, result in records:
         program = program_of(inp)

@@ -13,7 +13,7 @@ from ansor.runtime.build import lower
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
-from measure.settled import settled
+from measure.settled import settled_records
 from search.cli_chosen import Chosen
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.progress import title_of_key
@@ -118,7 +118,7 @@ def best(
 def summarize(log: str) -> list[_Summary]:
     """Sum up the measurements of a log by task and layout option, in order."""
     found: dict[tuple[str, str, int], _Summary] = {}
-    for inp, res in settled(load_measurements(log)):
+    for inp, res in settled_records(load_measurements(log)):
         key = inp.task.workload_key, str(inp.task.target), int(inp.task.layout_rewrite_option or 0)
         found.setdefault(key, _Summary(*key)).add(inp, res)
     return list(found.values())

@@ -40,7 +40,7 @@ from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
 from measure.best import target_text, workload_distance
 from measure.distill import OptionsByKey, record_group
-from measure.settled import settled
+from measure.settled import settled_records
 from search.progress import title_of_key
 from search.text import counted, seconds_text
 
@@ -246,7 +246,7 @@ class ApplyHistoryBest(DispatchContext):
         self._hashes: dict[str, str | None] = {}
         self._options: OptionsByKey = {}
         for source in _sources(records):
-            for inp, res in settled(islice(source, n_lines)):
+            for inp, res in settled_records(islice(source, n_lines)):
                 self._add(inp, res)
 
     def _add(self, inp: MeasureInput, res: MeasureResult) -> None:

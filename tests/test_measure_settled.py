@@ -9,7 +9,7 @@ import pytest
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, find_best_record, save_records
 from measure.distill import distill_record_file
 from measure.record import LoggedState, LoggedTask, Seconds
-from measure.settled import merged, program_of, settled, takes_over
+from measure.settled import merged, program_of, settled_records, takes_over
 from search.report_data import read_history
 
 WRONG = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 0.1, 7)
@@ -44,12 +44,12 @@ def test_which_result_takes_over(new: MeasureResult, old: MeasureResult, expecte
 
 def test_each_program_stands_once_where_it_was_first() -> None:
     records = [(program(2), timed(1)), (program(4), timed(3)), (program(2), timed(4, 4))]
-    found = settled(records)
+    found = settled_records(records)
     assert [(program_of(inp), res) for inp, res in found] == [
         (program_of(program(2)), timed(4, 4)),
         (program_of(program(4)), timed(3)),
     ]
-    assert settled(found) == found
+    assert settled_records(found) == found
 
 
 def test_results_are_joined_to_one_that_rests_on_all() -> None:
