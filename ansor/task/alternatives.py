@@ -48,7 +48,7 @@ def make_alternatives(direct: Task, calls: Sequence[Call]) -> tuple[Task, ...]:
     if not isinstance(calls, (list, tuple)) or not all(_is_call(item) for item in calls):
         raise DefinitionError(
             f"alternatives={calls!r}: it must be a list of workloads with their arguments, such as "
-            '[("ansor.conv2d_winograd", (1, 56, 56, 64, 64))]'
+            '[("another_algorithm", (1, 56, 56, 64, 64))]'
         )
     if not calls:
         return ()
