@@ -1,8 +1,8 @@
 """Loop nests to textual LLVM IR.
 
 Reading order: `text` (instructions and scopes), `index` (index arithmetic), `vectors` (arithmetic on values),
-`memory` (loads and stores), `values` (expressions), `statements` (loops), `module` (functions, parallel
-loops).
+`memory` (loads and stores), `values` (expressions), `statements` (loops) with `interleave` (stores put
+together) and `tensor` (instructions for whole loops), `module` (functions, parallel loops).
 """
 
 from ansor.codegen.llvm.module import emit_llvm

@@ -94,6 +94,14 @@ class Analysis:
             self._variables[id(expr)] = known
         return known
 
+    def reads(self, store: Store, buffer: Buffer) -> bool:
+        """Whether the value or the place of a store depends on what a buffer holds."""
+        return any(
+            isinstance(node, Load) and node.buffer is buffer
+            for expr in (*store.indices, store.value)
+            for node in _nodes(expr)
+        )
+
     def _width(self, stmt: Stmt) -> int:
         """Bytes of the widest value that a statement computes by itself."""
         if isinstance(stmt, Store):

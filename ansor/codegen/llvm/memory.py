@@ -277,6 +277,23 @@ class Memory:
                 align = dtype_info(buffer.dtype).bytes
                 self.fn.effect(f"store {element.full_type} {element.text}, ptr {address.text}, align {align}")
 
+    def store_interleaved(self, buffer: Buffer, base: Affine, values: list[Value], lanes: int) -> None:
+        """Write lane 0 of all values side by side, then lane 1 of all, and so on, from `base` on."""
+        pointer = self.pointers[buffer]
+        pointer.generation += 1
+        whole = [self.vectors.splat(self.to_memory(value, buffer.dtype), lanes) for value in values]
+        for part in range(len(whole)):
+            places = [divmod(part * lanes + place, len(whole)) for place in range(lanes)]  # lane, which value
+            result = self._permuted(
+                whole[0], whole[1], [lane + lanes * (which == 1) for lane, which in places]
+            )
+            for number, value in enumerate(whole[2:], 2):
+                chosen = [
+                    lanes + lane if which == number else kept for kept, (lane, which) in enumerate(places)
+                ]
+                result = self._permuted(result, value, chosen)
+            self._store(buffer, add(base, constant(part * lanes)), result)
+
     def _store(self, buffer: Buffer, base: Affine, value: Value) -> None:
         pointer = self.pointers[buffer]
         address = self.address(buffer, base)

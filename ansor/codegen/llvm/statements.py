@@ -2,7 +2,8 @@
 
 - Serial loops count in i64, bottom-tested; a loop of one iteration is its body.
 - Unrolled loops are expanded with constants for the variable. Expansions beyond `MAX_EXPANSION` stores are
-  loops instead, unless register tiles depend on the constants.
+  loops instead, unless register tiles depend on the constants. Stores that fill each other's gaps are put
+  together (`ansor.codegen.llvm.interleave`).
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then
   smaller powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
 - Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded.
@@ -17,6 +18,7 @@ from typing import Protocol
 
 from ansor.codegen.llvm.analysis import Analysis, Facts, may_vectorize
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
+from ansor.codegen.llvm.interleave import Interleaving
 from ansor.codegen.llvm.memory import Memory, Pointer, Under
 from ansor.codegen.llvm.tensor import TensorCalls
 from ansor.codegen.llvm.text import FunctionText, Scope, Value
@@ -52,6 +54,7 @@ class Function:
         self.memory = Memory(self.vectors, machine)
         self.expressions = Expressions(self.memory, self.vectors, machine)
         self.tensors = TensorCalls(self.expressions, machine)
+        self.interleaving = Interleaving(self.expressions, analysis)
         self.machine = machine
         self.analysis = analysis
         self.outline = outline
@@ -183,6 +186,12 @@ class Function:
         facts = self.analysis.facts(loop.body)
         if extent.terms or (facts.stores * extent.const > MAX_EXPANSION and not facts.has_registers):
             self.serial(loop, extent, env)
+            return
+        outside = self.interleaving.outside(loop, env)
+        if outside is not None:
+            self._loop(outside, env)
+            return
+        if self.interleaving.store(loop, env):
             return
         for iteration in range(extent.const):
             self.statement(loop.body, env.bind(loop.var, constant(iteration)))

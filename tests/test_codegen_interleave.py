@@ -1,0 +1,110 @@
+"""Interleaved stores: channels computed in vectors of pixels are stored in whole vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.schedule.manual import Schedule
+from ansor.te.tensor import Tensor
+from tests.program_laws import Case, check_all
+
+AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4"
+AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
+PLAIN = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"
+
+
+def channels(
+    pixels: int,
+    count: int,
+    dtype: str = "float32",
+    lanes: int = 16,
+    swapped: bool = False,
+    streaming: bool = False,
+) -> tuple[Schedule, list[Tensor]]:
+    """B[p, c] = A[p, c] * (c + 2) + A[p, count - 1 - c], pixels in lanes, channels unrolled."""
+    a = te.placeholder((pixels, count), dtype, "A")
+    b = te.compute(
+        (pixels, count), lambda p, c: a[p, c] * te.cast(c + 2, dtype) + a[p, count - 1 - c], name="B"
+    )
+    s = te.create_schedule(b.op)
+    pixel, channel = b.op.axis
+    outer, inner = s[b].split(pixel, lanes)
+    s[b].reorder(outer, *((inner, channel) if swapped else (channel, inner)))
+    s[b].unroll(channel)
+    s[b].vectorize(inner)
+    if streaming:
+        s[b].streaming_stores()
+    return s, [a, b]
+
+
+def stores(s: Schedule, tensors: list[Tensor], target: str = AVX512) -> list[str]:
+    """The store instructions of the code, without their operands."""
+    text = ansor.build(s, tensors, target=target, name="kernel").get_source("ll")
+    return [line.split(" %")[0].strip() for line in text.splitlines() if line.strip().startswith("store ")]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8", "int16"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_channels_are_what_they_should_be(count: int, dtype: str, swapped: bool) -> None:
+    for pixels, lanes in ((16, 16), (37, 16), (64, 64), (48, 12), (8, 2)):
+        s, tensors = channels(pixels, count, dtype, lanes, swapped)
+        values = np.random.default_rng(count).integers(0, 5, (pixels, count)).astype(dtype)
+        expected = values * np.arange(2, count + 2).astype(dtype) + values[:, ::-1]
+        np.testing.assert_array_equal(ansor.build(s, tensors)(values), expected.astype(dtype))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(("target", "lanes"), [(AVX512, 16), (AVX2, 8), (PLAIN, 4)])
+def test_whole_vectors_are_stored(target: str, lanes: int, swapped: bool) -> None:
+    s, tensors = channels(64, 3, swapped=swapped)
+    assert set(stores(s, tensors, target)) == {f"store <{lanes} x float>"}
+
+
+def test_what_does_not_fill_the_gaps_is_stored_one_by_one() -> None:
+    s, tensors = channels(64, 5)  # more channels than are put together
+    assert set(stores(s, tensors)) == {"store float"}
+    a = te.placeholder((64, 6), name="A")
+    b = te.compute((64, 6), lambda p, c: a[p, c] + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    outer, inner = s[b].split(b.op.axis[0], 16)
+    some, channel = s[b].split(b.op.axis[1], 3)
+    s[b].reorder(outer, some, channel, inner)  # three of six channels
+    s[b].unroll(channel)
+    s[b].vectorize(inner)
+    assert set(stores(s, [a, b])) == {"store float"}
+
+
+def test_a_vector_that_is_not_full_is_stored_by_lanes() -> None:
+    s, tensors = channels(45, 3, lanes=15)
+    text = ansor.build(s, tensors, target=AVX512, name="kernel").get_source("ll")
+    assert "masked.scatter" in text
+    values = np.arange(135, dtype=np.float32).reshape(45, 3)
+    expected = values * np.arange(2, 5, dtype=np.float32) + values[:, ::-1]
+    np.testing.assert_array_equal(ansor.build(s, tensors)(values), expected)
+
+
+def test_rows_keep_their_order_of_loops() -> None:
+    """Loops are not turned round where each vector lies in memory in one piece anyway."""
+    a = te.placeholder((3, 64), name="A")
+    b = te.compute((3, 64), lambda r, x: a[r, x] + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    s[b].unroll(b.op.axis[0])
+    s[b].vectorize(b.op.axis[1])
+    assert stores(s, [a, b]) == ["store <16 x float>"] * 12
+
+
+def test_streamed_channels_pass_the_caches_by() -> None:
+    s, tensors = channels(64, 3, streaming=True)
+    text = ansor.build(s, tensors, target=AVX512, name="kernel").get_source("asm")
+    assert "vmovntps" in text
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_all_laws_hold(streaming: bool) -> None:
+    for count in (2, 3, 4):
+        s, _ = channels(37, count, streaming=streaming)
+        check_all(Case.of(s.state))
