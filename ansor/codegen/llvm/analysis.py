@@ -45,20 +45,23 @@ class Facts:
 
 
 class Analysis:
-    """Facts about the statements of one nest, computed once per statement."""
+    """Facts about the statements of one nest, computed once per statement.
+
+    Statements are known by identity, so those that were asked about are kept.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._facts: dict[int, Facts] = {}
+        self._facts: dict[int, tuple[Stmt, Facts]] = {}
         self._variables: dict[int, frozenset[Var]] = {}
 
     def facts(self, stmt: Stmt) -> Facts:
         """The facts of `stmt`, its sub-statements included."""
         known = self._facts.get(id(stmt))
         if known is None:
-            known = self._collect(stmt)
+            known = stmt, self._collect(stmt)
             self._facts[id(stmt)] = known
-        return known
+        return known[1]
 
     def _collect(self, stmt: Stmt) -> Facts:
         inner = [self.facts(sub) for sub in sub_statements(stmt)]

@@ -26,7 +26,6 @@ class Interleaving:
     def __init__(self, expressions: Expressions, analysis: Analysis) -> None:
         self.expressions = expressions
         self.analysis = analysis
-        self._made: list[For] = []  # facts are known by identity: what was made must not be forgotten
 
     def outside(self, loop: For, env: Env) -> For | None:
         """The vector loop within an unrolled one, as a loop around it, if that gives whole vectors."""
@@ -50,9 +49,7 @@ class Interleaving:
         ]
         if not _apart(places[0], places[1], 1) or not _apart(places[0], places[2], count):
             return None
-        made = replace(vector, body=replace(loop, body=store))
-        self._made.append(made)
-        return made
+        return replace(vector, body=replace(loop, body=store))
 
     def store(self, loop: For, env: Env) -> bool:
         """Write an unrolled loop of stores under a vector loop as whole vectors; False if they are none."""
