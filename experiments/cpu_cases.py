@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 
 import ansor
@@ -26,6 +25,7 @@ from ansor.workloads import Workload, winograd_alternatives
 from ansor.workloads.catalogue import constant_shape
 from experiments.cpu_limits import Traffic
 from experiments.cpu_workloads import task_arguments, workload
+from experiments.search_cases import random_inputs
 
 Array = npt.NDArray[Any]
 
@@ -152,13 +152,7 @@ class Case:
 
     def inputs(self, seed: int = 0) -> list[Array]:
         """Random inputs, on lines of their own."""
-        rng = np.random.default_rng(seed)
-        arrays = []
-        for _, shape, dtype in self.entry.input_shapes(self.args):
-            array = ansor.aligned_empty(shape, dtype)
-            array[...] = rng.random(shape, dtype=np.float32) * 2 - 1
-            arrays.append(array)
-        return arrays
+        return random_inputs(self.entry.input_shapes(self.args), seed)
 
     def traffic(self) -> Traffic:
         """Inputs read once, output written once."""

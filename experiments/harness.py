@@ -26,14 +26,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from math import comb
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from ansor.medians import median_interval
+
 ROOT: Final = Path(__file__).parent.parent
 OUT: Final = ROOT / "experiments" / "out"
-_CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +51,12 @@ class Estimate:
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
         """Estimate the median of independent values; the interval of fewer than six is their whole range."""
-        ordered = sorted(values)
-        skip = _skipped(len(ordered))
-        return cls(median(ordered), ordered[skip], ordered[-1 - skip])
+        return cls(median(values), *median_interval(values))
 
 
 def range_confidence(count: int) -> float:
     """Tell how surely the range of `count` independent values holds the true median, 0 to 1."""
     return 1.0 - 2.0 ** (1 - count)
-
-
-def _skipped(count: int) -> int:
-    """Count the values that may be cut off at each end with the median still covered; 0 below six values."""
-    tail, skip = 0.0, 0
-    for cut in range(count // 2):
-        tail += 2 * comb(count, cut) / 2**count
-        if tail > 1 - _CONFIDENCE:
-            break
-        skip = cut
-    return skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,17 @@ OWN: Final = {
 """Workloads that the catalogue does not have."""
 
 
+def random_inputs(shapes: Sequence[tuple[str, tuple[int, ...], str]], seed: int) -> list[Array]:
+    """Fill arrays of given names, shapes and dtypes with random numbers from -1 to 1, aligned to lines."""
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for _, shape, dtype in shapes:
+        array = ansor.aligned_empty(shape, dtype)
+        array[...] = rng.random(shape, dtype=np.float32) * 2 - 1
+        arrays.append(array)
+    return arrays
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """
@@ -91,13 +102,7 @@ class Case:
 
     def inputs(self, seed: int = 0) -> list[Array]:
         """Random inputs of the task, for everyone on cache lines of their own."""
-        rng = np.random.default_rng(seed)
-        arrays = []
-        for _, shape, dtype in self.entry.input_shapes(self.args):
-            array = ansor.aligned_empty(shape, dtype)
-            array[...] = rng.uniform(-1.0, 1.0, shape).astype(array.dtype)
-            arrays.append(array)
-        return arrays
+        return random_inputs(self.entry.input_shapes(self.args), seed)
 
     def numpy_call(self, inputs: Sequence[Array]) -> Callable[[], Array]:
         """The program that a numpy user would write, who has no 16-bit products."""

@@ -161,7 +161,7 @@ def tuned(case: str, title: str, seed: int, trials: int, policy: PolicyOf = defa
     Returns
     -------
     Path
-        The log; it holds at least `trials` programs unless the space holds fewer programs.
+        The log; it holds at least `trials` programs unless the space holds fewer.
     """
     log = folder() / f"{case}-{title}-{trials}-s{seed}.log.json"
     known = trials_in(log)

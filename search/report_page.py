@@ -21,7 +21,7 @@ from measure import MeasureErrorNo
 from search.report_belief import Belief
 from search.report_charts import Curve, Mark, bars, cloud, stack
 from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent
-from search.text import digits, rate_text, seconds_text, time_text
+from search.text import certainty_text, digits, rate_text, seconds_text, time_text
 
 _FEW_TASKS: Final = 3
 _STYLE: Final = """
@@ -183,21 +183,15 @@ def _task(number: int, task: TaskHistory, belief: Belief | str | None, listings_
     )
 
 
-def _rests_on(attempt: Attempt) -> str:
-    """Say how sure a run time is: where the median lies, and of how many repeats."""
-    result = attempt.record[1]
-    if len(result.costs) < 2:
-        return ""
-    low, high = map(seconds_text, result.interval)
-    return f", median within {low} .. {high} of {len(result.costs)} repeats"
-
-
 def _tiles(task: TaskHistory) -> str:
     failed = sum(attempt.seconds is None for attempt in task.attempts)
     tiles = [(str(len(task.attempts)), "trials"), (str(failed), "failed")]
     if task.best is not None and task.best.seconds is not None:
         tiles = [
-            (seconds_text(task.best.seconds), f"best, trial {task.best.trial}{_rests_on(task.best)}"),
+            (
+                seconds_text(task.best.seconds),
+                f"best, trial {task.best.trial}{certainty_text(task.best.record[1].costs)}",
+            ),
             *([(digits(task.flops / task.best.seconds / 1e9), "GFLOP/s")] if task.flops else []),
             (str(task.trials_to_within(0.05)), "trials to within 5 %"),
             *tiles,

@@ -6,7 +6,7 @@ from enum import StrEnum
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult
-from search.text import counted, rate_text, seconds_text, time_text
+from search.text import certainty_text, counted, rate_text, time_text
 
 
 class StopReason(StrEnum):
@@ -80,13 +80,6 @@ class TuningResult:
         flops = self.task.compute_dag.flop_count
         return None if self.best_cost is None or flops <= 0 else flops / self.best_cost / 1e9
 
-    def _noise(self) -> str:
-        """Say how sure the best run time is, if it rests on several repeats."""
-        if self.best_result is None or len(self.best_result.costs) < 2:
-            return ""
-        low, high = map(seconds_text, self.best_result.interval)
-        return f", median within {low} .. {high} of {len(self.best_result.costs)} repeats"
-
     def _named(self, kind: MeasureErrorNo) -> str:
         """Name a kind of failure; of one whose name says nothing with an example."""
         example = self.error_examples.get(kind, "").strip().split("\n")[0]
@@ -98,7 +91,8 @@ class TuningResult:
     def __str__(self) -> str:
         best = "nothing measured"
         if self.best_cost is not None:
-            best = f"best {rate_text(self.task.compute_dag.flop_count, self.best_cost)}{self._noise()}"
+            best = f"best {rate_text(self.task.compute_dag.flop_count, self.best_cost)}"
+            best += "" if self.best_result is None else certainty_text(self.best_result.costs)
         errors = ", ".join(f"{count} {self._named(kind)}" for kind, count in self.errors.items()) or "none"
         trials = counted(self.trials, "trial")
         if self.disturbed:

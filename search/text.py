@@ -1,6 +1,9 @@
 """Numbers as people read them."""
 
+from collections.abc import Sequence
 from math import floor, log10
+
+from ansor.medians import median_interval
 
 
 def digits(value: float, significant: int = 3) -> str:
@@ -24,6 +27,14 @@ def rate_text(flops: float, seconds: float) -> str:
     if flops <= 0 or seconds <= 0:
         return seconds_text(seconds)
     return f"{digits(flops / seconds / 1e9)} GFLOP/s ({seconds_text(seconds)})"
+
+
+def certainty_text(costs: Sequence[float]) -> str:
+    """How sure a run time is, to go behind it: where the median of its repeats lies; "" for a single one."""
+    if len(costs) < 2:
+        return ""
+    low, high = map(seconds_text, median_interval(costs))
+    return f", median within {low} .. {high} of {len(costs)} repeats"
 
 
 def counted(number: int, what: str) -> str:
