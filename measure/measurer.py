@@ -148,9 +148,7 @@ class ProgramMeasurer:
             for position, result in enumerate(self._runs(batch, builds), start):
                 inp = inputs[position]
                 best = self._note(inp, result)
-                for callback in self.callbacks:
-                    with blaming(f"{type(callback).__name__}.callback was told of a result", GO_ON):
-                        callback.callback(policy, [inp], [result])
+                self._call_back(policy, inp, result)
                 self._tell(MeasuredEvent(position, count, result, best))
                 yield result
                 self._check_failures(result)
@@ -168,9 +166,13 @@ class ProgramMeasurer:
         turns = [list(self._runs(programs, builds)) for _ in range(rounds)]
         results = [merged(parts) for parts in zip(*turns, strict=True)]
         for inp, result in zip(inputs, results, strict=True):
-            for callback in self.callbacks:
-                callback.callback(policy, [inp], [result])
+            self._call_back(policy, inp, result)
         return results
+
+    def _call_back(self, policy: object, inp: MeasureInput, result: MeasureResult) -> None:
+        for callback in self.callbacks:
+            with blaming(f"{type(callback).__name__}.callback was told of a result", GO_ON):
+                callback.callback(policy, [inp], [result])
 
     def _with_rival(self, inp: MeasureInput) -> MeasureInput:
         """Say what is known of the best program: by whoever asks, and from what was measured here."""

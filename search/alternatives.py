@@ -15,7 +15,7 @@ from typing import Final
 from ansor.errors import DefinitionError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from costmodel import CostModel, DraftedModel, XGBModel
+from costmodel import CostModel
 from search.history import History, Trial
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.sketch_policy import SketchPolicy
@@ -65,8 +65,9 @@ class AlternativesPolicy(SearchPolicy):
         self._task = task
         self._callbacks = check_callbacks(init_search_callbacks)
         if policies is None:
-            model = program_cost_model or DraftedModel(learned=XGBModel(seed=seed or 0))
-            policies = [SketchPolicy(one, model, params, seed) for one in task.algorithms]
+            first = SketchPolicy(task, program_cost_model, params, seed)
+            others = (SketchPolicy(one, first.model, params, seed) for one in task.alternatives)
+            policies = [first, *others]
         self.policies = tuple(policies)
         mine, wanted = [one.task for one in self.policies], list(task.algorithms)
         if [one.key for one in mine] != [one.key for one in wanted]:

@@ -112,19 +112,19 @@ def _fault_of(draft: Draft) -> str:
         return (
             f"values of shape {values.shape} and type {values.dtype}; write into the columns of draft.values"
         )
-    loops = {kind: [site.stop - site.start for site in family.parallel] for kind in (ColumnKind.PARALLEL,)}
-    loops[ColumnKind.VECTORIZE] = [site.count for site in family.vectors]
-    loops[ColumnKind.STREAM] = [1] * len(family.positions(ColumnKind.STREAM))
-    for kind in (*loops, ColumnKind.UNROLL):
-        for position, at in enumerate(family.positions(kind)):
-            most = loops[kind][position] if kind in loops else None
-            wrong = (values[:, at] < 0) | (
-                values[:, at] > (most if most is not None else np.iinfo(np.int64).max)
-            )
-            if wrong.any():
+    highest: dict[ColumnKind, Sequence[int | None]] = {
+        ColumnKind.PARALLEL: [site.stop - site.start for site in family.parallel],
+        ColumnKind.UNROLL: [None] * len(family.positions(ColumnKind.UNROLL)),
+        ColumnKind.VECTORIZE: [site.count for site in family.vectors],
+        ColumnKind.STREAM: [1] * len(family.streams),
+    }
+    for kind, limits in highest.items():
+        for most, at in zip(limits, family.positions(kind), strict=True):
+            column = values[:, at]
+            wrong = column[(column < 0) | (False if most is None else column > most)]
+            if len(wrong):
                 bounds = "at least 0" if most is None else f"0 to {most}"
-                found = int(values[np.flatnonzero(wrong)[0], at])
-                return f"{found} in column {str(family.columns[at])!r}; it holds {bounds}"
+                return f"{wrong[0]} in column {str(family.columns[at])!r}; it holds {bounds}"
     return ""
 
 
