@@ -107,7 +107,7 @@ def test_a_runner_without_noise_is_asked_once(tmp_path: Path) -> None:
 
 def test_a_scheduler_holds_finals_for_each_task(tmp_path: Path) -> None:
     task, runner, log = matmul_task(), NoisyRunner(), tmp_path / "log.json"
-    scheduler = ansor.TaskScheduler([task])
+    scheduler = ansor.TaskScheduler([task], callbacks=[])
     outcome = scheduler.tune(options(log, runner, 8))
     (result,) = outcome.results
     assert result.best_result is not None
