@@ -1,10 +1,10 @@
 """Parts `efficiency` and `random`: what few trials find, beside a library, other tuners, and random search.
 
 After `TRIALS` trials the best program of a log is measured again, in turn with the library, in `PROCESSES`
-fresh processes; the median counts, and over several seeds the median of these. Other tuners' figures are
-recorded ratios of their re-measured winners to the same library (see `search_cases`). Random search samples
-the same space as often as is asked for, from several seeds, and is measured again in the same processes; the
-median of its seeds counts.
+fresh processes or more; the median counts, and over several seeds the median of these. Other tuners' figures
+are recorded ratios of their re-measured winners to the same library (see `search_cases`). Random search
+samples the same space as often as is asked for, from several seeds, and is measured again in the same
+processes; the median of its seeds counts.
 
 A task that no tuner is recorded for has no goal: its row says so, and a last row counts such tasks. Goals
 hold for `TRIALS` and `RANDOM_TRIALS`; with other numbers of trials there is none.
@@ -57,12 +57,13 @@ def efficiency(
     alone: list[str] = []
     for case in tasks:
         library = library_name(CASES[case])
-        found = [winners(case, {"ansor": tuned(case, "default", s, trials)}, again) for s in range(seeds)]
-        ratios = [median(_ratios(each.value, "ansor", "library")) for each in found]
+        ours = {f"seed {seed}": tuned(case, "default", seed, trials) for seed in range(seeds)}
+        found = winners(case, ours, again)
+        ratios = [median(_ratios(found.value, name, "library")) for name in ours]
         recorded = peers.ratios(CASES[case], library)
         told = [beside_tuners(case, library, peers)]
-        told.append(f"{library} {1e3 * median(t for each in found for t in each.value['library']):.3g} ms")
-        told.append(circumstances(found))
+        told.append(f"{library} {1e3 * median(found.value['library']):.3g} ms")
+        told.append(circumstances([found]))
         best = min((ratio for ratio, _ in recorded.values()), default=None)
         alone += [] if recorded else [case]
         bench.add(

@@ -28,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 import ansor
+from ansor.medians import median_interval
 from experiments.harness import OUT, ROOT, fresh_process, interleave, machine
 from experiments.search_cases import CASES, library_call
 from experiments.search_clock import QUIET, quiet_share
@@ -49,7 +50,9 @@ THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_T
 TIMES: Final = ".times"
 """Ends the names of files of re-measured times."""
 PROCESSES: Final = 5
-"""A winner is measured again in so many fresh processes."""
+"""A winner is measured again in at least so many fresh processes."""
+SURE: Final = 0.05
+"""Width of the interval of a median, over the median, from which on no further process is needed."""
 
 PolicyOf = Callable[[ansor.SearchTask, int], ansor.SearchPolicy]
 
@@ -187,6 +190,9 @@ def compared(case: str, logs: Mapping[str, Path], processes: int = PROCESSES) ->
     """
     Time the winners of some logs and the library side by side, in fresh processes.
 
+    Where memory comes to lie differs between processes, which moves a kernel of some 10 us by a tenth: they
+    are repeated, at least `processes` and at most three times as many, until all medians are known to `SURE`.
+
     Returns
     -------
     dict
@@ -194,11 +200,19 @@ def compared(case: str, logs: Mapping[str, Path], processes: int = PROCESSES) ->
     """
     paths = {name: str(path) for name, path in logs.items()}
     found: dict[str, list[float]] = {}
-    for _ in range(processes):
+    for done in range(1, 3 * processes + 1):
         times = fresh_process("experiments.search_runs:compare", case, paths)
         for name, seconds in times.items():
             found.setdefault(name, []).append(median(seconds))
+        if done >= processes and all(map(is_sure, found.values())):
+            break
     return found
+
+
+def is_sure(seconds: Sequence[float]) -> bool:
+    """Whether the median of times is known to `SURE` of it."""
+    low, high = median_interval(seconds)
+    return high - low <= SURE * median(seconds)
 
 
 def compare(case: str, logs: Mapping[str, str], repeats: int = 7) -> dict[str, list[float]]:

@@ -368,17 +368,11 @@ def test_the_clock_takes_the_time_of_thinking_and_ends_the_run() -> None:
 
 def test_few_trials_are_held_to_the_best_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The median over seeds of each seed's median ratio; the goal is what the best recorded tuner reached."""
-    times = iter(
-        [
-            {"ansor": [1.0, 2.0, 9.0], "library": [2.0, 2.0, 2.0]},
-            {"ansor": [1.0, 1.0, 1.0], "library": [2.0, 2.0, 2.0]},
-            {"ansor": [4.0, 4.0, 4.0], "library": [2.0, 2.0, 2.0]},
-        ]
-    )
+    times = taken({"seed 0": [1.0, 2.0, 9.0], "seed 1": [1.0] * 3, "seed 2": [4.0] * 3, "library": [2.0] * 3})
     monkeypatch.setattr(search_efficiency, "CASES", {"small": SMALL})
     monkeypatch.setattr(search_efficiency, "library_name", lambda case: "torch-nchw")
     monkeypatch.setattr(search_efficiency, "tuned", lambda *args: tmp_path / "log")
-    monkeypatch.setattr(search_efficiency, "winners", lambda *args: taken(next(times)))
+    monkeypatch.setattr(search_efficiency, "winners", lambda *args: times)
     bench = Bench("", [])
     search_efficiency.efficiency(bench, ["small"], 3, Peers.read(str(peers(tmp_path))))
     row, count = bench.rows
@@ -387,7 +381,7 @@ def test_few_trials_are_held_to_the_best_peer(tmp_path: Path, monkeypatch: pytes
     assert row.peer is not None
     assert "MetaSchedule 1.25 after 64" in row.peer
     assert "timed 2026-01-02 03:04 UTC, with 0.98 of the cores" in row.peer
-    other = taken({"ansor": [1.0], "library": [2.0]})
+    other = taken({"seed 0": [1.0], "library": [2.0]})
     monkeypatch.setattr(search_efficiency, "winners", lambda *args: other)
     for trials in (63, 65):
         search_efficiency.efficiency(bench, ["small"], 1, Peers.read(str(peers(tmp_path))), trials)
@@ -411,7 +405,7 @@ def test_a_task_without_a_peer_says_so_and_is_counted(
     monkeypatch.setattr(search_efficiency, "CASES", cases)
     monkeypatch.setattr(search_efficiency, "TASKS", tuple(cases))
     monkeypatch.setattr(search_efficiency, "tuned", lambda *args: tmp_path / "log")
-    times = {"ansor": [1.0], "library": [1.0]}
+    times = {"seed 0": [1.0], "library": [1.0]}
     monkeypatch.setattr(search_efficiency, "winners", lambda *args: taken(times))
     for library, words, alone in (
         ("form", ["after 200", "after 64; no figure after 200 trials", "no recorded figure"], "none"),
@@ -566,6 +560,19 @@ def test_what_runs_belong_to_depends_on_the_cases_and_the_surroundings(
             assert changed(), name
     finally:
         search_runs.version.cache_clear()
+
+
+def test_processes_are_repeated_until_the_medians_are_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(seconds: list[float]) -> int:
+        times = iter(seconds)
+        monkeypatch.setattr(
+            search_runs, "fresh_process", lambda *args: {"log": [next(times)], "library": [1.0]}
+        )
+        return len(search_runs.compared("small", {"log": Path("log")}, 5)["log"])
+
+    assert count([1.0] * 15) == 5
+    assert count([1.0, 1.0, 1.2, 1.0, 1.0] + [1.0] * 10) == 9  # the interval without both ends
+    assert count([1.0, 2.0] * 8) == 15
 
 
 def test_winners_are_timed_anew_when_a_log_has_changed(
