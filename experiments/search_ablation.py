@@ -92,15 +92,14 @@ def variants(task: ansor.SearchTask) -> list[Variant]:
     for title, params in SWITCHES.items():
         one = Variant(title, params=params)
         policy = one.policy(task, 0)
-        if policy.params != default.params and (not is_rule(task, one) or changes_sketches(task, one)):
+        if policy.params != default.params and (not is_rule(one) or changes_sketches(task, one)):
             found.append(one)
     return found
 
 
-def is_rule(task: ansor.SearchTask, one: Variant) -> bool:
-    """Whether a variant turns a rule on or off."""
-    ours, theirs = ({rule.name for rule in v.policy(task, 0).rules} for v in (one, Variant(DEFAULT)))
-    return ours != theirs
+def is_rule(one: Variant) -> bool:
+    """Whether a variant turns a rule on or off, or applies it to other stages."""
+    return not ansor.CPU_EXTRA_RULES.keys().isdisjoint(one.params)
 
 
 def changes_sketches(task: ansor.SearchTask, one: Variant) -> bool:
@@ -140,7 +139,7 @@ def ablation(
         task = CASES[case].task()
         tried = variants(task)[:only]
         if case in rules_only:
-            tried = [one for one in tried if one.title == DEFAULT or is_rule(task, one)]
+            tried = [one for one in tried if one.title == DEFAULT or is_rule(one)]
         if len(tried) < 2:
             continue
         logs = [

@@ -39,7 +39,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
         "max_vectorize_size": _of_space("max_vectorize_size"),
         "max_tile_waste": _of_space("max_tile_waste", 1.25),
         "cpu_tensor_intrinsics": _of_space("cpu_tensor_intrinsics", 1),
-        "cpu_packed_read": _of_space("cpu_packed_read"),
+        "cpu_packed_read": _of_space("cpu_packed_read", 1),
         "cpu_stream_tiling": _of_space("cpu_stream_tiling", 1),
         "cpu_window_tiling": _of_space("cpu_window_tiling", 1),
         "cpu_rfactor_lanes": _of_space("cpu_rfactor_lanes", 1),
@@ -65,8 +65,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
   Together above 1, crossover gets what mutation leaves.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
-- `cpu_packed_read`: 1 for sketches that pack tiles of inputs (`AddPackedRead`); off, as they are many and
-  seldom hold the best of 64 trials.
+- `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits (`AddPackedRead`), 2 of
+  all inputs, which makes sketches many that seldom hold the best of 64 trials.
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
@@ -90,7 +90,8 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no factored lanes": {"cpu_rfactor_lanes": 0},
     "all cheap reads inlined": {"cpu_keep_costly": 0},
     "no streaming stores": {"cpu_streaming_stores": 0},
-    "packed reads": {"cpu_packed_read": 1},
+    "no packed reads": {"cpu_packed_read": 0},
+    "all reads packed": {"cpu_packed_read": 2},
     "no polish": {"polish_ratio": 0.0},
     "no crossover": {
         "evolutionary_search_mutation_prob": 1.0,

@@ -73,15 +73,15 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
 )
 """The reference's rules for CPUs (and GPUs of kind mali), in order."""
 
-CPU_EXTRA_RULES: Final[Mapping[str, SketchRule]] = {
-    "cpu_tensor_intrinsics": TensorIntrinsicRule(),
-    "cpu_packed_read": AddPackedRead(),
-    "cpu_stream_tiling": StreamTiling(),
-    "cpu_window_tiling": WindowTiling(),
-    "cpu_rfactor_lanes": AddRfactorLanes(),
-    "cpu_keep_costly": KeepCostlyProducer(),
+CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
+    "cpu_tensor_intrinsics": (TensorIntrinsicRule(),),
+    "cpu_packed_read": (AddPackedRead(narrow_only=True), AddPackedRead()),
+    "cpu_stream_tiling": (StreamTiling(),),
+    "cpu_window_tiling": (WindowTiling(),),
+    "cpu_rfactor_lanes": (AddRfactorLanes(),),
+    "cpu_keep_costly": (KeepCostlyProducer(),),
 }
-"""Rules of ours that come before `CPU_RULES`, each under the parameter that turns it on."""
+"""Rules of ours that come before `CPU_RULES`: by parameter, one for each value from 1 on."""
 
 GPU_RULES: Final[tuple[SketchRule, ...]] = (
     AddCacheRead(),
@@ -139,8 +139,8 @@ def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
     """Return the rules for the context's target, with those that its parameters turn on."""
     if context.is_gpu:
         return GPU_RULES
-    extra = (rule for name, rule in CPU_EXTRA_RULES.items() if getattr(context.params, name))
-    return (UnrolledTiles(), *extra, *CPU_RULES)
+    values = ((rules, getattr(context.params, name)) for name, rules in CPU_EXTRA_RULES.items())
+    return (UnrolledTiles(), *(rules[value - 1] for rules, value in values if value), *CPU_RULES)
 
 
 def generate_sketches(

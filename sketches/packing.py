@@ -15,7 +15,10 @@ Source: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
+from ansor.dtypes import dtype_info
 from ansor.schedule.access import LAYOUT_FREE_ATTR
 from ansor.schedule.layout_reading import reading_axes
 from ansor.schedule.state import State
@@ -31,15 +34,22 @@ PACKED_SCOPE = "local"
 """Where packed tiles are kept; part of the new stage's name."""
 
 
+@dataclass(frozen=True, slots=True)
 class AddPackedRead:
     """A tensor that a tiled stage reads again and again -> also a variant that packs the reader's tile.
 
     Every tensor is decided on its own: a matrix product has variants that pack neither operand, one, or both.
     Left out are tensors that no index of the reader passes over (nothing is reused), those read at computed
     indices, and constants whose layout the task rewrites anyway.
+
+    Parameters
+    ----------
+    narrow_only
+        Whether tensors of dtypes of 32 bits and more stay where they are.
     """
 
-    name = "AddPackedRead"
+    narrow_only: bool = False
+    name: ClassVar[str] = "AddPackedRead"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
         return Verdict.APPLY if self._readers(context, state, stage_id) else Verdict.PASS
@@ -58,6 +68,8 @@ class AddPackedRead:
         """The tiled stages whose tile of this tensor can be packed, ascending."""
         source = state.stages[stage_id].op
         if source.num_outputs != 1 or not source.output(0).shape:
+            return []
+        if self.narrow_only and dtype_info(source.output(0).dtype).bits >= 32:
             return []
         readers = sorted(state.stage_id(op) for op in state.access.consumers(source))
         return [reader for reader in readers if self._fits(context, state, stage_id, reader)]

@@ -106,8 +106,8 @@ class SketchParams:
     cpu_tensor_intrinsics
         1 adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes.
     cpu_packed_read
-        1 adds `AddPackedRead` to the rules for CPUs: inputs of a tile may go through contiguous
-        scratch.
+        1 adds `AddPackedRead` to the rules for CPUs, for tensors of dtypes below 32 bits; 2 for all of them:
+        inputs of a tile may go through contiguous scratch.
     cpu_stream_tiling
         1 adds `StreamTiling`: outputs with a short last axis, and transposes, are tiled.
     cpu_window_tiling
@@ -130,7 +130,7 @@ class SketchParams:
     disable_change_compute_location: int = _parameter(0, high=1)
     max_tile_waste: float = _parameter(1.0, low=1)
     cpu_tensor_intrinsics: int = _parameter(0, high=1)
-    cpu_packed_read: int = _parameter(0, high=1)
+    cpu_packed_read: int = _parameter(0, high=2)
     cpu_stream_tiling: int = _parameter(0, high=1)
     cpu_window_tiling: int = _parameter(0, high=1)
     cpu_rfactor_lanes: int = _parameter(0, high=1)

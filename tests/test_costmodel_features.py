@@ -33,7 +33,7 @@ from tests.sketches_cases import HARDWARE, SMALL, matmul, oracle_lines, oracle_w
 TASKS = {name: task_of(make()) for name, make in SMALL.items()}
 
 
-EXTENSIONS = {"packed reads": {"cpu_packed_read": 1}, "wasteful tiles": {"max_tile_waste": 1.4}}
+EXTENSIONS = {"packed reads": {"cpu_packed_read": 2}, "wasteful tiles": {"max_tile_waste": 1.4}}
 """Parameters of the sketch rules that go beyond the reference."""
 
 

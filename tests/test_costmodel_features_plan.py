@@ -205,7 +205,7 @@ def test_the_plan_of_lengths_that_do_not_divide_is_what_lowering_makes(name: str
         check(task, odd_lengths(population, 4))
 
 
-@pytest.mark.parametrize("params", [{"cpu_packed_read": 1}, {"max_tile_waste": 1.4}], ids=str)
+@pytest.mark.parametrize("params", [{"cpu_packed_read": 2}, {"max_tile_waste": 1.4}], ids=str)
 @pytest.mark.parametrize("name", ["matmul_add", "conv2d"])
 def test_the_plan_beyond_the_reference_is_what_lowering_makes(name: str, params: dict[str, object]) -> None:
     task = task_of(oracle_workload(name))

@@ -31,7 +31,7 @@ def extents(bounds: Bounds, rows: int) -> list[tuple[int, str, list[int]]]:
     ]
 
 
-@pytest.mark.parametrize("params", [{}, {"cpu_packed_read": 1}], ids=str)
+@pytest.mark.parametrize("params", [{}, {"cpu_packed_read": 2}], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_frame_with_its_lengths_is_the_replayed_history(name: str, params: dict[str, object]) -> None:
     for population in drawn(name, **params):

@@ -23,7 +23,7 @@ from sketches import CPU_RULES, ProgramSpace, generate_sketches, sample_programs
 from sketches.packing import AddPackedRead
 from tests.sketches_cases import HARDWARE, SMALL, matmul, matmul_relu, padded_conv1d, row_sum, task_of
 
-PACKING = {"cpu_packed_read": 1}
+PACKING = {"cpu_packed_read": 2}
 SPACES = {name: ProgramSpace.of(task_of(SMALL[name]()), PACKING) for name in SMALL}
 
 
@@ -58,6 +58,28 @@ def test_packing_is_off_by_default_and_on_by_parameter_or_rule() -> None:
     assert [s.explain() for s in by_parameter] == [s.explain() for s in by_rule]
     without = [s.explain() for s in by_parameter if "AddPackedRead" not in s.rules]
     assert without == [s.explain() for s in plain]
+
+
+def test_operands_of_narrow_dtypes_alone_are_packed_on_request() -> None:
+    def packs(*dtypes: str) -> bool:
+        a, b = te.placeholder((64, 64), dtypes[0], "A"), te.placeholder((64, 64), dtypes[0], "B")
+        k, out = te.reduce_axis((0, 64), "k"), dtypes[-1]
+        c = te.compute(
+            (64, 64), lambda i, j: te.sum(a[i, k].astype(out) * b[k, j].astype(out), axis=k), name="C"
+        )
+        sketches = generate_sketches(task_of([a, b, c]), {"cpu_packed_read": 1})
+        return any("AddPackedRead" in sketch.rules for sketch in sketches)
+
+    assert packs("bfloat16", "float32")
+    assert packs("int8", "int32")
+    assert not packs("float32")
+    assert not packs("float64")
+
+
+def test_the_rule_packs_whatever_the_parameter_says() -> None:
+    rules = (AddPackedRead(), *CPU_RULES)
+    sketches = generate_sketches(task_of(matmul(64, 64, 64)), {"cpu_packed_read": 1}, rules)
+    assert any("AddPackedRead" in sketch.rules for sketch in sketches)
 
 
 def test_each_operand_is_packed_or_not() -> None:

@@ -118,7 +118,7 @@ def policy_of(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
         "evolutionary_search_num_iters": GENERATIONS,
         "first_rounds_size": ROUND,
         "polish_after": ROUND,
-        "cpu_packed_read": int(seed % 4 == 3),
+        "cpu_packed_read": 2 * int(seed % 4 == 3),
     }
     model = ansor.XGBModel(num_warmup_sample=ROUND - 1, seed=seed)
     return ansor.SketchPolicy(task, model, params=params, seed=seed)
