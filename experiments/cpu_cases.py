@@ -56,6 +56,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "algorithms": Group(1.0, mean=1.1),
     "convolution": Group(1.0, mean=1.3),
     "stream": Group(1.2, share=0.90),
+    "dtypes": Group(0.8),
 }
 
 
@@ -109,7 +110,7 @@ class Case:
     """
 
     workload: str
-    args: tuple[int, ...]
+    args: tuple[int | str, ...]
     group: str
     constant: bool = False
     params: Mapping[str, int | float | str] = field(default_factory=dict)
@@ -130,13 +131,33 @@ class Case:
         return GROUPS[self.group]
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """The arguments that are no dtypes."""
+        return tuple(value for value in self.args if not isinstance(value, str))
+
+    @property
+    def dtype(self) -> str:
+        """Of the first input."""
+        return str(self.named.get("dtype", "float32"))
+
+    @property
+    def products_per_lane(self) -> float:
+        """Products that one instruction of a CPU adds to 32 bits of a register, where it has such."""
+        return {"float64": 0.5, "bfloat16": 2, "int8": 4, "uint8": 4}.get(self.dtype, 1)
+
+    @property
+    def tolerance(self) -> float:
+        """How far answers may lie apart, relative to each element and to the largest one."""
+        return 2.0**-7 if self.dtype == "bfloat16" else 1e-3
+
+    @property
     def named(self) -> Mapping[str, Any]:
         """The arguments by name."""
         return self.entry.bind(self.args)
 
     def task(self) -> ansor.SearchTask:
         """Make the task anew."""
-        calls = winograd_alternatives(*self.args, constant=self.constant) if self.algorithms else []
+        calls = winograd_alternatives(*self.numbers, constant=self.constant) if self.algorithms else []
         return ansor.SearchTask(
             **task_arguments(self.workload),
             args=self.args,
@@ -164,11 +185,12 @@ class Case:
 
     def small(self) -> Case:
         """The same operation of a size that takes no time: what remains is the cost of a call."""
-        sizes = tuple(size for size in self.entry.small[0] if not isinstance(size, str))
-        return Case(self.workload, sizes, self.group, self.constant)
+        sizes = self.entry.bind([size for size in self.entry.small[0] if not isinstance(size, str)])
+        dtypes = {name: value for name, value in self.named.items() if isinstance(value, str)}
+        return Case(self.workload, tuple({**sizes, **dtypes}.values()), self.group, self.constant)
 
 
-_PACKED: Final = {"cpu_packed_read": 1}
+_PACKED: Final = {"cpu_packed_read": 2}
 
 _RESNET: Final = (
     (224, 224, 3, 64, 7, 2, 3),
@@ -231,6 +253,23 @@ def _resnet() -> Iterable[Case]:
                 yield Case("conv2d", (batch, *sizes), "algorithms", constant=True, algorithms=True)
 
 
+_DTYPES: Final = (
+    ("float64", "float64", "float64"),
+    ("float16", "float32", "float16"),
+    ("bfloat16", "float32", "bfloat16"),
+    ("uint8", "int32", "int8"),
+    ("int8", "int32", "int8"),
+)
+"""Of the first operand, of the sums, of the second operand."""
+
+
+def _other_dtypes() -> Iterable[Case]:
+    for dtypes in _DTYPES:
+        yield Case("matmul", (1024, 1024, 1024, *dtypes), "dtypes", constant=True)
+    for dtypes in _DTYPES:
+        yield Case("conv2d", (1, 14, 14, 256, 256, 3, 1, 1, 1, 1, *dtypes), "dtypes", constant=True)
+
+
 def _all() -> Iterable[Case]:
     for n in (512, 1024, 2048):
         yield Case("matmul", (n, n, n), "product", constant=True)
@@ -250,6 +289,7 @@ def _all() -> Iterable[Case]:
         yield Case(name, (1024, 1024), "stream")
     for name, large in _LARGE.items():
         yield Case(name, large, "stream")
+    yield from _other_dtypes()
 
 
 CASES: Final[Mapping[str, Case]] = {case.name: case for case in _all()}

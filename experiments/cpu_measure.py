@@ -37,8 +37,6 @@ SHORT: Final = 50e-6
 subtracted."""
 LEAST_REST: Final = 0.1
 """Share of a time that remains, whatever is subtracted."""
-RTOL: Final = 1e-3
-"""Tolerance of answers, relative to each element and to the largest one."""
 DISAGREE: Final = "and ansor do not compute the same"
 """What is said, behind a name, of answers that differ by more."""
 
@@ -212,7 +210,7 @@ def side_by_side(
         timers[peer] = prepared.timer
         packs += [peer] if prepared.packs else []
     if len(timers) == 1:
-        check("the reference", case.entry.reference(inputs, case.named), answer)
+        check("the reference", case.entry.reference(inputs, case.named), answer, case.tolerance)
     quiet = [quiet_share(threads)]
     times = _all_times(timers, case, inputs, answer, served, repeats, milliseconds, threads)
     quiet.append(quiet_share(threads))
@@ -248,7 +246,7 @@ def _all_times(
     from experiments.cpu_metaschedule import NAME, Server
 
     with Server(served, inputs, answer.shape) as server:
-        check(NAME, server.answer(), answer)
+        check(NAME, server.answer(), answer, case.tolerance)
         return take_turns({**every, NAME: server.timer}, repeats, 1e-3 * milliseconds)
 
 
@@ -264,17 +262,17 @@ def our_timer(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Modu
     return kernel, timer, bound.outputs[0]
 
 
-def check(name: str, found: Array, answer: Array) -> None:
+def check(name: str, found: Array, answer: Array, tolerance: float) -> None:
     """
     Compare an answer with ours.
 
     Raises
     ------
     AssertionError
-        If they differ by more than `RTOL`: one of both computes something else.
+        If they differ by more than that (`Case.tolerance`): one of both computes something else.
     """
-    scale = float(np.abs(answer).max())
-    np.testing.assert_allclose(found, answer, rtol=RTOL, atol=RTOL * scale, err_msg=f"{name} {DISAGREE}")
+    scale = tolerance * float(np.abs(answer).max())
+    np.testing.assert_allclose(found, answer, rtol=tolerance, atol=scale, err_msg=f"{name} {DISAGREE}")
 
 
 def imprecise(name: str, found: Array, answer: Array, case: Case, inputs: Sequence[Array]) -> str | None:
@@ -287,9 +285,9 @@ def imprecise(name: str, found: Array, answer: Array, case: Case, inputs: Sequen
         If ours is not right.
     """
     try:
-        check(name, found, answer)
+        check(name, found, answer, case.tolerance)
     except AssertionError:
-        check("double precision", case.entry.expected(inputs, case.args), answer)
+        check("double precision", case.entry.expected(inputs, case.args), answer, case.tolerance)
         off = float(np.abs(found - answer).max() / np.abs(answer).max())
         return f"its answer is off by {off:.1g} of the largest element"
     return None

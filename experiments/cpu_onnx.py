@@ -43,6 +43,16 @@ class Graph:
     nodes: list[Any] = field(default_factory=list)
     back: Callable[[Array], Array] = lambda answer: answer
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether its inputs are bytes, whose products have nodes of their own."""
+        return next(iter(self.inputs.values())).dtype.kind in "iu"
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """Of the answer."""
+        return np.int32 if self.is_integer else next(iter(self.inputs.values())).dtype
+
     def node(self, kind: str, inputs: Sequence[str], output: str = "Y", **attributes: Any) -> None:
         """Append a node."""
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [output], **attributes))
@@ -53,12 +63,12 @@ class Graph:
 
     def model(self) -> bytes:
         """The whole as a file."""
-        make, kind = self.onnx.helper.make_tensor_value_info, self.onnx.TensorProto.FLOAT
+        make, kind = self.onnx.helper.make_tensor_value_info, self.onnx.helper.np_dtype_to_tensor_dtype
         graph = self.onnx.helper.make_graph(
             self.nodes,
             "graph",
-            [make(name, kind, array.shape) for name, array in self.inputs.items()],
-            [make("Y", kind, None)],
+            [make(name, kind(array.dtype), array.shape) for name, array in self.inputs.items()],
+            [make("Y", kind(self.dtype), None)],
             [self.onnx.numpy_helper.from_array(array, name) for name, array in self.constants.items()],
         )
         opsets = [self.onnx.helper.make_opsetid("", OPSET)]
@@ -89,7 +99,7 @@ def _weight(array: Array) -> Array:
 def _matmul(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:
     graph.given("A", arrays[0])
     graph.given("B", arrays[1], constant)
-    graph.node("MatMul", ["A", "B"])
+    graph.node("MatMulInteger" if graph.is_integer else "MatMul", ["A", "B"])
 
 
 def _convolution(
@@ -99,7 +109,7 @@ def _convolution(
     graph.given("X", _channels_second(arrays[0]))
     graph.given("W", _weight(arrays[1]), constant)
     graph.node(
-        "Conv",
+        "ConvInteger" if graph.is_integer else "Conv",
         ["X", "W"],
         output,
         strides=[named["stride"]] * rank,

@@ -83,6 +83,8 @@ class NumpyPeer:
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
         if case.group in ("resnet", "algorithms", "convolution"):
             raise UnavailableError("numpy has no such operation")
+        if case.dtype not in ("float32", "float64"):
+            raise UnavailableError(f"numpy's products of {case.dtype} are plain loops")
         named = case.named
         if case.workload in ("matmul", "batch_matmul"):
             a, b = inputs
@@ -109,6 +111,10 @@ class TorchPeer:
         def call() -> Any:
             return program.function(*program.tensors)
 
+        try:
+            call()
+        except RuntimeError as error:
+            raise UnavailableError(f"PyTorch: {str(error).strip().splitlines()[0]}") from None
         return _torch_prepared(torch, program, call, packs=False)
 
 
@@ -143,7 +149,9 @@ def _torch_prepared(torch: Any, program: TorchProgram, call: Callable[[], Any], 
 
     def answer() -> Array:
         with torch.no_grad():
-            return np.asarray(program.back(call()).numpy())
+            answer = program.back(call())
+            wide = answer.float() if answer.dtype in (torch.bfloat16, torch.float16) else answer
+            return np.asarray(wide.numpy())
 
     return Prepared(timed, answer, packs)
 
@@ -178,8 +186,11 @@ class OnnxRuntimePeer:
         options = runtime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
-        session = runtime.InferenceSession(graph.model(), options, providers=["CPUExecutionProvider"])
-        (first,) = session.run(None, graph.inputs)
+        try:
+            session = runtime.InferenceSession(graph.model(), options, providers=["CPUExecutionProvider"])
+            (first,) = session.run(None, graph.inputs)
+        except Exception as error:  # its errors have no common base
+            raise UnavailableError(f"ONNX Runtime: {str(error).strip().splitlines()[0]}") from None
         out = np.empty_like(first)
         binding = session.io_binding()
         # The values refer to the arrays, and must live as long as the binding.

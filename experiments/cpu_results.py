@@ -122,10 +122,14 @@ class Result:
 
 
 def arithmetic(case: Case, records: Path) -> float:
-    """Operations [flop] that set the limit: the computation's, or of the winner's algorithm the products."""
+    """
+    Operations [flop] that set the limit: the computation's, or of the winner's algorithm the products.
+
+    They are those of float32: an operation of another dtype counts as a register holds fewer or more of them.
+    """
     task = case.task()
     if not case.algorithms:
-        return max(0.0, task.compute_dag.flop_count)
+        return max(0.0, task.compute_dag.flop_count) / case.products_per_lane
     key = task.best_record(records).input.task.workload_key
     winner = next(one for one in task.algorithms if one.workload_key == key)
     return 2.0 * sum(

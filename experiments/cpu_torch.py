@@ -42,8 +42,15 @@ def torch_program(
     torch: Any, workload: str, named: Mapping[str, Any], arrays: Sequence[Any], form: Form
 ) -> TorchProgram:
     """The program of a workload, its arguments given by name, for the arrays of our own layout."""
-    tensors = [torch.from_numpy(array) for array in arrays]
+    tensors = [_tensor(torch, array) for array in arrays]
     return _PROGRAMS[workload](torch, named, tensors, form)
+
+
+def _tensor(torch: Any, array: Any) -> Any:
+    """The same memory as a tensor; the dtype that numpy has not goes through one of as many bits."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def has_forms(workload: str) -> bool:
@@ -82,7 +89,8 @@ def _channels_back(answer: Any) -> Any:
 
 
 def _matmul(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
-    return TorchProgram(torch.matmul, tensors, weights=(1,))
+    product = torch.matmul if tensors[0].is_floating_point() else torch._int_mm
+    return TorchProgram(product, tensors, weights=(1,))
 
 
 def _convolution(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:

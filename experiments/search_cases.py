@@ -55,12 +55,16 @@ OWN: Final = {
 
 
 def random_inputs(shapes: Sequence[tuple[str, tuple[int, ...], str]], seed: int) -> list[Array]:
-    """Fill arrays of given names, shapes and dtypes with random numbers from -1 to 1, aligned to lines."""
+    """Fill arrays, aligned to lines, with random numbers: integers of the whole range, or from -1 to 1."""
     rng = np.random.default_rng(seed)
     arrays = []
     for _, shape, dtype in shapes:
         array = ansor.aligned_empty(shape, dtype)
-        array[...] = rng.random(shape, dtype=np.float32) * 2 - 1
+        if array.dtype.kind in "iu":
+            known = np.iinfo(array.dtype)
+            array[...] = rng.integers(known.min, known.max, shape, array.dtype, endpoint=True)
+        else:
+            array[...] = rng.random(shape, dtype=np.float32) * 2 - 1
         arrays.append(array)
     return arrays
 
