@@ -8,7 +8,8 @@ What the pool adds to the interface is what measuring needs: a time limit per ca
 that is an exception of that one future while the worker is replaced, and `abort`, which ends all work.
 
 One thread per worker waits for it; idle workers cost nothing. Everything ends with the pool, with the
-interpreter, and (see `measure.worker`) with the death of this process.
+interpreter, and (see `measure.worker`) with the death of this process. A pool lives as long as somebody keeps
+it or a call is not done yet: what was submitted is carried out, whatever becomes of the pool's name.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Job:
+    """A call that is to be made; it keeps the pool, whose end would be the worker's."""
+
+    pool: WorkerPool
     future: Future[Any]
     function: str
     args: tuple[Any, ...]
@@ -93,7 +97,7 @@ class WorkerPool(Executor):
         with self._lock:
             if not self._finish.alive:
                 raise RuntimeError("cannot submit work to a pool that was shut down")
-            self._jobs.put(_Job(future, function_name(fn), args, kwargs, timeout))
+            self._jobs.put(_Job(self, future, function_name(fn), args, kwargs, timeout))
             if len(self._threads) < self.n_workers:
                 self._add_thread()
         return future
@@ -152,21 +156,20 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def _serve(jobs: _Jobs, process: WorkerProcess) -> None:
-    """Work on jobs until there is a None; the thread's function. It must not hold on to the pool."""
+    """Work on jobs until there is a None; the thread's function. It keeps the pool by its jobs alone."""
     while True:
         job = jobs.get()
         if job is None:
             process.close()
             return
-        if not job.future.set_running_or_notify_cancel():
-            continue
-        try:
-            value = process.call(job.function, job.args, job.kwargs, job.timeout)
-        except Exception as error:
-            job.future.set_exception(error)
-        else:
-            job.future.set_result(value)
-        del job
+        if job.future.set_running_or_notify_cancel():
+            try:
+                value = process.call(job.function, job.args, job.kwargs, job.timeout)
+            except Exception as error:
+                job.future.set_exception(error)
+            else:
+                job.future.set_result(value)
+        del job  # Before the next one is waited for: the pool may end here.
 
 
 def _cancel_waiting(jobs: _Jobs) -> None:

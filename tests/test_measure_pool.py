@@ -241,6 +241,20 @@ def test_a_forgotten_pool_is_collected() -> None:
     assert is_gone(pid)
 
 
+def test_calls_outlive_the_name_of_their_pool() -> None:
+    pool = WorkerPool(1, timeout=20.0)
+    pid = pool.submit(os.getpid).result()
+    running, waiting = pool.submit(time.sleep, 0.2), pool.submit(operator.add, 1, 2)
+    dropped = pool.submit(os.getpid)
+    while not running.running():
+        time.sleep(0.001)
+    assert dropped.cancel()
+    del pool
+    assert running.result() is None
+    assert waiting.result() == 3
+    assert is_gone(pid)
+
+
 def test_pool_of_no_workers_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one worker"):
         WorkerPool(0)
