@@ -85,7 +85,7 @@ class ReferenceStore:
     seed
         Seed of the random inputs.
     capacity
-        Number of tasks whose files are kept.
+        Number of tasks whose files are kept; the files of a task's alternatives go with its own.
     """
 
     def __init__(self, seed: int = 0, capacity: int = 4) -> None:
@@ -135,9 +135,7 @@ class ReferenceStore:
             self._known.move_to_end(key)
             return self._known[key]
         while len(self._known) >= self._capacity:
-            oldest, old = self._known.popitem(last=False)
-            del self._given[oldest]
-            _remove(old.arguments)
+            self._forget_oldest()
         try:
             reference = self._make(task, dag, given, executor, threads)
         except MemoryError as error:
@@ -148,6 +146,16 @@ class ReferenceStore:
         self._known[key], self._given[key] = reference, given
         return reference
 
+    def _forget_oldest(self) -> None:
+        """Drop the reference that was asked for longest ago, those that come from it, and their files."""
+        key, old = self._known.popitem(last=False)
+        del self._given[key]
+        _remove(old.arguments)
+        for name, (direct, made) in list(self._alternatives.items()):
+            if direct is old:
+                del self._alternatives[name]
+                _remove_prepared(made)
+
     def _of_alternative(self, task: Task, direct: Reference) -> Reference:
         """What programs of an alternative take and must give: the direct one's data, inputs in their form."""
         dag = task.compute_dag
@@ -156,7 +164,7 @@ class ReferenceStore:
         if known is not None and known[0] is direct:
             return known[1]
         if known is not None:
-            _remove([spec for spec in known[1].arguments if spec.path.endswith(_PREPARED)])
+            _remove_prepared(known[1])
         specs: list[ArgumentSpec] = []
         for position, (spec, tensor) in enumerate(zip(direct.arguments, dag.tensors, strict=True)):
             if spec.output:
@@ -257,6 +265,11 @@ class ReferenceStore:
 def _remove(specs: Sequence[ArgumentSpec]) -> None:
     for spec in specs:
         Path(spec.path).unlink(missing_ok=True)
+
+
+def _remove_prepared(alternative: Reference) -> None:
+    """Remove what an alternative has of its own: the other files are those of the direct task."""
+    _remove([spec for spec in alternative.arguments if spec.path.endswith(_PREPARED)])
 
 
 def _write(spec: ArgumentSpec, array: Array) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ansor
 from ansor import te
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
@@ -23,6 +24,7 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.task.inputs import register_task_input_buffer
 from ansor.task.task import Task
+from ansor.workloads import winograd_alternatives
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, WorkerPool
 from measure.emit import ENTRY, EmittedProgram
 from measure.log import dump_record_to_string, load_record_from_string
@@ -337,6 +339,21 @@ def test_inputs_lose_their_sign_where_that_gives_nan() -> None:
     assert len(list(store._folder.glob("*.bin"))) == 2
     assert (inputs > 0).all()
     assert np.isfinite(outputs).all()
+
+
+def test_prepared_data_goes_with_the_task_that_it_is_of() -> None:
+    sizes = (1, 8, 8, 8, 8, 3, 1, 1)
+    calls = winograd_alternatives(*sizes, constant=True)
+    task = ansor.SearchTask("ansor.conv2d", sizes, layout_rewrite_option=2, alternatives=calls)
+    store = ReferenceStore(capacity=1)
+    folder = store._folder
+    for alternative in (*task.alternatives, task.alternatives[0]):
+        store.get(alternative)
+    store.get(make_task(matmul(4, 5, 6), "another"))
+    files = {path.name for path in folder.glob("*.bin")}
+    assert len(files) == 3, files
+    again = store.get(task.alternatives[0])
+    assert all(Path(spec.path).exists() for spec in again.arguments)
 
 
 def test_user_data_reach_the_program(builder: LocalBuilder, runner: LocalRunner) -> None:
