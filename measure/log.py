@@ -27,19 +27,18 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import logging
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from ansor.errors import DefinitionError, LogFormatError, LogWriteError
+from measure.marks import in_use
 from measure.record import (
     LoggedState,
     MeasureErrorNo,
@@ -338,40 +337,16 @@ class RecordToFile:
     def hold(self) -> Iterator[bool]:
         """Mark the log as written to by a run, as long as the context lasts.
 
-        Gives whether this is the only such run of this machine, and warns if it is not. The mark is a lock of
-        a file in the system's temporary directory, which goes with the last run.
+        Gives whether this is the only such run of this machine (`measure.marks`), and warns if it is not.
         """
-        name = hashlib.sha256(os.path.realpath(self.filename).encode()).hexdigest()[:16]
-        path = os.path.join(tempfile.gettempdir(), f"ansor-log-{name}.lock")
-        try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError:  # Another user's: there is nothing to warn of without it.
-            yield True
-            return
-        try:
-            alone = _try_lock(file)
+        with in_use(self.filename) as alone:
             if not alone:
                 _note.warning(
                     "another process is tuning into the log %r now; going on, and every record will be kept, "
                     "but the runs disturb each other's timing and may measure the same programs",
                     self.filename,
                 )
-            try:
-                yield alone
-            finally:
-                if alone:
-                    with suppress(OSError):
-                        os.unlink(path)
-        finally:
-            os.close(file)
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+            yield alone
 
 
 def save_records(
@@ -393,7 +368,7 @@ def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
     Raises
     ------
     LogWriteError
-        If that failed; the file then has the lines it had before.
+        If that failed; the file is then as it was.
     """
     data = "".join(line + "\n" for line in lines).encode()
     if not data:
@@ -406,14 +381,17 @@ def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         end = os.fstat(file).st_size
         is_file = stat.S_ISREG(os.fstat(file).st_mode)  # A device, /dev/null say, has no length and no disk.
+        torn = b""
         try:
-            start = _close_torn_line(file, end)
-            _write_at(file, data, start)
+            torn = _unended_line(file, end)
+            _write_at(file, _ended(torn) + data, end - len(torn))
             if is_file:
                 os.fsync(file)
         except OSError as error:
             if is_file:
-                os.ftruncate(file, end)
+                with suppress(OSError):  # What was refused first is what is told.
+                    os.ftruncate(file, end)
+                    _write_at(file, torn, end - len(torn))
             raise _write_error(filename, error) from error
     finally:
         os.close(file)
@@ -439,24 +417,25 @@ def _write_at(file: int, data: bytes, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
-def _close_torn_line(file: int, end: int) -> int:
-    """End the last line of a file if its writer could not, and return where the next one starts.
-
-    A torn record becomes a comment; its text is kept.
-    """
+def _unended_line(file: int, end: int) -> bytes:
+    """Read the last line of a file of `end` bytes if its writer could not end it, else nothing."""
     if end == 0 or os.pread(file, 1, end - 1) == b"\n":
-        return end
+        return b""
     start, tail = end, b""
     while start > 0 and b"\n" not in tail:
         step = min(start, 1 << 16)
         start -= step
         tail = os.pread(file, step, start) + tail
-    fragment = tail.rpartition(b"\n")[2]
-    start = end - len(fragment)
-    if not _is_comment(fragment):
+    return tail.rpartition(b"\n")[2]
+
+
+def _ended(line: bytes) -> bytes:
+    """End a line that its writer could not end; a torn record becomes a comment, its text is kept."""
+    if not line:
+        return b""
+    if not _is_comment(line):
         try:
-            load_record_from_string(fragment.decode())
+            load_record_from_string(line.decode())
         except (LogFormatError, UnicodeDecodeError):
-            fragment = TORN_PREFIX.encode() + fragment
-    _write_at(file, fragment + b"\n", start)
-    return start + len(fragment) + 1
+            line = TORN_PREFIX.encode() + line
+    return line + b"\n"

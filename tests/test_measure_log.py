@@ -6,6 +6,8 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -204,6 +206,44 @@ def test_second_run_on_a_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert not log.exists()
 
 
+def test_a_run_is_not_alone_while_any_other_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "marks").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "marks"))
+    runs = [ExitStack() for _ in range(4)]
+
+    def begins(run: int) -> bool:
+        return runs[run].enter_context(RecordToFile(tmp_path / "a.json").hold())
+
+    assert begins(0)
+    assert not begins(1)
+    runs[0].close()
+    assert not begins(2)  # the second one goes on
+    runs[1].close()
+    runs[2].close()
+    assert list((tmp_path / "marks").iterdir()) == []
+    assert begins(3)
+    runs[3].close()
+
+
+def test_runs_that_begin_and_end_at_a_time_are_never_alone_together(tmp_path: Path) -> None:
+    code = (
+        "import os\n"
+        "from measure.log import RecordToFile\n"
+        "for _ in range(200):\n"
+        "    with RecordToFile('a.json').hold() as alone:\n"
+        "        if alone:\n"
+        "            os.mkdir('alone')\n"
+        "            os.rmdir('alone')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    runs = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) for _ in range(3)
+    ]
+    assert [run.wait() for run in runs] == [0, 0, 0]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_log_is_tried_before_it_is_needed(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(LogWriteError, match="cannot append"):
@@ -271,14 +311,16 @@ def test_killed_in_mid_write_loses_one_line(tmp_path: Path) -> None:
     assert len(list(load_records(log))) == 2
 
 
-def test_full_disk_is_a_clear_error_and_leaves_the_log_valid(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", ["", '{"i": [["x', "{"])
+def test_full_disk_is_a_clear_error_and_leaves_the_log_as_it_was(tmp_path: Path, torn: str) -> None:
     log = tmp_path / "a.json"
     save_records(log, *([item] for item in example()))
-    size = log.stat().st_size
+    log.write_text(log.read_text() + torn)
+    before = log.read_bytes()
     line = dump_record_to_string(*example())
     code = (
         "import resource\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 100}, {size + 100}))\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 100}, {len(before) + 100}))\n"
         "from measure.log import append_lines\n"
         "from ansor.errors import LogWriteError\n"
         "try:\n"
@@ -289,7 +331,7 @@ def test_full_disk_is_a_clear_error_and_leaves_the_log_valid(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "cannot append to the log" in done.stdout
     assert "File too large; the lines written before are intact: make room, then tune again" in done.stdout
-    assert log.stat().st_size == size
+    assert log.read_bytes() == before
     assert len(list(load_records(log))) == 1
 
 
