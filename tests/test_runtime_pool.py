@@ -15,7 +15,7 @@ from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError
 from ansor.runtime import pool as pools
 from ansor.runtime.jit import load_object
-from ansor.runtime.pool_ir import MAX_THREADS, Waiting, default_waiting, pool_ir
+from ansor.runtime.pool_ir import MAX_THREADS, AtFork, Waiting, default_waiting, pool_ir
 from tests.runtime_kernels import axpy
 
 COUNTING = """
@@ -67,13 +67,61 @@ VARIANTS = {
 }
 
 
+OPENED = """
+; Leaves the lock and the job as another thread would at some moment.
+define void @leave(i32 %lock, ptr %body, ptr %data, i64 %word) {
+  store atomic i32 %lock, ptr @pool.lock seq_cst, align 4
+  %body.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 1
+  store ptr %body, ptr %body.place, align 8
+  %data.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 2
+  store ptr %data, ptr %data.place, align 8
+  store atomic i64 %word, ptr @pool.job seq_cst, align 8
+  ret void
+}
+define void @take(i32 %share, i32 %region) {
+  %claim = getelementptr [1024 x [16 x i32]], ptr @pool.claims, i64 0, i32 %share, i64 0
+  store atomic i32 %region, ptr %claim seq_cst, align 4
+  ret void
+}
+define void @start(i32 %threads) {
+  %workers = call i32 @pool.start(i32 %threads)
+  ret void
+}
+"""
+
+
+def opened_pool() -> pools.Pool:
+    """A pool that can be brought into states that take bad luck, or hours, to come to."""
+    machine = Machine.host()
+    hook = next(hook for hook in reversed(AtFork) if hook is AtFork.POSIX or hasattr(ctypes.CDLL(None), hook))
+    names = (*pools.POOL_FUNCTIONS, "leave", "take", "start")
+    code = load_object(compile_ir(pool_ir(machine.triple, at_fork=hook) + OPENED, machine), names)
+    code.keep_forever()
+    return pools.Pool(
+        code,
+        ctypes.CFUNCTYPE(None, ctypes.c_int32)(code["ansor_set_num_threads"]),
+        ctypes.CFUNCTYPE(ctypes.c_int32)(code["ansor_get_num_threads"]),
+    )
+
+
 class Counting:
     """The counting kernels above on a pool of their own."""
 
-    def __init__(self, **options: object) -> None:
-        self.pool = pools.load_pool(**options)  # type: ignore[arg-type]
-        names = ("once", "limited", "nested", "many")
+    def __init__(self, pool: pools.Pool) -> None:
+        self.pool = pool
+        names = ("count", "once", "limited", "nested", "many")
         self.code = load_object(compile_ir(COUNTING, Machine.host()), names, self.pool.symbols)
+
+    def leave(self, lock: int, data: np.ndarray, region: int, shares: int) -> None:
+        types = (ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        call = ctypes.CFUNCTYPE(None, *types)(self.pool.code["leave"])
+        call(lock, self.code["count"], data.ctypes.data, shares << 32 | region)
+
+    def take(self, share: int, region: int) -> None:
+        ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_uint32)(self.pool.code["take"])(share, region)
+
+    def start(self, threads: int) -> None:
+        ctypes.CFUNCTYPE(None, ctypes.c_int32)(self.pool.code["start"])(threads)
 
     def run(self, name: str, threads: int, times: int | None = None) -> np.ndarray:
         self.pool.set_num_threads(threads)
@@ -88,7 +136,7 @@ class Counting:
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def counting(request: pytest.FixtureRequest) -> tuple[str, Counting]:
-    return request.param, Counting(**VARIANTS[request.param])
+    return request.param, Counting(pools.load_pool(**VARIANTS[request.param]))  # type: ignore[arg-type]
 
 
 def test_every_share_runs_once_in_each_region(counting: tuple[str, Counting]) -> None:
@@ -194,6 +242,56 @@ assert (module(a, a) == expected).all()
 """
     )
     assert done.returncode == 0, done.stderr
+
+
+needs_workers = pytest.mark.skipif(
+    default_waiting(Machine.host().triple) is Waiting.SERIAL, reason="regions run serially on this system"
+)
+
+
+@needs_workers
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_does_not_go_on_with_another_threads_region() -> None:
+    done = _script(
+        """
+import os, signal, time, numpy as np
+from tests.test_runtime_pool import Counting, opened_pool
+kernels, data = Counting(opened_pool()), np.zeros((64, 16), np.int32)
+kernels.start(1)  # registers the handler of forks, and starts no worker
+kernels.leave(lock=1, data=data, region=7, shares=4)  # as if share 0 of it were running
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    kernels.start(4)
+    time.sleep(0.2)
+    assert (data == 0).all(), data[:4, 0]
+    for threads in (4, 6, 2):
+        assert (kernels.run("many", threads, 50)[:threads] == [50, threads, *[0] * 14]).all()
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+assert os.waitstatus_to_exitcode(status) == 0, status
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@needs_workers
+@pytest.mark.parametrize("region", [2**31 + 4, 2**32 - 30])
+def test_shares_that_were_not_used_for_long_are_used_again(region: int) -> None:
+    done = _script(
+        f"""
+import signal, numpy as np
+from tests.test_runtime_pool import Counting, opened_pool
+signal.alarm(30)
+kernels, data = Counting(opened_pool()), np.zeros((64, 16), np.int32)
+kernels.leave(lock=0, data=data, region={region}, shares=2)
+kernels.take(share=1, region={region})
+for threads in (2, 3, 2, 5, 9):
+    assert (kernels.run("many", threads, 20)[:threads] == [20, threads, *[0] * 14]).all()
+assert (data == 0).all()
+"""
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 def test_the_interpreter_exits_cleanly_beside_parked_and_spinning_workers() -> None:

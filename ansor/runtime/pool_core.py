@@ -46,7 +46,14 @@ yield:
   ret void
 }
 
+; In the child there is no thread of the pool, and none that had launched a region: one under way is over.
+; A new worker that found its job with open shares would run a body on a stack that is gone.
 define $own void @pool.after_fork() {
+  %job = load atomic i64, ptr @pool.job monotonic, align 8
+  %region = trunc i64 %job to i32
+  %next = add i32 %region, 1
+  %word = zext i32 %next to i64
+  store atomic i64 %word, ptr @pool.job monotonic, align 8
   store atomic i32 0, ptr @pool.started monotonic, align 4
   store atomic i32 0, ptr @pool.sleepers monotonic, align 4
   store atomic i32 0, ptr @pool.waiting monotonic, align 4
@@ -220,6 +227,21 @@ publish:
   store ptr %data, ptr %data.place, align 8
   %old = load atomic i64, ptr @pool.job monotonic, align 8
   %old.region = trunc i64 %old to i32
+  %old.count.wide = lshr i64 %old, 32
+  %old.count = trunc i64 %old.count.wide to i32
+  %grown = icmp slt i32 %old.count, %count
+  br i1 %grown, label %renew, label %tell
+; Claims of shares that the last region did not have may be so old that they would seem to be of the future.
+; A worker that still looks at an earlier region cannot take these shares for it: they were taken then.
+renew:
+  %new = phi i32 [ %old.count, %publish ], [ %new.next, %renew ]
+  %new.wide = zext i32 %new to i64
+  %new.claim = getelementptr [$max_threads x [16 x i32]], ptr @pool.claims, i64 0, i64 %new.wide, i64 0
+  store atomic i32 %old.region, ptr %new.claim monotonic, align 4
+  %new.next = add i32 %new, 1
+  %newer = icmp slt i32 %new.next, %count
+  br i1 %newer, label %renew, label %tell
+tell:
   %region = add i32 %old.region, 1
   %region.wide = zext i32 %region to i64
   %count.wide = zext i32 %count to i64
