@@ -15,6 +15,7 @@ import ansor
 from ansor.codegen.machine import Machine
 from ansor.errors import ArgumentError, BuildError
 from ansor.runtime import export
+from ansor.runtime.names import c_name
 from ansor.runtime.pool import get_num_threads
 from ansor.runtime.signature import Argument, Signature
 from tests.runtime_kernels import axpy, scale
@@ -257,4 +258,19 @@ def test_the_header_names_types_and_shapes() -> None:
     text = export.header(Signature("f", "f", arguments, ("n",), "t", "c"))
     assert "void f(const uint16_t *in, uint8_t *_2d_out, int64_t n);" in text
     assert " *   in: bfloat16[n, 4], read\n *   _2d_out: uint8[n*2], written\n" in text
-    assert export.c_name("float") == "float_"
+    assert c_name("float") == "float_"
+
+
+@pytest.mark.parametrize(("compiler", "suffix"), [("cc", ".c"), ("c++", ".cpp")])
+def test_headers_compile_whatever_arguments_are_called(tmp_path: Path, compiler: str, suffix: str) -> None:
+    if not shutil.which(compiler):
+        pytest.skip(f"no compiler of {suffix} files ({compiler}) is installed")
+    words = ("n", "a.b", "a_b", "not", "and", "compl", "decltype", "_Bool", "int64_t", "unix", "int", "int_")
+    arguments = tuple(Argument(name, "float32", ("n", ("mul", "xor", 2))) for name in words)
+    text = export.header(Signature("f", "f", arguments, ("n", "xor", "a.b"), "t", "c"))
+    assert " *   n_1: float32[n, xor_*2], read\n" in text
+    assert text.endswith("#endif\n")
+    (tmp_path / "f.h").write_text(text)
+    source = (tmp_path / "main").with_suffix(suffix)
+    source.write_text('#include "f.h"\nint main(void) { return sizeof(&f) == 0; }\n')
+    run(compiler, "-Wall", "-Werror", "-fsyntax-only", source)

@@ -12,8 +12,8 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, to_numpy
 from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError
 from ansor.runtime.arguments import aligned_empty, bind
-from ansor.runtime.build import symbol_of
 from ansor.runtime.module import Module
+from ansor.runtime.names import symbol_of
 from ansor.runtime.signature import Argument, Signature
 from ansor.runtime.timing import TimeResult, compiled_timer, time_calls
 from tests.runtime_kernels import axpy, scale
@@ -239,6 +239,18 @@ def test_names() -> None:
     assert symbol_of("f_1") == "f_1"
     with pytest.raises(BuildError, match="'a b' is no C identifier"):
         symbol_of("a b")
+
+
+@pytest.mark.parametrize("name", ["double", "xor", "typeof", "int64_t"])
+def test_no_function_is_called_like_a_word_of_the_language(name: str) -> None:
+    with pytest.raises(BuildError, match=f"'{name}' is a word of C or C.*another, such as '{name}_kernel'"):
+        symbol_of(name)
+
+
+@pytest.mark.parametrize("name", ["free", "pow", "memset", "pthread_create", "ansor_alloc", "ansor"])
+def test_no_function_takes_the_place_of_one_that_compiled_code_calls(name: str) -> None:
+    with pytest.raises(BuildError, match=f"the name '{name}' would define '.*'{name}_kernel'"):
+        symbol_of(name)
 
 
 # -- timing ----------------------------------------------------------------------------------------

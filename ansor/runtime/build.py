@@ -6,9 +6,8 @@ and can be called alone; the search does so, because it lowers in one process an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Union
+from typing import TYPE_CHECKING, Union
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.llvm import emit_llvm
@@ -17,6 +16,7 @@ from ansor.depth import with_depth
 from ansor.errors import BuildError
 from ansor.ir.nest import LoopNest
 from ansor.runtime.module import Module, Source
+from ansor.runtime.names import DEFAULT_NAME, symbol_of
 from ansor.runtime.signature import Signature
 from ansor.task.target import Target
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ansor.schedule.manual import Schedule
     from ansor.schedule.state import State
     from ansor.te.tensor import Tensor
-
-DEFAULT_NAME: Final = "main"
 
 Program = Union["Schedule", "State", LoopNest]
 
@@ -83,8 +81,9 @@ def build(
     target
         An "llvm" target; this machine if not given.
     name
-        The function's name, a C identifier. "main" (the default) stands for the nest's own name if it has
-        one; the C symbol of a function called "main" is `ansor_main`, as a C program has a main of its own.
+        The function's name, a C identifier that neither C nor compiled code has another use for. "main" (the
+        default) stands for the nest's own name if it has one; the C symbol of a function called "main" is
+        `ansor_main`, as a C program has a main of its own.
 
     Raises
     ------
@@ -119,16 +118,3 @@ def compile_module(signature: Signature, text: str, machine: Machine, nest: Loop
     """Compile LLVM IR that defines `signature.symbol` into a module that can be called and saved."""
     object_bytes = compile_ir(text + signature.metadata_ir(), machine)
     return Module(signature, object_bytes=object_bytes, source=Source(nest, text, machine))
-
-
-def symbol_of(name: str) -> str:
-    """Give the C symbol of a function.
-
-    Raises
-    ------
-    BuildError
-        If the name is no C identifier.
-    """
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise BuildError(f"the name {name!r} is no C identifier; use letters, digits and underscores")
-    return "ansor_main" if name == DEFAULT_NAME else name

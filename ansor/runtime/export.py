@@ -13,10 +13,11 @@ gives back a callable with all its checks.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +25,10 @@ from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.errors import BuildError
 from ansor.runtime.module import Module
+from ansor.runtime.names import c_name, unique
 from ansor.runtime.pool import POOL_FUNCTIONS, limited_launch_ir
 from ansor.runtime.pool_ir import pool_ir
-from ansor.runtime.signature import Signature, describe, find_metadata
+from ansor.runtime.signature import Dim, Signature, describe, find_metadata
 
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 OBJECT_SUFFIXES: Final = (".o", ".obj")
@@ -38,17 +40,6 @@ _C_TYPES: Final = {
     "bfloat16": "uint16_t",
     "bool": "uint8_t",
 }
-# fmt: off
-_C_KEYWORDS: Final = frozenset((
-    "alignas", "alignof", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const",
-    "constexpr", "continue", "default", "delete", "do", "double", "else", "enum", "explicit",
-    "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable",
-    "namespace", "new", "nullptr", "operator", "private", "protected", "public", "register",
-    "restrict", "return", "short", "signed", "sizeof", "static", "static_assert", "struct",
-    "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typename",
-    "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while",
-))
-# fmt: on
 
 
 def load_module(path: str | Path) -> Module:
@@ -145,20 +136,26 @@ def find_linker(triple: str, cc: str | None = None) -> list[str]:
 
 
 def header(signature: Signature) -> str:
-    """Write the C header of a saved or exported module."""
+    """Write the C header of a saved or exported module, for C and C++."""
     symbol = signature.symbol
     guard = f"ANSOR_{symbol.upper()}_H"
-    names = [c_name(argument.name) for argument in signature.arguments]
+    made = unique(c_name(name) for name in (*signature.sizes, *(a.name for a in signature.arguments)))
+    names = made[len(signature.sizes) :]
+    sizes = dict(zip(signature.sizes, made, strict=False))
+    arguments = [
+        replace(argument, shape=tuple(_renamed(dim, sizes) for dim in argument.shape))
+        for argument in signature.arguments
+    ]
     parameters = [
         f"{'' if argument.output else 'const '}{c_type(argument.dtype)} *{name}"
-        for argument, name in zip(signature.arguments, names, strict=True)
+        for argument, name in zip(arguments, names, strict=True)
     ]
-    parameters += [f"int64_t {c_name(size)}" for size in signature.sizes]
+    parameters += [f"int64_t {size}" for size in sizes.values()]
     notes = [
         f" *   {name}: {describe(argument)}, {'written' if argument.output else 'read'}"
-        for argument, name in zip(signature.arguments, names, strict=True)
+        for argument, name in zip(arguments, names, strict=True)
     ]
-    if any(argument.dtype in ("float16", "bfloat16") for argument in signature.arguments):
+    if any(argument.dtype in ("float16", "bfloat16") for argument in arguments):
         notes.append(" * float16 and bfloat16 elements are passed as their 16 bits in a uint16_t.")
     listing = "\n".join(notes)
     return f"""\
@@ -197,10 +194,11 @@ def c_type(dtype: str) -> str:
     return _C_TYPES.get(dtype, f"{dtype}_t")
 
 
-def c_name(name: str) -> str:
-    """Make a C identifier of any name."""
-    made = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"{made}_" if made in _C_KEYWORDS else f"_{made}" if made[:1].isdigit() or not made else made
+def _renamed(dim: Dim, names: Mapping[str, str]) -> Dim:
+    """A dimension with its sizes called otherwise."""
+    if isinstance(dim, tuple):
+        return (dim[0], _renamed(dim[1], names), _renamed(dim[2], names))
+    return names.get(dim, dim) if isinstance(dim, str) else dim
 
 
 def _whole_object(module: Module) -> bytes:

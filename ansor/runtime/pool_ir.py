@@ -15,17 +15,20 @@ functions it defines:
 How a region runs ----------------- The launcher writes body and data, then publishes one 64-bit word:
 region number (low half) and n (high half). Workers spin on that word for a bounded while (soon yielding the
 core to others at every turn), then sleep on it. Each share has a claim, the number of the last region it
-was taken for; whoever advances it, by compare-and-swap, runs the share. Worker i only ever tries share i,
-so data stays in the same core's cache from one region to the next. The launcher runs share 0 and then
-*every share that nobody has claimed yet*: a worker that the system has not scheduled delays nothing, and a
-tiny region is over before a worker wakes. Last, it waits for the claimed shares, spinning for a while and
-then asleep, so that its own core is free for a worker that lost its core to another process.
+was taken for; whoever advances it, by compare-and-swap, runs the share. Numbers that wrap around compare over
+half their range, so claims of shares that the last region did not have are brought up to date beforehand.
+Worker i only ever tries share i, so data stays in the same core's cache from one region to the next. The
+launcher runs share 0 and then *every share that nobody has claimed yet*: a worker that the system has not
+scheduled delays nothing, and a tiny region is over before a worker wakes. Last, it waits for the claimed
+shares, spinning for a while and then asleep, so that its own core is free for a worker that lost its core to
+another process.
 
 Who else may call ----------------- A lock is taken by compare-and-swap, never waited for. Who finds it
 taken runs its region serially, on its own thread, as share 0 of 1: that is the rule for a region inside a
 region and for two callers at a time alike.
 
-- **fork**: an at-fork handler resets the pool in the child, whose next region starts its own workers.
+- **fork**: an at-fork handler resets the pool in the child, whose next region starts its own workers; a
+  region that another thread had under way is none of the child's.
 - **exit**: parked workers are no obstacle. In a shared library a destructor stops and joins them, so that
   it can be unloaded. The pool of a running Python process is never unloaded.
 - **signals**: workers block the asynchronous ones, so handlers run on the application's threads.
@@ -145,6 +148,16 @@ def pool_ir(
         synchronous_only=_async_signals(linux),
     )
     return _for_any_cpu(text, triple) if embedded else text
+
+
+def pool_functions() -> frozenset[str]:
+    """Names of the functions that a pool defines, and of those of C that it calls, on any system."""
+    parts = (
+        *(pool_core.COMMON, pool_core.WORKER, pool_core.LAUNCH, pool_system.START, pool_system.AFFINITY),
+        *(pool_system.ONLINE, pool_system.FUTEX, pool_system.NAP, pool_system.SHUTDOWN),
+        *(pool_system.POSIX_MEMORY, pool_system.WINDOWS_MEMORY),
+    )
+    return frozenset(re.findall(r"@([A-Za-z_]\w*)\(", "".join(parts))) | set(AtFork)
 
 
 def _for_any_cpu(text: str, triple: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final, Union
 from ansor.dtypes import dtype_info
 from ansor.errors import ArgumentError, BuildError
 from ansor.ir.nest import LoopNest
+from ansor.runtime.names import unique
 from ansor.te.expr import FOLDERS, Binary, BinaryOp, Cast, Const, Expr, Var
 
 Dim = Union[int, str, tuple[str, "Dim", "Dim"]]
@@ -114,9 +115,9 @@ class Signature:
         threads: int | None = None,
     ) -> Signature:
         """Describe a lowered function as code generation will define it."""
-        sizes = _unique([size.name for size in nest.sizes])
+        sizes = unique([size.name for size in nest.sizes])
         names = dict(zip(nest.sizes, sizes, strict=True))
-        buffers = _unique([buffer.name for buffer in nest.params])
+        buffers = unique([buffer.name for buffer in nest.params])
         arguments = tuple(
             Argument(
                 label,
@@ -260,16 +261,3 @@ def _dim_from_json(value: Any) -> Dim:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"a dimension is an integer, a name or an operation, found {value!r}")
     return value
-
-
-def _unique(names: list[str]) -> tuple[str, ...]:
-    """Make names unique by numbering the later ones of equal names."""
-    taken: set[str] = set()
-    result = []
-    for name in names:
-        candidate, number = name, 1
-        while candidate in taken:
-            candidate, number = f"{name}_{number}", number + 1
-        taken.add(candidate)
-        result.append(candidate)
-    return tuple(result)
