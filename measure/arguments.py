@@ -73,30 +73,32 @@ class ArgumentSpec:
 
 
 class ArgumentSet:
-    """Guarded memory for all arguments of one task, for one program after another."""
+    """Guarded memory for all arguments of one program, and after it of another: what both take stays."""
 
-    def __init__(self, specs: Sequence[ArgumentSpec]) -> None:
-        self.specs = tuple(specs)
-        self._wanted = [spec.data() for spec in specs]
-        self._memory = [
-            GuardedArray(wanted.shape, spec.dtype) for spec, wanted in zip(specs, self._wanted, strict=True)
-        ]
-        self._intact = False
+    def __init__(self, specs: Sequence[ArgumentSpec] = ()) -> None:
+        self._held: list[_Held] = []
+        self.take(specs)
+
+    def take(self, specs: Sequence[ArgumentSpec]) -> None:
+        """Hold these arguments from now on; only those that were not held before are made.
+
+        Raises
+        ------
+        RunError
+            If there is no memory for one.
+        """
+        kept = {held.spec: held for held in self._held if held.spec in specs}
+        self._held = []  # Release the memory of the others before there is more.
+        self._held = [kept.get(spec) or _Held(spec) for spec in specs]
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        return tuple(memory.address for memory in self._memory)
+        return tuple(held.memory.address for held in self._held)
 
     def prepare(self) -> None:
         """Poison the outputs, and restore the inputs if the last program did not leave them as they were."""
-        for spec, memory, wanted in zip(self.specs, self._memory, self._wanted, strict=True):
-            if spec.output:
-                poison(memory.array, spec.dtype, wanted)
-            elif not self._intact:
-                memory.array[...] = wanted
-            if not self._intact:
-                memory.restore_canaries()
-        self._intact = False
+        for held in self._held:
+            held.prepare()
 
     def verify(self) -> None:
         """Check what a program left behind.
@@ -107,18 +109,51 @@ class ArgumentSet:
             If an element of an output is wrong, an input was changed, or memory around an argument was
             written to.
         """
-        for spec, memory, wanted in zip(self.specs, self._memory, self._wanted, strict=True):
-            damage = memory.damage()
-            if damage is not None:
-                raise WrongAnswerError(f"the program wrote outside argument {spec.name!r}: {damage}")
-            if not spec.output and not np.array_equal(memory.bytes, wanted.reshape(-1).view(np.uint8)):
-                raise WrongAnswerError(_changed(spec, memory.array, wanted))
-        for spec, memory, wanted in zip(self.specs, self._memory, self._wanted, strict=True):
-            if spec.output:
-                wrong = mismatch(memory.array, wanted, spec.dtype, spec.tolerance)
-                if wrong is not None:
-                    raise WrongAnswerError(f"output {spec.name!r}: {wrong}")
-        self._intact = True
+        for held in self._held:
+            held.verify_intact()
+        for held in self._held:
+            if held.spec.output:
+                held.verify_output()
+        for held in self._held:
+            held.intact = True
+
+
+class _Held:
+    """One argument in guarded memory; `wanted` is what an input holds, and what an output should.
+
+    It is `intact` if a program was found to have left it as it should.
+    """
+
+    __slots__ = ("intact", "memory", "spec", "wanted")
+
+    def __init__(self, spec: ArgumentSpec) -> None:
+        self.spec = spec
+        self.wanted = spec.data()
+        self.memory = GuardedArray(self.wanted.shape, spec.dtype)
+        self.intact = False
+
+    def prepare(self) -> None:
+        if self.spec.output:
+            poison(self.memory.array, self.spec.dtype, self.wanted)
+        elif not self.intact:
+            self.memory.array[...] = self.wanted
+        if not self.intact:
+            self.memory.restore_canaries()
+        self.intact = False
+
+    def verify_intact(self) -> None:
+        damage = self.memory.damage()
+        if damage is not None:
+            raise WrongAnswerError(f"the program wrote outside argument {self.spec.name!r}: {damage}")
+        if not self.spec.output:
+            as_it_was = self.wanted.reshape(-1).view(np.uint8)
+            if not np.array_equal(self.memory.bytes, as_it_was):
+                raise WrongAnswerError(_changed(self.spec, self.memory.array, self.wanted))
+
+    def verify_output(self) -> None:
+        wrong = mismatch(self.memory.array, self.wanted, self.spec.dtype, self.spec.tolerance)
+        if wrong is not None:
+            raise WrongAnswerError(f"output {self.spec.name!r}: {wrong}")
 
 
 def _changed(spec: ArgumentSpec, found: Array, wanted: Array) -> str:

@@ -86,23 +86,8 @@ def _flush_caches() -> None:
     np.add(memory, 1, out=memory)
 
 
-class _LastArguments:
-    """The argument memory of the task measured last; programs of one task follow each other."""
-
-    def __init__(self) -> None:
-        self._key: Any = None
-        self._set: ArgumentSet | None = None
-
-    def get(self, specs: Sequence[Mapping[str, Any]]) -> ArgumentSet:
-        key = [dict(spec) for spec in specs]
-        if self._set is None or key != self._key:
-            self._set = None  # Release the old memory first.
-            self._set = ArgumentSet([ArgumentSpec.from_json(spec) for spec in specs])
-            self._key = key
-        return self._set
-
-
-_arguments: Final = _LastArguments()
+_arguments: Final = ArgumentSet()
+"""The argument memory of the program measured last: those of one task follow each other."""
 
 
 def measure_program(
@@ -138,12 +123,13 @@ def measure_program(
     BuildError
         If the object cannot be loaded.
     """
-    arguments = _arguments.get(specs)
+    _arguments.take([ArgumentSpec.from_json(spec) for spec in specs])
     code = _load(object_bytes, entry, threads, limit)
-    arguments.prepare()
-    timed = compiled_timer(code[entry], arguments.addresses, ())
+    _arguments.prepare()
+    timed = compiled_timer(code[entry], _arguments.addresses, ())
     first = timed(1)
-    arguments.verify()
-    result = time_program(timed, first, timing, _flush_caches if timing["flush"] else None)
-    arguments.verify()
+    _arguments.verify()
+    flush = _flush_caches if timing["flush"] else None
+    result = time_program(timed, first, timing, flush)
+    _arguments.verify()
     return {"costs": list(result.results), "disturbed": result.disturbed, "redone": result.redone}

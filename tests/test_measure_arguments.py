@@ -1,5 +1,6 @@
 """Argument memory, input data and the comparison: what must be noticed is noticed, what is right passes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def pair(tmp_path: Path) -> tuple[ArgumentSet, np.ndarray[Any, Any], np.ndarray[
     data = np.arange(15, dtype=np.float32).reshape(3, 5)
     made = ArgumentSet([spec(tmp_path, "A", data, False), spec(tmp_path, "B", 2 * data, True)])
     made.prepare()
-    return made, made._memory[0].array, made._memory[1].array
+    return made, made._held[0].memory.array, made._held[1].memory.array
 
 
 Pair = tuple[ArgumentSet, np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -141,12 +142,34 @@ def test_changed_input_is_named_and_restored(pair: Pair) -> None:
 def test_write_past_the_end_is_found(pair: Pair) -> None:
     arguments, a, b = pair
     b[...] = a * 2
-    arguments._memory[1]._after[:4] = 0
+    arguments._held[1].memory._after[:4] = 0
     with pytest.raises(WrongAnswerError, match=r"outside argument 'B': 1 byte.s. past its end"):
         arguments.verify()
     arguments.prepare()
     b[...] = a * 2
     arguments.verify()
+
+
+def test_arguments_that_stay_keep_their_memory(tmp_path: Path) -> None:
+    data = np.arange(15, dtype=np.float32).reshape(3, 5)
+    a, w = spec(tmp_path, "A", data, False), spec(tmp_path, "W", data, False)
+    b = spec(tmp_path, "B", 2 * data, True)
+    turned = replace(w, digits=((1, 5, 1), (0, 3, 1)))
+    arguments = ArgumentSet([a, w, b])
+    for changed in (w, turned, turned, w):
+        kept = [held for held in arguments._held if held.spec in (a, changed, b)]
+        arguments.take([ArgumentSpec.from_json(one.to_json()) for one in (a, changed, b)])
+        assert [held for held in arguments._held if held in kept] == kept
+        arguments.prepare()
+        first, second, result = (held.memory.array for held in arguments._held)
+        assert np.array_equal(first, data)
+        assert np.array_equal(second, data if changed is w else data.T)
+        with pytest.raises(WrongAnswerError, match="output 'B'"):
+            arguments.verify()
+        result[...] = 2 * data
+        arguments.verify()
+    arguments.take([a])
+    assert len(arguments.addresses) == 1
 
 
 def test_spec_survives_json(tmp_path: Path) -> None:

@@ -102,18 +102,10 @@ def measured(
     """Costs and calls of `measure_program` for a program that takes so long."""
     calls: list[int] = []
 
-    class Arguments:
-        addresses = ()
-
-        def prepare(self) -> None: ...
-
-        def verify(self) -> None: ...
-
     def timed(number: int) -> float:
         calls.append(number)
         return number * seconds
 
-    monkeypatch.setattr(jobs._arguments, "get", lambda specs: Arguments())
     monkeypatch.setattr(jobs, "_load", lambda *_: {"main": 0})
     monkeypatch.setattr(jobs, "compiled_timer", lambda *_: timed)
     timing = {"number": 3, "repeat": 2, "min_repeat_ms": 100.0, "flush": False, "longest_call": longest}
