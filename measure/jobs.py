@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ansor.runtime.interference import waiting_clock
 from ansor.runtime.jit import LoadedCode, load_object
-from ansor.runtime.pool import kernel_imports, set_num_threads
+from ansor.runtime.pool import kernel_imports, set_num_threads, threads_in_force
 from ansor.runtime.timing import compiled_timer
 from measure.arguments import ArgumentSet, ArgumentSpec
 from measure.timing import time_program
@@ -130,6 +131,6 @@ def measure_program(
     first = timed(1)
     _arguments.verify()
     flush = _flush_caches if timing["flush"] else None
-    result = time_program(timed, first, timing, flush)
+    result = time_program(timed, first, timing, flush, waiting_clock(threads_in_force(limit)))
     _arguments.verify()
     return {"costs": list(result.results), "disturbed": result.disturbed, "redone": result.redone}

@@ -4,7 +4,8 @@ A program that is several times slower than the best one known will not be chose
 little from its third digit: it is timed once, for about a millisecond. One that may be the best gets all the
 repeats. What is known is said by who asks (`MeasureInput.rival`), so nothing here remembers anything.
 
-Repeats that another load on the machine disturbed are done again (`ansor.runtime.timing.time_calls`).
+Repeats that another load on the machine disturbed are done again (`ansor.runtime.timing.time_calls`), where
+that can be told (`ansor.runtime.interference`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from math import ceil, inf
 from typing import Any, Final
 
-from ansor.runtime.interference import seconds_waited
+from ansor.runtime.interference import Waited
 from ansor.runtime.timing import TimeResult, time_calls
 
 SHORT_MS: Final = 1.0
@@ -26,6 +27,7 @@ def time_program(
     first: float,
     timing: Mapping[str, Any],
     flush: Callable[[], None] | None = None,
+    waited: Waited | None = None,
 ) -> TimeResult:
     """Time a program after its first call.
 
@@ -41,6 +43,8 @@ def time_program(
         the result; `slow_call`: one that takes longer [s], also when called again, gets one short repeat.
     flush
         Called before each repeat; empties the caches.
+    waited
+        Of `time_calls`: what tells a disturbance.
     """
     if first > (timing.get("longest_call") or inf):
         return TimeResult((first,))
@@ -54,7 +58,7 @@ def time_program(
             repeat=1,
             min_repeat_ms=min(shortest, SHORT_MS),
             before_repeat=flush,
-            waited=seconds_waited,
+            waited=waited,
         )
         if once.mean > slow:
             return once
@@ -65,7 +69,7 @@ def time_program(
         repeat=repeat,
         min_repeat_ms=shortest,
         before_repeat=flush,
-        waited=seconds_waited,
+        waited=waited,
     )
 
 

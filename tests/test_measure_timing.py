@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import pytest
-
 from ansor.runtime.timing import TimeResult
 from measure import (
     BuildResult,
@@ -16,16 +14,10 @@ from measure import (
     ProgramMeasurer,
     ProgramRunner,
 )
-from measure import timing as measure_timing
 from measure.record import LoggedState, LoggedTask, Seconds
 from measure.timing import time_program
 
 FULL = {"number": 3, "repeat": 4, "min_repeat_ms": 30.0, "longest_call": 2.5, "slow_call": None}
-
-
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_timing, "seconds_waited", lambda: 0.0)
 
 
 def timed(first: float, later: float, **changes: float) -> tuple[TimeResult, list[int]]:

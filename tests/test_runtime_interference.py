@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ansor
+from ansor.codegen.compile import compile_ir
+from ansor.codegen.machine import Machine
 from ansor.medians import median_interval
+from ansor.runtime import interference
 from ansor.runtime.interference import seconds_waited, waited_share
 from ansor.runtime.timing import TimeResult, time_calls
+from ansor.task.hardware import available_cores
+from measure.arguments import ArgumentSpec
+from measure.check import Tolerance
+from measure.jobs import measure_program
+from tests.runtime_kernels import axpy
 
 
 def test_a_thread_that_shares_its_core_is_seen_to_wait() -> None:
@@ -77,6 +90,33 @@ def test_a_load_that_stays_is_not_waited_out() -> None:
     )
     assert result == TimeResult((2.0, 5.0), disturbed=2, redone=1)
     assert "2 disturbed by another load" in str(result)
+
+
+@pytest.fixture
+def _always_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    readings = itertools.count(0.0, 1e9)
+    monkeypatch.setattr(interference, "seconds_waited", lambda: next(readings))
+    yield
+    ansor.set_num_threads(2)
+
+
+@pytest.mark.usefixtures("_always_waiting")
+@pytest.mark.parametrize(
+    ("more", "limit", "disturbed"), [(0, None, 2), (1, None, 0), (1, available_cores(), 2)]
+)
+def test_threads_that_take_cores_from_each_other_are_no_other_load(
+    tmp_path: Path, more: int, limit: int | None, disturbed: int
+) -> None:
+    threads = available_cores() + more
+    ansor.set_num_threads(threads)
+    ones = np.ones(8, np.float32)
+    module = axpy(threads=limit)
+    assert module.time_evaluator(number=1, repeat=2)(ones, ones).disturbed == disturbed
+    (tmp_path / "A").write_bytes(ones.tobytes())
+    spec = ArgumentSpec("A", "float32", (8,), False, str(tmp_path / "A"), Tolerance(0.0))
+    nothing = compile_ir("define void @f(ptr %a) {\n  ret void\n}\n", Machine.host())
+    timing = {"number": 1, "repeat": 2, "min_repeat_ms": 0, "flush": False}
+    assert measure_program(nothing, "f", [spec.to_json()], timing, threads, limit)["disturbed"] == disturbed
 
 
 def test_nothing_is_done_again_where_nobody_counts() -> None:

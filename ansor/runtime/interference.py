@@ -6,7 +6,8 @@ load on as many cores as the program has threads it is a large part of the time.
 less: it is as large when a program itself is uneven, and nothing when the other load is steady.
 
 What it does not see: what a hypervisor takes from a virtual machine, a lower clock, and memory that others
-keep busy from cores of their own.
+keep busy from cores of their own. And it cannot tell whom a thread waited for: where a program runs on more
+threads than there are cores, its own threads wait for each other, so there nothing counts as a disturbance.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Final
+
+from ansor.task.hardware import available_cores
 
 DISTURBED: Final = 0.05
 """A timing is disturbed if threads waited for a core for more than this share of it."""
@@ -42,6 +45,17 @@ def seconds_waited() -> float | None:
             continue
         known = True
     return total * 1e-9 if known else None
+
+
+def waiting_clock(threads: int) -> Waited | None:
+    """Choose what tells whether a program on that many threads was disturbed.
+
+    Returns
+    -------
+    Waited or None
+        `seconds_waited`; None if there are more threads than cores, which take the cores from each other.
+    """
+    return seconds_waited if threads <= available_cores() else None
 
 
 def waited_share(before: float | None, after: float | None, seconds: float) -> float:

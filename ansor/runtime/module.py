@@ -18,9 +18,9 @@ from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
 from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError
 from ansor.runtime.arguments import BoundCall, bind
-from ansor.runtime.interference import seconds_waited
+from ansor.runtime.interference import waiting_clock
 from ansor.runtime.jit import load_object
-from ansor.runtime.pool import adopt_library, kernel_imports
+from ansor.runtime.pool import adopt_library, kernel_imports, threads_in_force
 from ansor.runtime.signature import Signature
 from ansor.runtime.timing import TimeResult, compiled_timer, time_calls
 
@@ -159,7 +159,8 @@ class Module:
             Ignored; the CPU is the only device of a module.
         number, repeat, min_repeat_ms, before_repeat
             See `ansor.runtime.timing.time_calls`. Repeats that another load on the machine disturbed are
-            done again, at most `repeat` times in all; the result tells how many.
+            done again, at most `repeat` times in all; the result tells how many. With more threads than
+            cores none count as disturbed.
         """
         if func_name not in (None, self.entry_name):
             raise DefinitionError(
@@ -175,7 +176,7 @@ class Module:
                 repeat=repeat,
                 min_repeat_ms=min_repeat_ms,
                 before_repeat=before_repeat,
-                waited=seconds_waited,
+                waited=waiting_clock(threads_in_force(self._signature.threads)),
             )
 
         return evaluate

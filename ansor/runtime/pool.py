@@ -135,6 +135,12 @@ def get_num_threads() -> int:
     return process_pool().get_num_threads()
 
 
+def threads_in_force(limit: int | None) -> int:
+    """Tell the number of threads that a kernel runs on whose target has that limit; None: it has none."""
+    count = get_num_threads()
+    return count if limit is None else min(count, limit)
+
+
 def adopt_library(setter: Callable[[int], object]) -> None:
     """Make `set_num_threads` reach the pool of a loaded shared library, by its own setter."""
     setter(get_num_threads())
