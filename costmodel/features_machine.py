@@ -1,9 +1,15 @@
 """Columns beside the reference's: what decides the speed of a statement on a CPU.
 
 They describe what the emitter makes of a program (`extract_plan`) on the machine that the task is for: vector
-width and registers, cache sizes, cores. Terms: the *tile* is the register tile, the element loops inside the
-innermost reduction loops whose elements accumulate in registers; a *visit* of it is all steps of those
-reduction loops.
+width and registers, cache sizes, cores. Terms:
+
+- The *lanes* of a loop are how many of its iterations one vector operation does, 1 if it is no vector loop;
+  its *strips* are ceil(extent / lanes), the iterations that are left; *groups* the product of all strips.
+- The *tile* is the register tile, the element loops inside the innermost reduction loops whose elements
+  accumulate in registers; a *visit* of it is all steps of those reduction loops.
+- The *runs* of a read are the product of the strips of the loops that its index moves with, and of the loops
+  around these that stay loops.
+- *Points*, and the *region* of an access at a loop, are those of `features_reference`.
 """
 
 from __future__ import annotations
@@ -15,15 +21,20 @@ from costmodel.features_spec import Feature
 CACHES: Final = ("L1", "L2", "L3")
 
 _VECTORS: Final = (
-    ("lanes", "elements", "iterations that one vector operation covers, 1 if scalar"),
-    ("lane_regs", "registers", "vector registers that those elements fill"),
-    ("lane_efficiency", "ratio", "their bits / the bits of those registers"),
+    (
+        "lanes",
+        "elements",
+        "product of the lanes of loops; of one that the emitter vectorises: its extent up to widest = "
+        "register bits / element bits, or its largest divisor from widest / 2 on, or beyond 4 x widest that",
+    ),
+    ("lane_regs", "registers", "ceil(lanes x element bits / register bits)"),
+    ("lane_efficiency", "ratio", "lanes x element bits / (lane_regs x register bits)"),
     ("lane_ragged", "flag", "the vector loop has a remainder loop"),
 )
 _TILE: Final = (
     ("tile", "flag", "the reduction accumulates in registers"),
     ("tile_registers", "registers", "vector registers that accumulate"),
-    ("tile_pressure", "ratio", "those / the registers of the machine"),
+    ("tile_pressure", "ratio", "those / the registers of the machine; all but two at most: else no tile"),
     ("tile_steps", "iterations", "reduction steps of one visit: how often a loaded accumulator is used"),
     ("tile_init", "flag", "accumulators start in registers instead of being loaded"),
     ("tile_loads", "instructions", "loads of one step of the tile"),
@@ -32,16 +43,36 @@ _TILE: Final = (
     ("tile_code", "instructions", "instructions of the innermost loop body once unrolled"),
 )
 _INSTRUCTIONS: Final = (
-    ("work", "instructions", "arithmetic instructions, vector or scalar; a multiply-add is one"),
-    ("math", "instructions", "intrinsic functions among them, vector or scalar"),
-    ("loads_contiguous", "instructions", "loads of neighbouring elements or of single ones for scalar code"),
-    ("loads_broadcast", "instructions", "loads of one element for all lanes"),
-    ("loads_scattered", "instructions", "loads lane by lane: the index jumps from lane to lane"),
-    ("accumulator_moves", "instructions", "loads and stores of the stored element around its use"),
-    ("stores_scattered", "instructions", "stores lane by lane"),
-    ("branches", "instructions", "iterations of loops that stay loops"),
-    ("chain", "steps", "length of the longest chain of dependent operations of one core"),
-    ("index_div", "operations", "divisions and remainders that stay in indices, points times nodes"),
+    ("work", "instructions", "operations per point, a multiply-add being one, x groups x lane_regs"),
+    ("math", "instructions", "intrinsic functions per point x groups x lane_regs"),
+    (
+        "loads_contiguous",
+        "instructions",
+        "sum over reads of neighbouring elements, of any in scalar code: runs x ceil(lanes x element bytes / "
+        "register bytes)",
+    ),
+    ("loads_broadcast", "instructions", "sum over reads of one element for all lanes: runs"),
+    (
+        "loads_scattered",
+        "instructions",
+        "sum over other reads: runs x lanes, or x lanes / those of the innermost vector loop if that runs "
+        "along memory",
+    ),
+    (
+        "accumulator_moves",
+        "instructions",
+        "visits x tile_registers, or groups x lane_regs without a tile; x 2 where it is loaded, too; x lanes "
+        "/ lane_regs where that goes lane by lane",
+    ),
+    ("stores_scattered", "instructions", "stores among these that go lane by lane"),
+    ("branches", "instructions", "sum over loops that stay loops: strips x strips of such loops around it"),
+    (
+        "chain",
+        "steps",
+        "groups x lane_regs / registers that one step of the innermost reduction loop adds to / "
+        "parallel_cores; 0 without a reduction",
+    ),
+    ("index_div", "operations", "divisions and remainders that stay in indices, points x nodes"),
     ("recompute", "ratio", "points / points that the operation has"),
     ("waste", "ratio", "points of one visit of the stage / points that it needs"),
 )
@@ -61,8 +92,13 @@ _CACHE: Final = (
     ("points", "iterations", "points of the largest loop body that fits into it"),
     ("fill", "ratio", "bytes of the lines that it touches / capacity, or lines in one set / ways; at most 8"),
     ("over", "ratio", "the same of the next larger body, at most 8; 0 if all fits"),
-    ("traffic", "bytes", "what moves into it while bodies of that size run one by one"),
-    ("pieces", "pieces", "contiguous pieces that this consists of"),
+    (
+        "traffic",
+        "bytes",
+        "sum over buffers: lines of the region at the innermost loop around that body which moves the index "
+        "(at all loops if none does) x line x iterations outside that loop; x 2 if stored",
+    ),
+    ("pieces", "pieces", "the same sum of elements / contiguous run of these regions"),
     ("traffic_per_op", "ratio", "bytes that move / arithmetic instruction, at most 64"),
 )
 
@@ -81,7 +117,10 @@ MACHINE_FEATURES: Final[tuple[Feature, ...]] = (
     *_group("instructions", _INSTRUCTIONS),
     *_group("cores", _PARALLEL),
     *(feature for name in CACHES for feature in _cache(name)),
-    Feature("conflict_pieces", "pieces", "conflicts", "most pieces of one buffer in the body that fits L1"),
+    Feature(
+        "conflict_pieces", "pieces", "conflicts",
+        "max over buffers: elements / contiguous run in the largest body that fits into L1",
+    ),
     Feature(
         "conflict_pressure", "ratio", "conflicts",
         "lines in one set of L1 / ways, in the next larger body: strides modulo the size of a way; at most 8",

@@ -1,0 +1,375 @@
+"""Features of small programs whose numbers are worked out by hand, from the formulas of the table.
+
+The machine is one that no test runs on, so that its caches are the usual ones: 4 cores, vectors of 4 floats,
+16 registers, lines of 64 bytes; 32 KiB of L1 in 8 ways, 1 MiB of L2 in 8, 8 MiB of L3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from ansor import te
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.task.task import Task
+from ansor.te import Tensor
+from costmodel.extract import extract_forms
+from costmodel.extract_form import Form
+from costmodel.features import feature_names
+from tests.sketches_cases import HARDWARE, matmul
+
+TARGET = "llvm -mtriple=riscv64-unknown-linux-gnu"
+CORES, LANES, REGISTERS, LINE = 4, 4, 16, 64
+L1, L2, L3, WAYS = 32 * 1024, 1024 * 1024, 8 * 1024 * 1024, 8
+FLOATS = LINE // 4
+"""Floats in a line."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A computation of one statement, its schedule, and the features of it that are known."""
+
+    tensors: list[Tensor]
+    schedule: Callable[[State], State]
+    expected: dict[str, float]
+
+
+def unchanged(state: State) -> State:
+    return state
+
+
+def tiled_product() -> Program:
+    """A register tile of 4 x 8 elements: 8 registers, of which 4 are updated by each loaded vector of B."""
+    n, m, k, rows, columns = 16, 16, 32, 4, 8
+
+    def schedule(state: State) -> State:
+        state = state.split(2, 1, [columns]).split(2, 0, [rows])  # i.0 i.1 j.0 j.1 k
+        state = state.reorder(2, [0, 2, 4, 1, 3])
+        return state.annotate(2, 0, Annotation.PARALLEL).annotate(2, 4, Annotation.VECTORIZE)
+
+    tiles, per_row = (n // rows) * (m // columns), columns // LANES
+    registers = rows * per_row
+    lines = [n * k // FLOATS, k * m // FLOATS, n * m // FLOATS]  # of A, B and C, all of which fit into L1
+    traffic = (lines[0] + lines[1] + 2 * lines[2]) * LINE  # C comes and goes
+    work = n * m * k // LANES
+    expected: dict[str, float] = {
+        "lanes": columns,
+        "lane_regs": per_row,
+        "lane_efficiency": 1,
+        "lane_ragged": 0,
+        "tile": 1,
+        "tile_registers": registers,
+        "tile_pressure": registers / REGISTERS,
+        "tile_steps": k,
+        "tile_init": 1,
+        "tile_loads": rows + per_row,
+        "tile_work": registers,
+        "tile_intensity": registers / (registers + rows + per_row),
+        "tile_code": registers + rows + per_row,
+        "work": work,
+        "math": 0,
+        "loads_contiguous": tiles * k * per_row,
+        "loads_broadcast": tiles * k * rows,
+        "loads_scattered": 0,
+        "accumulator_moves": tiles * registers,  # started in registers, stored once a visit
+        "stores_scattered": 0,
+        "branches": n // rows + tiles + tiles * k,
+        "chain": tiles * k / CORES,
+        "index_div": 0,
+        "recompute": 1,
+        "waste": 1,
+        "parallel_chunks": n // rows,
+        "parallel_launches": 1,
+        "parallel_balance": 1,
+        "parallel_cores": 4,
+        "footprint": sum(lines) * LINE,
+        "conflict_pieces": 1,
+        "conflict_pressure": 1 / WAYS,
+    }
+    for name, size in (("L1", L1), ("L2", L2), ("L3", L3)):
+        fill = sum(lines) * LINE / size
+        expected |= {
+            f"{name}_points": n * m * k,
+            f"{name}_fill": fill if name == "L3" else max(fill, 1 / WAYS),
+            f"{name}_over": 0,
+            f"{name}_traffic": traffic,
+            f"{name}_pieces": 1 + 1 + 2,
+            f"{name}_traffic_per_op": traffic / work,
+        }
+    return Program(matmul(n, m, k), schedule, expected)
+
+
+def product_by_rows() -> Program:
+    """Loops i, k, j: a row of C, too long for the registers, is loaded and stored in every step.
+
+    All three matrices are larger than L1, but B and a row of each of the others fit.
+    """
+    n = 64
+    row, whole = n // FLOATS, n * n // FLOATS  # lines
+    body = whole + 2 * row
+    traffic = (whole + whole + 2 * whole) * LINE
+    groups = n**3 // LANES
+    # The rows of B lie 256 bytes apart: in a way of 4 KiB they begin at 16 places, 4 of the 64 at each.
+    crowd = n / (L1 // WAYS // (4 * n)) / WAYS
+    expected = {
+        "lanes": LANES,
+        "lane_regs": 1,
+        "tile": 0,
+        "tile_registers": 0,
+        "tile_pressure": 0,
+        "work": groups,
+        "loads_contiguous": groups,
+        "loads_broadcast": n * n,
+        "accumulator_moves": 2 * groups,
+        "branches": n + n * n + groups,
+        "chain": groups / (n // LANES),
+        "parallel_chunks": 1,
+        "parallel_launches": 0,
+        "parallel_balance": 1 / CORES,
+        "parallel_cores": 1,
+        "footprint": 3 * whole * LINE,
+        "L1_points": n * n,
+        "L1_fill": body * LINE / L1,
+        "L1_over": 3 * whole * LINE / L1,
+        "L1_traffic": traffic,
+        "L1_pieces": 1 + 1 + 2,
+        "L1_traffic_per_op": traffic / groups,
+        "L2_points": n**3,
+        "L2_fill": 1 / WAYS,  # more than its bytes: a line takes one of the ways of a set
+        "L2_over": 0,
+        "L2_traffic": traffic,
+        "L2_pieces": 1 + 1 + 2,
+        "L3_fill": 3 * whole * LINE / L3,
+        "conflict_pieces": 1,
+        "conflict_pressure": crowd,
+    }
+    return Program(matmul(n, n, n), lambda state: state.reorder(2, [0, 2, 1]), expected)
+
+
+def transposed() -> Program:
+    """A column of 64 elements, 2 KiB apart: 2 places in a way of 4 KiB, 32 lines at each, for 8 ways."""
+    rows, columns = 64, 512
+    x = te.placeholder((rows, columns), name="X")
+    y = te.compute((columns, rows), lambda j, i: x[i, j] + te.const(1.0, "float32"), name="Y")
+    work = rows * columns // LANES
+    l1_lines = columns * rows + 2 * columns * (rows // FLOATS)  # every element of X fetches a line of its own
+    l2_lines = 3 * rows * columns // FLOATS
+    crowd = rows / 2 / WAYS
+    expected = {
+        "lanes": LANES,
+        "work": work,
+        "loads_scattered": rows * columns,
+        "loads_contiguous": 0,
+        "accumulator_moves": work,
+        "stores_scattered": 0,
+        "chain": 0,
+        "footprint": 2 * rows * columns * 4,
+        "L1_points": 1,
+        "L1_fill": 1 / WAYS,
+        "L1_over": crowd,
+        "L1_traffic": l1_lines * LINE,
+        "L1_pieces": columns * rows + 2 * columns,
+        "L1_traffic_per_op": 64,
+        "L2_points": rows * columns,
+        "L2_fill": 2 * rows * columns * 4 / L2,
+        "L2_over": 0,
+        "L2_traffic": l2_lines * LINE,
+        "L2_pieces": 1 + 2,
+        "L2_traffic_per_op": l2_lines * LINE / work,
+        "L3_points": rows * columns,
+        "L3_fill": 2 * rows * columns * 4 / L3,
+        "L3_over": 0,
+        "L3_traffic": l2_lines * LINE,
+        "L3_pieces": 1 + 2,
+        "L3_traffic_per_op": l2_lines * LINE / work,
+        "conflict_pressure": crowd,
+    }
+    return Program([x, y], unchanged, expected)
+
+
+def scattered_stores() -> Program:
+    """The vector runs down the columns of what is stored and read: lane by lane."""
+    n = 8
+    x = te.placeholder((n, n), name="X")
+    y = te.compute((n, n), lambda i, j: x[i, j] + te.const(1.0, "float32"), name="Y")
+    expected = {
+        "lanes": n,
+        "lane_regs": n // LANES,
+        "work": n * n // LANES,
+        "loads_scattered": n * n,
+        "accumulator_moves": n * n,
+        "stores_scattered": n * n,
+        "branches": n,
+    }
+    return Program([x, y], lambda s: s.reorder(1, [1, 0]).annotate(1, 1, Annotation.VECTORIZE), expected)
+
+
+def every_third() -> Program:
+    n = 32
+    x = te.placeholder((3 * n,), name="X")
+    y = te.compute((n,), lambda i: te.exp(x[3 * i]), name="Y")
+    expected = {
+        "work": n // LANES,
+        "math": n // LANES,
+        "loads_scattered": n,
+        "branches": n // LANES,
+        "footprint": (3 * (n - 1) + 1 + n) * 4,
+    }
+    return Program([x, y], unchanged, expected)
+
+
+def corner() -> Program:
+    """A block of 8 x 4 elements out of rows of 40."""
+    rows, columns = 8, 4
+    x = te.placeholder((rows, 40), name="X")
+    y = te.compute((rows, columns), lambda i, j: x[i, j] + te.const(1.0, "float32"), name="Y")
+    stored = rows * columns // FLOATS
+    expected = {
+        "footprint": (rows + stored) * LINE,
+        "L1_traffic": (rows + 2 * stored) * LINE,
+        "L1_pieces": rows + 2,
+        "conflict_pieces": rows,
+        "conflict_pressure": 1 / WAYS,
+    }
+    return Program([x, y], unchanged, expected)
+
+
+def ragged() -> Program:
+    n = 35
+    x = te.placeholder((n,), name="X")
+    y = te.compute((n,), lambda i: x[i] + te.const(1.0, "float32"), name="Y")
+    vectors = n // LANES + 1
+    expected = {
+        "lanes": LANES,
+        "lane_efficiency": 1,
+        "lane_ragged": 1,
+        "work": vectors,
+        "loads_contiguous": vectors,
+        "accumulator_moves": vectors,
+    }
+    return Program([x, y], unchanged, expected)
+
+
+def three_lanes() -> Program:
+    x = te.placeholder((5, 3), name="X")
+    y = te.compute((5, 3), lambda i, j: x[i, j] + te.const(1.0, "float32"), name="Y")
+    expected = {"lanes": 3, "lane_regs": 1, "lane_efficiency": 3 / LANES, "lane_ragged": 0, "work": 5}
+    return Program([x, y], unchanged, expected)
+
+
+def scalar_sum() -> Program:
+    """A sum down a column, one element at a time in a register."""
+    n = 24
+    x = te.placeholder((n, 7), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    y = te.compute((), lambda: te.sum(x[k, 0], axis=k), name="Y")
+    expected = {
+        "lanes": 1,
+        "lane_efficiency": 1 / LANES,
+        "tile": 1,
+        "tile_registers": 1,
+        "tile_steps": n,
+        "work": n,
+        "loads_contiguous": n,
+        "accumulator_moves": 1,
+        "branches": n,
+        "chain": n,
+    }
+    return Program([x, y], unchanged, expected)
+
+
+def divided(factor: int | None) -> Program:
+    """Rows of 3 read one after the other; a loop of 3 inside makes the quotient and remainder loops."""
+    n = 12
+    x = te.placeholder((n // 3, 3), name="X")
+    y = te.compute((n,), lambda i: x[te.indexdiv(i, 3), te.indexmod(i, 3)] + te.const(1.0, "float32"))
+    if factor is None:
+        return Program([x, y], unchanged, {"index_div": 2 * n})
+    return Program([x, y], lambda state: state.split(1, 0, [factor]), {"index_div": 0})
+
+
+def parallel(shape: tuple[int, ...], loop: int, expected: dict[str, float]) -> Program:
+    x = te.placeholder(shape, name="X")
+    y = te.compute(shape, lambda *at: x[at] + te.const(1.0, "float32"), name="Y")
+    return Program([x, y], lambda state: state.annotate(1, loop, Annotation.PARALLEL), expected)
+
+
+def integers() -> Program:
+    n = 24
+    x, f = te.placeholder((n,), "int32", name="X"), te.placeholder((n,), name="F")
+
+    def value(i: te.Expr) -> te.Expr:
+        inside = te.all(x[i] > 3, x[i] < 9)
+        return te.select(inside, te.abs(x[i]) * 3 + x[i], te.floordiv(x[i], 2)) + te.cast(f[i], "int32")
+
+    y = te.compute((n,), value, name="Y")
+    counts = {
+        "int_mad": 1,
+        "int_addsub": 2,
+        "int_mul": 1,
+        "int_divmod": 1,
+        "int_cmp": 2,
+        "int_mathfunc": 1,
+        "int_otherfunc": 1,
+        "bool_op": 1,
+        "select_op": 1,
+        "float_addsub": 0,
+        "float_otherfunc": 0,
+    }
+    return Program([x, f, y], unchanged, {name: n * count for name, count in counts.items()})
+
+
+PROGRAMS = {
+    "a tiled product": tiled_product(),
+    "a product by rows": product_by_rows(),
+    "a transpose": transposed(),
+    "scattered stores": scattered_stores(),
+    "every third element": every_third(),
+    "a corner": corner(),
+    "a ragged vector": ragged(),
+    "three lanes": three_lanes(),
+    "a scalar sum": scalar_sum(),
+    "quotients": divided(None),
+    "quotients that are loops": divided(3),
+    "six chunks, entered thrice": parallel(
+        (3, 6, 8),
+        1,
+        {
+            "parallel_chunks": 6,
+            "parallel_launches": 3,
+            "parallel_balance": 6 / (2 * CORES),
+            "parallel_cores": CORES,
+        },
+    ),
+    "two chunks": parallel(
+        (2, 8),
+        0,
+        {"parallel_chunks": 2, "parallel_launches": 1, "parallel_balance": 2 / CORES, "parallel_cores": 2},
+    ),
+    "integers": integers(),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_features_of_a_small_program_are_those_of_the_formulas(name: str) -> None:
+    program = PROGRAMS[name]
+    dag = ComputeDAG(program.tensors)
+    task = Task.create(dag, "[]", TARGET, hardware_params=HARDWARE)
+    state = program.schedule(State.initial(dag))
+    (values,) = extract_forms(task, [Form.of_state(state)], scaled=False).values
+    found = dict(zip(feature_names(), values.tolist(), strict=True))
+    assert {one: found[one] for one in program.expected} == pytest.approx(program.expected)
+
+
+def test_every_column_without_a_law_is_worked_out_somewhere() -> None:
+    """The groups that no count over a nest compares."""
+    known = {one for program in PROGRAMS.values() for one in program.expected}
+    groups = ("lane", "tile", "parallel_", "L1_", "L2_", "L3_", "conflict_", "loads_", "stores_", "int_")
+    own = (one for one in feature_names() if one.startswith(groups) and not one.startswith("parallel_t"))
+    missing = {one for one in own if one not in known} - {"parallel_num", "parallel_prod", "parallel_len"}
+    assert not missing
+    assert {"work", "math", "accumulator_moves", "branches", "chain", "index_div", "footprint"} <= known
