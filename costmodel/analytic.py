@@ -5,6 +5,11 @@ of dependent ones take latency, and the bytes that move between cache levels tak
 takes as long as the longest of these, and a part of the others, which do not overlap perfectly. A program
 takes as long as its statements together, each on the cores that it keeps busy.
 
+Pressure on registers is in what is counted. A tile whose accumulators leave too few registers for operands is
+none: the emitter leaves its elements in memory (`RegisterLimits`), and each step of the reduction pays for a
+load and a store of every accumulator through the first cache, and waits for it (`memory_latency`), which is
+what spilling them would take. So `tile_pressure` is below 1 wherever there is a tile.
+
 What is known of the machine itself, vector width, registers, cache sizes and ways, number of cores, is in the
 features already; `CoreRates` holds what is not, for a wide out-of-order core. The absolute time is rough (a
 factor of two). The order is what counts: it drafts candidates for a learned model and makes the first round

@@ -18,7 +18,7 @@ from costmodel.explain import explain
 from costmodel.extract import extract_states
 from costmodel.features import FEATURES, unscale
 from sketches import ProgramSpace
-from tests.sketches_cases import SMALL, matmul, softmax, task_of
+from tests.sketches_cases import HARDWARE, SMALL, matmul, softmax, task_of
 
 MODEL = AnalyticModel()
 
@@ -27,14 +27,14 @@ def seconds(tensors: list[te.Tensor], *states: State) -> list[float]:
     return MODEL.seconds(task_of(tensors), list(states)).tolist()
 
 
-def tiled(tensors: list[te.Tensor]) -> State:
-    """A matmul with a register tile of 4 x 16, parallel at the outside."""
+def tiled(tensors: list[te.Tensor], rows: int = 4, columns: int = 16) -> State:
+    """A matmul with a register tile, parallel at the outside."""
     c = tensors[2]
     s = te.create_schedule([c.op])
     i, j = c.op.axis
     (k,) = c.op.reduce_axis
-    io, ii = s[c].split(i, 4)
-    jo, ji = s[c].split(j, 16)
+    io, ii = s[c].split(i, rows)
+    jo, ji = s[c].split(j, columns)
     s[c].reorder(io, jo, k, ii, ji)
     s[c].vectorize(ji)
     s[c].parallel(io)
@@ -62,6 +62,24 @@ def test_a_register_tile_beats_the_plain_loops() -> None:
     plain = State.initial(ComputeDAG(tensors))
     good, bad = seconds(tensors, tiled(tensors), plain)
     assert 10 * good < bad
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 16), (8, 32), (32, 8)])
+def test_a_tile_that_fits_the_registers_beats_a_larger_one(rows: int, columns: int) -> None:
+    """Equal work, fewer loads of operands in the larger one: but its accumulators live in memory."""
+    tensors = matmul(256, 256, 256)
+    task, fits, over = task_of(tensors), tiled(tensors), tiled(tensors, rows, columns)
+    columns_of = unscale(extract_states(task, [fits, over]).values)
+    small, large = ({name: column[row] for name, column in columns_of.items()} for row in (0, 1))
+    assert small["work"] == pytest.approx(large["work"])
+    assert small["tile_pressure"] == 8 / 16
+    assert small["accumulator_moves"] == pytest.approx(small["work"] / 256, rel=1e-4)
+    assert large["tile_pressure"] == 0
+    assert large["accumulator_moves"] == pytest.approx(2 * large["work"], rel=1e-4)
+    fast, slow = seconds(tensors, fits, over)
+    assert 2 * fast < slow
+    rates = MODEL.rates
+    assert slow > large["accumulator_moves"] / rates.stores / rates.hertz / HARDWARE.num_cores
 
 
 def test_parallel_loops_beat_serial_ones_where_there_is_work() -> None:
