@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isclose, prod
 
 import numpy as np
@@ -33,11 +34,26 @@ DENSE = ("matmul", "matmul with ones", "matmul of ones", "fused matmul", "row su
 """Computations whose accesses have no gaps, so that a box of elements is touched as a whole."""
 
 
-def check_population(task: Task, population: Population, dense: bool) -> int:
-    """Compare each row with a run of its program; returns how many statements were compared."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many statements were compared, and of how many the parallel iterations are known exactly."""
+
+    statements: int = 0
+    exact: int = 0
+
+    def __add__(self, other: Compared) -> Compared:
+        return Compared(self.statements + other.statements, self.exact + other.exact)
+
+    def check_most(self) -> None:
+        assert self.statements
+        assert self.exact >= 0.8 * self.statements, self
+
+
+def check_population(task: Task, population: Population, dense: bool) -> Compared:
+    """Compare each row with a run of its program."""
     form = Form.of_population(population)
     features = extract_forms(task, [form], scaled=False)
-    compared = 0
+    compared = Compared()
     for row in range(len(population)):
         values = features.values[features.offsets[row] : features.offsets[row + 1]]
         if values[:, INDEX["outer_prod"]].max() <= MOST_POINTS:
@@ -45,11 +61,12 @@ def check_population(task: Task, population: Population, dense: bool) -> int:
     return compared
 
 
-def check_row(form: Form, values: np.ndarray, population: Population, row: int, dense: bool) -> int:
+def check_row(form: Form, values: np.ndarray, population: Population, row: int, dense: bool) -> Compared:
     state = population.materialize(row)
     nest = lower(state, simple_mode=True)
     run, stored = Executed.of(nest), stored_statements(nest)
     polished = Executed.of(lower(state, limits=LIMITS))
+    compared = Compared()
     for statement, found in zip(statements_of(form), values, strict=True):
         name = buffer_name(form.state, statement)
         store = stored[name].store
@@ -77,12 +94,16 @@ def check_row(form: Form, values: np.ndarray, population: Population, row: int, 
         expect("alloc_prod", elements * run.allocations[name])
 
         chunks, launches = parallel_of(polished, name)
-        if polished.parallel and run.passed[store] < reached:  # The emitter may leave out what is guarded.
-            chunks = max(chunks, min(parallel_of(run, name)[0], int(found[INDEX["parallel_chunks"]])))
-        expect("parallel_chunks", chunks)
+        told = float(found[INDEX["parallel_chunks"]])
+        if polished.parallel and run.passed[store] < reached:  # What nothing passes may be left out.
+            most = max(chunks, parallel_of(run, name)[0])
+            assert chunks <= told <= most, f"{name}: {told} chunks, not {chunks} to {most}\n{nest}"
+        else:
+            expect("parallel_chunks", chunks)
         expect("parallel_launches", launches)
         check_touched(run, store, found, f"{name}\n{nest}", dense)
-    return len(values)
+        compared += Compared(1, int(told == chunks))
+    return compared
 
 
 def parallel_of(run: Executed, name: str) -> tuple[int, int]:
@@ -143,19 +164,22 @@ def extreme_lengths(population: Population) -> Population:
 @pytest.mark.parametrize("name", TASKS)
 def test_sampled_rows_do_what_their_features_say(name: str) -> None:
     populations = sample(TASKS[name], 5, 11)
-    assert sum(check_population(TASKS[name], one, name in DENSE) for one in populations)
+    parts = (check_population(TASKS[name], one, name in DENSE) for one in populations)
+    sum(parts, Compared()).check_most()
 
 
 @pytest.mark.parametrize("name", ["matmul", "fused matmul", "softmax", "transposes", "padding"])
 def test_rows_of_lengths_that_do_not_divide(name: str) -> None:
     populations = sample(TASKS[name], 4, 12)
-    assert sum(check_population(TASKS[name], odd_lengths(one, 1), name in DENSE) for one in populations)
+    parts = (check_population(TASKS[name], odd_lengths(one, 1), name in DENSE) for one in populations)
+    sum(parts, Compared()).check_most()
 
 
 @pytest.mark.parametrize("name", ["matmul", "fused matmul", "softmax", "padding"])
 def test_rows_whose_loops_run_once_at_every_level(name: str) -> None:
     populations = sample(TASKS[name], 4, 13)
-    assert sum(check_population(TASKS[name], extreme_lengths(one), name in DENSE) for one in populations)
+    parts = (check_population(TASKS[name], extreme_lengths(one), name in DENSE) for one in populations)
+    sum(parts, Compared()).check_most()
 
 
 def test_those_rows_differ_in_what_is_parallel_and_vectorised() -> None:
