@@ -17,7 +17,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel
 from costmodel.metrics import order_accuracy
-from measure import MeasureInput, MeasureResult
+from measure import MeasureInput
 from search.report_data import Attempt, TaskHistory
 from search.text import counted
 
@@ -66,9 +66,8 @@ def believed(history: TaskHistory, model: CostModel, round_size: int = ROUND) ->
         some = known[start : start + round_size]
         if model.informative:
             pairs += _scored(task, model, some)
-        model.update(
-            [MeasureInput(task, state) for _, state in some], [_result(attempt) for attempt, _ in some]
-        )
+        inputs = [MeasureInput(task, state) for _, state in some]
+        model.update(inputs, [attempt.first for attempt, _ in some])
     if not pairs:
         return _too_few(len(known), type(model).__name__, round_size)
     costs = np.array([np.inf if a.seconds is None else a.seconds for a, _ in pairs])
@@ -97,7 +96,3 @@ def _scored(
         for (attempt, _), score in zip(some, scores, strict=True)
         if np.isfinite(score)
     ]
-
-
-def _result(attempt: Attempt) -> MeasureResult:
-    return attempt.record[1]

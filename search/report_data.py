@@ -17,7 +17,7 @@ from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader, recover_measure_input
+from measure import MeasureErrorNo, MeasureResult, RecordReader, recover_measure_input
 from measure.best import target_text
 from measure.log import PathLike, Record
 from measure.settled import program_of, takes_over
@@ -36,36 +36,45 @@ class Attempt:
     ----------
     trial
         Its number within the task, from 1.
-    seconds
-        Mean run time [s], None for a failure.
-    error
-        How it ended.
     spent
-        Time on the task [s] when it was complete, pauses left out.
+        Time on the task [s] when it was complete for the first time, pauses left out.
     elapsed
         Time since the log began [s], pauses left out.
     cost
-        Wall time [s] of building and running it.
+        Wall time [s] of building and running it, as often as it was measured.
     record
-        The record.
+        The record that counts.
+    first
+        Its first result, from which a search learned.
     """
 
     trial: int
-    seconds: float | None
-    error: MeasureErrorNo
     spent: float
     elapsed: float
     cost: float
     record: Record
+    first: MeasureResult
+
+    @property
+    def seconds(self) -> float | None:
+        """Mean run time [s], None for a failure."""
+        result = self.record[1]
+        return result.mean_cost if result.ok else None
+
+    @property
+    def error(self) -> MeasureErrorNo:
+        """How it ended."""
+        return self.record[1].error_no
 
 
 @dataclass
 class TaskHistory:
-    """All attempts at one task, in log order."""
+    """All attempts at one task, in log order, and the time [s] that it took, pauses left out."""
 
     key: str
     target: str
     attempts: list[Attempt] = field(default_factory=list)
+    spent: float = 0.0
 
     @property
     def title(self) -> str:
@@ -129,7 +138,7 @@ class TaskHistory:
     @cached_property
     def time(self) -> TimeSpent:
         """Where the time of this task went."""
-        return TimeSpent.of(self.attempts, self.attempts[-1].spent)
+        return TimeSpent.of(self.attempts, self.spent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +182,8 @@ class LogHistory:
         The attempts at all tasks, each with its task, in log order.
     notes
         What was passed over in reading.
+    elapsed
+        Time that the log covers [s], pauses left out.
     first_timestamp, last_timestamp
         Unix times of the first and the last record, 0 if they have none.
     """
@@ -181,13 +192,9 @@ class LogHistory:
     tasks: list[TaskHistory]
     attempts: list[tuple[TaskHistory, Attempt]]
     notes: list[str]
+    elapsed: float = 0.0
     first_timestamp: int = 0
     last_timestamp: int = 0
-
-    @property
-    def elapsed(self) -> float:
-        """Time that the log covers [s], pauses left out."""
-        return self.attempts[-1][1].elapsed if self.attempts else 0.0
 
     def totals(self) -> list[tuple[int, float, float]]:
         """Records so far, time [s] and sum of all tasks' best run times [s], once each has a program."""
@@ -206,7 +213,7 @@ def read_history(log: PathLike) -> LogHistory:
     Read a log.
 
     Records that are no measurements, as in lists of programs, are left out with a note. A program that was
-    measured again with more repeats is one attempt, with the result that counts (`measure.settled`).
+    measured again is one attempt, with the result that counts (`measure.settled`).
 
     Raises
     ------
@@ -225,37 +232,26 @@ def read_history(log: PathLike) -> LogHistory:
         task = tasks.setdefault(group, TaskHistory(inp.task.workload_key, group[1]))
         gap = _gap(previous, res.timestamp, res.all_cost)
         elapsed += gap
+        task.spent += gap
         previous = res.timestamp or previous
         first = first or res.timestamp
         place = places.setdefault(program_of(inp), len(attempts))
-        if place < len(attempts) and len(res.costs) > len(attempts[place][1].record[1].costs):
-            _replace(attempts, place, inp, res)
+        if place < len(attempts):
+            _note_again(attempts, place, (inp, res))
             continue
-        spent = (task.attempts[-1].spent if task.attempts else 0.0) + gap
-        attempt = Attempt(
-            trial=len(task.attempts) + 1,
-            seconds=res.mean_cost if res.ok else None,
-            error=res.error_no,
-            spent=spent,
-            elapsed=elapsed,
-            cost=res.all_cost,
-            record=(inp, res),
-        )
+        attempt = Attempt(len(task.attempts) + 1, task.spent, elapsed, res.all_cost, (inp, res), res)
         task.attempts.append(attempt)
         attempts.append((task, attempt))
-    return LogHistory(reader.filename, list(tasks.values()), attempts, reader.notes, first, previous)
+    return LogHistory(reader.filename, list(tasks.values()), attempts, reader.notes, elapsed, first, previous)
 
 
-def _replace(
-    attempts: list[tuple[TaskHistory, Attempt]], place: int, inp: MeasureInput, res: MeasureResult
-) -> None:
-    """Let a later result of an attempt's program take over, if it does."""
+def _note_again(attempts: list[tuple[TaskHistory, Attempt]], place: int, record: Record) -> None:
+    """Note a later record of an attempt's program: what it cost, and its result if that takes over."""
     task, attempt = attempts[place]
-    if takes_over(res, attempt.record[1]):
-        cost = attempt.cost + res.all_cost
-        new = replace(attempt, seconds=res.mean_cost, cost=cost, error=res.error_no, record=(inp, res))
-        task.attempts[attempt.trial - 1] = new
-        attempts[place] = task, new
+    counts = record if takes_over(record[1], attempt.record[1]) else attempt.record
+    new = replace(attempt, cost=attempt.cost + record[1].all_cost, record=counts)
+    task.attempts[attempt.trial - 1] = new
+    attempts[place] = task, new
 
 
 def _plain(key: str) -> str:

@@ -126,7 +126,7 @@ def _overview(log: LogHistory) -> str:
                 str(len(task.attempts)),
                 str(sum(attempt.seconds is None for attempt in task.attempts)),
                 "-" if near is None else str(near),
-                time_text(task.attempts[-1].spent),
+                time_text(task.spent),
             ]
         )
     names = ("Task", "Target", "Best", "GFLOP/s", "Trials", "Failed", "Within 5 % after", "Time")
@@ -196,7 +196,7 @@ def _tiles(task: TaskHistory) -> str:
             (str(task.trials_to_within(0.05)), "trials to within 5 %"),
             *tiles,
         ]
-    tiles.append((time_text(task.attempts[-1].spent), "time"))
+    tiles.append((time_text(task.spent), "time"))
     return (
         '<div class="tiles">'
         + "".join(f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in tiles)
@@ -230,7 +230,7 @@ def _curve(task: TaskHistory, against: str) -> str:
         dots=[mark(attempt) for attempt in valid],
         failures=failures,
         log=not task.flops and bool(valid),
-        x_end=x(task.attempts[-1]),
+        x_end=len(task.attempts) if against == "trial" else task.spent,
     ).to_svg()
     legend = "Line: the best so far. Dots: single programs." + (
         " Marks on the axis: failures." if failures else ""

@@ -149,23 +149,28 @@ def test_text_of_the_log_is_escaped(tmp_path: Path) -> None:
 
 def test_a_log_without_a_valid_program(tmp_path: Path) -> None:
     log, task = tmp_path / "log.json", matmul_task(8)
-    for when in (5, 7):
-        save(log, task, State.initial(task.compute_dag), None, when)
+    for when, state in zip((5, 7), split_in_ways(task), strict=False):
+        save(log, task, state, None, when)
     _, page = page_of(log)
     assert "No program of this task was valid." in page.words
     assert "RUN_TIMEOUT: 2 (100 %)" in page.words
     assert read_history(log).totals() == []
 
 
+def split_in_ways(task: ansor.Task) -> list[State]:
+    """Four programs of a task."""
+    return [State.initial(task.compute_dag).split(2, 0, [length]) for length in (1, 2, 4, 8)]
+
+
 def test_time_is_what_passed_without_pauses(tmp_path: Path) -> None:
     log = tmp_path / "log.json"
     tasks = [matmul_task(8), matmul_task(16)]
-    states = [State.initial(task.compute_dag) for task in tasks]
+    states, other = split_in_ways(tasks[0]), State.initial(tasks[1].compute_dag)
     save(log, tasks[0], states[0], 1e-3, 1000, cost=2)
-    save(log, tasks[0], states[0], None, 1010, cost=4)
-    save(log, tasks[1], states[1], 2e-3, 1013, cost=3)
-    save(log, tasks[0], states[0], 5e-4, 90000, cost=1)  # The next day.
-    save(log, tasks[0], states[0], 6e-4, 1020, cost=1)  # Another log appended.
+    save(log, tasks[0], states[1], None, 1010, cost=4)
+    save(log, tasks[1], other, 2e-3, 1013, cost=3)
+    save(log, tasks[0], states[2], 5e-4, 90000, cost=1)  # The next day.
+    save(log, tasks[0], states[3], 6e-4, 1020, cost=1)  # Another log appended.
     history = read_history(log)
     first, second = history.tasks
     assert [a.elapsed for _, a in history.attempts] == [2, 12, 15, 16, 17]
@@ -181,10 +186,56 @@ def test_time_is_what_passed_without_pauses(tmp_path: Path) -> None:
     assert first.trials_to_within(0.05) == 3
     assert first.trials_to_within(1.0) == 1
     side_by_side = tmp_path / "b.json"
-    for when in (10, 11):
-        save(side_by_side, tasks[0], states[0], 1e-3, when, cost=6)
+    for when, state in zip((10, 11), states, strict=False):
+        save(side_by_side, tasks[0], state, 1e-3, when, cost=6)
     spent = read_history(side_by_side).tasks[0].time
     assert (spent.valid, spent.searching) == (7, 0)
+
+
+def test_measuring_again_takes_time_and_is_no_trial(tmp_path: Path) -> None:
+    """What is known best of a program decides which is the best; when it was found is as before."""
+    log, task = tmp_path / "log.json", matmul_task(8)
+    lucky, good, racy, _ = split_in_ways(task)
+    save(log, task, lucky, 1e-3, 1000, cost=2)
+    save(log, task, good, 2e-3, 1004, cost=2)
+    save(log, task, racy, 5e-4, 1008, cost=2)
+    save(log, task, lucky, 8e-4, 1010, cost=2)  # As many repeats: no better known than the first.
+    final = MeasureResult((3e-3,) * 2, all_cost=10, timestamp=1020)  # type: ignore[arg-type]
+    wrong = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 3, 1024)
+    save_records(log, [MeasureInput(task, state) for state in (lucky, racy)], [final, wrong])
+    history = read_history(log)
+    (mine,) = history.tasks
+    assert [attempt.seconds for attempt in mine.attempts] == [3e-3, 2e-3, None]
+    assert [attempt.first.mean_cost for attempt in mine.attempts] == [1e-3, 2e-3, 5e-4]
+    assert [attempt.cost for attempt in mine.attempts] == [14, 2, 5]
+    assert [attempt.spent for attempt in mine.attempts] == [2, 6, 10]
+    assert mine.best is mine.attempts[1]
+    assert mine.outcomes == {MeasureErrorNo.NO_ERROR: 2, MeasureErrorNo.WRONG_ANSWER: 1}
+    assert mine.spent == history.elapsed == 26
+    assert (mine.time.valid, mine.time.failed, mine.time.searching) == (16, 5, 5)
+    _, page = page_of(log)
+    assert "3 measurements of 1 task" in page.text["p"][0]
+    assert "best, trial 2" in page.words
+
+
+def test_a_model_is_taught_what_a_search_was(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", SearchTask(func="ansor.matmul", args=[8, 8, 8], target=HOST)
+    first, second, *_ = split_in_ways(task)
+    for state, seconds in ((first, 1e-3), (second, 2e-3)):
+        save(log, task, state, seconds, 10)
+    final = MeasureResult((3e-3,) * 3, timestamp=20)  # type: ignore[arg-type]
+    save_records(log, [MeasureInput(task, first)], [final])
+    told: list[float] = []
+
+    class Told(ansor.CostModel):
+        def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+            told.extend(result.mean_cost for result in results)
+
+        def predict(self, task: ansor.Task, candidates: Sequence[State]) -> Any:
+            return np.zeros(len(candidates))
+
+    believed(read_history(log).tasks[0], Told(), round_size=1)
+    assert told == [1e-3, 2e-3]
 
 
 def test_what_a_model_believed_before_it_learned(log: Path) -> None:
