@@ -80,3 +80,9 @@ def int_range(dtype: str) -> tuple[int, int]:
     if info.kind == "int":
         return -(1 << (info.bits - 1)), (1 << (info.bits - 1)) - 1
     return 0, (1 << info.bits) - 1
+
+
+def other_sign(dtype: str) -> str:
+    """The integer dtype of as many bits that is unsigned if `dtype` is signed, and signed if not."""
+    info = dtype_info(dtype)
+    return f"uint{info.bits}" if info.kind == "int" else f"int{info.bits}"

@@ -2,8 +2,9 @@
 
 Claim: with the dot products that the CPU has (VNNI, AVX512-BF16), the search finds products of bytes and of
 bfloat16 that are several times faster than without, and about as fast as PyTorch's, which calls a library
-written for these instructions. Products of equal sign pay for VNNI's mixed signs with a subtraction each.
-Where the CPU has no such instruction both are the same; without PyTorch its rows are left out.
+written for these instructions. Products of equal sign pay for VNNI's mixed signs with one more product for
+each vector of the packed operand. Where the CPU has no such instruction both are the same; without PyTorch
+its rows are left out.
 
 Command: `python -m experiments.bench_narrow [--quick] [--json PATH]`; 6 minutes, 2 with `--quick`.
 """

@@ -2,8 +2,9 @@
 
 - `vpdpbusd` (VNNI) adds four products of unsigned and signed bytes to each int32 lane, wrapping as
   int32 arithmetic does: results are exact. For bytes of equal sign one operand is flipped and the difference
-  taken off, which costs a subtraction each time. `vpdpbssd` and `vpdpbuud` (AVX-VNNI-INT8, where the target
-  names that) need no such thing.
+  taken off in the end, which costs one more product for each vector of the other operand
+  (`ansor.codegen.llvm.flipping`). `vpdpbssd` and `vpdpbuud` (AVX-VNNI-INT8, where the target names that) need
+  no such thing.
 - `vdpbf16ps` adds two products of bfloat16 to each float32 lane, one after the other. It rounds to nearest
   even whatever the mode, and takes denormal inputs and results for zero. So a sum of n products differs from
   one of float32 operations as another order of adding up does (by about sqrt(n) * 2**-24 of the sum of
@@ -17,19 +18,30 @@ from collections.abc import Iterator
 
 from ansor.intrinsics.pattern import TensorIntrinsic, register_tensor_intrinsic
 from ansor.te.define import compute, placeholder
-from ansor.te.expr import cast
+from ansor.te.expr import Expr, cast
 from ansor.te.reduction import reduce_axis, sum  # noqa: A004
 from ansor.te.tensor import Tensor
 
 _X86_WIDTHS = (512, 256, 128)
 
 
-def dot_pattern(lanes: int, depth: int, shared: str, other: str, dtype: str) -> Tensor:
-    """`C[i] = sum over k of A[k] * B[i, k]`, with A of dtype `shared`, B of `other`, C of `dtype`."""
+def dot_pattern(
+    lanes: int, depth: int, shared: str, other: str, dtype: str, *, shared_last: bool = False
+) -> Tensor:
+    """`C[i] = sum over k of A[k] * B[i, k]`, with A of dtype `shared`, B of `other`, C of `dtype`.
+
+    With `shared_last` it is B[i, k] * A[k]: operands go to the instruction in the order of the product.
+    """
     a = placeholder((depth,), shared, "A")
     b = placeholder((lanes, depth), other, "B")
     k = reduce_axis((0, depth), "k")
-    return compute((lanes,), lambda i: sum(cast(a[k], dtype) * cast(b[i, k], dtype), axis=k), name="C")
+
+    def element(i: Expr) -> Expr:
+        factors = cast(a[k], dtype), cast(b[i, k], dtype)
+        first, second = factors[::-1] if shared_last else factors
+        return sum(first * second, axis=k)
+
+    return compute((lanes,), element, name="C")
 
 
 def _all() -> Iterator[TensorIntrinsic]:
@@ -45,7 +57,7 @@ def _all() -> Iterator[TensorIntrinsic]:
         for flipped, (name, dtype) in enumerate((("s8s8", "int8"), ("u8u8", "uint8"))):
             yield TensorIntrinsic(
                 name=f"x86.vpdpbusd.{name}.{bits}",
-                pattern=dot_pattern(lanes, 4, dtype, dtype, "int32"),
+                pattern=dot_pattern(lanes, 4, dtype, dtype, "int32", shared_last=flipped == 1),
                 instruction="vpdpbusd",
                 symbol=f"llvm.x86.avx512.vpdpbusd.{bits}",
                 operand_type="i32",

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from operator import is_not
 from typing import Final
 
-from ansor.dtypes import dtype_info, is_float
+from ansor.dtypes import dtype_info, is_integer, other_sign
 from ansor.errors import DefinitionError
 from ansor.te.expr import (
     Binary,
@@ -61,9 +61,10 @@ class TensorIntrinsic:
         LLVM type of the elements of one lane together, such as "i32" for four bytes, or of one element, as
         "bfloat".
     flipped
-        Number of the operand, if any, that the instruction takes with the other sign than the pattern has
-        it. Its sign bits are flipped, which moves its values by half of their range, and what that adds to
-        the result, the same instruction on that constant, is taken off again. Exact for integers.
+        Number of the operand, if any, that the instruction takes with the other sign than the pattern has it,
+        one that all lanes share. It is moved by half of its range into that sign, and what this adds to the
+        sums is added up by the same instruction, once for all that have the other operand in common, and
+        taken off in the end. Exact for integers.
 
     Raises
     ------
@@ -93,10 +94,6 @@ class TensorIntrinsic:
                 f"tensor intrinsic {self.name!r}: the pattern must be te.sum(te.cast(A[...], dtype) * "
                 f"te.cast(B[...], dtype), axis=k), found `{op.body[0]}`"
             )
-        if self.flipped is not None and (self.flipped not in (0, 1) or is_float(self.dtype)):
-            raise DefinitionError(
-                f"tensor intrinsic {self.name!r}: flipped={self.flipped} is no operand of integers"
-            )
         lane, step = op.axis[0], op.reduce_axis[0]
         for factor in factors:
             assert isinstance(factor, Read)
@@ -106,6 +103,15 @@ class TensorIntrinsic:
                     f"tensor intrinsic {self.name!r}: operand `{factor}` must be read at [{step.name}], the "
                     f"same in all lanes, or at [{lane.name}, {step.name}]"
                 )
+        if self.flipped is not None and not self._may_flip(self.flipped):
+            raise DefinitionError(
+                f"tensor intrinsic {self.name!r}: flipped={self.flipped!r} is no operand of integers that "
+                f"all lanes share, read at [{step.name}]"
+            )
+
+    def _may_flip(self, number: int) -> bool:
+        integers = is_integer(self.dtype) and all(is_integer(operand.dtype) for operand in self.operands)
+        return integers and number in (0, 1) and not self.varies[number]
 
     @property
     def op(self) -> ComputeOp:
@@ -141,6 +147,15 @@ class TensorIntrinsic:
         first, second = factors
         assert isinstance(first, Read)
         assert isinstance(second, Read)
+        return first, second
+
+    @property
+    def taken(self) -> tuple[str, str]:
+        """The dtypes of the operands as the instruction takes them."""
+        first, second = (
+            other_sign(operand.dtype) if number == self.flipped else operand.dtype
+            for number, operand in enumerate(self.operands)
+        )
         return first, second
 
     @property

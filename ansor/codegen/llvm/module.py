@@ -16,6 +16,7 @@ addresses of these outputs: the instructions that pass the caches by need aligne
 from __future__ import annotations
 
 from ansor.codegen.llvm.analysis import Analysis
+from ansor.codegen.llvm.flipping import flip_factors
 from ansor.codegen.llvm.index import Affine
 from ansor.codegen.llvm.memory import STREAMING, STREAMING_METADATA, Pointer
 from ansor.codegen.llvm.statements import Function
@@ -56,7 +57,7 @@ def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None) -> str:
     BuildError
         If the nest is a GPU program, or breaks the invariants of `ansor.ir.nest`.
     """
-    return with_depth(lambda: _Module(nest, machine, name or nest.name).text())
+    return with_depth(lambda: _Module(flip_factors(nest, machine), machine, name or nest.name).text())
 
 
 class _Module:

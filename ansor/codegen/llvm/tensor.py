@@ -11,7 +11,9 @@ and means just that. What the loop computes is compared with the intrinsics of t
 for another machine is an ordinary unrolled loop here, or the same instruction at another width.
 
 Operands are vectors with a word of elements for each lane. The elements of a word that lie side by side in
-memory are loaded at once, and so are words that lie side by side; others are put together.
+memory are loaded at once, and so are words that lie side by side; others are put together. An operand that
+was flipped into the other sign, as the instruction takes it (`ansor.codegen.llvm.flipping`), has the words
+of what was flipped, with the highest bit of each element inverted.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from ansor.codegen.llvm.index import Affine, add, constant
 from ansor.codegen.llvm.text import Value, vector_type
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.codegen.machine import Machine
-from ansor.dtypes import dtype_info
+from ansor.dtypes import dtype_info, is_integer, other_sign
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
 from ansor.intrinsics.pattern import product_factors
 from ansor.ir.nest import For, Store
 from ansor.ir.structure import same_structure
-from ansor.te.expr import Binary, BinaryOp, Expr, Load, distinct_nodes, free_vars
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, distinct_nodes, free_vars
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,7 @@ class TensorCalls:
         self.fn = expressions.fn
         self.memory = expressions.memory
         self.machine = machine
-        own = (one for one in tensor_intrinsics() if machine.has_intrinsic(one))
-        self._known = sorted(own, key=lambda one: one.flipped is not None)
+        self._known = tuple(one for one in tensor_intrinsics() if machine.has_intrinsic(one))
 
     def emit(self, loop: For, env: Env) -> bool:
         """Write the loop as one instruction; False, with nothing written, if none fits."""
@@ -91,9 +92,8 @@ class TensorCalls:
     @staticmethod
     def _ordered(update: Update, intrinsic: TensorIntrinsic) -> tuple[Expr, Expr] | None:
         """The operands in the order of the call; None if their dtypes are others."""
-        wanted = tuple(operand.dtype for operand in intrinsic.operands)
         for a, b in (update.operands, update.operands[::-1]):
-            if (a.dtype, b.dtype) == wanted:
+            if (a.dtype, b.dtype) == intrinsic.taken:
                 return a, b
         return None
 
@@ -105,17 +105,7 @@ class TensorCalls:
         start = env.bind(loop.var, constant(0))
         total = e.value(update.sum_, start)
         words = [self._words(operand, intrinsic, loop, env) for operand in operands]
-        excess: Value | None = None
-        if intrinsic.flipped is not None:
-            operand = operands[intrinsic.flipped]
-            bit = self._sign_bits(operand.dtype, intrinsic.depth)
-            words[intrinsic.flipped] = self.vectors.binary("xor", words[intrinsic.flipped], bit)
-            constant_words = [*words]
-            constant_words[intrinsic.flipped] = bit
-            excess = self._instruction(intrinsic, self.vectors.number(0, total.type), constant_words)
         made = self._instruction(intrinsic, total, words)
-        if excess is not None:
-            made = self.vectors.binary("sub", made, excess)
         self.memory.store(store.buffer, e.offset(store.buffer, store.indices, start), made, env.under)
 
     def _instruction(self, intrinsic: TensorIntrinsic, total: Value, words: list[Value]) -> Value:
@@ -132,19 +122,29 @@ class TensorCalls:
         depth = max(value.depth for value in arguments)
         return self.fn.inside(f"call {result} {symbol}({texts})", total.type, lanes, depth)
 
-    def _sign_bits(self, dtype: str, depth: int) -> Value:
-        """A word of elements of which only the highest bits are set."""
-        bits = dtype_info(dtype).bits
-        pattern = sum(1 << (bits * (position + 1) - 1) for position in range(depth))
-        return self.vectors.number(pattern - (1 << (bits * depth)), f"i{bits * depth}")
-
     # -- operands ------------------------------------------------------------------------------------------
 
     def _words(self, operand: Expr, intrinsic: TensorIntrinsic, loop: For, env: Env) -> Value:
         """An operand as a word of elements for each lane, or one for all."""
-        word = f"i{intrinsic.depth * dtype_info(operand.dtype).bits}"
-        found = self._loaded(operand, word, intrinsic.depth, loop, env)
-        return found or self._put_together(operand, word, intrinsic.depth, loop, env)
+        match operand:
+            case Const(value=value) if is_integer(operand.dtype):
+                return self._repeated(int(value), operand.dtype, intrinsic.depth)
+            case Binary(op=BinaryOp.ADD, a=Cast(a=a), b=Const(value=half)) if _flips(a, operand, half):
+                highest = self._repeated(int(half), operand.dtype, intrinsic.depth)
+                words = self._words(a, intrinsic, loop, env)  # in all lanes: loading them so is free
+                return self.vectors.binary("xor", self.vectors.splat(words, intrinsic.lanes), highest)
+            case _:
+                word = f"i{intrinsic.depth * dtype_info(operand.dtype).bits}"
+                found = self._loaded(operand, word, intrinsic.depth, loop, env)
+                return found or self._put_together(operand, word, intrinsic.depth, loop, env)
+
+    def _repeated(self, value: int, dtype: str, depth: int) -> Value:
+        """A word of equal elements."""
+        bits = dtype_info(dtype).bits
+        element = value & ((1 << bits) - 1)
+        word = sum(element << (bits * position) for position in range(depth))
+        signed = word - (1 << (bits * depth)) if word >> (bits * depth - 1) else word
+        return self.vectors.number(signed, f"i{bits * depth}")
 
     def _loaded(self, operand: Expr, word: str, depth: int, loop: For, env: Env) -> Value | None:
         """The words by one load, where its elements lie side by side in each lane."""
@@ -186,6 +186,13 @@ class TensorCalls:
             return value
         text = f"bitcast {value.full_type} {value.text} to {vector_type(type_, lanes)}"
         return self.fn.inside(text, type_, lanes, value.depth)
+
+
+def _flips(a: Expr, flipped: Expr, added: float) -> bool:
+    """Whether `a`, as the dtype of `flipped`, plus a number is `a` with its highest bit inverted."""
+    if not is_integer(a.dtype) or flipped.dtype != other_sign(a.dtype):
+        return False
+    return abs(added) == 1 << (dtype_info(a.dtype).bits - 1)
 
 
 def _bits(type_: str) -> int:

@@ -116,7 +116,7 @@ def _promote(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> Stmt
         return _promote_sequence(stmt, limits, test)
     tile = find_register_tile(stmt, test)
     if tile is not None and tile.fits(limits):
-        return reduce_in_lanes(tile, limits) or _promoted(tile, None)
+        return reduce_in_lanes(tile, limits) or promoted(tile)
     return map_statements(stmt, lambda inner: _promote(inner, limits, test))
 
 
@@ -135,7 +135,7 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
         start = _initial_value(tile, result[-1]) if result else None
         if start is not None:
             result.pop()
-        result.append(_promoted(tile, start))
+        result.append(promoted(tile, start))
     same = len(result) == len(stmt.stmts) and all(a is b for a, b in zip(result, stmt.stmts, strict=True))
     return stmt if same else seq(*result)
 
@@ -233,7 +233,8 @@ def _covers(some: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool:
     return all(any(same_structure(a, b) for a in some) for b in others)
 
 
-def _promoted(tile: RegisterTile, start: Expr | None) -> Stmt:
+def promoted(tile: RegisterTile, start: Expr | None = None) -> Alloc:
+    """The tile, kept in registers while it is reduced, which hold `start` first, else what is in memory."""
     target = tile.update.buffer
     registers = Buffer(f"{target.name}.acc", target.dtype, tile.extents, REGISTER)
     place = tuple(loop.var for loop in tile.tile)
@@ -262,7 +263,8 @@ def _promoted(tile: RegisterTile, start: Expr | None) -> Stmt:
 def _tile_copy(tile: RegisterTile, value: Expr, into: Buffer, *, everywhere: bool = False) -> Stmt:
     """Store `value` to the elements of the tile, in loops of its own."""
     names: dict[Var, Expr] = {loop.var: Var(loop.var.name, loop.var.dtype) for loop in tile.tile}
-    indices = tuple(loop.var for loop in tile.tile) if into.scope == REGISTER else tile.update.indices
+    own = into is tile.update.buffer
+    indices = tile.update.indices if own else tuple(loop.var for loop in tile.tile)
     store = Store(into, tuple(replace_in(i, names, {}) for i in indices), replace_in(value, names, {}))
     guards = () if everywhere else tuple(replace_in(g, names, {}) for g in tile.element_guards)
     result = guarded(guards, store)
