@@ -11,7 +11,7 @@ What a search learns from, and what it proposes when it is resumed, follows from
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from measure.log import Record
 from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to_json, task_to_json
@@ -25,16 +25,14 @@ def program_of(inp: MeasureInput) -> str:
 def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
     """Whether a later result of the same program counts instead of an earlier one.
 
-    It does if it rests on more repeats, or on as many and is faster (neither knows better), or is a wrong
-    answer. Other failures are accidents of one run.
+    It does if it rests on more repeats, or is a wrong answer. Of two that rest on as many neither knows
+    better, and the faster may be the luckier: the earlier stays. Other failures are accidents of one run.
     """
     if MeasureErrorNo.WRONG_ANSWER in (new.error_no, old.error_no):
         return new.error_no is MeasureErrorNo.WRONG_ANSWER
     if not (new.ok and old.ok):
         return new.ok
-    if len(new.costs) != len(old.costs):
-        return len(new.costs) > len(old.costs)
-    return new.mean_cost < old.mean_cost
+    return len(new.costs) > len(old.costs)
 
 
 def settled_records(records: Iterable[Record]) -> list[Record]:
@@ -42,14 +40,27 @@ def settled_records(records: Iterable[Record]) -> list[Record]:
     Give each program of a log once, where it stands first, with the result that counts.
 
     A log holds a second record of a program that was measured again; the one that rests on more repeats
-    counts, and a wrong answer before all others. How many there are is the number of trials.
+    counts, and a wrong answer before all others. How many there are is the number of trials. Programs that
+    nobody measured are left out.
     """
     found: dict[str, Record] = {}
     for inp, result in records:
+        if not result.is_measurement:
+            continue
         program = program_of(inp)
         if program not in found or takes_over(result, found[program][1]):
             found[program] = inp, result
     return list(found.values())
+
+
+def first_records(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield the first record of each program of a log: all that its search learned from."""
+    seen: set[str] = set()
+    for inp, result in records:
+        program = program_of(inp)
+        if program not in seen:
+            seen.add(program)
+            yield inp, result
 
 
 def merged(results: Iterable[MeasureResult]) -> MeasureResult:

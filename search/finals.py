@@ -6,7 +6,7 @@ before, each in turn, so that what changes with time hits all alike. If one that
 best, it is its turn, until the best is one that was measured again.
 
 What is measured is logged, so that whoever chooses from the log chooses the same (`measure.settled`), and a
-run that goes on from it does not do it again.
+run that goes on from it does not do it again, unless it failed by accident.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ class History:
         self._since_best = 0
         self._failures_in_a_row = 0
         self._settled: dict[str, MeasureResult] = {}
+        self._again: set[str] = set()
 
     def add(self, trial: Trial) -> bool:
         """Append a trial; a program that is already there is ignored. Returns whether it was new."""
@@ -59,18 +60,21 @@ class History:
         return True
 
     def settle(self, key: str, result: MeasureResult) -> None:
-        """Note a later result of a program, which says better what it takes.
+        """Note a later result of a program, which counts instead of the one before if it takes over.
 
         It decides which program is the winner, and nothing else: how a run goes on follows from the first
         results.
         """
+        self._again.add(key)
         known = self._settled.get(key)
+        if known is None and key in self._trials:
+            known = self._trials[key].result
         if known is None or takes_over(result, known):
             self._settled[key] = result
 
     def is_settled(self, key: str) -> bool:
-        """Whether a program has been measured again."""
-        return key in self._settled
+        """Whether a program has been measured again, also if its first result goes on counting."""
+        return key in self._again
 
     def ranking(self) -> list[Trial]:
         """Return the valid trials with the results that count, the fastest first."""

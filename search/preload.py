@@ -130,23 +130,25 @@ class Earlier:
     def of(cls, known: Iterable[Known], log: Iterable[Known]) -> Earlier:
         """Sort results out; a program that is in both counts as one of the log."""
         settled: dict[str, MeasureResult] = {}
-        own = _distinct_trials(log, settled)
-        others = _distinct_trials(known, settled)
-        return cls(tuple(others[key] for key in others if key not in own), tuple(own.values()), settled)
+        own = _distinct_trials(log, settled, {})
+        others = _distinct_trials(known, settled, own)
+        return cls(tuple(others.values()), tuple(own.values()), settled)
 
     def __len__(self) -> int:
         return len(self.known) + len(self.log)
 
 
-def _distinct_trials(known: Iterable[Known], settled: dict[str, MeasureResult]) -> dict[str, Trial]:
+def _distinct_trials(
+    known: Iterable[Known], settled: dict[str, MeasureResult], own: Mapping[str, Trial]
+) -> dict[str, Trial]:
     """Known results as trials by key, in their order; of a program that occurs again the first.
 
-    Later ones that count more go into `settled`.
+    Those of programs that `own` has are left out. Later ones that count instead go into `settled`.
     """
     found: dict[str, Trial] = {}
     for state, result in known:
         key = program_key(state)
-        first = found.setdefault(key, Trial(key, state, result, from_log=True))
+        first = own.get(key) or found.setdefault(key, Trial(key, state, result, from_log=True))
         if takes_over(result, settled.get(key, first.result)):
             settled[key] = result
     return found

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, find_best_record, save_records
 from measure.distill import distill_record_file
 from measure.record import LoggedState, LoggedTask, Seconds
-from measure.settled import merged, program_of, settled_records, takes_over
+from measure.settled import first_records, merged, program_of, settled_records, takes_over
+from search.history import History, Trial
 from search.report_data import read_history
 
 WRONG = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 0.1, 7)
@@ -29,7 +32,7 @@ def program(factor: int, key: str = '["w", 1]') -> MeasureInput:
     [
         (timed(2, 2, 2), timed(1), True),
         (timed(1), timed(2, 2, 2), False),
-        (timed(1), timed(2), True),
+        (timed(1), timed(2), False),
         (timed(2), timed(2), False),
         (timed(1, 1), TIMEOUT, True),
         (TIMEOUT, timed(1), False),
@@ -52,6 +55,47 @@ def test_each_program_stands_once_where_it_was_first() -> None:
     assert settled_records(found) == found
 
 
+def test_what_nobody_measured_counts_for_nothing() -> None:
+    """As lists of programs have it, with a time of 0: it does not stand in for what was measured later."""
+    records = [(program(2), timed(0)), (program(4), timed(0)), (program(2), timed(3))]
+    assert [res for _, res in settled_records(records)] == [timed(3)]
+
+
+def test_a_search_learns_from_the_first_record_of_each_program() -> None:
+    once = [(program(2), timed(1)), (program(4), TIMEOUT)]
+    again = [(program(2), timed(4, 4)), (program(4), timed(1))]
+    assert list(first_records([*once, *again])) == once
+
+
+RESULTS = [timed(1), timed(1.5), timed(2, 2), timed(1.2, 1.2, 1.2), timed(1.1, 1.1, 1.1), TIMEOUT, WRONG]
+
+
+@given(st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.sampled_from(RESULTS)), min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_whoever_chooses_from_a_log_chooses_the_same(
+    tmp_path_factory: pytest.TempPathFactory, records: list[tuple[int, MeasureResult]]
+) -> None:
+    log = tmp_path_factory.mktemp("law") / "log.json"
+    inputs, results = [program(factor) for factor, _ in records], [result for _, result in records]
+    save_records(log, inputs, results)
+    history = History()
+    for inp, result in zip(inputs, results, strict=True):
+        key = program_of(inp)
+        if not history.add(Trial(key, None, result)):  # type: ignore[arg-type]
+            history.settle(key, result)
+    found = find_best_record(log)
+    (task,) = read_history(log).tasks
+    kept = [result for _, result in settled_records(zip(inputs, results, strict=True)) if result.ok]
+    chosen = [
+        None if found is None else found.result.mean_cost,
+        None if history.winner is None else history.winner.seconds,
+        None if task.best is None else task.best.seconds,
+        min((result.mean_cost for result in kept), default=None),
+    ]
+    assert len(set(chosen)) == 1, chosen
+    assert len(task.attempts) == len(history) == len(set(map(program_of, inputs)))
+
+
 def test_results_are_joined_to_one_that_rests_on_all() -> None:
     one, other = timed(1, 2), MeasureResult((Seconds(3),), all_cost=1.0, timestamp=9, disturbed=1, redone=2)
     both = merged([one, other])
@@ -70,6 +114,10 @@ def test_a_report_shows_the_result_that_counts(tmp_path: Path) -> None:
     assert [attempt.seconds for attempt in task.attempts] == [3.0, 2.0]
     assert task.best is not None
     assert task.best.trial == 2
+    save_records(log, [program(4)], [WRONG])
+    (task,) = read_history(log).tasks
+    assert [attempt.seconds for attempt in task.attempts] == [3.0, None]
+    assert [attempt.first.mean_cost for attempt in task.attempts] == [1.0, 2.0]
 
 
 def test_the_best_of_a_log_is_no_lucky_figure(tmp_path: Path) -> None:

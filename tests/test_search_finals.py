@@ -10,12 +10,26 @@ import pytest
 
 import ansor
 from ansor import te
-from measure import BuildResult, MeasureInput, MeasureResult, NullBuilder, ProgramRunner
+from measure import (
+    BuildResult,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    NullBuilder,
+    ProgramRunner,
+    save_records,
+)
 from measure.record import Seconds
 from search.finals import ROUNDS
+from search.history import Trial
 from search.identity import program_key
+from search.preload import Earlier
 
 N = 64
+
+
+def timed(*costs: float) -> MeasureResult:
+    return MeasureResult(tuple(map(Seconds, costs)), all_cost=0.5, timestamp=3)
 
 
 def matmul_task() -> ansor.SearchTask:
@@ -96,6 +110,70 @@ def test_what_was_settled_is_not_measured_again(tmp_path: Path) -> None:
     after = task.tune(options(log, runner, 0), ansor.SketchPolicy(task))
     assert len(runner.calls) == calls
     assert (after.best_cost, after.best_result) == (before.best_cost, before.best_result)
+
+
+class FlakyRunner(NoisyRunner):
+    """Runs each program once; whoever asks again has it time out."""
+
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        for result in super().run_each(inputs, builds):
+            again = self.calls.count(self.calls[-1]) > 1
+            yield MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 1.0, 1) if again else result
+
+
+def test_a_final_that_fails_by_accident_takes_nothing_away(tmp_path: Path) -> None:
+    """The run, its log, and a run that goes on from it name the same winner."""
+    task, runner, log = matmul_task(), FlakyRunner(), tmp_path / "log.json"
+    result = task.tune(options(log, runner, 8), ansor.SketchPolicy(task))
+    failed = [res for _, res in ansor.load_records(str(log)) if not res.ok]
+    assert len(failed) == 3
+    state, seconds = task.best_state(str(log))
+    assert seconds == result.best_cost
+    assert result.best_state is not None
+    assert program_key(state) == program_key(result.best_state)
+    after = task.tune(options(log, runner, 0), ansor.SketchPolicy(task))
+    assert after.best_cost == result.best_cost
+
+
+@pytest.mark.parametrize(
+    "later", [timed(5), MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 1.0, 1)], ids=["fewer", "failed"]
+)
+def test_what_was_measured_again_need_not_count(later: MeasureResult) -> None:
+    state = ansor.State.initial(matmul_task().compute_dag)
+    history = ansor.History()
+    for key, first in (("fast", timed(1, 1)), ("slow", timed(2, 2))):
+        history.add(Trial(key, state, first))
+        history.settle(key, later)
+        assert history.is_settled(key)
+    assert [trial.result for trial in history.ranking()] == [timed(1, 1), timed(2, 2)]
+    assert history.winner is not None
+    assert history.winner.key == "fast"
+
+
+def test_two_runs_into_one_log_do_not_replace_the_finals(tmp_path: Path) -> None:
+    """Each program stands there twice with as many repeats; the best is measured again all the same."""
+    task, runner, log = matmul_task(), NoisyRunner(), tmp_path / "log.json"
+    task.tune(options(log, runner, 8, finalists=0), ansor.SketchPolicy(task))
+    for inp, res in list(ansor.load_records(str(log))):
+        save_records(log, [inp], [timed(0.9 * res.mean_cost)])
+    result = task.tune(options(log, NoisyRunner(), 1), ansor.SketchPolicy(task))
+    assert result.known_trials == 9
+    assert result.best_result is not None
+    assert len(result.best_result.costs) == ROUNDS
+
+
+def test_results_of_several_logs_are_weighed_together() -> None:
+    """Against what the run's own log said first, not only against others of the same log."""
+    state = ansor.State.initial(matmul_task().compute_dag)
+    key = program_key(state)
+    own, given = [(state, timed(1))], [(state, timed(3, 3, 3))]
+    both = Earlier.of(given, own)
+    assert (both.known, [trial.result for trial in both.log]) == ((), [timed(1)])
+    assert both.settled == {key: timed(3, 3, 3)}
+    assert Earlier.of([(state, timed(2)), (state, timed(3, 3))], [(state, timed(1, 1, 1))]).settled == {}
+    assert Earlier.of([(state, timed(1)), (state, timed(3, 3))], []).settled == {key: timed(3, 3)}
 
 
 def test_a_runner_without_noise_is_asked_once(tmp_path: Path) -> None:
