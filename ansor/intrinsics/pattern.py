@@ -30,13 +30,12 @@ from ansor.te.expr import (
     Binary,
     BinaryOp,
     Cast,
-    Const,
     Expr,
     Read,
     Reduce,
-    Var,
     int_value,
 )
+from ansor.te.reduction import builtin_name
 from ansor.te.tensor import ComputeOp, Tensor
 
 
@@ -176,7 +175,7 @@ def product_of(op: ComputeOp) -> tuple[Expr, Expr] | None:
     root = op.body[0]
     if len(op.body) != 1 or not isinstance(root, Reduce) or root.condition is not None:
         return None
-    return product_factors(root.sources[0]) if _adds_up(root) else None
+    return product_factors(root.sources[0]) if builtin_name(root.combiner) == "sum" else None
 
 
 def product_factors(expr: Expr) -> tuple[Expr, Expr] | None:
@@ -186,18 +185,6 @@ def product_factors(expr: Expr) -> tuple[Expr, Expr] | None:
             return a, b
         case _:
             return None
-
-
-def _adds_up(root: Reduce) -> bool:
-    """Whether a reduction is a sum, whatever it is called."""
-    combiner = root.combiner
-    if len(combiner.result) != 1:
-        return False
-    match combiner.result[0], combiner.identity[0]:
-        case Binary(op=BinaryOp.ADD, a=Var() as a, b=Var() as b), Const(value=0):
-            return {id(a), id(b)} == {id(combiner.lhs[0]), id(combiner.rhs[0])}
-        case _:
-            return False
 
 
 _REGISTERED: Final[dict[str, TensorIntrinsic]] = {}

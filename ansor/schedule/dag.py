@@ -29,6 +29,7 @@ from ansor.schedule.flops import count_flops
 from ansor.schedule.structure import structure_hash, workload_key
 from ansor.te.expr import Expr, Reduce
 from ansor.te.printer import format_expr
+from ansor.te.reduction import builtin_name
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor, format_shape
 
 _REDUCTION_SIGNS: Final = {"sum": "+=", "prod": "*="}
@@ -218,7 +219,7 @@ def format_operation(op: Operation) -> list[str]:
 def _format_value(value: Expr) -> str:
     if not isinstance(value, Reduce):
         return f"= {format_expr(value)}"
-    sign = _REDUCTION_SIGNS.get(value.combiner.name, f"{value.combiner.name}=")
+    sign = _REDUCTION_SIGNS.get(builtin_name(value.combiner) or "", f"{value.combiner.name}=")
     sources = ", ".join(format_expr(source) for source in value.sources)
     text = f"{sign} {sources}" if len(value.sources) == 1 else f"{sign} ({sources})"
     return text if value.condition is None else f"{text} if {format_expr(value.condition)}"

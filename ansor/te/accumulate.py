@@ -8,7 +8,8 @@ the reduction. What it accumulates in:
   order of float32 steps;
 - float16 and bfloat16 sums and products: the dtype itself, rounded after each step in row-major order of the
   reduction, because saturation (2048 + 1 == 2048 in float16) is part of what the program means;
-- a combiner of the user's own: its expressions, on neighbours, pairwise, keeping the order.
+- a combiner that is none of these four, whatever its name: its expressions, on neighbours, pairwise, keeping
+  the order.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from math import prod
 import numpy as np
 
 from ansor.dtypes import is_float, to_numpy
-from ansor.te.expr import Binary, BinaryOp, Combiner
+from ansor.te.expr import Combiner
 from ansor.te.numeric import Array
+from ansor.te.reduction import builtin_name
 from ansor.te.tensor import Tensor
 from ansor.te.vectorize import Context, Kernel
 
-_UFUNCS: dict[BinaryOp, np.ufunc] = {
-    BinaryOp.ADD: np.add,
-    BinaryOp.MUL: np.multiply,
-    BinaryOp.MIN: np.minimum,
-    BinaryOp.MAX: np.maximum,
+_UFUNCS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
 }
 
 
@@ -39,7 +41,7 @@ class Fold:
         self._dtypes = tuple(to_numpy(expr.dtype) for expr in combiner.result)
         constants, _ = Kernel(combiner.identity)(_SCALARS)
         self._identity = [np.asarray(value) for value in constants]
-        self._ufunc = _ufunc_of(combiner)
+        self._ufunc = _UFUNCS.get(builtin_name(combiner) or "")
         self._combiner = combiner
         self._combine = Kernel(combiner.result)
         self._sequential = False
@@ -90,16 +92,6 @@ class Fold:
             ]
             rows = [np.concatenate([m, r[pairs:]]) for m, r in zip(merged, rows, strict=True)]
         return [row[0] for row in rows]
-
-
-def _ufunc_of(combiner: Combiner) -> np.ufunc | None:
-    """The ufunc that `combiner` is, judged by its expression rather than its name."""
-    if len(combiner.result) != 1:
-        return None
-    result = combiner.result[0]
-    if isinstance(result, Binary) and result.a is combiner.lhs[0] and result.b is combiner.rhs[0]:
-        return _UFUNCS.get(result.op)
-    return None
 
 
 def _rows(value: Array, block: tuple[int, ...], trailing: int) -> Array:

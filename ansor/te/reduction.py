@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ansor.dtypes import dtype_info, is_float
 from ansor.errors import DefinitionError
 from ansor.te.expr import (
     AxisKind,
+    Binary,
     BinaryOp,
     Combiner,
+    Const,
     Expr,
     ExprLike,
     IterVar,
@@ -125,11 +127,11 @@ def _binary_form(
     return function(a, b)
 
 
-_COMBINE: dict[str, Callable[[ExprLike, ExprLike], Expr]] = {
-    "sum": lambda a, b: binary(BinaryOp.ADD, a, b),
-    "prod": lambda a, b: binary(BinaryOp.MUL, a, b),
-    "min": minimum,
-    "max": maximum,
+_OPERATORS: Final = {
+    "sum": BinaryOp.ADD,
+    "prod": BinaryOp.MUL,
+    "min": BinaryOp.MIN,
+    "max": BinaryOp.MAX,
 }
 
 
@@ -145,7 +147,22 @@ def builtin_combiner(name: str, dtype: str) -> Combiner:
         "min": lambda: const(infinity, dtype) if is_float(dtype) else max_value(dtype),
         "max": lambda: const(-infinity, dtype) if is_float(dtype) else min_value(dtype),
     }
-    return Combiner(name, (lhs,), (rhs,), (_COMBINE[name](lhs, rhs),), (identity[name](),))
+    return Combiner(name, (lhs,), (rhs,), (binary(_OPERATORS[name], lhs, rhs),), (identity[name](),))
+
+
+def builtin_name(combiner: Combiner) -> str | None:
+    """Which of the four a combiner is, by what it computes and not by its name; None for another one."""
+    result, identity = combiner.result[0], combiner.identity[0]
+    if len(combiner.result) != 1 or not isinstance(result, Binary) or not isinstance(identity, Const):
+        return None
+    if result.a is not combiner.lhs[0] or result.b is not combiner.rhs[0] or result.dtype == "bool":
+        return None
+    for name, op in _OPERATORS.items():
+        if result.op is op:
+            (neutral,) = builtin_combiner(name, result.dtype).identity
+            assert isinstance(neutral, Const)
+            return name if repr(identity.value) == repr(neutral.value) else None
+    return None
 
 
 def _builtin(name: str, expr: ExprLike, axis: Any, where: ExprLike | None) -> Expr:

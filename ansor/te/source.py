@@ -27,6 +27,7 @@ from ansor.te.expr import (
     Var,
     free_vars,
 )
+from ansor.te.reduction import builtin_name
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 _INFIX = {
@@ -52,7 +53,6 @@ _FUNCTIONS = {
     BinaryOp.OR: "te.any",
 }
 _USED_IN_BODIES = {"te", "float"}
-_BUILT_IN = ("sum", "prod", "min", "max")
 
 
 def identifier(text: str, taken: set[str]) -> str:
@@ -160,7 +160,7 @@ class _Writer:
         where = "" if reduce.condition is None else f", where={self.expr(reduce.condition)}"
         sources = [self._typed(source) for source in reduce.sources]
         combiner = reduce.combiner
-        if combiner.name in _BUILT_IN and len(sources) == 1:
+        if combiner.name == builtin_name(combiner):
             return f"te.{combiner.name}({sources[0]}, axis=[{axes}]{where})"
         sides = []
         for group in (combiner.lhs, combiner.rhs):

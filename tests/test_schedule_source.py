@@ -1,0 +1,72 @@
+"""Printed programs where a name alone would say something else than the program does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ansor import te
+from ansor.schedule.source import schedule_code
+from ansor.te.expr import Combiner, Reduce
+from ansor.te.reduction import builtin_combiner, builtin_name
+from ansor.te.tensor import ComputeOp, Tensor
+from tests.program_laws import Case, check_all
+
+Function = Callable[..., Any]
+
+
+def rows(reduction: Function) -> Tensor:
+    a, k = te.placeholder((4, 9), name="A"), te.reduce_axis((0, 9), name="k")
+    made = te.compute((4,), lambda i: reduction(a[i, k], axis=k), name="C")
+    assert isinstance(made, Tensor)
+    return made
+
+
+def combiner(reduction: Function) -> Combiner:
+    op = rows(reduction).op
+    assert isinstance(op, ComputeOp)
+    (root,) = op.body
+    assert isinstance(root, Reduce)
+    return root.combiner
+
+
+def zero(dtype: str) -> te.Expr:
+    return te.const(0, dtype)
+
+
+FOREIGN = {
+    "another operator": te.comm_reducer(te.maximum, te.min_value, name="sum"),
+    "another identity": te.comm_reducer(te.maximum, te.min_value, name="max"),
+    "more than the operator": te.comm_reducer(lambda x, y: x + y + 0.0, zero, name="sum"),
+    "one side twice": te.comm_reducer(lambda x, y: x + x, zero, name="sum"),
+    "another order": te.comm_reducer(lambda x, y: y + x, zero, name="sum"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "int64"])
+@pytest.mark.parametrize("name", ["sum", "prod", "min", "max"])
+def test_the_built_in_reductions_are_known(name: str, dtype: str) -> None:
+    assert builtin_name(builtin_combiner(name, dtype)) == name
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_others_are_not_whatever_they_are_called(what: str) -> None:
+    assert builtin_name(combiner(FOREIGN[what])) is None
+    assert "te.comm_reducer" in schedule_code(te.create_schedule(rows(FOREIGN[what])).state)
+
+
+def test_a_sum_of_another_name_is_one_that_keeps_its_name() -> None:
+    total = te.comm_reducer(lambda x, y: x + y, zero, name="total")
+    state = te.create_schedule(rows(total)).state
+    assert builtin_name(combiner(total)) == "sum"
+    assert "name='total'" in schedule_code(state)
+    assert "C(i) += A[i, k]" in str(state.dag)
+    check_all(Case.of(state))
+
+
+def test_a_maximum_called_sum_is_printed_as_what_it_is() -> None:
+    state = te.create_schedule(rows(FOREIGN["another operator"])).state
+    assert "C(i) sum= A[i, k]" in str(state.dag)
+    check_all(Case.of(state))
