@@ -1,18 +1,23 @@
-"""Printed programs where a name alone would say something else than the program does."""
+"""Printed programs where a name or an attribute alone would say something else than the program does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ansor
 from ansor import te
+from ansor.schedule.prepared import prepared, source_of
 from ansor.schedule.source import schedule_code
+from ansor.schedule.state import State
 from ansor.te.expr import Combiner, Reduce
 from ansor.te.reduction import builtin_combiner, builtin_name
 from ansor.te.tensor import ComputeOp, Tensor
-from tests.program_laws import Case, check_all
+from ansor.workloads import conv2d_winograd_prepared
+from tests.program_laws import Case, check_all, check_printed_code
 
 Function = Callable[..., Any]
 
@@ -70,3 +75,42 @@ def test_a_maximum_called_sum_is_printed_as_what_it_is() -> None:
     state = te.create_schedule(rows(FOREIGN["another operator"])).state
     assert "C(i) sum= A[i, k]" in str(state.dag)
     check_all(Case.of(state))
+
+
+# -- prepared inputs -------------------------------------------------------------------------------------
+
+
+def executed(state: State) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(schedule_code(state), names)
+    return names
+
+
+def test_a_prepared_input_is_prepared_in_the_printed_program_too() -> None:
+    tensors = conv2d_winograd_prepared(1, 8, 8, 4, 4)
+    state = te.create_schedule(tensors[-1]).state
+    check_printed_code(state)
+    weights = np.random.default_rng(0).uniform(-1, 1, (3, 3, 4, 4)).astype(np.float32)
+    (made,) = (t for t in executed(state)["tensors"] if source_of(t) is not t)
+    found = ansor.transform_layout(weights, made)
+    np.testing.assert_array_equal(found, ansor.transform_layout(weights, tensors[1]))
+    assert found.shape != weights.shape
+
+
+def test_two_inputs_may_be_prepared_from_one() -> None:
+    a = te.placeholder((4,), name="A")
+    twice = te.compute((4,), lambda prepared: a[prepared] * 2.0, name="prepared")
+    more = te.compute((4,), lambda i: twice[i] + 1.0, name="More")
+    x, y = prepared(twice), prepared(more)
+    c = te.compute((4,), lambda i: x[i] * y[i], name="C")
+    names = executed(te.create_schedule(c).state)
+    given, expected = np.arange(4, dtype=np.float32), np.arange(4) * 2.0
+    inputs = [tensor for tensor in names["tensors"] if source_of(tensor) is not tensor]
+    assert len(inputs) == 2
+    assert source_of(inputs[0]) is source_of(inputs[1])
+    np.testing.assert_array_equal(ansor.transform_layout(given, inputs[0]), expected)
+    np.testing.assert_array_equal(ansor.transform_layout(given, inputs[1]), expected + 1)
+
+
+def test_a_program_without_prepared_inputs_does_not_mention_them() -> None:
+    assert "prepared" not in schedule_code(te.create_schedule(rows(te.sum)).state)

@@ -49,6 +49,12 @@ def prepared(result: Tensor) -> Tensor:
     return op.output(0)
 
 
+def result_of(op: PlaceholderOp) -> Tensor | None:
+    """The tensor, computed from another input, that an input stands for, if any."""
+    found: tuple[Tensor, Tensor] | None = op.attrs.get(PREPARED_ATTR)
+    return None if found is None else found[1]
+
+
 def source_of(tensor: Tensor) -> Tensor:
     """The input that the caller has: `tensor` itself if nothing is to be prepared."""
     found: tuple[Tensor, Tensor] | None = tensor.op.attrs.get(PREPARED_ATTR)

@@ -1,7 +1,8 @@
 """A graph of tensors as the Python code that defines it.
 
 Schedules are printed as programs that stand alone; this writes their first half, the `te` definitions.
-Executing the text gives a graph of the same structure, names and attributes.
+Executing the text gives a graph of the same structure and names, with the attributes of what is computed. Of
+those of inputs it keeps what they stand for, if that is wanted (`ansor.schedule.prepared`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansor.te.expr import (
@@ -53,6 +54,11 @@ _FUNCTIONS = {
     BinaryOp.OR: "te.any",
 }
 _USED_IN_BODIES = {"te", "float"}
+PREPARED = "prepared"
+"""The function that makes an input of what it stands for."""
+
+StandsFor = Callable[[PlaceholderOp], Tensor | None]
+"""The tensor that an input stands for, if any."""
 
 
 def identifier(text: str, taken: set[str]) -> str:
@@ -67,24 +73,41 @@ def identifier(text: str, taken: set[str]) -> str:
     return unique
 
 
-def graph_source(ops: Sequence[Operation], taken: set[str]) -> tuple[list[str], dict[Tensor, str]]:
-    """Lines that define `ops` (in dependency order), and the variable of every tensor.
+def graph_source(
+    ops: Sequence[Operation], taken: set[str], stands_for: StandsFor | None = None
+) -> tuple[list[str], dict[Tensor, str]]:
+    """
+    Write the definitions of operations.
 
-    `taken` are names in use; the new variables are added to it.
+    Parameters
+    ----------
+    ops
+        The operations, in dependency order.
+    taken
+        Names in use; the new variables are added to it.
+    stands_for
+        If given, inputs that stand for a function of another input are written with that function, by
+        `PREPARED`, which must be at hand where the text is executed.
+
+    Returns
+    -------
+    lines, variables
+        The text, and the variable of every tensor.
     """
     # Axes keep their names, which those of loops are made of; whatever else is named makes way for them.
     kept = {axis.name for op in ops if isinstance(op, ComputeOp) for axis in op.axis} - _USED_IN_BODIES
     taken.update(kept)
-    writer = _Writer(taken, kept)
+    writer = _Writer(taken, kept, stands_for)
     for op in ops:
         writer.operation(op)
     return writer.lines, writer.tensors
 
 
 class _Writer:
-    def __init__(self, taken: set[str], kept: set[str]) -> None:
+    def __init__(self, taken: set[str], kept: set[str], stands_for: StandsFor | None) -> None:
         self.taken = taken
         self.kept = kept
+        self.stands_for = stands_for
         self.lines: list[str] = []
         self.tensors: dict[Tensor, str] = {}
         self.vars: dict[Var, str] = {}
@@ -92,10 +115,7 @@ class _Writer:
     def operation(self, op: Operation) -> None:
         self._declare_sizes(e for t in op.outputs for e in t.shape if isinstance(e, Expr))
         if isinstance(op, PlaceholderOp):
-            name = self._name(op.outputs[0], op.name)
-            self.lines.append(
-                f"{name} = te.placeholder({self._shape(op.shape)}, {op.dtype!r}, name={op.name!r})"
-            )
+            self._input(op)
             return
         for axis in op.reduce_axis:
             self.vars[axis] = identifier(axis.name, self.taken)
@@ -118,6 +138,23 @@ class _Writer:
         else:
             names = [self._name(t, f"{op.name}_v{t.value_index}") for t in op.outputs]
             self.lines.append(f"{', '.join(names)} = {call}")
+
+    def _input(self, op: PlaceholderOp) -> None:
+        result = None if self.stands_for is None else self.stands_for(op)
+        if result is None:
+            made = f"te.placeholder({self._shape(op.shape)}, {op.dtype!r}, name={op.name!r})"
+        else:
+            self._define(result.op)
+            made = f"{PREPARED}({self.tensors[result]})"
+        self.lines.append(f"{self._name(op.outputs[0], op.name)} = {made}")
+
+    def _define(self, op: Operation) -> None:
+        """Write an operation after those that it reads, unless it is written already."""
+        if op.outputs[0] in self.tensors:
+            return
+        for tensor in op.input_tensors:
+            self._define(tensor.op)
+        self.operation(op)
 
     def _name(self, tensor: Tensor, text: str) -> str:
         self.tensors[tensor] = identifier(text, self.taken)
