@@ -270,11 +270,6 @@ def has_condition(counted: Counted, nest: LoopNest) -> bool:
     return search(nest.body, False)
 
 
-def loads_per_point(counted: Counted) -> int:
-    """How many elements the stored value reads."""
-    return sum(isinstance(node, Load) for value in counted.values for node in walk(value))
-
-
 def common_loops(counted: Counted, nest: Mapping[str, Counted]) -> dict[str, int]:
     """For each stored buffer, how many loops its statement shares with this one."""
     shared: dict[str, int] = {}

@@ -24,7 +24,7 @@ from costmodel.features_reference import REFERENCE_FEATURES
 from search import SearchTask
 from sketches import Population, ProgramSpace
 from sketches.columns import fill_holes
-from tests.costmodel_law import check_rows, odd_lengths
+from tests.costmodel_law import Compared, check_rows, odd_lengths
 from tests.random_choice import Chooser
 from tests.random_graphs import random_graph
 from tests.random_schedules import random_state
@@ -50,10 +50,10 @@ def plain_state(population: Population, row: int) -> State:
     return State.replay(family.dag, fill_holes(family.steps, family.holes, lengths))
 
 
-def check_population(task: Task, population: Population) -> int:
+def check_population(task: Task, population: Population) -> Compared:
     form = Form.of_population(population)
     features = extract_forms(task, [form], scaled=False)
-    return sum(
+    parts = (
         check_rows(
             form,
             features.values[features.offsets[row] : features.offsets[row + 1]],
@@ -63,6 +63,7 @@ def check_population(task: Task, population: Population) -> int:
         )
         for row in range(len(population))
     )
+    return sum(parts, Compared())
 
 
 # -- the law ----------------------------------------------------------------------------------------------
@@ -70,25 +71,26 @@ def check_population(task: Task, population: Population) -> int:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_rows_of_a_population_are_what_a_count_over_each_nest_says(name: str) -> None:
-    assert sum(check_population(TASKS[name], one) for one in sample(TASKS[name], 10, 3))
+    parts = (check_population(TASKS[name], one) for one in sample(TASKS[name], 10, 3))
+    sum(parts, Compared()).check_most()
 
 
 @pytest.mark.parametrize("name", ["matmul", "fused matmul", "padding", "transposes", "matmul of ones"])
 def test_lengths_that_do_not_divide_are_counted_as_covered(name: str) -> None:
-    for population in sample(TASKS[name], 8, 5):
-        assert check_population(TASKS[name], odd_lengths(population, 1))
+    parts = (check_population(TASKS[name], odd_lengths(one, 1)) for one in sample(TASKS[name], 8, 5))
+    sum(parts, Compared()).check_most()
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
 @pytest.mark.parametrize("name", ["matmul", "matmul of primes", "padding"])
 def test_what_goes_beyond_the_reference_is_counted(name: str, extension: str) -> None:
     populations = sample(TASKS[name], 12, 6, EXTENSIONS[extension])
-    assert sum(check_population(TASKS[name], one) for one in populations)
+    sum((check_population(TASKS[name], one) for one in populations), Compared()).check_most()
 
 
 @pytest.mark.parametrize("block", range(6))
 def test_random_programs_are_what_a_count_over_their_nest_says(block: int) -> None:
-    compared = 0
+    compared = Compared()
     for seed in range(10 * block, 10 * block + 10):
         c = Chooser.from_seed(seed)
         dag = random_graph(c)
@@ -98,7 +100,7 @@ def test_random_programs_are_what_a_count_over_their_nest_says(block: int) -> No
         features = extract_forms(task, [form], scaled=False)
         assert np.isfinite(features.values).all()
         compared += check_rows(form, features.values, form.state, state, sampled=False)
-    assert compared
+    compared.check_most(0.6, 0.5)
 
 
 # -- one program, two ways ----------------------------------------------------------------------------------
@@ -135,7 +137,11 @@ def test_a_state_has_the_features_of_its_row_where_only_others_need_a_guard() ->
 
 def test_a_packed_copy_has_the_features_of_its_row_where_only_others_are_padded() -> None:
     task = SearchTask(func="ansor.matmul", args=(32, 48, 64), target="llvm -mcpu=core-avx2")
-    params: dict[str, object] = {**EXTENSIONS["packed reads"], "max_tile_waste": 1.25}
+    params: dict[str, object] = {
+        **EXTENSIONS["packed reads"],
+        "max_tile_waste": 1.25,
+        "cpu_fuse_all_vectors": 1,
+    }
     populations = [one for seed in range(2) for one in sample(task, 60, seed, params)]
     together = extract_populations(task, populations)
     alone = extract_states(task, list(Programs(populations)))

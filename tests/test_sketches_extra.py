@@ -25,7 +25,7 @@ from sketches.neighbours import Neighbourhood
 from sketches.params import SketchParams
 from sketches.remap import Names
 from sketches.repair import repaired
-from tests.costmodel_law import check_rows
+from tests.costmodel_law import Compared, check_rows
 from tests.program_laws import Case, lowered
 from tests.sketches_cases import SMALL, check_program, matmul, row_sum, task_of, zero_rank
 
@@ -282,7 +282,7 @@ def test_programs_compute_the_expression(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_features_are_what_a_count_over_each_nest_says(name: str) -> None:
     """And a program alone has the features of its row."""
-    compared = 0
+    compared = Compared()
     for population in SPACES[name].space.sample(10, rng(5)).populations:
         family, form = population.family, Form.of_population(population)
         features = extract_forms(TASKS[name], [form], scaled=False)
@@ -294,7 +294,7 @@ def test_features_are_what_a_count_over_each_nest_says(name: str) -> None:
             plain = State.replay(family.dag, fill_holes(family.steps, family.holes, lengths))
             values = features.values[features.offsets[row] : features.offsets[row + 1]]
             compared += check_rows(form, values, plain, population.materialize(row), row=row)
-    assert compared
+    compared.check_most()
 
 
 @pytest.mark.parametrize("name", CASES)
