@@ -127,8 +127,12 @@ class _View:
         self.each = each
         last_used = last_loop(regions.used & self.looping[:, None])
         repeating = self.looping[:, None] & (self.numbers[:, None] <= last_used)
-        repeats = np.where(regions.used | repeating, self.strips[:, None], 1.0)
-        self.executed = each * repeats.prod(axis=0)
+        outside = (regions.used | repeating) & ~self.body[:, None]
+        region = regions.elements[last_loop(self.looping) + 1, which, here]
+        distinct = each * region / np.where(self.broadcast, 1.0, lanes)
+        inside = np.where(regions.used & self.body[:, None], self.strips[:, None], 1.0).prod(axis=0)
+        self.loaded = np.minimum(each * inside, np.maximum(distinct, each))
+        self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0)
         self.reads = regions.kind == READ
 
     def vectors(self) -> list[Floats]:
@@ -138,9 +142,8 @@ class _View:
         strips = np.where(self.body, self.strips, 1.0)
         per_step = strips.prod(axis=0) * self.at_once
         work = per_step * self.regs * self.per_point
-        used = np.where(self.body[:, None] & self.regions.used, self.strips[:, None], 1.0).prod(axis=0)
-        used *= np.where(self.contiguous, self.at_once, 1.0)
-        loads = np.where(self.reads, self.each * used, 0.0).sum(axis=0)
+        loaded = self.loaded * np.where(self.contiguous, self.at_once, 1.0)
+        loads = np.where(self.reads, loaded, 0.0).sum(axis=0)
         moves = np.where(self.promoted, 0.0, per_step * self.regs)
         return [
             self.promoted.astype(np.float64),

@@ -7,8 +7,10 @@ width and registers, cache sizes, cores. Terms:
   its *strips* are ceil(extent / lanes), the iterations that are left; *groups* the product of all strips.
 - The *tile* is the register tile, the element loops inside the innermost reduction loops whose elements
   accumulate in registers; a *visit* of it is all steps of those reduction loops.
+- The *body* of a statement is what the innermost loop that stays a loop runs: loops inside are written out.
 - The *runs* of a read are the product of the strips of the loops that its index moves with, and of the loops
-  around these that stay loops.
+  around these that stay loops. In the body an element is loaded once, however many of the iterations that are
+  written out read it: there they are at most the elements of its region / those of one load.
 - *Points*, and the *region* of an access at a loop, are those of `features_reference`.
 """
 
@@ -37,10 +39,10 @@ _TILE: Final = (
     ("tile_pressure", "ratio", "those / the registers of the machine; all but two at most: else no tile"),
     ("tile_steps", "iterations", "reduction steps of one visit: how often a loaded accumulator is used"),
     ("tile_init", "flag", "accumulators start in registers instead of being loaded"),
-    ("tile_loads", "instructions", "loads of one step of the tile"),
-    ("tile_work", "instructions", "arithmetic instructions of one step of the tile"),
-    ("tile_intensity", "ratio", "arithmetic instructions / (those + loads) of one step"),
-    ("tile_code", "instructions", "instructions of the innermost loop body once unrolled"),
+    ("tile_loads", "instructions", "loads of the body: one step of the tile, or all that are written out"),
+    ("tile_work", "instructions", "arithmetic instructions of the body"),
+    ("tile_intensity", "ratio", "arithmetic instructions / (those + loads) of the body"),
+    ("tile_code", "instructions", "instructions of the body: those, and loads and stores of what it adds to"),
 )
 _INSTRUCTIONS: Final = (
     ("work", "instructions", "operations per point, a multiply-add being one, x groups x lane_regs"),

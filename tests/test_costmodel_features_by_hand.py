@@ -282,6 +282,38 @@ def scalar_sum() -> Program:
     return Program([x, y], unchanged, expected)
 
 
+def windows() -> Program:
+    """Sums of 3 x 3 windows, `rows` of them below each other in registers, whose taps are all written out.
+
+    Windows share rows: a vector is loaded once for all sums and all taps that it belongs to.
+    """
+    n, channels, rows, taps = 12, LANES, 4, 3
+    x = te.placeholder((n + taps - 1, n + taps - 1, channels), name="X")
+    w = te.placeholder((taps, taps, channels), name="W")
+    r, q = te.reduce_axis((0, taps), name="r"), te.reduce_axis((0, taps), name="q")
+    y = te.compute(
+        (n, n, channels), lambda i, j, c: te.sum(x[i + r, j + q, c] * w[r, q, c], axis=[r, q]), name="Y"
+    )
+
+    def schedule(state: State) -> State:
+        state = state.split(2, 0, [rows]).reorder(2, [0, 2, 4, 5, 1, 3])  # i.0 j r q i.1 c
+        state = state.annotate(2, 5, Annotation.VECTORIZE)
+        for loop in (2, 3, 4):
+            state = state.annotate(2, loop, Annotation.UNROLL)
+        return state
+
+    visits = (n // rows) * n
+    expected = {
+        "tile_registers": rows,
+        "tile_steps": taps * taps,
+        "work": visits * rows * taps * taps,
+        "loads_contiguous": visits * (rows + taps - 1) * taps + taps * taps,  # the taps lie in registers
+        "tile_loads": (rows + taps - 1) * taps + taps * taps,
+        "tile_work": rows * taps * taps,
+    }
+    return Program([x, w, y], schedule, expected)
+
+
 def divided(factor: int | None) -> Program:
     """Rows of 3 read one after the other; a loop of 3 inside makes the quotient and remainder loops."""
     n = 12
@@ -333,6 +365,7 @@ PROGRAMS = {
     "a ragged vector": ragged(),
     "three lanes": three_lanes(),
     "a scalar sum": scalar_sum(),
+    "windows": windows(),
     "quotients": divided(None),
     "quotients that are loops": divided(3),
     "six chunks, entered thrice": parallel(
