@@ -42,6 +42,7 @@ from ansor.ir.nest import (
 )
 from ansor.ir.printer import format_stmt
 from ansor.ir.races import LoopWatch, RaceDetector
+from ansor.ir.rewriting import tested_in_turn
 from ansor.ir.values import ExpressionCompiler, Value
 from ansor.te.expr import Expr, Var
 from ansor.te.numeric import quiet
@@ -178,6 +179,7 @@ class _Compiler(ExpressionCompiler):
         return run
 
     def _if(self, stmt: If) -> Action:
+        stmt = tested_in_turn(stmt)
         cond, then = self.value(stmt.cond), self.statement(stmt.then)
         other = None if stmt.other is None else self.statement(stmt.other)
 

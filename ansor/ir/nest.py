@@ -85,7 +85,11 @@ class Let:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class If:
-    """Run `then` where `cond` holds, else `other` if there is one."""
+    """Run `then` where `cond` holds, else `other` if there is one.
+
+    Without an `other`, the parts of a conjunction that read no memory are tested first, and the rest only
+    where these hold: a condition on data may stand beside the guards of loops.
+    """
 
     cond: Expr
     then: Stmt

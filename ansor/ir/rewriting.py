@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, Seq, Stmt, Store, sub_statements
-from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, rewrite
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, distinct_nodes, rewrite
 
 
 def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
@@ -125,3 +125,21 @@ def guarded(conditions: tuple[Expr, ...], stmt: Stmt) -> Stmt:
     """`stmt` where all `conditions` hold."""
     cond = conjunction(conditions)
     return stmt if cond is None else If(cond, stmt)
+
+
+def reads_memory(expr: Expr) -> bool:
+    """Whether the value of `expr` depends on what a buffer holds."""
+    return any(isinstance(node, Load) for node in distinct_nodes(expr))
+
+
+def tested_in_turn(stmt: If) -> If:
+    """`stmt` with those parts of its condition that read memory inside of the others, which guard them.
+
+    This is what an `If` without an `other` means; one whose parts are all of a kind is the same object.
+    """
+    parts = conjuncts(stmt.cond)
+    if stmt.other is not None or len(parts) == 1:
+        return stmt
+    reading = tuple(part for part in parts if reads_memory(part))
+    before = conjunction(tuple(part for part in parts if not any(part is one for one in reading)))
+    return If(before, guarded(reading, stmt.then)) if reading and before is not None else stmt

@@ -28,6 +28,7 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store
+from ansor.ir.rewriting import tested_in_turn
 
 MAX_EXPANSION = 4096
 _MAX_PIECES = 16
@@ -101,6 +102,7 @@ class Function:
 
     def _if(self, stmt: If, env: Env) -> None:
         self.expressions.forget()
+        stmt = tested_in_turn(stmt)
         cond = self.expressions.cond(stmt.cond, env)
         if isinstance(cond, bool):
             chosen = stmt.then if cond else stmt.other

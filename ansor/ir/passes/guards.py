@@ -18,10 +18,10 @@ from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.independence import loop_ranges
 from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq
 from ansor.ir.passes.peeling import peel_tiles
-from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, with_statements
+from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, reads_memory, with_statements
 from ansor.ir.simplify import assume, prove, simplify
 from ansor.ir.structure import same_structure
-from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, free_vars, int_value
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, free_vars, int_value
 
 _SHORTENED_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL})
 
@@ -93,7 +93,7 @@ def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
     inside = bounds
     for part in kept:
         inside = assume(inside, part)
-    then = _remove(stmt.then, inside, (*held, *(p for p in kept if not _reads_memory(p))))
+    then = _remove(stmt.then, inside, (*held, *(p for p in kept if not reads_memory(p))))
     if not kept:
         return then
     cond = conjunction(tuple(kept))
@@ -165,7 +165,7 @@ def _hoist_common(stmt: Seq, stmts: tuple[Stmt, ...]) -> Stmt:
     common = tuple(
         test
         for test in tests[0]
-        if not _reads_memory(test) and all(_among(test, others) for others in tests[1:])
+        if not reads_memory(test) and all(_among(test, others) for others in tests[1:])
     )
     if not common:
         return stmt
@@ -179,13 +179,9 @@ def _hoist_common(stmt: Seq, stmts: tuple[Stmt, ...]) -> Stmt:
 def _split(cond: Expr, bound: set[Var]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """The parts of a condition that can and cannot be tested outside the binding of `bound`."""
     parts = conjuncts(cond)
-    out = tuple(p for p in parts if not free_vars(p) & bound and not _reads_memory(p))
+    out = tuple(p for p in parts if not free_vars(p) & bound and not reads_memory(p))
     return out, tuple(p for p in parts if not any(p is o for o in out))
 
 
 def _among(test: Expr, others: tuple[Expr, ...]) -> bool:
     return any(same_structure(test, other) for other in others)
-
-
-def _reads_memory(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in distinct_nodes(expr))

@@ -1,0 +1,70 @@
+"""Conditions on data beside the guards of loops: where a guard fails, nothing is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Store, seq
+from ansor.te.expr import BinaryOp, Load, Var, binary, const
+from measure.arena import GuardedArray
+from tests.codegen_helper import run
+from tests.program_laws import Case, check_all, lowered
+
+KINDS = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL)
+
+
+def masked_sum(extent: Any) -> Any:
+    """The sum of the elements of X at which M is positive, the reduction split by 4."""
+    x, m = te.placeholder((extent,), name="X"), te.placeholder((extent,), "int32", "M")
+    k = te.reduce_axis((0, extent), "k")
+    c = te.compute((1,), lambda i: te.sum(x[k], axis=k, where=m[k] > 0), name="C")
+    s = te.create_schedule(c)
+    return s, c, s[c].split(k, factor=4)
+
+
+@pytest.mark.parametrize("simple", [True, False])
+def test_a_condition_of_a_reduction_is_read_inside_the_guards(simple: bool) -> None:
+    n = te.var("n")
+    s, _, _ = masked_sum(n)
+    for size in (10, 12, 1):
+        case = Case.of(s.state, {n: size})
+        nest = lowered(case.state, simple_mode=simple)
+        case.check_interpreted(nest)
+        case.check_compiled(nest)
+
+
+def test_so_it_is_in_a_factored_reduction() -> None:
+    for part in (0, 1):
+        s, c, loops = masked_sum(10)
+        s.rfactor(c, loops[part])
+        check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first", [0, 1])
+def test_memory_beyond_a_guard_is_not_touched(kind: LoopKind, first: int) -> None:
+    """The data end where a page begins that cannot be read; either of guard and condition stands first."""
+    memory = GuardedArray((16,), "int32")
+    memory.array[:] = np.arange(16) % 3 - 1
+    data, out = Buffer("data", "int32", (16,)), Buffer("out", "int32", (40,))
+    n, i, j = Var("n"), Var("i"), Var("j")
+    tests = [binary(BinaryOp.LT, i, n), binary(BinaryOp.GT, Load(data, (i,), "int32"), const(0))]
+    cond = binary(BinaryOp.AND, tests[first], tests[1 - first])
+    body = seq(
+        For(j, 40, LoopKind.SERIAL, Store(out, (j,), const(7))),
+        For(i, 40, kind, If(cond, Store(out, (i,), i * 2))),
+    )
+    nest = LoopNest("kernel", (data, out), (n,), body, (1,))
+    for size in (16, 5):
+        at = np.arange(40)
+        expected = np.where((at < size) & (at % 3 == 2), at * 2, 7)
+        compiled, interpreted = np.zeros(40, np.int32), np.zeros(40, np.int32)
+        run(nest, memory.array, compiled, sizes=[size])
+        run_nest(nest, [memory.array, interpreted], [size])
+        np.testing.assert_array_equal(compiled, expected)
+        np.testing.assert_array_equal(interpreted, expected)
