@@ -6,6 +6,8 @@ What each computes, exactly, for the oracle and for every code generator:
   minus infinity, `truncdiv`/`truncmod` towards zero as in C. Quotient and remainder of a division by zero are
   0; the least integer divided by -1 wraps to itself, with the remainder 0. Neither costs anything where the
   divisor is a constant.
+- In two places arithmetic on axes and sizes is taken to fit its dtype instead: in the indices of tensors, and
+  where it depends on sizes that are symbolic.
 - A float to integer cast truncates towards zero; NaN and values out of the integer's range are undefined.
   Casts between integers wrap; casts to bool ask `!= 0`; casts to a narrower float round to nearest even.
 - `minimum`/`maximum`: if an operand is NaN the result is one of the two operands, unspecified which; of -0.0

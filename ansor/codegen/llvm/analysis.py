@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansor.codegen.llvm.dtype_map import is_narrow_float
+from ansor.codegen.llvm.overflow import Overflow
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
+from ansor.ir.bounds import Bounds
 from ansor.ir.nest import (
     Alloc,
     Barrier,
@@ -45,13 +47,14 @@ class Facts:
 
 
 class Analysis:
-    """Facts about the statements of one nest, computed once per statement.
+    """Facts about the statements of one nest, computed once per statement; `bounds` hold its variables.
 
     Statements are known by identity, so those that were asked about are kept.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, bounds: Bounds) -> None:
         self.machine = machine
+        self.overflow = Overflow(bounds)
         self._facts: dict[int, tuple[Stmt, Facts]] = {}
         self._variables: dict[int, frozenset[Var]] = {}
 

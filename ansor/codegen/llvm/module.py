@@ -25,6 +25,7 @@ from ansor.codegen.llvm.values import Env
 from ansor.codegen.machine import Machine
 from ansor.depth import with_depth
 from ansor.dtypes import dtype_info
+from ansor.ir.independence import nest_bounds
 from ansor.ir.nest import Buffer, For, LoopNest
 from ansor.te.expr import Expr, Var, free_vars
 
@@ -67,7 +68,7 @@ class _Module:
         self.nest = nest
         self.machine = machine
         self.name = name
-        self.analysis = Analysis(machine)
+        self.analysis = Analysis(machine, nest_bounds(nest))
         self.declarations: dict[str, str] = {}
         self.functions: list[str] = []
         self.regions = 0

@@ -53,7 +53,7 @@ class Function:
         self.index = IndexMath(self.fn)
         self.vectors = Vectors(self.fn, self.index, machine)
         self.memory = Memory(self.vectors, machine)
-        self.expressions = Expressions(self.memory, self.vectors, machine)
+        self.expressions = Expressions(self.memory, self.vectors, machine, analysis.overflow)
         self.tensors = TensorCalls(self.expressions, machine)
         self.interleaving = Interleaving(self.expressions, analysis)
         self.machine = machine

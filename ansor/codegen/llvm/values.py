@@ -1,8 +1,9 @@
 """Expressions to values.
 
-An integer expression of variables alone is an *index*: it stays an `Affine` form until a value is needed.
-Everything else becomes instructions. In a vector loop each sub-expression is a scalar as long as it is the
-same in all lanes.
+An integer expression of variables alone is an *index*: it stays an `Affine` form, which is exact, until a
+value is needed. Everything else becomes instructions, and so do values of variables alone that may wrap
+(`ansor.codegen.llvm.overflow`). In a vector loop each sub-expression is a scalar as long as it is the same in
+all lanes.
 
 A choice (`Select`) on a condition known while the code is written takes one side. A lazy one
 (te.if_then_else) on lanes evaluates each side under a mask; on a scalar condition it evaluates both sides,
@@ -21,6 +22,7 @@ from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
 from ansor.codegen.llvm.memory import ALWAYS, HALVES, Memory, Under
 from ansor.codegen.llvm.offsets import Offsets
+from ansor.codegen.llvm.overflow import Overflow
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
@@ -77,12 +79,13 @@ class Env:
 class Expressions:
     """Expression emission for one function."""
 
-    def __init__(self, memory: Memory, vectors: Vectors, machine: Machine) -> None:
+    def __init__(self, memory: Memory, vectors: Vectors, machine: Machine, overflow: Overflow) -> None:
         self.memory = memory
         self.vectors = vectors
         self.fn = vectors.fn
         self.math: IndexMath = vectors.index
         self.machine = machine
+        self.overflow = overflow
         self._index_like: dict[int, bool] = {}
         self._cheap: dict[int, bool] = {}
         self._offsets = Offsets(self.math, self.index)
@@ -96,7 +99,7 @@ class Expressions:
     # -- indices -------------------------------------------------------------------------------------
 
     def index_like(self, expr: Expr) -> bool:
-        """Whether `expr` is integer arithmetic on variables and constants only."""
+        """Whether `expr` is integer arithmetic on variables and constants only, which does not wrap."""
         known = self._index_like.get(id(expr))
         if known is None:
             known = self._is_index_like(expr)
@@ -110,7 +113,7 @@ class Expressions:
             case Const() | Var():
                 return True
             case Binary(a=a, b=b):
-                return self.index_like(a) and self.index_like(b)
+                return self.index_like(a) and self.index_like(b) and not self.overflow.may_wrap(expr)
             case Cast(a=a):
                 return self.index_like(a) and not (a.dtype == "int64" and expr.dtype == "int32")
             case Select(then=then, other=other):

@@ -1,0 +1,83 @@
+"""Which arithmetic on variables may leave its dtype, and so is not that of indices, which is exact.
+
+An axis times a large number may not fit int32, and then wraps, as all integers of te do. The ranges of loop
+variables tell. What they do not bound is taken to fit, as in `ansor.ir.bounds`, and so is all that addresses
+memory: an index that left its dtype would be out of bounds anyway.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ansor.dtypes import int_range
+from ansor.ir.bounds import Bounds, Interval, floor_divide, hull, multiply, to_interval
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var
+
+_UNKNOWN: Interval = (-inf, inf)
+
+
+class Overflow:
+    """Knows it of the expressions of one nest; `bounds` hold the nest's loop variables and sizes."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._known: dict[int, tuple[Expr, Interval, bool]] = {}
+
+    def may_wrap(self, expr: Expr) -> bool:
+        """Whether an integer operation on the values of its operands may leave its dtype."""
+        return self._look(expr)[2]
+
+    def _look(self, expr: Expr) -> tuple[Expr, Interval, bool]:
+        known = self._known.get(id(expr))
+        if known is None:  # the expression is kept, lest another gets its id
+            low, high = self._exact(expr)
+            smallest, largest = int_range(expr.dtype)
+            wraps = -inf < low < smallest or largest < high < inf
+            known = expr, (smallest, largest) if wraps else (low, high), wraps
+            self._known[id(expr)] = known
+        return known
+
+    def _interval(self, expr: Expr) -> Interval:
+        return self._look(expr)[1]
+
+    def _exact(self, expr: Expr) -> Interval:
+        """The values that exact arithmetic gives."""
+        match expr:
+            case Const(value=value):
+                return int(value), int(value)
+            case Var():
+                return to_interval(self._bounds[expr]) if expr in self._bounds else int_range(expr.dtype)
+            case Cast(a=a) if a.dtype in ("int32", "int64"):
+                return self._interval(a)
+            case Select(then=then, other=other):
+                return hull(self._interval(then), self._interval(other))
+            case Binary(op=op, a=a, b=b):
+                return _of(op, self._interval(a), self._interval(b))
+            case _:
+                return _UNKNOWN
+
+
+def _of(op: BinaryOp, a: Interval, b: Interval) -> Interval:
+    """The values of an operation on values of two intervals."""
+    match op:
+        case BinaryOp.ADD:
+            return a[0] + b[0], a[1] + b[1]
+        case BinaryOp.SUB:
+            return a[0] - b[1], a[1] - b[0]
+        case BinaryOp.MUL:
+            return multiply(a, b)
+        case BinaryOp.MIN:
+            return min(a[0], b[0]), min(a[1], b[1])
+        case BinaryOp.MAX:
+            return max(a[0], b[0]), max(a[1], b[1])
+        case BinaryOp.FLOORDIV | BinaryOp.TRUNCDIV:
+            if b[0] == b[1] and b[0] > 0 and (op is BinaryOp.FLOORDIV or a[0] >= 0):
+                return floor_divide(a, int(b[0]))
+            far = max(abs(a[0]), abs(a[1]))
+            return -far, far
+        case BinaryOp.FLOORMOD | BinaryOp.TRUNCMOD:
+            far = max(abs(b[0]), abs(b[1]))
+            positive = b[0] >= 0 if op is BinaryOp.FLOORMOD else a[0] >= 0
+            return (0 if positive else -far), far
+        case _:
+            return _UNKNOWN
