@@ -17,6 +17,7 @@ from ansor.schedule.steps import (
     FollowSplitStep,
     FuseStep,
     ReorderStep,
+    RfactorStep,
     SplitStep,
 )
 
@@ -256,6 +257,11 @@ def attach_then(action):
     return change
 
 
+def rfactor_an_open_split(p):
+    p.s.apply(SplitStep(3, 2, 8, (None,)))
+    p.s.apply(RfactorStep(3, 2, 0))
+
+
 def compute_in_lanes(p):
     p.s[p.D].vectorize(p.j)
     p.s[p.C].compute_at(p.s[p.D], p.j)
@@ -343,6 +349,11 @@ STAGES = {
         "stage 'P' is computed inside its loop 'i'",
         "for i ",
     ),
+    "rfactor of an open split": (
+        rfactor_an_open_split,
+        "set the length of the split of 'k.0' first",
+        "for k.0 ",
+    ),
 }
 
 
@@ -420,7 +431,10 @@ def test_a_symbolic_loop_cannot_be_vectorized_whole():
     with pytest.raises(ScheduleError, match="extent n is symbolic; split it by a constant") as caught:
         s[b].vectorize(b.op.axis[0])
     assert offender(str(caught.value)) == "for i (0,n) [spatial]"
-    s[b].compute_root()  # From here on extents are unknown until bounds are inferred.
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((4,), lambda i: te.sum(b[k], axis=k), name="C")
+    s = te.create_schedule(c)
+    s[b].compute_at(s[c], c.op.axis[0])  # From here on extents are unknown until bounds are inferred.
     s[b].unroll(b.op.axis[0])
     with pytest.raises(ScheduleError, match="extent n is symbolic; split it by a constant") as caught:
         lower(s)

@@ -1,6 +1,7 @@
 """What schedule primitives do to reductions and to stages that feed others, as text (`simple_mode=True`)."""
 
 from ansor import te
+from tests.program_laws import Case, check_all
 from tests.schedule_helper import chain, check, product
 
 # -- reductions ----------------------------------------------------------------------------------------------
@@ -155,6 +156,27 @@ def test_compute_root():
           C[i_1] = B[i_1] + B[i_1 + 1] + B[i_1 + 2]
         """,
     )
+
+
+def test_compute_root_covers_all_axes():
+    """Where nothing moves, nothing changes; what comes back from inside a loop has its loops back."""
+    _, B, C, s = chain()
+    s[B].split(B.op.axis[0], factor=5)
+    before = str(s.state)
+    s[B].compute_root()
+    assert str(s.state) == before == str(s.state.with_bounds())
+    s[B].compute_at(s[C], C.op.axis[0])
+    assert "(None)" in str(s.state)
+    s[B].compute_root()
+    assert str(s.state) == before
+
+
+def test_rfactor_after_compute_root():
+    *_, C, s = product()
+    _, inner = s[C].split(C.op.reduce_axis[0], factor=3)
+    s[C].compute_root()
+    s.rfactor(C, inner)
+    check_all(Case.of(s.state), compiled=False)
 
 
 def test_compute_at():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ansor.errors import ScheduleError
-from ansor.schedule.extents import Extent, extent_of, is_one
+from ansor.schedule.extents import Extent, extent_of, is_one, product
 from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.naming import code_names, fresh_name
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, Relation, Stage
@@ -369,22 +369,22 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
     reduce_loops = stage.iterators[len(op.axis) :]
     chosen = stage.iterators[position]
     names = code_names(stage)
+    extents = loop_extents(stage)
     for loop in reduce_loops:
-        if loop.extent is None or loop.kind is not IteratorKind.REDUCE:
+        if loop.name not in extents:
             raise refuse(
                 stage,
                 f"rfactor of stage {stage.name!r}: set the length of the split of {loop.name!r} first",
                 position,
             )
 
-    def axis(name: str, extent: Extent | None, kind: AxisKind) -> IterVar:
-        assert extent is not None
+    def axis(name: str, extent: Extent, kind: AxisKind) -> IterVar:
         return IterVar(name, INDEX_DTYPE, _index(extent), kind)
 
     spatial = tuple(IterVar(a.name, a.dtype, a.extent) for a in op.axis)
-    factor = axis(names[chosen.name], chosen.extent, AxisKind.SPATIAL)
+    factor = axis(names[chosen.name], extents[chosen.name], AxisKind.SPATIAL)
     remaining = {
-        loop.name: axis(names[loop.name], loop.extent, AxisKind.REDUCE)
+        loop.name: axis(names[loop.name], extents[loop.name], AxisKind.REDUCE)
         for loop in reduce_loops
         if loop is not chosen
     }
@@ -392,7 +392,6 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
 
     # Original reduction axes in terms of the new ones, and the condition that padding lanes are off.
     leaves: dict[str, Expr] = {**remaining, chosen.name: factor}
-    extents = loop_extents(stage)
     values = axis_values(stage.relations, leaves, extents)
     mapping: dict[Var, Expr] = dict(zip(op.axis, spatial, strict=True))
     conditions = [c for root in roots[:1] if (c := root.condition) is not None]
@@ -419,7 +418,7 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
     factored = ComputeOp(_unique_name(state, op.name, "rf"), axes, reduce_axes, body, op.tag, attrs)
 
     out = tuple(IterVar(f"ax{d}", a.dtype, a.extent) for d, a in enumerate(op.axis))
-    merged_axis = axis(f"{factor.name}_v", chosen.extent, AxisKind.REDUCE)
+    merged_axis = axis(f"{factor.name}_v", extents[chosen.name], AxisKind.REDUCE)
     indices = (*out[:factor_at], merged_axis, *out[factor_at:])
     partials = tuple(Read(t, indices, t.dtype) for t in factored.outputs)
     merge = ComputeOp(
@@ -433,18 +432,20 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
 
 
 def loop_extents(stage: Stage) -> dict[str, Extent]:
-    """Extents of all loops that the stage has or has had, by name, from its axes' full extents."""
+    """Extents of all loops that the stage has or has had, by name, from its axes' full extents.
+
+    Those that depend on a length left open are not among them.
+    """
     op = stage.compute
-    extents: dict[str, Any] = {a.name: extent_of(a.extent) for a in (*op.axis, *op.reduce_axis)}
+    extents: dict[str, Extent] = {a.name: extent_of(a.extent) for a in (*op.axis, *op.reduce_axis)}
     for relation in stage.relations:
         if isinstance(relation, FuseRelation):
-            total: Any = 1
-            for parent in relation.parents:
-                total = total * extents[parent]
-            extents[relation.fused] = total
-        else:
-            made = part_extents(extents[relation.parent], relation.lengths, relation.inner_to_outer)
-            extents.update(zip(relation.parts, made, strict=True))
+            if all(parent in extents for parent in relation.parents):
+                extents[relation.fused] = product([extents[parent] for parent in relation.parents])
+            continue
+        made = part_extents(extents.get(relation.parent), relation.lengths, relation.inner_to_outer)
+        parts = zip(relation.parts, made, strict=True)
+        extents.update({part: extent for part, extent in parts if extent is not None})
     return extents
 
 

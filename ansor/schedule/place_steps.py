@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ansor.schedule.stages import ComputeAt, Iterator, Stage
+from ansor.schedule.graph_steps import loop_extents
+from ansor.schedule.stages import ComputeAt
 from ansor.schedule.step_base import Step, iterator_at, refuse, refuse_stage_in_lanes, stage_at
 
 if TYPE_CHECKING:
@@ -42,16 +43,13 @@ class ComputeAtStep(Step):
                 ),
                 self.target_iterator,
             )
-        moved = replace(stage, compute_at=ComputeAt.ITER, iterators=_forget_extents(stage))
+        loops = tuple(replace(loop, extent=None) for loop in stage.iterators)
+        moved = replace(stage, compute_at=ComputeAt.ITER, iterators=loops)
         placed = state.with_stage(self.stage, moved).with_attach(
             self.stage, (self.target_stage, self.target_iterator)
         )
         refuse_stage_in_lanes(placed, self.target_stage, "compute_at")
         return placed
-
-
-def _forget_extents(stage: Stage) -> tuple[Iterator, ...]:
-    return tuple(replace(loop, extent=None) for loop in stage.iterators)
 
 
 def _refuse_output(state: State, stage: int, what: str) -> None:
@@ -64,14 +62,16 @@ def _refuse_output(state: State, stage: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ComputeRootStep(Step):
-    """Compute a stage in a loop nest of its own."""
+    """Compute a stage in a loop nest of its own, whose loops cover all of its axes."""
 
     code: ClassVar[str] = "CR"
     stage: int
 
     def apply(self, state: State) -> State:
         stage = stage_at(state, self.stage, "compute_root")
-        moved = replace(stage, compute_at=ComputeAt.ROOT, iterators=_forget_extents(stage))
+        extents = loop_extents(stage)
+        loops = tuple(replace(loop, extent=extents.get(loop.name)) for loop in stage.iterators)
+        moved = replace(stage, compute_at=ComputeAt.ROOT, iterators=loops)
         return state.with_stage(self.stage, moved).with_attach(self.stage, None)
 
 
