@@ -204,8 +204,7 @@ def stage_kinds(stage: Stage) -> dict[str, IteratorKind]:
         kinds.update((axis.name, IteratorKind.REDUCE) for axis in stage.op.reduce_axis)
     for relation in stage.relations:
         if isinstance(relation, FuseRelation):
-            found = {kinds[parent] for parent in relation.parents}
-            kinds[relation.fused] = found.pop() if len(found) == 1 else IteratorKind.MIXED
+            kinds[relation.fused] = kinds[relation.parents[0]]
         else:
             kinds.update(dict.fromkeys(relation.parts, kinds[relation.parent]))
     return kinds

@@ -57,7 +57,7 @@ class AnnotationStep(Step):
                 self.iterator,
             )
         independent = annotation not in (Annotation.UNROLL, Annotation.NONE) and not annotation.is_thread
-        if independent and loop.kind in (IteratorKind.REDUCE, IteratorKind.MIXED):
+        if independent and loop.kind is IteratorKind.REDUCE:
             raise refuse(
                 stage,
                 f"{annotation.word} {loop.name!r} of stage {stage.name!r}: it runs over a reduction, whose "

@@ -20,12 +20,10 @@ from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp
 
 
 class IteratorKind(StrEnum):
-    """What a loop runs over; `MIXED` comes from fusing a spatial and a reduction loop."""
+    """What a loop runs over."""
 
     SPATIAL = "spatial"
     REDUCE = "reduce"
-    MIXED = "mixed"
-    SPECIAL = "special"
 
 
 class Annotation(IntEnum):
