@@ -165,6 +165,11 @@ LOOPS = {
         "extent 12, but threadIdx.x was given extent 5",
         "for i ",
     ),
+    "tensorize by an annotation": (
+        lambda p: p.s.apply(AnnotationStep(4, 0, 11)),
+        "use tensorize (step TI)",
+        "for i ",
+    ),
     "unknown pragma": (
         lambda p: p.s[p.D].pragma(p.i, "go_faster"),
         "'go_faster' is not understood",

@@ -35,7 +35,8 @@ class AnnotationStep(Step):
     """Say how a loop is executed: parallel, vectorized, unrolled, bound to a thread.
 
     Rewrite: `for i` -> `parallel i`. Raises for a loop annotated already, for vectorising, parallelising
-    or binding to a block a reduction loop (its iterations are not independent).
+    or binding to a block a reduction loop (its iterations are not independent), and for `tensorize`, which
+    has a step of its own.
     """
 
     code: ClassVar[str] = "AN"
@@ -45,10 +46,17 @@ class AnnotationStep(Step):
 
     def apply(self, state: State) -> State:
         if self.annotation not in Annotation.__members__.values():
-            known = ", ".join(f"{a.value} {a.word}" for a in Annotation)
+            known = ", ".join(f"{a.value} {a.word}" for a in Annotation if a is not Annotation.TENSORIZE)
             raise ScheduleError(f"annotation: there is no code {self.annotation}; the codes are {known}")
         annotation = Annotation(self.annotation)
         stage, loop = iterator_at(state, self.stage, self.iterator, annotation.word)
+        if annotation is Annotation.TENSORIZE:
+            raise refuse(
+                stage,
+                f"{annotation.word} {loop.name!r} of stage {stage.name!r}: an annotation does not say by "
+                "which intrinsic; use tensorize (step TI)",
+                self.iterator,
+            )
         if loop.annotation is not Annotation.NONE:
             raise refuse(
                 stage,
