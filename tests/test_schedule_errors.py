@@ -262,6 +262,30 @@ def attach_then(action):
     return change
 
 
+def moved_then(action):
+    def change(p):
+        p.s[p.C].compute_at(p.s[p.D], p.i)
+        action(p)
+
+    return change
+
+
+def pragma_then(action):
+    def change(p):
+        p.s[p.C].pragma(p.k, "auto_unroll_max_step", 64)
+        action(p)
+
+    return change
+
+
+def align_then(action):
+    def change(p):
+        p.s[p.C].storage_align(p.C.op.axis[0], 8, 1)
+        action(p)
+
+    return change
+
+
 def rfactor_an_open_split(p):
     p.s.apply(SplitStep(3, 2, 8, (None,)))
     p.s.apply(RfactorStep(3, 2, 0))
@@ -341,12 +365,12 @@ STAGES = {
     "rfactor to nowhere": (lambda p: p.s.rfactor(p.C, p.k, 5), "choose one of 0..2", "loops of stage 'C'"),
     "rfactor after a spatial split": (
         split_then(lambda p: p.s.rfactor(p.C, p.k)),
-        "split or reorder spatial loops after rfactor",
+        "'i.0' is not the axis that was here); apply rfactor first",
         "for i.0 ",
     ),
     "rfactor after parallel": (
         annotate_then(lambda p: p.s.rfactor(p.C, p.k)),
-        "annotate after",
+        "its loop 'i' is annotated parallel; apply rfactor first",
         "parallel i ",
     ),
     "rfactor of a stage in use": (
@@ -354,10 +378,40 @@ STAGES = {
         "stage 'P' is computed inside its loop 'i'",
         "for i ",
     ),
+    "rfactor of a moved stage": (
+        moved_then(lambda p: p.s.rfactor(p.C, p.k)),
+        "not computed at root; apply rfactor first",
+        "loops of stage 'C'",
+    ),
     "rfactor of an open split": (
         rfactor_an_open_split,
         "set the length of the split of 'k.0' first",
         "for k.0 ",
+    ),
+    "cache_write after pragma": (
+        pragma_then(lambda p: p.s.cache_write(p.C, "local")),
+        "it has the pragma auto_unroll_max_step, 64; apply cache_write first",
+        "loops of stage 'C'",
+    ),
+    "rfactor after pragma": (
+        pragma_then(lambda p: p.s.rfactor(p.C, p.k)),
+        "it has the pragma auto_unroll_max_step, 64; apply rfactor first",
+        "loops of stage 'C'",
+    ),
+    "rewrite_layout after pragma": (
+        pragma_then(lambda p: p.s.rewrite_layout(p.C, [(1, None), (0, None)])),
+        "it has the pragma auto_unroll_max_step, 64; apply rewrite_layout first",
+        "loops of stage 'C'",
+    ),
+    "cache_write after storage_align": (
+        align_then(lambda p: p.s.cache_write(p.C, "local")),
+        "it has storage_align along 'i'; apply cache_write first",
+        "loops of stage 'C'",
+    ),
+    "rfactor after storage_align": (
+        align_then(lambda p: p.s.rfactor(p.C, p.k)),
+        "it has storage_align along 'i'; apply rfactor first",
+        "loops of stage 'C'",
     ),
 }
 

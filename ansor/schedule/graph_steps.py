@@ -172,27 +172,44 @@ def insert_copy(
     return state.with_stages(rebuild(stages, {tensor: copy.output(0)}, moved), at)
 
 
-def refuse_transformed(state: State, stage_id: int, what: str) -> None:
-    """Refuse a stage whose loops a new stage would lose: transformed, annotated, moved, or in use."""
+def refuse_transformed(state: State, stage_id: int, what: str, *, keeps_reduction: bool = False) -> None:
+    """Refuse a stage of which a new stage would lose something: its place, loops, annotations or pragmas.
+
+    With `keeps_reduction` splits, fuses and the order of reduction loops are kept.
+    """
     stage = state.stages[stage_id]
-    advice = f"apply {what} first"
-    if stage.compute_at is not ComputeAt.ROOT:
-        raise refuse(stage, f"{what} of stage {stage.name!r}: it is not computed at root; {advice}")
-    if stage.streaming:
-        raise refuse(stage, f"{what} of stage {stage.name!r}: it has streaming_stores; {advice}")
-    axes = [axis.name for axis in (*stage.compute.axis, *stage.compute.reduce_axis)]
+    op, advice = stage.compute, f"apply {what} first"
+    what = f"{what} of stage {stage.name!r}"
+    found = _settings(stage)
+    if found:
+        raise refuse(stage, f"{what}: {found}; {advice}")
+    axes = [axis.name for axis in (*op.axis, *(() if keeps_reduction else op.reduce_axis))]
     for position, loop in enumerate(stage.iterators):
         inner = state.attached_to(stage_id, position)
+        free = keeps_reduction and position >= len(axes)
         if inner:
             name = state.stages[inner[0]].name
             found = f"stage {name!r} is computed inside its loop {loop.name!r}"
-        elif position >= len(axes) or loop.name != axes[position]:
+        elif not free and axes[position : position + 1] != [loop.name]:
             found = f"its loops have been transformed ({loop.name!r} is not the axis that was here)"
         elif loop.annotation is not Annotation.NONE:
             found = f"its loop {loop.name!r} is annotated {loop.annotation.word}"
         else:
             continue
-        raise refuse(stage, f"{what} of stage {stage.name!r}: {found}; {advice}", position)
+        raise refuse(stage, f"{what}: {found}; {advice}", position)
+
+
+def _settings(stage: Stage) -> str:
+    """What has been said of a stage as a whole, if anything."""
+    if stage.compute_at is not ComputeAt.ROOT:
+        return "it is not computed at root"
+    if stage.streaming:
+        return "it has streaming_stores"
+    if stage.auto_unroll_max_step > 0:
+        return f"it has the pragma auto_unroll_max_step, {stage.auto_unroll_max_step}"
+    if stage.storage_align is not None and stage.storage_align[0] in {a.name for a in stage.compute.axis}:
+        return f"it has storage_align along {stage.storage_align[0]!r}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +294,7 @@ class RfactorStep(Step):
                 f"rfactor of stage {stage.name!r}: the new axis cannot stand at position "
                 f"{self.factor_iterator}; choose one of 0..{len(op.axis)}",
             )
-        self._refuse_transformed(state, stage)
+        refuse_transformed(state, self.stage, "rfactor", keeps_reduction=True)
         factored, merge = _factor(state, stage, self.iterator, self.factor_iterator)
         fresh = replace(Stage.of_op(merge, stage.scope), handles=(*stage.handles, merge))
         stages = (
@@ -288,32 +305,6 @@ class RfactorStep(Step):
         )
         moved = dict(zip(op.outputs, merge.outputs, strict=True))
         return state.with_stages(rebuild(stages, moved), self.stage)
-
-    def _refuse_transformed(self, state: State, stage: Stage) -> None:
-        """Refuse what the new stages would lose; splits and fuses of reduction loops are kept."""
-        what = f"rfactor of stage {stage.name!r}"
-        if stage.compute_at is not ComputeAt.ROOT:
-            raise refuse(stage, f"{what}: it is not computed at root; move it after rfactor")
-        spatial = [axis.name for axis in stage.compute.axis]
-        for position, loop in enumerate(stage.iterators):
-            inner = state.attached_to(self.stage, position)
-            if inner:
-                name = state.stages[inner[0]].name
-                raise refuse(
-                    stage,
-                    f"{what}: stage {name!r} is computed inside its loop {loop.name!r}; "
-                    "move it there after rfactor",
-                    position,
-                )
-            if position < len(spatial) and loop.name != spatial[position]:
-                raise refuse(stage, f"{what}: split or reorder spatial loops after rfactor", position)
-            if loop.annotation is not Annotation.NONE:
-                raise refuse(
-                    stage,
-                    f"{what}: {loop.name!r} is annotated {loop.annotation.word}, which would be lost; "
-                    "annotate after rfactor",
-                    position,
-                )
 
 
 def _index(value: Extent) -> Expr:
