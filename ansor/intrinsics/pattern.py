@@ -164,7 +164,9 @@ class TensorIntrinsic:
         return len(first.indices) == 2, len(second.indices) == 2
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.op.body[0]} for {self.lanes} lanes"
+        operands = zip(self.operands, self.varies, strict=True)
+        factors = " * ".join(f"{read.dtype}[lane]" if varies else read.dtype for read, varies in operands)
+        return f"{self.name}: {self.dtype} += {factors}, {self.lanes} lanes of {self.depth}"
 
 
 def product_of(op: ComputeOp) -> tuple[Expr, Expr] | None:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ansor.errors import DefinitionError
 from ansor.intrinsics import TensorIntrinsic, get_tensor_intrinsic, match
+from ansor.intrinsics.pattern import product_of
 from ansor.schedule.extents import Extent, extent_of
 from ansor.schedule.stages import Annotation, FuseRelation, Iterator, Stage, innermost_pieces
 from ansor.schedule.step_base import Step, iterator_at, refuse, refuse_stage_in_lanes
+from ansor.te.tensor import ComputeOp
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -82,9 +84,7 @@ def _check_axes(stage: Stage, intrinsic: TensorIntrinsic, loops: tuple[str, str]
     """Refuse loops that are no innermost pieces of axes over which the stage is the intrinsic's pattern."""
     pairs = match(stage.compute, intrinsic)
     if not pairs:
-        raise refuse(
-            stage, f"{what}: its computation has not the form of {intrinsic}; both factors need te.cast"
-        )
+        raise refuse(stage, f"{what}: {_mismatch(stage.compute, intrinsic)}")
     lane, products = (innermost_pieces(stage, name) for name in loops)
     if lane is None or products is None or (lane[-1], products[-1]) not in pairs:
         found = " or ".join(f"{a!r} and {b!r}" for a, b in pairs)
@@ -102,6 +102,19 @@ def _check_axes(stage: Stage, intrinsic: TensorIntrinsic, loops: tuple[str, str]
                 f"{what}: {intrinsic.name} adds up {intrinsic.depth} products, which must divide {name!r} "
                 f"with its {extent} iterations; pad it, or split the axis by {intrinsic.depth} first",
             )
+
+
+def _mismatch(op: ComputeOp, intrinsic: TensorIntrinsic) -> str:
+    """Why a computation has not the form of an intrinsic's pattern."""
+    text = f"its computation has not the form of {intrinsic}"
+    factors, dtype = product_of(op), op.output(0).dtype
+    if factors is None:
+        return f"{text}; write te.sum of a product whose factors are both te.cast to {intrinsic.dtype}"
+    found = [factor.dtype for factor in factors]
+    wanted = [operand.dtype for operand in intrinsic.operands]
+    if dtype != intrinsic.dtype or found not in (wanted, wanted[::-1]):
+        return f"{text}; it is {dtype} += {found[0]} * {found[1]}"
+    return f"{text}; along the lanes the factors with [lane], and only they, must be read: no axis is such"
 
 
 def _extents(stage: Stage) -> dict[str, Extent | None]:

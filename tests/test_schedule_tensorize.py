@@ -1,0 +1,56 @@
+"""What is said of intrinsics, and of computations that have not their form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansor import te
+from ansor.errors import ScheduleError
+from ansor.intrinsics import get_tensor_intrinsic, tensor_intrinsics
+
+VNNI = "x86.vpdpbusd.512"
+
+
+def refusal(element: Any, first: str = "uint8", second: str = "int8") -> str:
+    """Why an element of C is not computed by the intrinsic."""
+    a, b = te.placeholder((64, 16), first, "A"), te.placeholder((16, 64), second, "B")
+    k = te.reduce_axis((0, 16), "k")
+    c = te.compute((64, 64), lambda i, j: element(a, b, i, j, k), name="C")
+    s = te.create_schedule(c)
+    _, lane = s[c].split(c.op.axis[1], factor=16)
+    outer, inner = s[c].split(k, factor=4)
+    s[c].reorder(outer, lane, inner)
+    with pytest.raises(ScheduleError) as caught:
+        s[c].tensorize(lane, VNNI)
+    return str(caught.value)
+
+
+def dot(a: Any, b: Any, i: Any, j: Any, k: Any, dtype: str = "int32") -> Any:
+    return te.sum(te.cast(a[i, k], dtype) * te.cast(b[k, j], dtype), axis=k)
+
+
+def test_intrinsics_tell_what_they_multiply() -> None:
+    assert str(get_tensor_intrinsic(VNNI)) == "x86.vpdpbusd.512: int32 += uint8 * int8[lane], 16 lanes of 4"
+    computed = [str(one).partition(": ")[2] for one in tensor_intrinsics() if one.name.startswith(VNNI[:12])]
+    assert len(computed) == len(set(computed))
+
+
+def test_other_dtypes_are_named() -> None:
+    text = refusal(dot, "int8", "int8")
+    assert "not the form of x86.vpdpbusd.512: int32 += uint8 * int8[lane], 16 lanes of 4" in text
+    assert "; it is int32 += int8 * int8" in text
+    assert "te.cast" not in text
+    assert "; it is int64 += uint8 * int8" in refusal(lambda *args: dot(*args, dtype="int64"))
+
+
+def test_what_is_no_sum_of_products_needs_another_form() -> None:
+    text = refusal(lambda a, b, i, j, k: te.sum(te.cast(a[i, k], "int32"), axis=k))
+    assert "te.sum of a product whose factors are both te.cast to int32" in text
+
+
+def test_lanes_that_are_none_are_explained() -> None:
+    """Both factors are read along j, none along i."""
+    text = refusal(lambda a, b, i, j, k: dot(a, b, j, j, k))
+    assert "along the lanes the factors with [lane], and only they" in text
