@@ -314,3 +314,48 @@ def test_one_of_your_own(monkeypatch: pytest.MonkeyPatch) -> None:
         ansor.register_tensor_intrinsic(TensorIntrinsic("mine", mine.pattern, "x", "y", "i32"))
     other = TensorIntrinsic("mine", mine.pattern, "x", "y", "i32")
     assert ansor.register_tensor_intrinsic(other, override=True) is get_tensor_intrinsic("mine") is other
+
+
+def test_one_of_several_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emitter writes them: a product of pairs of int16, and an addition."""
+    if Machine.host().arch != "x86_64":
+        pytest.skip("the host is no x86 machine")
+    asked: list[tuple[str, str, str]] = []
+
+    def pairs(write: Any, sums: str, a: str, b: str) -> str:
+        asked.append((sums, a, b))
+        products = write(f"call <4 x i32> @llvm.x86.sse2.pmadd.wd(<8 x i16> {a}, <8 x i16> {b})")
+        return str(write(f"add <4 x i32> {sums}, {products}"))
+
+    mine = TensorIntrinsic(
+        name="pairs",
+        pattern=dot_pattern(4, 2, "int16", "int16", "int32"),
+        instruction="sse2",
+        symbol="",
+        operand_type="i16",
+        emitter=pairs,
+    )
+    monkeypatch.setattr(pattern, "_REGISTERED", dict(pattern._REGISTERED))
+    ansor.register_tensor_intrinsic(mine)
+    c = product(6, 24, 16, "int16", "int16", "int32")
+    check_all(Case.of(tensorized(c, "pairs").state))
+    assert asked
+    target = f"{X86} -mcpu=haswell -mattr=+sse2"
+    program = ansor.build(tensorized(c, "pairs"), [*c.op.input_tensors, c], target=target, name="f")
+    assert "pmaddwd" in program.get_source("asm")
+
+
+def test_an_emitter_that_gives_no_code_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def define(symbol: str, emitter: Any) -> TensorIntrinsic:
+        pairs = dot_pattern(4, 2, "int16", "int16", "int32")
+        return TensorIntrinsic("mine", pairs, "vpdpbusd", symbol, "i16", emitter=emitter)
+
+    for symbol, emitter in (("", None), ("llvm.mine", lambda *given: ""), ("", "llvm.mine")):
+        with pytest.raises(DefinitionError, match="give the name of an LLVM intrinsic"):
+            define(symbol, emitter)
+    monkeypatch.setattr(pattern, "_REGISTERED", dict(pattern._REGISTERED))
+    ansor.register_tensor_intrinsic(define("", lambda write, sums, a, b: None))
+    c = product(6, 24, 16, "int16", "int16", "int32")
+    target = f"{X86} -mcpu=znver4"
+    with pytest.raises(DefinitionError, match="asked for its code and returned None"):
+        ansor.build(tensorized(c, "mine"), [*c.op.input_tensors, c], target=target)

@@ -18,6 +18,7 @@ of what was flipped, with the highest bit of each element inverted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ansor.codegen.llvm.index import Affine, add, constant
@@ -25,10 +26,12 @@ from ansor.codegen.llvm.text import Value, vector_type
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info, is_integer, other_sign
+from ansor.errors import DefinitionError
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
 from ansor.intrinsics.pattern import product_factors
 from ansor.ir.nest import For, Store
 from ansor.ir.structure import same_structure
+from ansor.plugins import blaming, brief
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, distinct_nodes, free_vars
 
 
@@ -109,18 +112,33 @@ class TensorCalls:
         self.memory.store(store.buffer, e.offset(store.buffer, store.indices, start), made, env.under)
 
     def _instruction(self, intrinsic: TensorIntrinsic, total: Value, words: list[Value]) -> Value:
-        """The call, on accumulators and a word of elements for each lane of both operands."""
+        """Its code, on accumulators and a word of elements for each lane of both operands."""
         lanes = intrinsic.lanes
         arguments = [self.vectors.splat(total, lanes)]
         for word in words:
             count = lanes * _bits(word.type) // _bits(intrinsic.operand_type)
             arguments.append(self._bitcast(self.vectors.splat(word, lanes), intrinsic.operand_type, count))
-        result, symbol = arguments[0].full_type, f"@{intrinsic.symbol}"
-        types = ", ".join(value.full_type for value in arguments)
-        self.fn.declare(symbol, f"declare {result} {symbol}({types})")
+        depth = max(self.fn.floor, *(value.depth for value in arguments))
+
+        def write(text: str) -> str:
+            return self.fn.pure(text, total.type, lanes, depth).text
+
+        if intrinsic.emitter is None:
+            made = self._call_of(intrinsic.symbol, write, arguments)
+        else:
+            asked = f"the emitter of tensor intrinsic {intrinsic.name!r} was asked for its code"
+            with blaming(asked):
+                made = intrinsic.emitter(write, *(value.text for value in arguments))
+            if not isinstance(made, str):
+                raise DefinitionError(f"{asked} and returned {brief(made)}; return the name of the sums")
+        return Value(made, total.type, lanes, depth)
+
+    def _call_of(self, symbol: str, write: Callable[[str], str], arguments: list[Value]) -> str:
+        """Call an LLVM intrinsic that gives a vector like the first argument."""
+        result, types = arguments[0].full_type, ", ".join(value.full_type for value in arguments)
+        self.fn.declare(f"@{symbol}", f"declare {result} @{symbol}({types})")
         texts = ", ".join(f"{value.full_type} {value.text}" for value in arguments)
-        depth = max(value.depth for value in arguments)
-        return self.fn.inside(f"call {result} {symbol}({texts})", total.type, lanes, depth)
+        return write(f"call {result} @{symbol}({texts})")
 
     # -- operands ------------------------------------------------------------------------------------------
 
