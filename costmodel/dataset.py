@@ -4,9 +4,9 @@ A `Dataset` is a value: feature rows, run times and tasks of measured programs i
 `take`, `split_by_program` and `split_by_task` make others of it. Which side a program falls on is a function
 of the program, not of its place: as a log grows, nothing moves from the training to the held-out side.
 
-A `Collector` grows. It takes measurements, each once (a log that is read twice teaches nothing new), replays
-those that were read from a log, and keeps the rows of what it has seen, so that a measured program's features
-are extracted once.
+A `Collector` grows. It takes measurements, each once (a log that is read twice teaches nothing new), of a log
+the first of each program, replays those that were read from a log, and keeps the rows of what it has seen, so
+that a measured program's features are extracted once.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from costmodel.labels import throughput_labels
 from costmodel.rows import FeatureSource, FloatArray, Indices, PackedRows, extract_rows
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
 from measure.record import LoggedTask, steps_to_json
+from measure.settled import first_records
 
 TaskKey = tuple[str, str]
 """Workload key and target."""
@@ -281,6 +282,9 @@ class Collector:
         """
         Take the records of a log in, or its first `n_lines` ones; returns how many were new.
 
+        Of a program that was measured again the first record is taken, as the search took that wrote the log:
+        when it goes on from it, it makes a model forget these and no others.
+
         Raises
         ------
         FileNotFoundError
@@ -289,7 +293,7 @@ class Collector:
             If a line of the log cannot be understood.
         """
         before = len(self._seen)
-        for inp, result in islice(load_measurements(str(file_name)), n_lines):
+        for inp, result in first_records(islice(load_measurements(str(file_name)), n_lines)):
             self.add([inp], [result])
         return len(self._seen) - before
 

@@ -78,7 +78,7 @@ class DraftedModel(CostModel):
 
     def update_from_file(self, file_name: str | Path, n_lines: int | None = None) -> None:
         """
-        Take the records of a log in, or its first `n_lines` ones.
+        Take the records of a log in, or its first `n_lines` ones; of a program measured again the first.
 
         Raises
         ------

@@ -23,6 +23,7 @@ from costmodel import Candidates, CostModel, FeatureSource, LearnedModel, Packed
 from costmodel.candidates import batches_of
 from measure import MeasureInput, load_measurements
 from measure.log import PathLike
+from measure.settled import first_records
 from search.asking import check_model, scores_of, teach, unteach
 from search.history import Trial
 from search.policy import InitSearchCallback
@@ -135,9 +136,9 @@ class XGBTuner(TemplateTuner):
         check_model("XGBTuner(model)", self.model)
 
     def load_history(self, filename: PathLike, count: int = 8) -> None:
-        """Learn from a log: the model from all its records, the search from what was best at other sizes."""
+        """Learn from a log: the model from all its programs, the search from what was best at other sizes."""
         super().load_history(filename, count)
-        records = [record for record in load_measurements(filename) if self._is_mine(record[0])]
+        records = [one for one in first_records(load_measurements(filename)) if self._is_mine(one[0])]
         teach(self.model, [inp for inp, _ in records], [res for _, res in records])
 
     def learn(self, trials: Sequence[Trial]) -> None:

@@ -13,7 +13,8 @@ import ansor
 from costmodel import Candidates, Collector, Dataset, PackedRows, Programs
 from costmodel.candidates import batches_of
 from costmodel.rows import extract_rows, offsets_of
-from measure import MAX_FLOAT, MeasureInput, load_records, save_records
+from measure import MAX_FLOAT, MeasureInput, MeasureResult, load_records, save_records
+from measure.record import Seconds
 from tests.costmodel_fakes import WIDTH, LoopFeatures, answer, draw, matmul_task, measured, states_of
 
 
@@ -174,6 +175,20 @@ def test_logs_give_the_data_that_measuring_gave(tmp_path: Path) -> None:
     mixed = Collector(LoopFeatures())
     mixed.add(inputs, results)
     assert mixed.add_log(log) == 0, "a program that is known live is the same program in a log"
+
+
+def test_of_a_log_the_first_record_of_each_program_is_taken(tmp_path: Path) -> None:
+    """That is what the search learned that wrote it, and what it makes a model forget when it goes on."""
+    log = tmp_path / "log.json"
+    inputs, results = measured(matmul_task(), 5)
+    again = [MeasureResult((Seconds(1.0),) * 3, timestamp=9)] * 2
+    for records in ((inputs, results), (inputs[:2], again)):
+        save_records(log, *records)
+    collector = Collector(LoopFeatures())
+    assert collector.add_log(log) == 5
+    assert collector.dataset.costs.tolist() == [result.mean_cost for result in results]
+    assert collector.remove(inputs, results) == 5
+    assert len(collector) == len(collector.dataset) == 0
 
 
 def test_records_that_cannot_be_used_are_counted(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 import ansor
 from costmodel import DraftedModel, RandomModel, SklearnModel, XGBModel
-from measure import BuildResult, MeasureInput, MeasureResult, load_records
+from measure import BuildResult, MeasureInput, MeasureResult, load_records, save_records
+from measure.record import Seconds
 from measure.simulate import SimulatedRunner
 from search import PreloadMeasuredStates, SearchTask, SketchPolicy, StopReason, TaskScheduler
 from tests.search_fakes import TileModel, logged, options, simulated_cost
@@ -224,6 +225,31 @@ def test_a_model_that_was_taught_the_log_resumes_too(
         part.write_text("".join(lines[:cut]))
         tune(part, 24 - cut, [other, part])
         assert part.read_text() == whole.read_text(), f"cut after {cut} records"
+
+
+@pytest.mark.parametrize("cut", [10, 19])
+def test_a_model_that_was_taught_a_log_with_finals_resumes_too(
+    task: SearchTask, tmp_path: Path, cut: int
+) -> None:
+    """What was measured again no search learned from: a model is not taught it, and need not forget it."""
+
+    def tune(log: Path, trials: int) -> None:
+        model = DraftedModel(learned=XGBModel(seed=3))
+        starts: list[PreloadMeasuredStates] = []
+        if log.exists():
+            taught(model, log)
+            starts.append(PreloadMeasuredStates(log))
+        small = {**PARAMS, "evolutionary_search_num_iters": 1}
+        policy = SketchPolicy(task, model, small, seed=3, init_search_callbacks=starts)
+        task.tune(options(trials, log), policy)
+
+    whole, part = tmp_path / "whole.json", tmp_path / "part.json"
+    tune(whole, 24)
+    part.write_text("".join(whole.read_text().splitlines(keepends=True)[:cut]))
+    for inp, res in list(load_records(part))[:6]:
+        save_records(part, [inp], [MeasureResult((Seconds(20 * res.mean_cost),) * 5, timestamp=9)])
+    tune(part, 24 - cut)
+    assert list(dict.fromkeys(logged(part, task))) == logged(whole, task)
 
 
 def test_one_policy_used_twice_makes_the_log_of_one_run(task: SearchTask, tmp_path: Path) -> None:

@@ -271,8 +271,10 @@ def test_random_scores_depend_on_seed_and_program_alone(task: ansor.SearchTask) 
 
 def test_the_learned_model_keeps_its_data_through_a_file(task: ansor.SearchTask, tmp_path: Path) -> None:
     log, file = tmp_path / "log.json", tmp_path / "model.json"
-    for seed in range(3):
-        record(task, log, 1e-3 * (seed + 1), seed=seed)
+    for length in (2, 4, 8):
+        state = ansor.State.initial(task.compute_dag).split(1, 0, [length])
+        result = ansor.MeasureResult((1e-3 * length,), timestamp=1)  # type: ignore[arg-type]
+        ansor.save_records(log, [ansor.MeasureInput(task, state)], [result])
     model = ansor.XGBModel(seed=5)
     model.update_from_file(log, n_lines=2)
     assert model.num_records == 2
