@@ -37,6 +37,7 @@ RULE_TASKS: Final = (
     "yuv-1080",
     "matmul-bf16",
     "tanh_matmul-512",
+    "winograd-28",
 )
 """Tasks for the rules that the others have no use for."""
 TRIALS: Final = 64

@@ -130,6 +130,7 @@ CASES: Final[Mapping[str, Case]] = {
     "yuv-1080": Case("rgb_to_yuv", (1080, 1920)),
     "matmul-bf16": Case("matmul", (512, 512, 512, "bfloat16", "float32")),
     "tanh_matmul-512": Case("tanh_matmul", (512, 512, 512)),
+    "winograd-28": Case("conv2d_winograd", (1, 28, 28, 128, 128)),
 }
 TORCH: Final = frozenset({"matmul", "matmul_add", "batch_matmul", "conv2d", "depthwise_conv2d", "softmax"})
 """Workloads whose PyTorch program is here, for float32; the others stand beside numpy."""

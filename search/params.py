@@ -38,6 +38,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
         "max_innermost_split_factor": _of_space("max_innermost_split_factor"),
         "max_vectorize_size": _of_space("max_vectorize_size"),
         "max_tile_waste": _of_space("max_tile_waste", 1.25),
+        "cpu_unrolled_tiles": _of_space("cpu_unrolled_tiles", 1),
         "cpu_tensor_intrinsics": _of_space("cpu_tensor_intrinsics", 1),
         "cpu_packed_read": _of_space("cpu_packed_read", 1),
         "cpu_stream_tiling": _of_space("cpu_stream_tiling", 1),
@@ -45,6 +46,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
         "cpu_rfactor_lanes": _of_space("cpu_rfactor_lanes", 1),
         "cpu_keep_costly": _of_space("cpu_keep_costly", 1),
         "cpu_streaming_stores": _of_space("cpu_streaming_stores", 1),
+        "cpu_fuse_all_vectors": _of_space("cpu_fuse_all_vectors", 1),
         "max_families": _of_space("max_families"),
         "disable_change_compute_location": _of_space("disable_change_compute_location"),
         "polish_ratio": Parameter(0.25, high=1),
@@ -64,6 +66,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
   Together above 1, crossover gets what mutation leaves.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
+- `cpu_unrolled_tiles`: 1 for tiles that an operation names, unrolled around vectors (`UnrolledTiles`).
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits (`AddPackedRead`), 2 of
   all inputs, which makes sketches many that seldom hold the best of 64 trials.
@@ -73,6 +76,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often (`KeepCostlyProducer`).
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.
+- `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
 - `max_families`: structures in one generation, at first.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
   measured; 0 for none.
@@ -84,12 +88,14 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 
 ABLATIONS: Final[Mapping[str, Params]] = {
     "dividing tile lengths": {"max_tile_waste": 1.0},
+    "no unrolled tiles": {"cpu_unrolled_tiles": 0},
     "no tensor intrinsics": {"cpu_tensor_intrinsics": 0},
     "no tiled streams": {"cpu_stream_tiling": 0},
     "no tiled windows": {"cpu_window_tiling": 0},
     "no factored lanes": {"cpu_rfactor_lanes": 0},
     "all cheap reads inlined": {"cpu_keep_costly": 0},
     "no streaming stores": {"cpu_streaming_stores": 0},
+    "a loop left out of vectors": {"cpu_fuse_all_vectors": 0},
     "no packed reads": {"cpu_packed_read": 0},
     "all reads packed": {"cpu_packed_read": 2},
     "no polish": {"polish_ratio": 0.0},
@@ -102,6 +108,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
 
 REFERENCE_SPACE: Final[Params] = {
     "max_tile_waste": 1.0,
+    "cpu_unrolled_tiles": 0,
     "cpu_tensor_intrinsics": 0,
     "cpu_packed_read": 0,
     "cpu_stream_tiling": 0,
@@ -109,6 +116,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_rfactor_lanes": 0,
     "cpu_keep_costly": 0,
     "cpu_streaming_stores": 0,
+    "cpu_fuse_all_vectors": 0,
 }
 """Parameters with which sketches are those of the reference."""
 

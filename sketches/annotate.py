@@ -4,8 +4,8 @@ What is *possible* depends on structure alone and is listed once per family as s
 (how many loops are fused and made parallel or vector) depends on its extents and comes as integer columns.
 
 Source: the reference's CPU rules Parallel, Unroll and Vectorization, section 4.2. Differs in that all
-vectorisable loops may be fused (the reference always leaves one out), loops without a second iteration
-are not annotated, and nested parallel loops never arise.
+vectorisable loops may be fused (the reference leaves one of several out, and so do we on request), loops
+without a second iteration are not annotated, and nested parallel loops never arise.
 """
 
 from __future__ import annotations
@@ -239,6 +239,7 @@ def vector_counts(
     rows: Rows,
     max_elements: int,
     fused_end: Values,
+    leave_one: bool = False,
 ) -> Values:
     """
     Find how many innermost loops of a stage may be fused and vectorised, at most.
@@ -253,6 +254,8 @@ def vector_counts(
         Largest product of their extents.
     fused_end
         Position behind the parallel loops of the stage, shape `(rows,)`.
+    leave_one
+        Leave one loop out where several qualify, as the reference does.
 
     Returns
     -------
@@ -264,5 +267,7 @@ def vector_counts(
     products = np.cumprod(extents[:, ::-1], axis=1)
     allowed = (products <= max_elements) & (np.arange(site.count)[None, :] < (count - fused_end)[:, None])
     most = allowed.sum(axis=1)
+    if leave_one:
+        most = np.where(most > 1, most - 1, most)
     reach = np.where(most > 0, np.take_along_axis(products, np.maximum(most - 1, 0)[:, None], 1)[:, 0], 1)
     return np.asarray(np.where(reach > 1, most, 0))

@@ -66,9 +66,11 @@ class Draft:
         """Most loops that each vector site may fuse and vectorise, one column per site."""
         none = np.zeros(len(self.rows), dtype=np.int64)
         largest = self.context.params.max_vectorize_size
+        leave_one = not self.context.params.cpu_fuse_all_vectors
+        ends = (self.fused_end.get(site.stage, none) for site in self.family.vectors)
         return [
-            vector_counts(self.bounded, site, self.rows, largest, self.fused_end.get(site.stage, none))
-            for site in self.family.vectors
+            vector_counts(self.bounded, site, self.rows, largest, end, leave_one)
+            for site, end in zip(self.family.vectors, ends, strict=True)
         ]
 
 

@@ -74,6 +74,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
 """The reference's rules for CPUs (and GPUs of kind mali), in order."""
 
 CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
+    "cpu_unrolled_tiles": (UnrolledTiles(),),
     "cpu_tensor_intrinsics": (TensorIntrinsicRule(),),
     "cpu_packed_read": (AddPackedRead(narrow_only=True), AddPackedRead()),
     "cpu_stream_tiling": (StreamTiling(),),
@@ -140,7 +141,7 @@ def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
     if context.is_gpu:
         return GPU_RULES
     values = ((rules, getattr(context.params, name)) for name, rules in CPU_EXTRA_RULES.items())
-    return (UnrolledTiles(), *(rules[value - 1] for rules, value in values if value), *CPU_RULES)
+    return (*(rules[value - 1] for rules, value in values if value), *CPU_RULES)
 
 
 def generate_sketches(

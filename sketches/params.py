@@ -103,6 +103,8 @@ class SketchParams:
     max_tile_waste
         Largest covered over real iterations of a tiled stage whose tile lengths do not divide its axes; 1 for
         dividing lengths only.
+    cpu_unrolled_tiles
+        1 adds `UnrolledTiles`: stages whose operation names a tile have it unrolled around vectors.
     cpu_tensor_intrinsics
         1 adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes.
     cpu_packed_read
@@ -118,6 +120,9 @@ class SketchParams:
         1 adds `KeepCostlyProducer`: dear stages that a reduction uses often are stored, not inlined.
     cpu_streaming_stores
         1 lets the stores of outputs pass the caches by, where a program moves more than they hold.
+    cpu_fuse_all_vectors
+        1 lets all innermost loops of a stage that may be vectorised be fused; 0 leaves one of several out, as
+        the reference does.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
         structures of the first ones.
@@ -129,6 +134,7 @@ class SketchParams:
     max_vectorize_size: int = _parameter(16, low=1)
     disable_change_compute_location: int = _parameter(0, high=1)
     max_tile_waste: float = _parameter(1.0, low=1)
+    cpu_unrolled_tiles: int = _parameter(0, high=1)
     cpu_tensor_intrinsics: int = _parameter(0, high=1)
     cpu_packed_read: int = _parameter(0, high=2)
     cpu_stream_tiling: int = _parameter(0, high=1)
@@ -136,6 +142,7 @@ class SketchParams:
     cpu_rfactor_lanes: int = _parameter(0, high=1)
     cpu_keep_costly: int = _parameter(0, high=1)
     cpu_streaming_stores: int = _parameter(0, high=1)
+    cpu_fuse_all_vectors: int = _parameter(0, high=1)
     max_families: int = _parameter(64, low=1)
 
     def __post_init__(self) -> None:

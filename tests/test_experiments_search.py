@@ -709,6 +709,8 @@ def test_rules_are_tried_where_they_change_the_sketches() -> None:
     assert "no tiled streams" not in rules("matmul-512")
     assert "no tiled windows" in rules("max_pool-112")
     assert "no factored lanes" in rules("norm-256")
+    assert rules("winograd-28") >= {"no unrolled tiles"}
+    assert "no unrolled tiles" not in rules("norm-256")
 
 
 def test_a_variant_is_compared_with_the_default_of_the_same_seed() -> None:

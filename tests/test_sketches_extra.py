@@ -162,7 +162,7 @@ def test_what_reads_a_reduction_is_left_to_its_tiles() -> None:
 
 
 def test_every_rule_has_a_parameter_and_an_ablation() -> None:
-    for parameter in CPU_EXTRA_RULES:
+    for parameter in (*CPU_EXTRA_RULES, "cpu_streaming_stores", "cpu_fuse_all_vectors"):
         assert parameter in DEFAULT_PARAMS
         assert getattr(SketchParams(), parameter) == 0
         assert any(parameter in override for override in ABLATIONS.values())

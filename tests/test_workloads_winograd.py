@@ -16,6 +16,7 @@ from measure.check import mismatch, output_tolerance, rms
 from sketches import ProgramSpace
 
 EPS = 2.0**-23
+UNROLLED = {"cpu_unrolled_tiles": 1}
 Array = npt.NDArray[Any]
 
 
@@ -67,7 +68,7 @@ def test_other_tiles_are_refused() -> None:
 def test_transforms_are_unrolled_around_vectors_inside_their_consumer() -> None:
     """Each transform has its tile unrolled and channels innermost; half transforms live in one tile."""
     task = ansor.SearchTask("ansor.conv2d_winograd", (1, 9, 7, 16, 16, 4))
-    state = ansor.generate_sketches(task)[0].state
+    state = ansor.generate_sketches(task, UNROLLED)[0].state
     stage = {stage.name: stage for stage in state.stages}
     assert [loop.name for loop in stage["Tile"].iterators] == ["p", "c.0", "e", "v", "c.1"]
     assert [loop.name for loop in stage["Conv"].iterators] == ["n", "h.0", "w.0", "c.0", "h.1", "w.1", "c.1"]
@@ -79,8 +80,16 @@ def test_transforms_are_unrolled_around_vectors_inside_their_consumer() -> None:
     assert hosts["Back"] == "Conv"
 
 
+def test_the_space_of_the_reference_has_no_rule_for_transforms() -> None:
+    task = ansor.SearchTask("ansor.conv2d_winograd", (1, 9, 7, 16, 16, 4))
+    rules = {rule for sketch in ansor.generate_sketches(task, ansor.REFERENCE_SPACE) for rule in sketch.rules}
+    assert rules <= {rule.name for rule in ansor.CPU_RULES}
+    assert "UnrolledTiles" in ansor.generate_sketches(task, ansor.SketchPolicy(task).params)[0].rules
+
+
+@pytest.mark.parametrize("params", [UNROLLED, {}], ids=["unrolled", "of the reference"])
 @pytest.mark.parametrize("args", [(1, 9, 7, 20, 18, 4, 1), (2, 8, 6, 4, 8, 2, 0)])
-def test_random_programs_compute_the_convolution(args: tuple[int, ...]) -> None:
+def test_random_programs_compute_the_convolution(args: tuple[int, ...], params: dict[str, object]) -> None:
     task = ansor.SearchTask("ansor.conv2d_winograd", args)
     rng = np.random.default_rng(0)
     n, h, w, ci, co, _, padding = args
@@ -89,7 +98,7 @@ def test_random_programs_compute_the_convolution(args: tuple[int, ...]) -> None:
     *inputs, output = conv2d(n, h, w, ci, co, 3, 1, padding)
     expected = evaluate(output, dict(zip(inputs, (x, weight), strict=True)))[output]
     tolerance = replace(output_tolerance(task.compute_dag.outputs[0]), scale=rms(expected))
-    space = ProgramSpace.of(task)
+    space = ProgramSpace.of(task, params)
     for population in space.sample(8, rng).populations:
         for row in range(len(population)):
             state = population.materialize(row)
