@@ -245,13 +245,13 @@ class ApplyHistoryBest(DispatchContext):
         self._groups: dict[tuple[str, ...], list[Record]] = {}
         self._hashes: dict[str, str | None] = {}
         self._options: OptionsByKey = {}
-        for source in _sources(records):
-            for inp, res in settled_records(islice(source, n_lines)):
-                self._add(inp, res)
+        read = (record for source in _sources(records) for record in islice(source, n_lines))
+        for inp, res in settled_records(read):
+            self._add(inp, res)
 
     def _add(self, inp: MeasureInput, res: MeasureResult) -> None:
         """Keep a record if it is among the best of its task."""
-        if not res.ok or not res.is_measurement:
+        if not res.ok:
             return
         best = self._groups.setdefault(record_group(inp, self._options), [])
         best.append((inp, res))

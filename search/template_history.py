@@ -15,6 +15,7 @@ from measure import MeasureInput, load_measurements, same_target
 from measure.best import target_text
 from measure.distill import DistillSummary, distill_record_file
 from measure.log import PathLike
+from measure.settled import settled_records
 from search.dispatch import ApplyHistoryBest, Records, dispatch_context
 from search.policy import InitSearchCallback
 from search.progress import title_of_key
@@ -81,7 +82,7 @@ class TransferConfigs(InitSearchCallback):
                 "make it with ansor.TemplateTask"
             )
         by_key: dict[str, list[tuple[bool, float, int]]] = {}
-        records = list(load_measurements(self.filename))
+        records = settled_records(load_measurements(self.filename))
         wanted = task.layout_rewrite_option
         for position, (inp, res) in enumerate(records):
             if res.ok and same_target(task.target, target_text(inp.task)):

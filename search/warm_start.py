@@ -33,6 +33,7 @@ from measure import MeasureInput, MeasureResult, load_measurements, same_target
 from measure.best import target_text
 from measure.layouts import layout_option
 from measure.record import LoggedState
+from measure.settled import settled_records
 from search.identity import program_key
 from search.policy import InitSearchCallback
 from search.preload import is_record_of
@@ -187,24 +188,24 @@ class WarmStart(InitSearchCallback):
         """
         sources: dict[str, _Source | None] = {}
         wanted = task.layout_rewrite_option if layout_free_inputs(task.compute_dag) else 0
-        for name in self.log_files:
-            for inp, res in load_measurements(name):
-                key = inp.task.workload_key
-                reason = of_no_use(task, inp, res)
-                if not reason and key not in sources:
-                    sources[key] = _neighbour(task, key)
-                source = sources.get(key)
-                if not reason and source is None:
-                    reason = f"of {title_of_key(key)}, another computation"
-                if source is None or reason:
-                    passed_over[reason] += 1
-                    continue
-                assert isinstance(inp.state, LoggedState)
-                try:
-                    differs = layout_option(inp, source.dag) != wanted
-                    source.programs.append((differs, res.mean_cost, inp.state.steps))
-                except LogFormatError:  # A step of a later version.
-                    passed_over[f"of {title_of_key(key)} with steps that are not known here"] += 1
+        read = (record for name in self.log_files for record in load_measurements(name))
+        for inp, res in settled_records(read):
+            key = inp.task.workload_key
+            reason = of_no_use(task, inp, res)
+            if not reason and key not in sources:
+                sources[key] = _neighbour(task, key)
+            source = sources.get(key)
+            if not reason and source is None:
+                reason = f"of {title_of_key(key)}, another computation"
+            if source is None or reason:
+                passed_over[reason] += 1
+                continue
+            assert isinstance(inp.state, LoggedState)
+            try:
+                differs = layout_option(inp, source.dag) != wanted
+                source.programs.append((differs, res.mean_cost, inp.state.steps))
+            except LogFormatError:  # A step of a later version.
+                passed_over[f"of {title_of_key(key)} with steps that are not known here"] += 1
         near = [source for source in sources.values() if source is not None]
         for source in near:
             source.programs.sort(key=lambda program: program[:2])

@@ -165,6 +165,19 @@ def test_other_sources_of_records(log: Path, tmp_path: Path) -> None:
         ApplyHistoryBest(tmp_path / "missing.json")
 
 
+def test_what_was_measured_again_counts_in_whatever_log(log: Path, tmp_path: Path) -> None:
+    """And a program that nobody measured is not taken for one."""
+    task, listed, finals = matmul_task(8), tmp_path / "listed.json", tmp_path / "finals.json"
+    best = State.initial(task.compute_dag).split(2, 0, [4])
+    save(listed, task, 4, 0.0)
+    slower = MeasureResult((4e-3,) * 3, timestamp=2)  # type: ignore[arg-type]
+    save_records(finals, [MeasureInput(task, best)], [slower])
+    assert length_of(ApplyHistoryBest([listed, log]).query(task)) == 4
+    assert length_of(ApplyHistoryBest([*load_records(listed), *load_records(log)]).query(task)) == 4
+    assert length_of(ApplyHistoryBest([log, finals]).query(task)) == 2
+    assert length_of(ApplyHistoryBest([finals, log]).query(task)) == 2
+
+
 def test_compatible_sizes_on_request(tmp_path: Path) -> None:
     path = tmp_path / "log.json"
 

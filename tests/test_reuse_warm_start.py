@@ -146,6 +146,20 @@ def test_candidates_come_from_the_nearest_sizes_first(neighbours: Path) -> None:
     assert WarmStart(neighbours).candidates(matmul_task(16)) != []  # From the other size only.
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_was_measured_again_counts(tmp_path: Path, apart: bool) -> None:
+    """In the same log or in another, such as the distilled one."""
+    near, task = matmul_task(16), matmul_task(32)
+    lucky, good = (State.initial(near.compute_dag).split(2, 0, [length]) for length in (2, 4))
+    logs = [tmp_path / "a.json", tmp_path / ("b.json" if apart else "a.json")]
+    save(logs[0], near, [lucky, good])
+    slower = MeasureResult((5e-3,) * 3, timestamp=2)  # type: ignore[arg-type]
+    save_records(logs[1], [MeasureInput(near, lucky)], [slower])
+    first = refit_steps(task.compute_dag, good.steps, Refit.INNER, near.compute_dag)
+    states = WarmStart(list(dict.fromkeys(logs))).candidates(task)
+    assert program_key(states[0]) == program_key(first)
+
+
 def test_candidates_are_measured_first_and_only_once(neighbours: Path, tmp_path: Path) -> None:
     task, log = matmul_task(32), tmp_path / "log.json"
     start = WarmStart(neighbours, count=6)
@@ -198,13 +212,14 @@ def test_what_does_not_apply_is_passed_over(tmp_path: Path) -> None:
 def test_a_warm_start_that_has_nothing_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = tmp_path / "log.json"
     other = SearchTask(func="ansor.softmax", args=(8, 8), target=HOST)
-    save(log, other, [State.initial(other.compute_dag)] * 2)
+    first = State.initial(other.compute_dag)
+    save(log, other, [first, first.split(1, 0, [2])])
     cross = matmul_task(20, target="llvm -mtriple=aarch64-linux-gnu")
     save(log, cross, [State.initial(cross.compute_dag)])
     mine = SearchTask(func="ansor.matmul", args=(8, 8, 8), target=HOST)
     save(log, mine, [State.initial(mine.compute_dag)])
     failed = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 1.0, 1)
-    save_records(log, [MeasureInput(other, State.initial(other.compute_dag))], [failed])
+    save_records(log, [MeasureInput(other, first.split(1, 0, [4]))], [failed])
     start = WarmStart(log)
     assert start.candidates(mine) == []
     (note,) = start.notes

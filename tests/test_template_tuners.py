@@ -10,7 +10,8 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import DefinitionError
-from measure import MeasureInput, load_records
+from measure import MeasureInput, MeasureResult, load_records, save_records
+from measure.record import Seconds
 from search import SearchTask, SketchPolicy, StopReason, TemplateTask, TemplateTuner
 from search.template_task import recorded_config
 from tests.fake_machine import HOST, FakeMachine, logged, options
@@ -152,6 +153,17 @@ def test_other_sizes_teach_where_to_begin(tmp_path: Path) -> None:
         assert config["tile_j"].value[1:] == best["tile_j"].value[1:]
     assert isinstance(tuner, ansor.XGBTuner)
     assert tuner.model.informative
+
+
+def test_configurations_are_carried_over_by_the_results_that_count(tmp_path: Path) -> None:
+    log, small, large = tmp_path / "log.json", task(16), task(64)
+    lucky, good = 3, 20
+    records = [(lucky, (1.0,)), (good, (2.0,)), (lucky, (3.0, 3.0, 3.0))]
+    for index, costs in records:
+        result = MeasureResult(tuple(map(Seconds, costs)), timestamp=1)
+        save_records(log, [MeasureInput(small, small.state_of(index))], [result])
+    (first,) = ansor.TransferConfigs(log, count=1).candidates(large)
+    assert first == large.state_of(large.config_space.adapt(small.config_space[good]))
 
 
 def test_large_spaces_are_searched_by_draws() -> None:
