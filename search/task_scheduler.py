@@ -7,8 +7,8 @@ decisions, takes the answers from the log, and goes on where it was interrupted.
 as known instead: its tasks count as warmed up.
 
 How many trials one call of `tune` has decides where it ends and nothing else, so runs of many small budgets
-make the log of one run. For that the first round is measured in parts: of all tasks the first program, then
-the second, two more, four more, and so on. A budget that ends in it has reached every task.
+make the trials of one run. For that the first round is measured in parts: of all tasks the first program,
+then the second, two more, four more, and so on. A budget that ends in it has reached every task.
 
 Source: Zheng et al., OSDI 2020, section 6; reference section 8.
 """
@@ -162,6 +162,7 @@ class TaskScheduler:
                     "ansor.PrintTableInfo()"
                 )
         self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
+        self._given_costs = self.best_costs.copy()
         self._started = False
         self._reset()
 
@@ -256,6 +257,7 @@ class TaskScheduler:
             if self._started:
                 self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
             self._started = True
+            self._given_costs = self.best_costs.copy()
             self._reset()
             self.num_measures_per_round, self.verbose = per_round, level_of(tune_option.verbose)
             self.resumed = any(known)
@@ -276,7 +278,8 @@ class TaskScheduler:
             ]
             try:
                 stop = self._run(tune_option)
-                self._hold_finals()
+                for session in self._sessions:
+                    session.hold_finals()
             except KeyboardInterrupt:
                 stop = Stop(StopReason.INTERRUPTED, "interrupted; what was measured is kept")
             except LogWriteError as error:
@@ -297,15 +300,6 @@ class TaskScheduler:
             if stop is not None:
                 return stop
             self._tune_task(self._choose(), options.num_measure_trials - self.new_trials)
-
-    def _hold_finals(self) -> None:
-        """Choose the best program of each task among those that may be it."""
-        for number, session in enumerate(self._sessions):
-            session.hold_finals()
-            winner = session.history.winner
-            if winner is not None and winner.seconds is not None and session.history.is_settled(winner.key):
-                self.best_costs[number] = winner.seconds
-        self.cur_score = self._score()
 
     def _warm_up(self, trials: int) -> None:
         """Give the tasks their first round, in parts that double; one tuned by another run needs none."""
@@ -470,12 +464,18 @@ class TaskScheduler:
         )
 
     def _result(self, stop: Stop) -> SchedulerResult:
+        """Sum up; the best latencies are now those of the results that count, however the run ended."""
         for number, session in enumerate(self._sessions):
             session.end_round()
             before = len(session.history)
             session.know_log()
             if len(session.history) > before:
                 self._account(number, before)
+            winner = session.history.winner
+            seconds = None if winner is None else winner.seconds
+            best = MAX_FLOAT if seconds is None else seconds
+            self.best_costs[number] = min(self._given_costs[number], best)
+        self.cur_score = self._score()
         return SchedulerResult(
             results=tuple(session.result(session.stop or stop) for session in self._sessions),
             objective=None if self.without_program else self.cur_score,

@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 
 import ansor
+from ansor.schedule.state import State
 from costmodel import RandomModel
-from measure import LocalRunner, RecordToFile, load_records
+from measure import (
+    LocalRunner,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    RecordToFile,
+    load_records,
+    save_records,
+)
 from search import (
     LogEstimatedLatency,
     PrintTableInfo,
@@ -200,6 +209,41 @@ def test_every_task_gets_its_first_round_whatever_a_log_holds(tmp_path: Path) ->
     assert nothing.best_costs[0] == nothing.cur_score < 1
     with pytest.raises(ansor.DefinitionError, match="2 tasks without a known result need at least one"):
         scheduler(many, load_log_file=log).tune(options(1))
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize(
+    "later",
+    [
+        MeasureResult((3e-3,) * 5, timestamp=9),  # type: ignore[arg-type]
+        MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 1.0, 9),
+    ],
+    ids=["slower", "wrong"],
+)
+def test_the_objective_is_that_of_the_results(
+    tmp_path: Path, later: MeasureResult, interrupted: bool
+) -> None:
+    """A figure that does not count any more is no latency either, however the run ends."""
+    task, log = matmul_task(8), tmp_path / "log.json"
+    lucky, good = (State.initial(task.compute_dag).split(2, 0, [length]) for length in (2, 4))
+    inputs = [MeasureInput(task, state) for state in (lucky, good, lucky)]
+    firsts = [MeasureResult((seconds,), timestamp=8) for seconds in (1e-5, 2e-5)]  # type: ignore[arg-type]
+    save_records(log, inputs, [*firsts, later])
+    chosen, machine = scheduler([task]), FakeMachine(interrupt_after=0)
+    outcome = chosen.tune(options(4 if interrupted else 0, log, machine=machine), "sketch.random")
+    assert (outcome.stop_reason is StopReason.INTERRUPTED) == interrupted
+    (result,) = outcome.results
+    assert result.best_cost == outcome.objective == chosen.cur_score == chosen.best_costs[0] == 2e-5
+
+
+def test_a_task_whose_only_program_is_wrong_has_none(tmp_path: Path) -> None:
+    task, log = matmul_task(8), tmp_path / "log.json"
+    state = State.initial(task.compute_dag)
+    wrong = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 1.0, 9)
+    save_records(log, [MeasureInput(task, state)] * 2, [MeasureResult((1e-5,), timestamp=8), wrong])  # type: ignore[arg-type]
+    chosen = scheduler([task])
+    assert chosen.tune(options(0, log), "sketch.random").objective is None
+    assert chosen.best_costs[0] == chosen.no_cost
 
 
 def test_equal_seeds_make_equal_runs(tmp_path: Path) -> None:
