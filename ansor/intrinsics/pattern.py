@@ -12,14 +12,14 @@ machines without it. The indices say how operands lie in registers: an operand w
 the same in all lanes, one with it has the elements of a lane side by side. The result has one lane per
 element, and is added to.
 
-A machine has an intrinsic if it has the instruction and registers that wide. Code is
-one call of an LLVM intrinsic: `symbol(accumulators, operands...)`, operands in the order of the pattern's
-product, each as a vector of `operand_type`, one element per lane.
+A machine has an intrinsic if it has the instruction and registers that wide. Its code takes accumulators and
+operands, these in the order of the pattern's product, each as a vector of `operand_type`. It is a call of one
+LLVM intrinsic, `symbol(accumulators, operands...)`, or what an `emitter` of the author's writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import is_not
 from typing import Final
@@ -38,6 +38,13 @@ from ansor.te.expr import (
 from ansor.te.reduction import builtin_name
 from ansor.te.tensor import ComputeOp, Tensor
 
+Emitter = Callable[[Callable[[str], str], str, str, str], str]
+"""Writes the code of an intrinsic: `emitter(write, accumulators, first, second)` gives the name of the sums.
+
+`write(text)` adds an instruction of LLVM IR without side effects and gives the name of its value; the others
+are names of vectors.
+"""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorIntrinsic:
@@ -55,7 +62,7 @@ class TensorIntrinsic:
         What the machine must have: an instruction that `Machine.instructions` lists, or an LLVM feature that
         the target names (`-mattr=+avxvnniint8`; of this machine all are known).
     symbol
-        The LLVM intrinsic.
+        The LLVM intrinsic; "" where there is an emitter.
     operand_type
         LLVM type of the elements of one lane together, such as "i32" for four bytes, or of one element, as
         "bfloat".
@@ -64,11 +71,13 @@ class TensorIntrinsic:
         one that all lanes share. It is moved by half of its range into that sign, and what this adds to the
         sums is added up by the same instruction, once for all that have the other operand in common, and
         taken off in the end. Exact for integers.
+    emitter
+        Writes other code than the call of one LLVM intrinsic.
 
     Raises
     ------
     DefinitionError
-        If the pattern has another form.
+        If the pattern has another form, or there is both a symbol and an emitter, or neither.
     """
 
     name: str
@@ -77,6 +86,7 @@ class TensorIntrinsic:
     symbol: str
     operand_type: str
     flipped: int | None = None
+    emitter: Emitter | None = None
 
     def __post_init__(self) -> None:
         op = self.pattern.op
@@ -92,6 +102,11 @@ class TensorIntrinsic:
             raise DefinitionError(
                 f"tensor intrinsic {self.name!r}: the pattern must be te.sum(te.cast(A[...], dtype) * "
                 f"te.cast(B[...], dtype), axis=k), found `{op.body[0]}`"
+            )
+        if bool(self.symbol) + callable(self.emitter) != 1:
+            raise DefinitionError(
+                f"tensor intrinsic {self.name!r}: symbol={self.symbol!r}, emitter={self.emitter!r}; give the "
+                "name of an LLVM intrinsic, or symbol='' and a function emitter(write, accumulators, a, b)"
             )
         lane, step = op.axis[0], op.reduce_axis[0]
         for factor in factors:
