@@ -5,10 +5,10 @@ of dependent ones take latency, and the bytes that move between cache levels tak
 takes as long as the longest of these, and a part of the others, which do not overlap perfectly. A program
 takes as long as its statements together, each on the cores that it keeps busy.
 
-Pressure on registers is in what is counted. A tile whose accumulators leave too few registers for operands is
-none: the emitter leaves its elements in memory (`RegisterLimits`), and each step of the reduction pays for a
-load and a store of every accumulator through the first cache, and waits for it (`memory_latency`), which is
-what spilling them would take. So `tile_pressure` is below 1 wherever there is a tile.
+Pressure on registers: vectors of a register tile that find none (`tile_pressure` above 1) are stored and
+loaded again in each step of the reduction. Where the accumulators alone are too many there is no tile: the
+emitter leaves the elements in memory (`RegisterLimits`), and each step pays for a load and a store of every
+one (`accumulator_moves`) and waits for them (`memory_latency`).
 
 What is known of the machine itself, vector width, registers, cache sizes and ways, number of cores, is in the
 features already; `CoreRates` holds what is not, for a wide out-of-order core. The absolute time is rough (a
@@ -56,6 +56,7 @@ _USED: Final = (
     "index_div",
     "tile",
     "tile_registers",
+    "tile_pressure",
     "tile_steps",
     "tile_code",
     "parallel_launches",
@@ -242,7 +243,7 @@ class AnalyticModel(CostModel):
         spread = np.where(parallel, np.maximum(raw["parallel_cores"], 1.0), 1.0)
         cold = raw["footprint"] > core.caches[-1][0]
         times = {
-            "ports": self._ports(raw) / share,
+            "ports": self._ports(raw, core.model.vector_registers) / share,
             "latency": self._latency(raw) * spread / share,
             "L2": (raw["L1_traffic"] / rates.l2 + raw["L1_pieces"] * rates.l2_piece) / share,
             "L3": (raw["L2_traffic"] / rates.l3 + raw["L2_pieces"] * rates.l3_piece) / share,
@@ -264,17 +265,24 @@ class AnalyticModel(CostModel):
         passing = np.where(cold, np.maximum(raw["L3_traffic"] - streamed, streamed), streamed)
         return np.asarray(passing / self.rates.memory + cold * raw["L3_pieces"] * self.rates.memory_piece)
 
-    def _ports(self, raw: Raw) -> FloatArray:
-        """Cycles of all instructions on one core, none waiting for another."""
+    def _ports(self, raw: Raw, registers: int) -> FloatArray:
+        """Cycles of all instructions on one core, none waiting for another.
+
+        What does not fit the registers goes through the first cache: a store and a load per vector and step.
+        """
         rates = self.rates
+        spilled = (
+            registers * np.maximum(raw["tile_pressure"] - 1.0, 0.0) / np.maximum(raw["tile_registers"], 1.0)
+        )
+        spilled = spilled * raw["work"]  # as many vectors are updated, one by each operation
         loads = raw["loads_contiguous"] + raw["loads_broadcast"]
         scattered = rates.scattered * (raw["loads_scattered"] + raw["stores_scattered"])
         cycles = np.maximum.reduce(
             [
                 (raw["work"] - raw["math"]) / rates.arithmetic + raw["math"] * rates.math,
-                (loads + raw["loads_scattered"]) / rates.loads,
-                raw["accumulator_moves"] / rates.stores,
-                (raw["work"] + loads + scattered + raw["accumulator_moves"]) / rates.issue,
+                (loads + raw["loads_scattered"] + spilled) / rates.loads,
+                (raw["accumulator_moves"] + spilled) / rates.stores,
+                (raw["work"] + loads + scattered + raw["accumulator_moves"] + 2.0 * spilled) / rates.issue,
             ]
         )
         cycles = cycles + raw["branches"] * rates.branch + raw["index_div"] * rates.division

@@ -148,7 +148,7 @@ class _View:
         return [
             self.promoted.astype(np.float64),
             self.accumulators,
-            self.accumulators / self.core.model.vector_registers,
+            np.where(self.promoted, self.accumulators + self._held(), 0.0) / self.core.model.vector_registers,
             np.where(self.steps, self.extent, 1.0).prod(axis=0),
             self.starts.astype(np.float64),
             loads,
@@ -156,6 +156,28 @@ class _View:
             work / np.maximum(work + loads, 1.0),
             work + loads + moves,
         ]
+
+    def _held(self) -> Floats:
+        """Registers that the operands of one step of the tile are in.
+
+        Vectors that an outer loop of the tile uses again wait for it; of others there is one at a time, none
+        of those that are read from memory by the arithmetic itself.
+        """
+        held = np.zeros(len(self.lanes))
+        at = np.flatnonzero(self.promoted)
+        if not len(at):
+            return held
+        used, strips, numbers = self.regions.used[:, :, at], self.strips[:, at], self.numbers[:, None]
+        tile = (self.tiles[:, at] & (strips > 1))[:, None]
+        outer = first_loop(tile & ~used)
+        inside = numbers > outer
+        vectors = np.where(tile & used & inside, strips[:, None], 1.0).prod(axis=0)
+        along = self.contiguous[:, at] & ~self.scalar[at]
+        again = (outer < len(used)) & (along | (vectors > 1))
+        each = np.where(along, self.each[:, at], self.regions.count[:, at])
+        operands = np.where(again, each * vectors, np.where(along, 0.0, 1.0))
+        held[at] = np.where(self.reads[:, at], operands, 0.0).sum(axis=0)
+        return held
 
     def instructions(self) -> list[Floats]:
         self.work = self.groups * self.regs * self.per_point

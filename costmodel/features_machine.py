@@ -36,7 +36,12 @@ _VECTORS: Final = (
 _TILE: Final = (
     ("tile", "flag", "the reduction accumulates in registers"),
     ("tile_registers", "registers", "vector registers that accumulate"),
-    ("tile_pressure", "ratio", "those / the registers of the machine; all but two at most: else no tile"),
+    (
+        "tile_pressure",
+        "ratio",
+        "(tile_registers + those of the operands of one step) / the registers of the machine. Of an operand: "
+        "its vectors that an outer loop of the tile uses again; else 1, or 0 for vectors that are used once",
+    ),
     ("tile_steps", "iterations", "reduction steps of one visit: how often a loaded accumulator is used"),
     ("tile_init", "flag", "accumulators start in registers instead of being loaded"),
     ("tile_loads", "instructions", "loads of the body: one step of the tile, or all that are written out"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ansor
 from ansor import te
 from ansor.errors import LogFormatError
 from ansor.schedule.dag import ComputeDAG
@@ -64,6 +66,26 @@ def test_a_register_tile_beats_the_plain_loops() -> None:
     assert 10 * good < bad
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "spills"),
+    [(4, 24, 0), (6, 16, 0), (14, 8, 0), (13, 8, 0), (7, 16, 1), (3, 32, 1), (2, 56, 6)],
+)
+def test_vectors_that_find_no_register_are_charged_for(rows: int, columns: int, spills: int) -> None:
+    """Where LLVM spills, and only there."""
+    tensors = matmul(8 * rows, 8 * columns, 64)
+    target = "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"
+    state = tiled(tensors, rows, columns)
+    text = ansor.build(state, tensors, target=target, name="f").get_source("asm")
+    assert text.count("vfmadd") == rows * columns // 8
+    assert bool(re.search(r"ymm\d+, -?\d*\(%rsp\)|\(%rsp\), %ymm", text)) == bool(spills)
+    task = task_of(tensors, target)
+    raw = unscale(extract_states(task, [state]).values)
+    assert 16 * max(raw["tile_pressure"][0] - 1, 0) == pytest.approx(spills)
+    free = {**raw, "tile_pressure": np.minimum(raw["tile_pressure"], 1.0)}
+    charged = MODEL.parts(task, raw)["ports"] - MODEL.parts(task, free)["ports"]
+    assert (charged[0] > 0) == bool(spills)
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(16, 16), (8, 32), (32, 8)])
 def test_a_tile_that_fits_the_registers_beats_a_larger_one(rows: int, columns: int) -> None:
     """Equal work, fewer loads of operands in the larger one: but its accumulators live in memory."""
@@ -72,7 +94,7 @@ def test_a_tile_that_fits_the_registers_beats_a_larger_one(rows: int, columns: i
     columns_of = unscale(extract_states(task, [fits, over]).values)
     small, large = ({name: column[row] for name, column in columns_of.items()} for row in (0, 1))
     assert small["work"] == pytest.approx(large["work"])
-    assert small["tile_pressure"] == 8 / 16
+    assert small["tile_pressure"] == (8 + 2 + 1) / 16
     assert small["accumulator_moves"] == pytest.approx(small["work"] / 256, rel=1e-4)
     assert large["tile_pressure"] == 0
     assert large["accumulator_moves"] == pytest.approx(2 * large["work"], rel=1e-4)

@@ -63,7 +63,7 @@ def tiled_product() -> Program:
         "lane_ragged": 0,
         "tile": 1,
         "tile_registers": registers,
-        "tile_pressure": registers / REGISTERS,
+        "tile_pressure": (registers + per_row + 1) / REGISTERS,  # B waits, A comes one by one
         "tile_steps": k,
         "tile_init": 1,
         "tile_loads": rows + per_row,
