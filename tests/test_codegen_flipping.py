@@ -13,7 +13,7 @@ from ansor import te
 from ansor.codegen.llvm.flipping import flip_factors
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError
-from ansor.intrinsics import TensorIntrinsic
+from ansor.intrinsics import TensorIntrinsic, pattern
 from ansor.intrinsics.known import dot_pattern
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq, walk_statements
@@ -263,3 +263,29 @@ def test_only_an_operand_that_lanes_share_is_flipped() -> None:
     for number, dtype in ((1, "int8"), (2, "int8"), (0, "bfloat16")):
         with pytest.raises(DefinitionError, match="is no operand of integers that all lanes share"):
             define(number, dtype)
+
+
+def test_operands_of_equal_dtypes_come_as_the_pattern_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the order of the product, what all lanes share comes where the pattern has it."""
+
+    def pairs(write: Any, sums: str, a: str, b: str) -> str:
+        same = write(f"bitcast <8 x i16> {a} to <4 x i32>")
+        same = write(f"shufflevector <4 x i32> {same}, <4 x i32> poison, <4 x i32> zeroinitializer")
+        same = write(f"bitcast <4 x i32> {same} to <8 x i16>")
+        products = write(f"call <4 x i32> @llvm.x86.sse2.pmadd.wd(<8 x i16> {same}, <8 x i16> {b})")
+        return str(write(f"add <4 x i32> {sums}, {products}"))
+
+    if Machine.host().arch != "x86_64":
+        pytest.skip("the host is no x86 machine")
+    mine = TensorIntrinsic(
+        name="pairs",
+        pattern=dot_pattern(4, 2, "int16", "int16", "int32"),
+        instruction="sse2",
+        symbol="",
+        operand_type="i16",
+        emitter=pairs,
+    )
+    monkeypatch.setattr(pattern, "_REGISTERED", dict(pattern._REGISTERED))
+    ansor.register_tensor_intrinsic(mine)
+    for reverse in (False, True):
+        check_all(Case.of(tensorized(product(6, 24, 16, "int16", reverse), "pairs").state))

@@ -108,6 +108,9 @@ class TensorCalls:
         start = env.bind(loop.var, constant(0))
         total = e.value(update.sum_, start)
         words = [self._words(operand, intrinsic, loop, env) for operand in operands]
+        varies = tuple(word.lanes > 1 for word in words)
+        if operands[0].dtype == operands[1].dtype and varies == intrinsic.varies[::-1] != intrinsic.varies:
+            words.reverse()  # a product in the other order
         made = self._instruction(intrinsic, total, words)
         self.memory.store(store.buffer, e.offset(store.buffer, store.indices, start), made, env.under)
 
