@@ -73,7 +73,7 @@ class DraftedModel(CostModel):
         self.learned.update(inputs, results)
 
     def unlearn(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
-        """Forget measurements, as if they had never been taken in."""
+        """Forget measurements, as if they had never been taken in; trees from a file stay as they are."""
         self.learned.unlearn(inputs, results)
 
     def update_from_file(self, file_name: str | Path, n_lines: int | None = None) -> None:

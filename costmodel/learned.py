@@ -201,7 +201,7 @@ class LearnedModel(CostModel):
         self._collector.add(inputs, results)
 
     def unlearn(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
-        """Forget measurements, as if they had never been taken in."""
+        """Forget measurements, as if they had never been taken in; trees from a file stay as they are."""
         if self._collector.remove(inputs, results):
             self._untrain()
 

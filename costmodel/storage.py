@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ansor.errors import LogFormatError
 
-VERSION: Final = 1
+VERSION: Final = 2
 _HEADER: Final = "header"
 Arrays = dict[str, NDArray[Any]]
 

@@ -6,18 +6,20 @@ such fit stay, and a few more are grown on all records to correct them. Which tr
 function of the records alone.
 
 A model read from a file is where such a series begins: its trees stay, corrected on what is measured here,
-until there are as many records as it was trained on; then only those count.
+until there are as many records as it was trained on; then only those count. The file names the records behind
+its trees, so that one that is told again counts once.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ansor.errors import DefinitionError
 from ansor.task.task import Task
@@ -34,6 +36,38 @@ REFIT_FACTOR: Final = 1.25
 """Growth of the records after which everything is learned anew."""
 CORRECTION_ROUNDS: Final = 20
 """Trees that correct the last full fit on all records since."""
+
+Digests = NDArray[np.uint64]
+
+
+def _none() -> Digests:
+    return np.zeros(0, np.uint64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Behind:
+    """
+    The records behind some trees, by their digests.
+
+    Attributes
+    ----------
+    seen
+        Of the measurements, unusable ones included; shape ``(measurements,)``.
+    programs
+        Of the programs that were learned from, by task.
+    """
+
+    seen: Digests = field(default_factory=_none)
+    programs: Mapping[TaskKey, Digests] = field(default_factory=dict)
+
+    def followed_by(self, later: _Behind) -> _Behind:
+        """Append other records; what both have counts as theirs."""
+        told = np.concatenate([_none(), *later.programs.values()])
+        programs = {key: digests[~np.isin(digests, told)] for key, digests in self.programs.items()}
+        for key, digests in later.programs.items():
+            programs[key] = np.concatenate([programs.get(key, _none()), digests])
+        seen = self.seen[~np.isin(self.seen, later.seen)]
+        return _Behind(np.concatenate([seen, later.seen]), programs)
 
 
 class XGBModel(LearnedModel):
@@ -107,8 +141,7 @@ class XGBModel(LearnedModel):
     def forget(self) -> None:
         """Return to the state before the first record, loaded trees included."""
         self._loaded: tuple[Trees, ...] = ()
-        self._loaded_counts: dict[TaskKey, int] = {}
-        self._loaded_records = 0
+        self._loaded_from = _Behind()
         self._loaded_slope = 1.0
         super().forget()
 
@@ -122,8 +155,16 @@ class XGBModel(LearnedModel):
 
     @property
     def num_records(self) -> int:
-        """Measurements seen, those behind a loaded file included."""
-        return self._loaded_records + super().num_records
+        """Measurements seen, and those behind loaded trees as long as these count."""
+        own = super().num_records
+        if not self._counts_loaded:
+            return own
+        return own + int(np.count_nonzero(~np.isin(self._loaded_from.seen, self._collector.seen)))
+
+    @property
+    def _counts_loaded(self) -> bool:
+        """Whether there are loaded trees, and fewer records than these were grown on."""
+        return bool(self._loaded) and super().num_records < len(self._loaded_from.seen)
 
     def correct(self, drafter: Drafter) -> None:
         """
@@ -143,9 +184,18 @@ class XGBModel(LearnedModel):
 
     def count_of(self, task: Task) -> tuple[int, int]:
         """Count the programs learned from: those of a task, and those of others."""
-        own, others = super().count_of(task)
-        loaded = self._loaded_counts.get(task.key, 0)
-        return own + loaded, others + sum(self._loaded_counts.values()) - loaded
+        if not self._counts_loaded:
+            return super().count_of(task)
+        programs = self._behind().programs
+        own = len(programs.get(task.key, ()))
+        return own, sum(map(len, programs.values())) - own
+
+    def _behind(self) -> _Behind:
+        """The records that scores rest on."""
+        data = self.dataset
+        programs = {key: data.digests[data.tasks == number] for number, key in enumerate(data.task_keys)}
+        own = _Behind(self._collector.seen, programs)
+        return self._loaded_from.followed_by(own) if self._counts_loaded else own
 
     @property
     def informative(self) -> bool:
@@ -155,7 +205,7 @@ class XGBModel(LearnedModel):
     def fit(self, data: Dataset) -> None:
         """Learn from scratch at the numbers of the series, and correct the last such fit in between."""
         count = self.last_checkpoint(len(data), REFIT_FACTOR)
-        if self._loaded and len(data) < self._loaded_records:
+        if self._counts_loaded:
             base = self._loaded
         else:
             self.slope = slope_of(data)
@@ -174,18 +224,20 @@ class XGBModel(LearnedModel):
         return sum_of_trees(self._trees, rows)
 
     def save(self, file_name: str | Path) -> None:
-        """Write the trees and how many records are behind them; the records themselves stay in their logs."""
+        """Write the trees and which records are behind them; the records themselves stay in their logs."""
         means_something = self.informative or self.drafter is not None
         if means_something:
             self.train()
+        trees = self._trees if means_something else ()
+        behind = self._behind() if trees else _Behind()
         content = {
             "seed": self.seed,
             "loss": self.boosting.loss,
-            "records": self.num_records,
-            "tasks": self._counts(),
             "slope": self.slope,
             "features": self.describe_features(),
-            "trees": [trees.to_json() for trees in self._trees] if means_something else [],
+            "trees": [group.to_json() for group in trees],
+            "seen": behind.seen.tolist(),
+            "programs": [[*key, digests.tolist()] for key, digests in behind.programs.items()],
         }
         write_model(file_name, _KIND, content)
 
@@ -205,17 +257,12 @@ class XGBModel(LearnedModel):
         self.seed = int(data["seed"])
         self.boosting = replace(self.boosting, seed=self.seed, loss=data["loss"])
         self._loaded = trees
-        self._loaded_counts = {(key, target): count for key, target, count in data["tasks"]}
-        self._loaded_records = int(data["records"])
+        self._loaded_from = _Behind(
+            np.array(data["seen"], np.uint64),
+            {(key, target): np.array(digests, np.uint64) for key, target, digests in data["programs"]},
+        )
         self._loaded_slope = float(data["slope"])
         self._untrain()
-
-    def _counts(self) -> list[tuple[str, str, int]]:
-        """How many programs of which task were learned from."""
-        data, counts = self.dataset, dict(self._loaded_counts)
-        for number, key in enumerate(data.task_keys):
-            counts[key] = counts.get(key, 0) + int(np.count_nonzero(data.tasks == number))
-        return [(*key, count) for key, count in counts.items()]
 
     @property
     def _can_score(self) -> bool:

@@ -97,6 +97,22 @@ def test_a_saved_model_remembers_how_much_it_knew(tmp_path: Path) -> None:
         loaded.load(tmp_path / "plain.json")
 
 
+def test_what_a_saved_model_knew_is_not_counted_again(tmp_path: Path) -> None:
+    """A search that goes on from its log tells a loaded model what this knows; its share stays."""
+    inputs, results = lessons(1)
+    model, loaded = drafted(), drafted()
+    model.update(inputs, results)
+    model.save(tmp_path / "model.json")
+    loaded.load(tmp_path / "model.json")
+    loaded.unlearn(inputs, results)
+    for stop in (16, 60):
+        loaded.update(inputs[:stop], results[:stop])
+        assert loaded.num_records == 60
+        assert loaded.share(task()) == model.share(task())
+    programs = Programs(draw(task(), 20))
+    np.testing.assert_array_equal(loaded.predict(task(), programs), model.predict(task(), programs))
+
+
 def test_a_model_that_has_learned_cannot_become_a_corrector() -> None:
     learned = XGBModel(features=LoopFeatures())
     learned.update(*lessons(1))

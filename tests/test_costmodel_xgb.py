@@ -217,7 +217,7 @@ def test_a_loaded_model_goes_on_learning(tmp_path: Path) -> None:
     assert (during != before).any()
     assert np.corrcoef(before, during)[0, 1] > 0.5, "few records correct the loaded trees"
     loaded.update(other, other_results)
-    assert loaded.num_records == 130
+    assert loaded.num_records == 70
     own = model()
     own.update(other, other_results)
     np.testing.assert_array_equal(
@@ -225,6 +225,54 @@ def test_a_loaded_model_goes_on_learning(tmp_path: Path) -> None:
         own.predict(task(), programs),
         "in the end only its own records count",
     )
+
+
+def test_records_without_trees_are_not_behind_a_file(tmp_path: Path) -> None:
+    """A file that holds no trees holds nothing: what is measured later warms the model up from the start."""
+    file, (inputs, results) = tmp_path / "model.json", lessons()
+    cold = taught(90, num_warmup_sample=100)
+    cold.save(file)
+    loaded = model(num_warmup_sample=100, model_file=file)
+    assert loaded.num_records == 0
+    assert loaded.count_of(task()) == (0, 0)
+    loaded.update(inputs[90:101], results[90:101])
+    assert loaded.num_records == 11
+    assert not loaded.informative
+
+
+def test_records_that_are_told_again_count_once(tmp_path: Path) -> None:
+    """They replace those behind the trees, and in the end the trees."""
+    file, (inputs, results) = tmp_path / "model.json", lessons()
+    taught(60).save(file)
+    loaded, programs = model(model_file=file), Programs(draw(task(), 20))
+    other, other_results = measured(task(48), 10)
+    loaded.update(other, other_results)
+    for stop in (20, 45):
+        loaded.update(inputs[:stop], results[:stop])
+        assert loaded.num_records == 70
+        assert loaded.count_of(task()) == (60, 10)
+    loaded.save(file)
+    assert model(model_file=file).num_records == 70
+    loaded.update(inputs[:60], results[:60])
+    assert loaded.num_records == 70
+    own = model()
+    own.update([*other, *inputs[:60]], [*other_results, *results[:60]])
+    np.testing.assert_array_equal(loaded.predict(task(), programs), own.predict(task(), programs))
+
+
+def test_what_is_behind_trees_that_are_dropped_counts_no_more(tmp_path: Path) -> None:
+    file = tmp_path / "model.json"
+    taught(60).save(file)
+    loaded = model(model_file=file)
+    other = measured(task(48), 70, seed=3)
+    loaded.update(*other)
+    assert loaded.count_of(task()) == (0, 70)
+    loaded.save(file)
+    again = model(model_file=file)
+    assert again.num_records == 70
+    assert again.count_of(task(48)) == (70, 0)
+    loaded.unlearn(other[0][:20], other[1][:20])
+    assert loaded.count_of(task()) == (60, 50), "with fewer records the loaded trees are back"
 
 
 def test_a_model_of_another_feature_table_is_refused(tmp_path: Path) -> None:
