@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 
 from costmodel.labels import FloatArray, Indices
 
+_BLOCK = 1024
+"""Programs whose pairs with all others are looked at together."""
+
 
 def order_accuracy(scores: FloatArray, costs: FloatArray, tasks: Indices) -> float:
     """
@@ -43,13 +46,15 @@ def order_accuracy(scores: FloatArray, costs: FloatArray, tasks: Indices) -> flo
 
 
 def _order_accuracy(scores: FloatArray, costs: FloatArray) -> float:
-    faster = costs[:, None] < costs[None, :]
-    pairs = int(faster.sum())
-    if not pairs:
-        return float("nan")
-    right = np.count_nonzero(faster & (scores[:, None] > scores[None, :]))
-    equal = np.count_nonzero(faster & (scores[:, None] == scores[None, :]))
-    return (right + 0.5 * equal) / pairs
+    pairs = right = equal = 0
+    for start in range(0, len(costs), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        cost, score = costs[block, None], scores[block, None]
+        faster = cost < costs
+        pairs += int(np.count_nonzero(faster))
+        right += int(np.count_nonzero(faster & (score > scores)))
+        equal += int(np.count_nonzero(faster & (score == scores)))
+    return (right + 0.5 * equal) / pairs if pairs else float("nan")
 
 
 def top_recall(scores: FloatArray, costs: FloatArray, tasks: Indices, share: float = 0.1) -> float:

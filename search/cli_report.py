@@ -45,5 +45,8 @@ def report(log: str, output: str | None, workloads: tuple[str, ...], no_model: b
 
 
 def model_beliefs(history: LogHistory) -> list[Belief | str]:
-    """Let a new learned model go through the log, task by task."""
-    return [believed(task, XGBModel(num_warmup_sample=ROUND - 1, seed=0)) for task in history.tasks]
+    """Let a new learned model go through the log, task by task; of a long one it learns in growing steps."""
+    return [
+        believed(task, XGBModel(num_warmup_sample=ROUND - 1, seed=0, adaptive_training=True))
+        for task in history.tasks
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -114,3 +115,22 @@ def test_pairs_are_of_one_task_and_ordered(count: int, partners: int, seed: int)
             tasks[i] == tasks[j] and labels[i] > labels[j] for i in range(count) for j in range(count)
         )
         assert len(set(zip(better.tolist(), worse.tolist(), strict=True))) == expected
+
+
+def test_pairs_of_many_programs_are_counted_in_blocks() -> None:
+    """What is right does not depend on blocks, and memory grows with the programs, not with their pairs."""
+    rng = np.random.default_rng(0)
+    count = 5000
+    costs, scores = rng.integers(1, 40, count).astype(float), rng.integers(0, 9, count).astype(float)
+    costs[::7] = np.inf
+    tracemalloc.start()
+    found = metrics.order_accuracy(scores, costs, np.zeros(count, np.int64))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * 1024 * count
+    pairs = right = 0.0
+    for cost, score in zip(costs, scores, strict=True):
+        slower = costs > cost
+        pairs += slower.sum()
+        right += (slower & (scores < score)).sum() + 0.5 * (slower & (scores == score)).sum()
+    assert found == pytest.approx(right / pairs)
