@@ -39,7 +39,7 @@ class Report:
     best_seconds, best_state
         The best of all known trials [s], and its program; None without a valid one.
     round_index
-        Rounds begun.
+        Rounds ended.
     known_trials
         All trials of the task, those of logs included.
     outcomes

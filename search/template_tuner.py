@@ -31,7 +31,7 @@ LISTED: Final = 1 << 16
 _DRAWS: Final = 8192
 """Draws from a larger space after which a round takes what it has."""
 _REFUSALS: Final = 4096
-"""Configurations found to be invalid after which a round takes what it has."""
+"""Configurations found to be invalid, after the first valid one, after which a round takes what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,13 @@ class TemplateTuner(SearchPolicy):
             return Proposal(())
         rng = round_rng(self.seed, self._task, round_index)
         found: dict[str, int] = {}
-        refused = self._refused.total()
+        refused = 0
         for index in self.wanted(rng, count):
             key = self.key_of(index)
             if key is not None and key not in history:
+                refused = refused if found else self._refused.total()
                 found.setdefault(key, index)
-            if len(found) == count or self._refused.total() - refused > _REFUSALS:
+            if len(found) == count or (found and self._refused.total() - refused > _REFUSALS):
                 break
         states = tuple(self._task.state_of(index) for index in found.values())
         return Proposal(states, "" if len(states) == count else self._shortage())

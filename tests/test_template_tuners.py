@@ -189,6 +189,25 @@ def test_large_spaces_are_searched_by_draws() -> None:
             assert config["i"].value[-1] * config["j"].value[-1] <= 64
 
 
+def test_a_grid_goes_on_until_it_finds_a_legal_configuration() -> None:
+    """However many of the first ones a filter refuses."""
+
+    @ansor.template("tests.tuner_late", override=True)
+    def late(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+        s = te.create_schedule(b)
+        cfg.define_knob("factor", list(range(1, 129)))
+        cfg.define_knob("late", list(range(40)))
+        cfg.multi_filter(lambda config: config["late"].value >= 36)
+        s[b].split(b.op.axis[0], factor=cfg["factor"].val)
+        return s, [a, b]
+
+    refused = TemplateTask(late, (256,), target=HOST)
+    states = ansor.GridSearchTuner(refused).propose(0, 3, ansor.History()).states
+    assert states == tuple(refused.state_of(36 * 128 + factor) for factor in range(3))
+
+
 def test_a_space_without_a_legal_program_ends_with_a_diagnosis() -> None:
     @ansor.template("tests.tuner_illegal", override=True)
     def illegal(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
