@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from search.generation import merged
@@ -83,6 +84,7 @@ class Known:
         self._rows: dict[str, Located | None] = {}
         self._keys: dict[tuple[Family, bytes], str] = {}
         self._plans: dict[str, str] = {}
+        self._unlowered: set[str] = set()
 
     def locate(self, trial: Trial) -> Located | None:
         """Find a measured program among the families; None if it is no row of any."""
@@ -152,7 +154,24 @@ class Known:
         return program
 
     def plan(self, program: Trial | RowProgram) -> str:
-        """Return the plan of a program, lowering it the first time (see `plan_key`)."""
-        if program.key not in self._plans:
-            self._plans[program.key] = plan_key(self._task, program.state)
-        return self._plans[program.key]
+        """
+        Return the plan of a program, lowering it the first time (see `plan_key`).
+
+        Raises
+        ------
+        ScheduleError
+            If it cannot be lowered.
+        """
+        plan = self._plans.get(program.key)
+        if plan is None:
+            plan = self._plans[program.key] = plan_key(self._task, program.state)
+        return plan
+
+    def has_plan(self, program: Trial | RowProgram, plan: str) -> bool:
+        """Whether a program has this plan; one that cannot be lowered, and failed for that, has none."""
+        if program.key not in self._unlowered:
+            try:
+                return self.plan(program) == plan
+            except ScheduleError:
+                self._unlowered.add(program.key)
+        return False

@@ -108,7 +108,7 @@ class Picker:
         if not others:
             return False
         plan = self._known.plan(program)
-        return any(self._known.plan(other) == plan for other in others)
+        return any(self._known.has_plan(other, plan) for other in others)
 
 
 def _innermost_tile(population: Population, row: int) -> tuple[object, ...]:

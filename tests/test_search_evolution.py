@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import pytest
 
 import ansor
 from ansor import te
-from ansor.errors import DefinitionError
+from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.state import State
 from costmodel import CostModel, DraftedModel, RandomModel
-from measure import MeasureInput, load_records
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, load_records
 from measure.simulate import SimulatedRunner, result_of
 from search import (
     History,
@@ -221,6 +222,34 @@ def test_a_tiny_space_is_listed_and_then_exhausted(tmp_path: Path) -> None:
     assert reached <= set(plans)
     again = tiny.tune(options(10, log), SketchPolicy(tiny, TileModel()))
     assert again.trials == 0
+
+
+def test_programs_like_one_that_cannot_be_lowered_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measured program without a plan, such as one that could not be instantiated, equals no other."""
+    tiny = task_of(matmul(2, 1, 3))
+
+    def proposed(history: History) -> dict[str, State]:
+        policy = SketchPolicy(tiny, RandomModel(1), {"evolutionary_search_population": 4096})
+        states = policy.propose(0, 5000, history).states
+        return {program_key(state): state for state in states}
+
+    everything = proposed(History())
+    known = SketchPolicy(tiny, RandomModel(1)).known
+    failed = MeasureResult.failed(MeasureErrorNo.INSTANTIATION_ERROR, "no room", 0.1, 1)
+    trials = [Trial(key, state, failed) for key, state in everything.items()]
+    alike = Counter(row.coarse for trial in trials if (row := known.locate(trial)) is not None)
+    bad = next(one for one in trials if (row := known.locate(one)) is not None and alike[row.coarse] > 1)
+
+    def refusing(task: ansor.Task, state: State) -> str:
+        if program_key(state) == bad.key:
+            raise ScheduleError("no room")
+        return plan_key(task, state)
+
+    monkeypatch.setattr("search.known.plan_key", refusing)
+    history = History()
+    history.add(bad)
+    others = {plan_key(tiny, state) for key, state in everything.items() if key != bad.key}
+    assert others <= {plan_key(tiny, state) for state in proposed(history).values()}
 
 
 def test_a_computation_without_loops_has_its_one_program() -> None:

@@ -38,9 +38,9 @@ def make_parameters(state: State, args: Sequence[Tensor]) -> Parameters:
     Raises
     ------
     DefinitionError
-        If a tensor is given twice, is not of this graph, or an input or output of the graph is missing.
+        If a tensor is given twice, or an input or output of the graph is missing.
     ScheduleError
-        If an argument is computed on the way, but not at root.
+        If an argument is not of this graph, or computed on the way, but not at root.
     """
     order: list[Buffer] = []
     results: dict[Result, Buffer] = {}
