@@ -89,7 +89,7 @@ class AlternativesPolicy(SearchPolicy):
         return [sketch for policy in self.policies for sketch in policy.generate_sketches()]
 
     def propose(self, round_index: int, count: int, history: History) -> Proposal:
-        """Divide a round among the algorithms; who has nothing new leaves its part to the others."""
+        """Divide a round among the algorithms; who has nothing new leaves its part to those after it."""
         parts = [History() for _ in self.policies]
         for trial in history:
             parts[self._number(trial.state)].add(trial)
@@ -97,12 +97,15 @@ class AlternativesPolicy(SearchPolicy):
         states: list[State] = []
         notes: list[str] = []
         order = sorted(range(len(parts)), key=lambda number: counts[number] == 0)
+        missing = 0
         for number in order:
-            wanted = counts[number] if counts[number] or states else count
+            wanted = counts[number] + missing
             if wanted == 0:
                 continue
             proposal = self.policies[number].propose(round_index, wanted, parts[number])
             states += proposal.states
+            on_purpose = proposal.states and not proposal.note  # As in first rounds, which are small.
+            missing = 0 if on_purpose else wanted - len(proposal.states)
             if proposal.note:
                 notes.append(f"{self.policies[number].task.workload_key}: {proposal.note}")
         return Proposal(tuple(states), "; ".join(notes))

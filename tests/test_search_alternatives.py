@@ -145,6 +145,34 @@ def test_several_tasks_may_have_alternatives(tmp_path: Path) -> None:
     assert set(keys_of(log)) == {'["tests.twice", 16]', '["tests.twice_by_copy", 16]', '["tests.twice", 8]'}
 
 
+class Listed(ansor.SearchPolicy):
+    """Proposes from a list of programs; a note says that there are no more."""
+
+    def __init__(self, task: ansor.Task, programs: int, note: str) -> None:
+        start = ansor.State.initial(task.compute_dag)
+        self._task, self._note = task, note
+        self._states = [start.split(1, 0, [length]) for length in range(1, programs + 1)]
+        self.asked: list[int] = []
+
+    @property
+    def task(self) -> ansor.Task:
+        return self._task
+
+    def propose(self, round_index: int, count: int, history: History) -> ansor.Proposal:
+        self.asked.append(count)
+        return ansor.Proposal(tuple(self._states[:count]), self._note)
+
+
+@pytest.mark.parametrize(("note", "asked", "proposed"), [("that is all", 7, 8), ("", 4, 5)])
+def test_who_has_nothing_new_leaves_its_part(note: str, asked: int, proposed: int) -> None:
+    """Who proposes little on purpose, and has nothing to say about it, leaves none."""
+    task = task_of()
+    few, many = Listed(task, 1, note), Listed(task.alternatives[0], 9, "")
+    proposal = AlternativesPolicy(task, [few, many]).propose(0, 8, History())
+    assert (few.asked, many.asked) == ([4], [asked])
+    assert len(proposal.states) == proposed
+
+
 def history_of(*seconds: float | None) -> History:
     state = ansor.State.initial(ansor.ComputeDAG(twice(4)))
     history = History()
