@@ -22,10 +22,11 @@ from ansor.task.registry import make_workload_key, register_workload_tensors, wo
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
-from measure import FoundRecord, RecordReader, find_best_record, recover_measure_input
+from measure import FoundRecord, find_best_record, recover_measure_input
 from measure.layouts import layout_option
 from search.alternatives import AlternativesPolicy, sketch_policy
 from search.details import make_details
+from search.no_record import why_no_record
 from search.options import TuningOptions, open_measurer
 from search.policy import Known, SearchPolicy
 from search.preload import Earlier, logs_of, measured_states
@@ -279,31 +280,7 @@ class SearchTask(Task):
             ]
             if pairs:
                 return min(pairs, key=lambda pair: pair[1].result.mean_cost)
-        raise DefinitionError(self._no_record(log_file))
-
-    def _no_record(self, log_file: str | os.PathLike[str]) -> str:
-        """Say why `log_file` has nothing for this task."""
-        title, path = title_of_key(self.workload_key), os.fspath(log_file)
-        wanted = f"no usable record for {title} on {self.target} in {path!r}"
-        inputs, results = RecordReader(log_file).read_lines()
-        if not inputs:
-            return f"{wanted}: the log is empty; tune with RecordToFile of this name first"
-        mine = [
-            res
-            for inp, res in zip(inputs, results, strict=True)
-            if inp.task.workload_key == self.workload_key
-        ]
-        if mine and not any(res.ok for res in mine):
-            last = mine[-1].error_no.name
-            return f"{wanted}: all {len(mine)} measurements of it failed; the last one with {last}"
-        if mine:
-            targets = sorted(
-                {str(inp.task.target) for inp in inputs if inp.task.workload_key == self.workload_key}
-            )
-            return f"{wanted}: it was tuned for {', '.join(targets)}; make the task for one of these, or tune"
-        keys = sorted({title_of_key(inp.task.workload_key) for inp in inputs})
-        listed = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
-        return f"{wanted}: its {len(inputs)} records are for {listed}; tune this task with RecordToFile first"
+        raise DefinitionError(why_no_record(self, algorithms, log_file))
 
     def apply_best(
         self,

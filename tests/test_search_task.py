@@ -151,6 +151,39 @@ def test_a_log_without_a_usable_record_is_explained(task: ansor.SearchTask, tmp_
         gpu.apply_best(log)
 
 
+def test_why_a_log_has_no_usable_record(task: ansor.SearchTask, tmp_path: Path) -> None:
+    """By what counts in the end, of this target, whatever spaces its keys are written with."""
+
+    def refused(one: ansor.SearchTask, log: Path) -> str:
+        with pytest.raises(ansor.DefinitionError) as caught:
+            one.best_state(log)
+        return str(caught.value)
+
+    wrong = tmp_path / "wrong.json"
+    state = record(task, wrong, 1e-3)
+    result = ansor.MeasureResult.failed(ansor.MeasureErrorNo.WRONG_ANSWER, "", 1.0, 1)
+    ansor.save_records(wrong, [ansor.MeasureInput(task, state)], [result])
+    assert "all 1 measurements of it failed; the last one with WRONG_ANSWER" in refused(task, wrong)
+
+    listed = tmp_path / "listed.json"
+    record(task, listed, 0.0)
+    assert "it has 1 program of it that nobody measured" in refused(task, listed)
+
+    far = tmp_path / "far.json"
+    there = ansor.SearchTask(compute_dag=scaled(16), target="llvm -mtriple=aarch64-linux-gnu -num-cores=2")
+    record(there, far, 1e-3)
+    assert "it was tuned for llvm -keys=cpu -mtriple=aarch64-linux-gnu" in refused(task, far)
+    record(task, far, 1e-3, ok=False)
+    assert "all 1 measurements of it failed; the last one with RUN_TIMEOUT" in refused(task, far)
+
+    spaced = tmp_path / "spaced.json"
+    ansor.register_workload("search_task_spaced", scaled, override=True)
+    named = ansor.SearchTask(func="search_task_spaced", args=(8,), target="llvm -num-cores=2")
+    record(named, spaced, 1e-3, ok=False)
+    spaced.write_text(spaced.read_text().replace('search_task_spaced\\", 8', 'search_task_spaced\\",8'))
+    assert "all 1 measurements of it failed" in refused(named, spaced)
+
+
 def test_print_modes_are_checked(task: ansor.SearchTask, tmp_path: Path) -> None:
     record(task, tmp_path / "log.json", 1e-3)
     with pytest.raises(ansor.DefinitionError, match="needs a cuda target"):
