@@ -57,6 +57,8 @@ class FoundRecord:
         The log, and the number of the line there, from 1.
     trial
         How many programs of the same task, target and layout option the log holds up to this one.
+    scale
+        How much more work the wanted computation is than the recorded one.
     """
 
     input: MeasureInput
@@ -64,6 +66,12 @@ class FoundRecord:
     filename: str
     line: int
     trial: int
+    scale: float = 1.0
+
+    @property
+    def cost(self) -> float:
+        """Mean run time [s] times `scale`: what the wanted computation is taken to need."""
+        return self.result.mean_cost * self.scale
 
     def __str__(self) -> str:
         return f"trial {self.trial}, {self.filename}:{self.line}"
@@ -118,7 +126,7 @@ def find_best_record(
     LogFormatError
         If it has a line that cannot be understood.
     """
-    fitting: dict[str, tuple[float, FoundRecord]] = {}
+    fitting: dict[str, FoundRecord] = {}
     wrong: set[str] = set()
     numbers: dict[str, int] = {}
     trials: Counter[tuple[str, str, int]] = Counter()
@@ -147,11 +155,11 @@ def find_best_record(
                 factor = math.inf
             if math.isinf(factor) and dag is not None and matches_by_structure(inp, dag):
                 factor = 1.0
-        if math.isfinite(factor) and (known is None or takes_over(res, known[1].result)):
-            found = FoundRecord(inp, res, reader.filename, reader.line, numbers[program])
-            fitting[program] = res.mean_cost * factor, found
-    right = [item for program, item in fitting.items() if program not in wrong]
-    return min(right, key=lambda item: item[0], default=(math.inf, None))[1]
+        if math.isfinite(factor) and (known is None or takes_over(res, known.result)):
+            place = reader.filename, reader.line, numbers[program]
+            fitting[program] = FoundRecord(inp, res, *place, scale=factor)
+    right = [found for program, found in fitting.items() if program not in wrong]
+    return min(right, key=lambda found: found.cost, default=None)
 
 
 def target_text(task: AnyTask) -> str:

@@ -67,11 +67,22 @@ class Hit:
     how
         "key": equal workload keys; "structure": equal computations under other names or keys; "shapes": a key
         of TVM's that cannot be checked, of equal shapes, whose steps apply; "compatible": another size.
+    scale
+        How much more work the computation that was asked for is than the one that was measured.
+    differs
+        Whether it was measured under another layout option than that of the question, where this matters.
     """
 
     state: State
     seconds: float
     how: str
+    scale: float = 1.0
+    differs: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Orders hits, the best first: by layout option, then by the run time [s] at the wanted size."""
+        return self.differs, self.seconds * self.scale
 
     def __str__(self) -> str:
         return f"{seconds_text(self.seconds)}, found by {self.how}:\n{self.state}"
@@ -156,7 +167,7 @@ class DispatchContext:
         while context is not None:
             hits = [hit for one in queries if (hit := context.lookup(one)) is not None]
             if hits:
-                return min(hits, key=lambda hit: hit.seconds)
+                return min(hits, key=lambda hit: hit.rank)
             context = context._outer
         what = f"{title_of_key(query.key)} on {query.target}"
         self.misses[what] = self.misses.get(what, 0) + 1
@@ -267,23 +278,32 @@ class ApplyHistoryBest(DispatchContext):
 
     def lookup(self, query: Query) -> Hit | None:
         """Find the best program of the logs, by key, then by structure, then by compatible size."""
-        for how in ("key", "structure", "shapes", *(("compatible",) if self.include_compatible else ())):
-            for *_, (inp, res) in sorted(self._candidates(query, how), key=lambda hit: hit[:2]):
-                state = _replayed(inp, query.dag)
-                if state is not None:
-                    return Hit(state, res.mean_cost, how)
+        other: Hit | None = None
+        for how in ("key", "structure", "shapes"):
+            hit = self._best(query, how)
+            if hit is not None and not hit.differs:
+                return hit
+            other = other or hit
+        return self._best(query, "compatible") if other is None and self.include_compatible else other
+
+    def _best(self, query: Query, how: str) -> Hit | None:
+        """Find the best program among the records that fit the query in the given way."""
+        for differs, _, scale, (inp, res) in sorted(self._candidates(query, how), key=lambda one: one[:2]):
+            state = _replayed(inp, query.dag)
+            if state is not None:
+                return Hit(state, res.mean_cost, how, scale, differs)
         return None
 
-    def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, float, Record]]:
-        """Records that fit the query in the given way, with whether their option differs and their costs."""
+    def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, float, float, Record]]:
+        """Records that fit the query in the given way: whether their option differs, cost, scale, record."""
         free = bool(layout_free_inputs(query.dag))
         for (key, option, *_), records in self._groups.items():
             if not same_target(query.target, target_text(records[0][0].task)):
                 continue
-            factor = self._factor(key, query, how)
-            if not math.isinf(factor):
+            scale = self._factor(key, query, how)
+            if not math.isinf(scale):
                 differs = free and int(option) != query.layout_rewrite_option
-                yield from ((differs, record[1].mean_cost * factor, record) for record in records)
+                yield from ((differs, record[1].mean_cost * scale, scale, record) for record in records)
 
     def _factor(self, key: str, query: Query, how: str) -> float:
         """1 for a record's key that fits, more for one of another size, infinite for none."""

@@ -206,7 +206,7 @@ class SearchTask(Task):
         self, log_file: str | os.PathLike[str], include_compatible: bool = False
     ) -> tuple[State, float]:
         """
-        Fastest program of this task in a log, as it was searched, and its mean run time [s].
+        Fastest program of this task in a log, as it was searched, and its mean run time [s], as measured.
 
         Records under another layout option count only if there are none under this task's, and a warning is
         logged then.
@@ -279,7 +279,7 @@ class SearchTask(Task):
                 is not None
             ]
             if pairs:
-                return min(pairs, key=lambda pair: pair[1].result.mean_cost)
+                return min(pairs, key=lambda pair: pair[1].cost)
         raise DefinitionError(why_no_record(self, algorithms, log_file))
 
     def apply_best(

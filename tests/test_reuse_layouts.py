@@ -64,6 +64,18 @@ def test_another_option_serves_if_there_is_none(log: Path) -> None:
     assert args[1].shape != dense(0).compute_dag.tensors[1].shape
 
 
+def test_an_equal_computation_under_the_option_comes_before_the_key_under_another(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    plain = dense(0)
+    bare = SearchTask(compute_dag=plain.compute_dag.tensors, target=HOST, layout_rewrite_option=2)
+    for task, seconds in ((plain, 1.0), (bare, 2.0)):
+        save(log, task, [State.initial(task.compute_dag)], [seconds])
+    assert dense(2).best_record(log).result.mean_cost == 2.0
+    hit = ApplyHistoryBest(log).find(dense(2))
+    assert hit is not None
+    assert (hit.seconds, hit.how) == (2.0, "structure")
+
+
 @pytest.mark.parametrize(("recorded", "asked"), [(0, 2), (2, 0), (1, 0)])
 def test_a_program_measured_under_another_option_is_taken_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, recorded: int, asked: int
