@@ -274,6 +274,10 @@ class Clock(ansor.SearchPolicy):
         return self.policy.task
 
     @property
+    def algorithms(self) -> Sequence[ansor.Task]:
+        return self.policy.algorithms
+
+    @property
     def init_search_callbacks(self) -> Any:
         return self.policy.init_search_callbacks
 

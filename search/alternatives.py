@@ -49,7 +49,7 @@ class AlternativesPolicy(SearchPolicy):
     Raises
     ------
     DefinitionError
-        If there is not one policy for each algorithm.
+        If there is not one policy for each algorithm, made with that very object.
     """
 
     def __init__(
@@ -70,15 +70,20 @@ class AlternativesPolicy(SearchPolicy):
             policies = [first, *others]
         self.policies = tuple(policies)
         mine, wanted = [one.task for one in self.policies], list(task.algorithms)
-        if [one.key for one in mine] != [one.key for one in wanted]:
+        if [(one.key, id(one.dag)) for one in mine] != [(one.key, id(one.dag)) for one in wanted]:
             raise DefinitionError(
                 f"AlternativesPolicy(policies) are for {[one.workload_key for one in mine]}; it takes one "
-                f"for each of {[one.workload_key for one in wanted]}, in this order"
+                f"for each of task.algorithms, {[one.workload_key for one in wanted]}, made with these very "
+                "objects, in this order"
             )
 
     @property
     def task(self) -> Task:
         return self._task
+
+    @property
+    def algorithms(self) -> Sequence[Task]:
+        return self._task.algorithms
 
     @property
     def init_search_callbacks(self) -> Sequence[InitSearchCallback]:

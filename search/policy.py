@@ -66,6 +66,11 @@ class SearchPolicy(Protocol):
         ...
 
     @property
+    def algorithms(self) -> Sequence[Task]:
+        """The tasks whose programs are proposed: that one alone, or some of its alternatives as well."""
+        return (self.task,)
+
+    @property
     def init_search_callbacks(self) -> Sequence[InitSearchCallback]:
         """Suppliers of earlier measurements."""
         return ()

@@ -73,15 +73,17 @@ def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[Known]
     LogFormatError
         If a line of the log cannot be understood.
     """
-    return measured_states_of([task], filename)[0]
+    return measured_states_of([task.algorithms], filename)[0]
 
 
-def measured_states_of(tasks: Sequence[Task], filename: str | os.PathLike[str]) -> list[list[Known]]:
-    """`measured_states` of several tasks, in their order, from one reading of the log."""
-    found: list[list[Known]] = [[] for _ in tasks]
+def measured_states_of(
+    algorithms: Sequence[Sequence[Task]], filename: str | os.PathLike[str]
+) -> list[list[Known]]:
+    """`measured_states` of the algorithms of several tasks, in their order, from one reading of the log."""
+    found: list[list[Known]] = [[] for _ in algorithms]
     others: set[str] = set()
     for inp, res in load_measurements(filename):
-        for position, task in ((at, one) for at, whole in enumerate(tasks) for one in whole.algorithms):
+        for position, task in ((at, one) for at, some in enumerate(algorithms) for one in some):
             if not is_record_of(task, inp):
                 continue
             if not _has_layouts_of(task, inp):

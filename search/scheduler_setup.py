@@ -1,19 +1,18 @@
-"""What a task scheduler needs before it can start: checked tasks, policies, a shared model, known results."""
+"""What a task scheduler needs before it can start: checked tasks, policies, a shared model."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
-from measure import MeasureCallback, ProgramRunner
+from measure import ProgramRunner
 from search.alternatives import sketch_policy
-from search.policy import InitSearchCallback, Known, SearchPolicy
-from search.preload import Earlier, logs_of, measured_states_of
+from search.policy import SearchPolicy
+from search.preload import Earlier
 from search.progress import task_title
 from search.template_task import TemplateTask
 from search.template_xgb import XGBTuner
@@ -133,42 +132,6 @@ def shared_model(
     if model_file is not None:
         model.load(os.fspath(model_file))
     return model
-
-
-def known_results(
-    tasks: Sequence[Task],
-    init_callbacks: Sequence[Sequence[InitSearchCallback]],
-    measure_callbacks: Sequence[MeasureCallback] | None,
-    log_file: PathLike | None,
-) -> list[Earlier]:
-    """
-    Collect earlier results per task: of its callbacks, of `log_file`, of the logs to be written.
-
-    Raises
-    ------
-    FileNotFoundError
-        If `log_file` does not exist and is not one that the run is going to write.
-    """
-    known = [
-        [pair for callback in callbacks for pair in callback.known(task)]
-        for task, callbacks in zip(tasks, init_callbacks, strict=True)
-    ]
-    own: list[list[Known]] = [[] for _ in tasks]
-    logs = logs_of(measure_callbacks)
-    if log_file is not None and os.fspath(log_file) not in logs:
-        written = [getattr(callback, "filename", None) for callback in measure_callbacks or ()]
-        if Path(log_file).is_file():
-            for results, found in zip(known, measured_states_of(tasks, log_file), strict=True):
-                results += found
-        elif os.fspath(log_file) not in written:
-            raise FileNotFoundError(
-                f"there is no log {os.fspath(log_file)!r} to resume from; leave load_log_file out, or write "
-                "to it by a RecordToFile among the measure_callbacks"
-            )
-    for log in logs:
-        for results, found in zip(own, measured_states_of(tasks, log), strict=True):
-            results += found
-    return [Earlier.of(*results) for results in zip(known, own, strict=True)]
 
 
 def check_trials(tasks: Sequence[Task], known: Sequence[Earlier], trials: int) -> None:

@@ -24,15 +24,15 @@ from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, find_best_record, recover_measure_input
 from measure.layouts import layout_option
-from search.alternatives import AlternativesPolicy, sketch_policy
+from search.alternatives import sketch_policy
 from search.details import make_details
 from search.no_record import why_no_record
 from search.options import TuningOptions, open_measurer
-from search.policy import Known, SearchPolicy
-from search.preload import Earlier, logs_of, measured_states
+from search.policy import SearchPolicy
 from search.progress import title_of_key
 from search.result import TuningResult
 from search.session import TuningSession
+from search.starts import first_programs, known_results
 from search.task_inputs import resolve_inputs
 
 if TYPE_CHECKING:
@@ -172,15 +172,13 @@ class SearchTask(Task):
                 "this task"
             )
         with open_measurer(tuning_options) as measurer:
-            for algorithm in self.algorithms:
+            for algorithm in policy.algorithms:
                 measurer.runner.check_task(algorithm)
             session = TuningSession(
                 policy,
                 measurer,
-                earlier=self._earlier(tuning_options, policy),
-                seeds=[
-                    state for callback in policy.init_search_callbacks for state in callback.candidates(self)
-                ],
+                earlier=known_results([policy], tuning_options.measure_callbacks)[0],
+                seeds=first_programs(policy),
                 round_size=tuning_options.num_measures_per_round,
                 early_stopping=tuning_options.early_stopping,
                 max_failures_in_a_row=tuning_options.max_failures_in_a_row,
@@ -188,19 +186,6 @@ class SearchTask(Task):
                 progress=make_details(tuning_options.verbose),
             )
             return session.run(tuning_options.num_measure_trials)
-
-    def _earlier(self, options: TuningOptions, policy: SearchPolicy) -> Earlier:
-        """Results of the preloading callbacks, and those of the logs that this run will append to."""
-        known = [pair for callback in policy.init_search_callbacks for pair in callback.known(self)]
-        own = [pair for log in logs_of(options.measure_callbacks) for pair in measured_states(self, log)]
-        if not isinstance(policy, AlternativesPolicy):
-            known, own = self._without_alternatives(known), self._without_alternatives(own)
-        return Earlier.of(known, own)
-
-    def _without_alternatives(self, known: Sequence[Known]) -> list[Known]:
-        """Results of the task's own computation."""
-        others = {id(one.dag) for one in self.alternatives}
-        return [pair for pair in known if id(pair[0].dag) not in others]
 
     def best_state(
         self, log_file: str | os.PathLike[str], include_compatible: bool = False

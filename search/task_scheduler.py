@@ -43,11 +43,11 @@ from search.scheduler_setup import (
     check_policies,
     check_tasks,
     check_trials,
-    known_results,
     make_policies,
     shared_model,
 )
 from search.session import Stop, TuningSession
+from search.starts import first_programs, known_results
 from search.text import counted
 
 PathLike = str | os.PathLike[str]
@@ -247,13 +247,22 @@ class TaskScheduler:
             )
         if per_task_early_stopping is not None:
             check_number("per_task_early_stopping", per_task_early_stopping, low=1, integer=True)
-        policies = [] if isinstance(search_policy, str) else check_policies(self.tasks, search_policy)
-        starts = [policy.init_search_callbacks for policy in policies] or [()] * len(self.tasks)
+        per_round = tune_option.num_measures_per_round
+        if isinstance(search_policy, str):
+            model = shared_model(
+                search_policy,
+                tune_option.seed,
+                num_warmup_sample=len(self.tasks) * per_round,
+                adaptive_training=adaptive_training,
+                model_file=self.load_model_file,
+            )
+            policies = make_policies(search_policy, self.tasks, model, search_policy_params, tune_option.seed)
+        else:
+            policies = check_policies(self.tasks, search_policy)
         with open_measurer(tune_option) as measurer:
             check_machine(self.tasks, measurer.runner)
-            known = known_results(self.tasks, starts, tune_option.measure_callbacks, self.load_log_file)
+            known = known_results(policies, tune_option.measure_callbacks, self.load_log_file)
             check_trials(self.tasks, known, tune_option.num_measure_trials)
-            per_round = tune_option.num_measures_per_round
             if self._started:
                 self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
             self._started = True
@@ -261,17 +270,6 @@ class TaskScheduler:
             self._reset()
             self.num_measures_per_round, self.verbose = per_round, level_of(tune_option.verbose)
             self.resumed = any(known)
-            if isinstance(search_policy, str):
-                model = shared_model(
-                    search_policy,
-                    tune_option.seed,
-                    num_warmup_sample=len(self.tasks) * per_round,
-                    adaptive_training=adaptive_training,
-                    model_file=self.load_model_file,
-                )
-                policies = make_policies(
-                    search_policy, self.tasks, model, search_policy_params, tune_option.seed
-                )
             self._sessions = [
                 self._session(policy, results, measurer, tune_option, per_task_early_stopping)
                 for policy, results in zip(policies, known, strict=True)
@@ -451,11 +449,7 @@ class TaskScheduler:
             policy,
             measurer,
             earlier=earlier,
-            seeds=[
-                state
-                for callback in policy.init_search_callbacks
-                for state in callback.candidates(policy.task)
-            ],
+            seeds=first_programs(policy),
             round_size=self.num_measures_per_round,
             early_stopping=early_stopping,
             max_failures_in_a_row=options.max_failures_in_a_row,

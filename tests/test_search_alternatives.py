@@ -124,6 +124,16 @@ def test_a_run_goes_on_from_its_own_log(whole: Path, tmp_path: Path, cut: int) -
     assert result.best_state.dag is task.alternatives[0].dag
 
 
+@pytest.mark.parametrize("cut", [3, 30])
+def test_a_policy_of_another_object_of_the_task_goes_on_too(whole: Path, tmp_path: Path, cut: int) -> None:
+    """What a log holds is replayed on the graphs that the policy knows."""
+    part = tmp_path / "part.json"
+    part.write_text("".join(whole.read_text().splitlines(keepends=True)[:cut]))
+    runner = SimulatedRunner(alternative_is_faster)
+    task_of().tune(options(64 - cut, part, runner=runner), policy_of(task_of()))
+    assert part.read_text() == whole.read_text()
+
+
 def test_another_policy_searches_the_computation_itself(whole: Path, tmp_path: Path) -> None:
     """A `SketchPolicy` neither proposes nor is told of programs of other algorithms."""
     log = tmp_path / "log.json"
@@ -134,6 +144,23 @@ def test_another_policy_searches_the_computation_itself(whole: Path, tmp_path: P
     result = task.tune(options(8, log, runner=SimulatedRunner(simulated_cost)), policy)
     assert result.known_trials == keys_of(log).count('["tests.twice", 16]')
     assert set(keys_of(log)[before:]) == {'["tests.twice", 16]'}
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_so_it_does_among_other_tasks(whole: Path, tmp_path: Path, given: bool) -> None:
+    """A scheduler tells a `SketchPolicy` of other algorithms neither from a log nor from what it is given."""
+    log = tmp_path / "log.json"
+    if not given:
+        log.write_text(whole.read_text())
+    before = 0 if given else len(keys_of(whole))
+    task = task_of()
+    callbacks = [ansor.PreloadMeasuredStates(whole)] if given else []
+    policy = ansor.SketchPolicy(task, TileModel(), PARAMS, seed=9, init_search_callbacks=callbacks)
+    scheduler = ansor.TaskScheduler([task], callbacks=[])
+    result = scheduler.tune(options(8, log, runner=SimulatedRunner(simulated_cost)), [policy])
+    mine = keys_of(whole).count('["tests.twice", 16]')
+    assert result.results[0].known_trials == mine + 8
+    assert keys_of(log)[before:] == ['["tests.twice", 16]'] * 8
 
 
 def test_several_tasks_may_have_alternatives(tmp_path: Path) -> None:
@@ -266,6 +293,8 @@ def test_what_is_no_alternative_is_refused() -> None:
         task_of("tests.twice_by_copy")
     with pytest.raises(DefinitionError, match="one for each"):
         AlternativesPolicy(task_of(), [])
+    with pytest.raises(DefinitionError, match="made with these very objects"):
+        AlternativesPolicy(task_of(), policy_of(task_of()).policies)
 
 
 def test_an_alternative_that_computes_something_else_is_found_out(tmp_path: Path) -> None:

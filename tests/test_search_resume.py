@@ -13,7 +13,7 @@ from costmodel import DraftedModel, RandomModel, SklearnModel, XGBModel
 from measure import BuildResult, MeasureInput, MeasureResult, load_records, save_records
 from measure.record import Seconds
 from measure.simulate import SimulatedRunner
-from search import PreloadMeasuredStates, SearchTask, SketchPolicy, StopReason, TaskScheduler
+from search import PreloadMeasuredStates, SearchTask, SketchPolicy, StopReason, TaskScheduler, Trial
 from tests.search_fakes import TileModel, logged, options, simulated_cost
 from tests.sketches_cases import matmul_relu
 
@@ -84,6 +84,27 @@ def test_a_run_goes_on_from_its_own_log(
         assert result.known_trials == TRIALS
         assert part.read_text() == log.read_text()
         assert second.seen == model.seen
+
+
+def test_a_policy_of_another_object_of_the_task_goes_on_as_its_own(
+    task: SearchTask, whole: tuple[Path, TileModel], tmp_path: Path
+) -> None:
+    """It is told of programs of its own graph, and those that look like them are proposed as ever."""
+
+    class Watching(SketchPolicy):
+        def learn(self, trials: Sequence[Trial]) -> None:
+            assert all(trial.state.dag is self.task.compute_dag for trial in trials)
+            super().learn(trials)
+
+    log, _ = whole
+    part = tmp_path / "part.json"
+    part.write_text("".join(log.read_text().splitlines(keepends=True)[:11]))
+    other = SearchTask(compute_dag=matmul_relu(24, 32, 48), target=HOST)
+    assert other.key == task.key
+    policy = Watching(other, TileModel(), PARAMS, seed=5)
+    result = task.tune(options(TRIALS - 11, part, runner=SimulatedRunner(log)), policy)
+    assert result.known_trials == TRIALS
+    assert part.read_text() == log.read_text()
 
 
 def test_a_torn_last_line_is_measured_again(

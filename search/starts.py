@@ -1,0 +1,73 @@
+"""What a search is given before it begins: known results, and programs to measure first.
+
+All of it is asked for in terms of the policy. Programs are replayed on a graph, and a policy knows the graph
+of its own task object; another object of the same key has another. And a task has algorithms that a policy
+may leave alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ansor.schedule.state import State
+from measure import MeasureCallback
+from search.policy import Known, SearchPolicy
+from search.preload import Earlier, logs_of, measured_states_of
+
+PathLike = str | os.PathLike[str]
+
+
+def known_results(
+    policies: Sequence[SearchPolicy],
+    measure_callbacks: Sequence[MeasureCallback] | None,
+    log_file: PathLike | None = None,
+) -> list[Earlier]:
+    """
+    Collect earlier results per policy: of its callbacks, of `log_file`, of the logs to be written.
+
+    Raises
+    ------
+    FileNotFoundError
+        If `log_file` does not exist and is not one that the run is going to write.
+    LogFormatError
+        If a log has a line that cannot be understood.
+    """
+    known = [_told(policy) for policy in policies]
+    own: list[list[Known]] = [[] for _ in policies]
+    algorithms = [policy.algorithms for policy in policies]
+    logs = logs_of(measure_callbacks)
+    if log_file is not None and os.fspath(log_file) not in logs:
+        written = [getattr(callback, "filename", None) for callback in measure_callbacks or ()]
+        if Path(log_file).is_file():
+            for results, found in zip(known, measured_states_of(algorithms, log_file), strict=True):
+                results += found
+        elif os.fspath(log_file) not in written:
+            raise FileNotFoundError(
+                f"there is no log {os.fspath(log_file)!r} to resume from; leave load_log_file out, or write "
+                "to it by a RecordToFile among the measure_callbacks"
+            )
+    for log in logs:
+        for results, found in zip(own, measured_states_of(algorithms, log), strict=True):
+            results += found
+    return [Earlier.of(*results) for results in zip(known, own, strict=True)]
+
+
+def first_programs(policy: SearchPolicy) -> list[State]:
+    """Collect the programs that a policy's callbacks offer to be measured first."""
+    callbacks = policy.init_search_callbacks
+    offered = [state for callback in callbacks for state in callback.candidates(policy.task)]
+    return [state for state in offered if _searches(policy, state)]
+
+
+def _told(policy: SearchPolicy) -> list[Known]:
+    """Results that a policy's callbacks know."""
+    callbacks = policy.init_search_callbacks
+    known = [pair for callback in callbacks for pair in callback.known(policy.task)]
+    return [pair for pair in known if _searches(policy, pair[0])]
+
+
+def _searches(policy: SearchPolicy, state: State) -> bool:
+    """Whether a program is one of an algorithm that the policy searches."""
+    return policy.task.algorithm_of(state.dag) in policy.algorithms
