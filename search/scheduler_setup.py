@@ -107,6 +107,30 @@ def make_policies(
     ]
 
 
+def check_model_file(
+    model_file: PathLike | None, tasks: Sequence[Task], choice: str | Sequence[SearchPolicy]
+) -> None:
+    """
+    Refuse a model file that nobody would start from.
+
+    Raises
+    ------
+    DefinitionError
+        If the search has no shared model that learns.
+    """
+    if model_file is None:
+        return
+    if not isinstance(choice, str):
+        why = "policies that are passed have models of their own, which read a file by their method load"
+    elif choice == "sketch.random":
+        why = "search_policy='sketch.random' has no model that learns; take 'default' or 'sketch.xgb'"
+    elif choice == "default" and all(isinstance(task, TemplateTask) for task in tasks):
+        why = "the tuner of a template has a model of its own"
+    else:
+        return
+    raise DefinitionError(f"load_model_file={os.fspath(model_file)!r} would not be used: {why}")
+
+
 def shared_model(
     choice: str, seed: int, *, num_warmup_sample: int, adaptive_training: bool, model_file: PathLike | None
 ) -> CostModel:

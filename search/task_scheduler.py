@@ -40,6 +40,7 @@ from search.scheduler_gradient import Allocation, Objective, SimilarityGroups, g
 from search.scheduler_result import SchedulerResult
 from search.scheduler_setup import (
     check_machine,
+    check_model_file,
     check_policies,
     check_tasks,
     check_trials,
@@ -72,7 +73,7 @@ class TaskScheduler:
         after the other.
     load_model_file
         A saved model for the shared cost model to start from: of a `DraftedModel`, or of an `XGBModel` for
-        "sketch.xgb".
+        "sketch.xgb". Other searches have no use for one, and refuse it.
     load_log_file
         Earlier measurements, of this run or another. Logs among the `measure_callbacks` are read as well.
     alpha, beta, backward_window_size
@@ -248,6 +249,7 @@ class TaskScheduler:
         if per_task_early_stopping is not None:
             check_number("per_task_early_stopping", per_task_early_stopping, low=1, integer=True)
         per_round = tune_option.num_measures_per_round
+        check_model_file(self.load_model_file, self.tasks, search_policy)
         if isinstance(search_policy, str):
             model = shared_model(
                 search_policy,

@@ -347,6 +347,20 @@ def test_a_search_starts_from_a_model_of_its_kind(
 
 
 @pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("sketch.random", "'sketch.random' has no model that learns; take 'default' or 'sketch.xgb'"),
+        ([SketchPolicy(matmul_task(8), RandomModel())], "policies that are passed have models of their own"),
+    ],
+)
+def test_a_model_file_that_nobody_would_read_is_refused(policy: Any, message: str, tmp_path: Path) -> None:
+    saved = tmp_path / "model.json"
+    ansor.DraftedModel().save(saved)
+    with pytest.raises(ansor.DefinitionError, match=f"would not be used: .*{message}"):
+        scheduler([matmul_task(8)], load_model_file=saved).tune(options(8), policy)
+
+
+@pytest.mark.parametrize(
     ("given", "error", "message"),
     [
         ({"tasks": []}, ansor.DefinitionError, "at least one task"),
