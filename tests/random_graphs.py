@@ -312,7 +312,7 @@ def window(b: Builder, x: Tensor) -> Any:
 
 
 def row_reduce(b: Builder, x: Tensor) -> Any:
-    """The last dimensions reduced, now and then not from 0 or only where a condition holds."""
+    """The last dimensions reduced, now and then not from 0 or only where the axes or data say so."""
     c, name = b.c, b.name()
     keep = c.below(max(1, x.ndim))
     if not x.ndim:
@@ -323,9 +323,11 @@ def row_reduce(b: Builder, x: Tensor) -> Any:
         axes.append(b.reduce_axis((begin, n), f"{name}k{d}"))
     kind = c.one_of(reductions(x))
     only = c.chance(6)
+    mask = b.placeholder(sizes(x)[keep:], "bool") if only and c.chance(2) else None
 
     def body(*i: Any) -> Any:
         where = te.any(axes[0] > 1, axes[-1] == 0) if only else None
+        where = where if mask is None else mask(*axes)
         return kind(x(*i, *axes), axis=axes, where=where)
 
     return b.compute(x.shape[:keep], body, name=name)
