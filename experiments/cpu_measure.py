@@ -210,7 +210,7 @@ def side_by_side(
         timers[peer] = prepared.timer
         packs += [peer] if prepared.packs else []
     if len(timers) == 1:
-        check("the reference", case.entry.reference(inputs, case.named), answer, case.tolerance)
+        check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
     quiet = [quiet_share(threads)]
     times = _all_times(timers, case, inputs, answer, served, repeats, milliseconds, threads)
     quiet.append(quiet_share(threads))

@@ -49,9 +49,9 @@ class Graph:
         return next(iter(self.inputs.values())).dtype.kind in "iu"
 
     @property
-    def dtype(self) -> npt.DTypeLike:
+    def dtype(self) -> np.dtype[Any]:
         """Of the answer."""
-        return np.int32 if self.is_integer else next(iter(self.inputs.values())).dtype
+        return np.dtype(np.int32) if self.is_integer else next(iter(self.inputs.values())).dtype
 
     def node(self, kind: str, inputs: Sequence[str], output: str = "Y", **attributes: Any) -> None:
         """Append a node."""
