@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ansor.dtypes import dtype_info
+from ansor.ir.code_size import combined, is_product
 from ansor.ir.passes.lane_reduction import REDUCERS
 from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
 from ansor.schedule.inlining import effective_body
@@ -44,11 +45,12 @@ COUNTS: Final = (
     *(f"{kind}_{name}" for kind in ("float", "int") for name in OPERATIONS),
     "bool_op",
     "select_op",
+    "instructions",
     "loads",
     "nodes",
 )
-"""What is counted per point: the operations of the table; reads, the statement's own
-element included; and all nodes that take an instruction."""
+"""What is counted per point: the operations of the table; instructions of the value (`ansor.ir.code_size`);
+reads, the statement's own element included; and all nodes that take an instruction."""
 
 _SLOT: Final = {name: position for position, name in enumerate(COUNTS)}
 _ADD: Final = frozenset({BinaryOp.ADD, BinaryOp.SUB})
@@ -143,7 +145,7 @@ def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
         for var, source in zip(root.combiner.rhs, root.sources, strict=True):
             counter.memo[var] = counter.count(source)
         own = list(_ZERO)
-        own[_SLOT["loads"]] = own[_SLOT["nodes"]] = 1.0
+        own[_SLOT["loads"]] = own[_SLOT["nodes"]] = own[_SLOT["instructions"]] = 1.0
         counter.memo.update(dict.fromkeys(root.combiner.lhs, tuple(own)))
         counts = counter.count(root.combiner.result[root.index])
         counts = _with_products(root, counts, dtype)
@@ -219,18 +221,20 @@ def _with_products(root: Reduce, counts: Counts, dtype: str) -> Counts:
         return counts
     operands = {id(result.a), id(result.b)}
     for var, source in zip(root.combiner.rhs, root.sources, strict=True):
+        fused = id(var) in operands and is_product(source)
         while isinstance(source, Cast):
             source = source.a
         if id(var) in operands and isinstance(source, Binary) and source.op is BinaryOp.MUL:
             changed = list(counts)
             changed[_SLOT[f"{kind}_mad"]] += 1.0
+            changed[_SLOT["instructions"]] -= fused
             return tuple(changed)
     return counts
 
 
 _ZERO: Final[Counts] = (0.0,) * len(COUNTS)
 AND_COUNTS: Final[Counts] = tuple(float(name in ("bool_op", "nodes")) for name in COUNTS)
-SELECT_COUNTS: Final[Counts] = tuple(float(name in ("select_op", "nodes")) for name in COUNTS)
+SELECT_COUNTS: Final[Counts] = tuple(float(name in ("select_op", "instructions", "nodes")) for name in COUNTS)
 """What a conjunction and a choice count themselves."""
 
 
@@ -258,7 +262,7 @@ class _Counter:
     def _count(self, expr: Expr) -> Counts:
         if isinstance(expr, Read):
             own = list(_ZERO)
-            own[_SLOT["loads"]] = own[_SLOT["nodes"]] = 1.0
+            own[_SLOT["loads"]] = own[_SLOT["nodes"]] = own[_SLOT["instructions"]] = 1.0
             return tuple(own)
         name = _operation(expr)
         inner = [self.count(child) for child in children(expr)]
@@ -266,6 +270,8 @@ class _Counter:
             return _ZERO
         own = list(_sum(*inner))
         own[_SLOT["nodes"]] += 1.0
+        operands = [(one[_SLOT["instructions"]], one[_SLOT["loads"]] > 0) for one in inner]
+        own[_SLOT["instructions"]] = combined(expr, operands)
         if name:
             own[_SLOT[name]] += 1.0
         if isinstance(expr, Binary) and expr.op in _ADD and _kind(expr.dtype):

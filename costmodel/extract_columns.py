@@ -27,6 +27,8 @@ from costmodel.extract_statements import Statement
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
+_INSTRUCTIONS = COUNTS.index("instructions")
+
 BOUND = (
     Annotation.BLOCK_X,
     Annotation.BLOCK_Y,
@@ -96,8 +98,9 @@ class Columns:
         Occurrences of operations per point, shape `(len(COUNTS), columns)`.
     is_reduction, separable, is_scratch, is_float, combines_pairs, streaming
         Flags of each column.
-    store_bits, lane_bits, outputs
-        Of `Body`; and how many stores one point makes.
+    store_bits, lane_bits, outputs, instructions
+        Of the widest `Body` of the stage; how many stores one point makes; and its instructions, all outputs
+        together (`ansor.ir.code_size`).
     needed, whole, reduced, divisions, pragma, limit
         Points needed per visit, in all, and for one element; divisions in the indices of a point; limit of
         the own unroll pragma, and of those around as well.
@@ -127,6 +130,7 @@ class Columns:
     store_bits: Floats
     lane_bits: Floats
     outputs: Floats
+    instructions: Floats
     needed: Floats
     whole: Floats
     reduced: Floats
@@ -212,6 +216,7 @@ class _Packer:
             store_bits=np.zeros(total),
             lane_bits=np.zeros(total),
             outputs=np.zeros(total),
+            instructions=np.zeros(total),
             needed=np.zeros(total),
             whole=np.zeros(total),
             reduced=np.zeros(total),
@@ -265,8 +270,9 @@ class _Packer:
         made.streaming[at] = one.streaming
         same = [other for other in found if other.stage == one.stage]
         made.store_bits[at] = max(other.body.store_bits for other in same)
-        made.lane_bits[at] = one.body.lane_bits / _products(one)
+        made.lane_bits[at] = max(other.body.lane_bits for other in same) / _products(one)
         made.outputs[at] = len(same)
+        made.instructions[at] = len(same) + sum(other.counts[_INSTRUCTIONS] for other in same)
         made.needed[at] = one.needed
         made.whole[at] = one.whole
         made.reduced[at] = one.reduced

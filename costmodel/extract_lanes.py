@@ -11,12 +11,9 @@ import numpy as np
 
 from ansor.ir.passes.lane_reduction import MOST_APART, MOST_VECTORS, pays, strided_load
 from ansor.ir.passes.register_tile import RegisterLimits
-from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Bools, Columns, Group, Ints
 from costmodel.extract_indices import Floats
 from costmodel.extract_statements import READ
-
-_NODES = COUNTS.index("nodes")
 
 
 def lane_reductions(
@@ -67,7 +64,7 @@ def lane_reductions(
     registers = limits.num_registers - limits.reserved
     for _ in range(MOST_VECTORS):
         total = elements * vectors
-        fits = (total <= registers) & (total * columns.counts[_NODES] <= limits.max_instructions)
+        fits = (total <= registers) & (total * columns.instructions <= limits.max_instructions)
         vectors = np.where(fits | (vectors == 1), vectors, vectors / 2)
     chosen &= fits
     return np.where(chosen, width, 1.0), np.where(chosen, vectors, 1.0)

@@ -4,7 +4,8 @@ The counterpart of the passes that lowering applies, without a nest:
 
 - `ansor.ir.passes.vectorize`: the innermost loop, where the schedule left it alone and stores run along it,
   becomes vectors of the machine's width (`lanes_of`).
-- `ansor.ir.passes.unroll`: the pragma's limit unrolls loops from the inside out (`_Unroller`).
+- `ansor.ir.passes.unroll`: the pragma's limit unrolls loops from the inside out, as long as that makes little
+  code (`_Unroller`).
 - `ansor.ir.passes.register_tile`: the element loops inside the innermost reduction loops, if their elements
   fit into the vector registers, are unrolled and accumulate there (`_register_tile`), in several vectors
   along the reduction where that runs along memory (`extract_lanes`).
@@ -19,15 +20,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ansor.ir.code_size import vectors_in_code
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import MAX_DEPTH
 from ansor.ir.passes.vectorize import LONGEST_ODD_VECTOR
-from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Bools, Columns, Ints
 from costmodel.extract_indices import Floats
 from costmodel.extract_lanes import lane_reductions
 
-_NODES = COUNTS.index("nodes")
+_Place = slice | tuple[int, slice | Ints]
 
 
 @dataclass(slots=True, eq=False)
@@ -236,7 +237,7 @@ def _register_tile(
     elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
     needed = elements / lanes * np.ceil(lanes * columns.lane_bits / limits.vector_bits)
     fits = (needed <= limits.num_registers - limits.reserved) & (
-        needed * columns.counts[_NODES] <= limits.max_instructions
+        needed * columns.instructions <= limits.max_instructions
     )
     plain = columns.is_reduction & columns.separable & (columns.outputs == 1) & ~ragged
     promoted = plain & fits & (last >= 0) & (last >= children)
@@ -259,9 +260,9 @@ def _is_first(steps: Bools, first: Ints) -> Bools:
 class _Unroller:
     """The pragma's decisions, stage by stage from the inside out, as `ansor.ir.passes.unroll` takes them.
 
-    Steps of a statement are counted through its loops; where it is a reduction its initialisation is counted
-    beside it until both meet outside the outermost reduction loop. What a stage attached to a loop takes is
-    added there.
+    Steps and instructions of a statement are counted through its loops; where it is a reduction its
+    initialisation is counted beside it until both meet outside the outermost reduction loop. What a stage
+    attached to a loop takes is added there.
     """
 
     def __init__(
@@ -278,9 +279,7 @@ class _Unroller:
         self.unrolled = np.zeros_like(own)
         shape = (columns.loops + 1, len(columns))
         attached = bool(columns.generation.any())
-        self.steps = np.zeros(shape) if attached else None
-        self.nested = np.zeros(shape) if attached else None
-        self.looping = np.zeros(shape, np.bool_) if attached else None
+        self.inside = _Code(np.zeros(shape), np.zeros(shape)) if attached else None
 
     def run(self) -> Bools:
         columns = self.columns
@@ -288,17 +287,13 @@ class _Unroller:
             return self.unrolled
         for generation in range(int(columns.generation.max(initial=0)), -1, -1):
             at = np.flatnonzero(columns.generation == generation)
-            steps, nested, looping = self._count(at)
-            if generation and self.steps is not None:
-                assert self.nested is not None
-                assert self.looping is not None
-                place = (columns.depth[at], columns.parent[at])
-                np.add.at(self.steps, place, np.where(columns.output[at] == 0, steps, 0.0))
-                np.maximum.at(self.nested, place, nested)
-                np.logical_or.at(self.looping, place, looping)
+            made = self._count(at)
+            if generation and self.inside is not None:
+                first = columns.output[at] == 0
+                self.inside.put((columns.depth[at], columns.parent[at]), made, first)
         return self.unrolled
 
-    def _count(self, at: Ints) -> tuple[Floats, Floats, Bools]:
+    def _count(self, at: Ints) -> _Code:
         """Go through the loops of some columns from the inside; returns what is left for those around."""
         columns = self.columns
         everything = len(at) == len(columns)
@@ -311,8 +306,11 @@ class _Unroller:
         forced = columns.unroll[:, pick]
         first = np.where(own & reduces, self.loops, columns.loops).min(axis=0, initial=columns.loops)
         start_lane = self._start_lanes(pick, own, reduces, first, lane)
-        main = _Steps(columns.outputs[pick].copy())
-        start = _Steps(main.steps * columns.is_reduction[pick])
+        bound = _Bound(limit, self.limits.max_instructions)
+        stores = columns.outputs[pick]
+        main = _Code(stores.copy(), columns.instructions[pick] * self._vectors(lane, pick))
+        stores = stores * columns.is_reduction[pick]
+        start = _Code(stores, stores * self._vectors(start_lane, pick))
         main.join(start, columns.is_reduction[pick] & (first == columns.loops))
         for number in range(columns.loops - 1, -1, -1):
             self._add_children(main, number + 1, pick)
@@ -322,17 +320,22 @@ class _Unroller:
             count = np.ceil(extent[number] / lane[number])
             tail = ragged & (lane[number] > 1)
             count -= tail
-            before = main.steps.copy() if tail.any() else None
-            done = main.loop(active & (count > 1), count, held[number], forced[number], limit)
+            before = main.take(slice(None)) if tail.any() else None
+            done = main.loop(active & (count > 1), count, held[number], forced[number], bound)
             self.unrolled[number, pick] |= done
             if before is not None:
-                main.steps += np.where(tail, before, 0.0)
+                main.join(before, tail)
             count = np.ceil(extent[number] / start_lane[number])
             inside = active & ~reduces[number] & (number > first) & (count > 1)
-            start.loop(inside, count, held[number], forced[number], limit)
+            start.loop(inside, count, held[number], forced[number], bound)
             main.join(start, number == first)
         self._add_children(main, 0, pick)
-        return main.steps, main.nested, main.looping
+        return main
+
+    def _vectors(self, lane: Floats, pick: slice | Ints) -> Floats:
+        """How many vectors one visit of each statement takes."""
+        bits = self.columns.lane_bits[pick]
+        return vectors_in_code(np.rint(lane.prod(axis=0)), bits, self.limits.vector_bits)
 
     def _start_lanes(
         self, pick: slice | Ints, own: Bools, reduces: Bools, first: Ints, lane: Floats
@@ -358,32 +361,55 @@ class _Unroller:
         made[at[unit], here[unit]] = best[unit]
         return made
 
-    def _add_children(self, main: _Steps, level: int, pick: slice | Ints) -> None:
-        if self.steps is None or self.nested is None or self.looping is None:
-            return
-        main.steps += self.steps[level, pick]
-        np.maximum(main.nested, self.nested[level, pick], out=main.nested)
-        main.looping |= self.looping[level, pick]
+    def _add_children(self, main: _Code, level: int, pick: slice | Ints) -> None:
+        if self.inside is not None:
+            main.join(self.inside.take((level, pick)), True)
 
 
-class _Steps:
-    """Steps of what has been gone through, how deep unrolled loops nest in it, and whether any loop stays."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bound:
+    """What unrolling may make: steps of each column, and instructions."""
 
-    def __init__(self, steps: Floats) -> None:
+    steps: Floats
+    instructions: int
+
+
+class _Code:
+    """What has been gone through: steps, instructions, how deep unrolled loops nest, if any loop stays."""
+
+    def __init__(self, steps: Floats, instructions: Floats) -> None:
         self.steps = steps
-        self.nested = np.zeros(len(steps))
-        self.looping = np.zeros(len(steps), np.bool_)
+        self.instructions = instructions
+        self.nested = np.zeros(steps.shape)
+        self.looping = np.zeros(steps.shape, np.bool_)
 
-    def join(self, other: _Steps, where: Bools) -> None:
+    def take(self, at: _Place) -> _Code:
+        """A copy of what is at some places."""
+        made = _Code(self.steps[at].copy(), self.instructions[at].copy())
+        made.nested, made.looping = self.nested[at].copy(), self.looping[at].copy()
+        return made
+
+    def put(self, at: tuple[Ints, Ints], other: _Code, counts: Bools) -> None:
+        """Add what goes to places, of which several may be the same; where it `counts` with its code."""
+        np.add.at(self.steps, at, np.where(counts, other.steps, 0.0))
+        np.add.at(self.instructions, at, np.where(counts, other.instructions, 0.0))
+        np.maximum.at(self.nested, at, other.nested)
+        np.logical_or.at(self.looping, at, other.looping)
+
+    def join(self, other: _Code, where: Bools | bool) -> None:
+        """Put another statement beside."""
         self.steps += np.where(where, other.steps, 0.0)
+        self.instructions += np.where(where, other.instructions, 0.0)
         self.nested = np.where(where, np.maximum(self.nested, other.nested), self.nested)
         self.looping |= where & other.looping
 
-    def loop(self, active: Bools, count: Floats, held: Bools, forced: Bools, limit: Floats) -> Bools:
+    def loop(self, active: Bools, count: Floats, held: Bools, forced: Bools, bound: _Bound) -> Bools:
         """Put a loop around; returns where it is unrolled."""
-        small = ~self.looping & (self.nested <= MAX_DEPTH) & (count * self.steps <= limit)
+        small = ~self.looping & (self.nested <= MAX_DEPTH)
+        small &= (count * self.steps <= bound.steps) & (count * self.instructions <= bound.instructions)
         done = active & ~held & (forced | small)
         self.steps = np.where(done, self.steps * count, self.steps)
+        self.instructions = np.where(done, self.instructions * count, self.instructions)
         self.nested += done
         self.looping |= active & ~done
         return done

@@ -114,10 +114,10 @@ def _product(loops: list[For], kind: LoopKind) -> int:
     return math.prod(int_value(loop.extent) or 1 for loop in loops if loop.kind is kind)
 
 
-def check(task: Task, population: Population) -> int:
+def check(task: Task, population: Population, limits: RegisterLimits | None = None) -> int:
     """Compare the plan of every row with its lowered program; returns how many accumulate in registers."""
     core = core_of(task)
-    limits = RegisterLimits(core.vector_bits, core.model.vector_registers)
+    limits = limits or RegisterLimits(core.vector_bits, core.model.vector_registers)
     form = Form.of_population(population)
     statements = statements_of(form)
     columns = pack([form], [statements])

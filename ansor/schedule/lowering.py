@@ -214,7 +214,7 @@ class _Lowering:
         if self.limits is None:
             return made
         made = vectorize_innermost(made, self.limits.vector_bits, self.known)
-        return auto_unroll(made, stage.auto_unroll_max_step)
+        return auto_unroll(made, stage.auto_unroll_max_step, self.limits)
 
     def _nest(
         self,

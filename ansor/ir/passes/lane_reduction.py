@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.dtypes import dtype_info
+from ansor.ir.code_size import Count
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
 from ansor.ir.rewriting import guarded, replace_in
 from ansor.ir.strides import step_of
@@ -68,9 +69,6 @@ REDUCERS: Final = {
     BinaryOp.MIN: "min",
     BinaryOp.MAX: "max",
 }
-
-Count = int | NDArray[np.floating[Any]]
-"""A number, or a column of them."""
 
 _Step = TypeVar("_Step", int, NDArray[np.floating[Any]])
 

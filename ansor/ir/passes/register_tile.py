@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds, OptionalInterval
+from ansor.ir.code_size import own_instructions, value_bits
 from ansor.ir.independence import IndependenceTest, loop_ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
@@ -41,7 +41,8 @@ class RegisterLimits:
     """What a tile may use of the machine's `num_registers` vector registers, each of `vector_bits`.
 
     `reserved` of them are for operands.
-    `max_instructions` bounds the vector instructions of one step of the reduction, which are unrolled.
+    `max_instructions` bounds those of one step of the reduction, which are unrolled, and of a loop that a
+    pragma unrolls (`ansor.ir.code_size`): LLVM takes the longer for each the more there are in a row.
     """
 
     vector_bits: int = 256
@@ -69,9 +70,7 @@ class RegisterTile:
 
     def accumulators(self, limits: RegisterLimits) -> int:
         """How many vector registers hold the tile's elements."""
-        bits = dtype_info(self.update.buffer.dtype).bits
-        if dtype_info(self.update.buffer.dtype).kind == "float":
-            bits = max(bits, 32)  # narrow floats are computed with as float32
+        bits = value_bits(self.update.buffer.dtype)
         lanes = prod(
             extent
             for loop, extent in zip(self.tile, self.extents, strict=True)
@@ -81,7 +80,7 @@ class RegisterTile:
 
     def instructions(self, limits: RegisterLimits) -> int:
         """How many vector instructions one step of the reduction takes, roughly."""
-        return self.accumulators(limits) * _operations(self.update.value)
+        return self.accumulators(limits) * own_instructions(self.update)
 
     def fits(self, limits: RegisterLimits, vectors: int = 1) -> bool:
         """Whether the registers hold `vectors` times the tile's accumulators."""
@@ -277,11 +276,3 @@ def _tile_copy(tile: RegisterTile, value: Expr, into: Buffer, *, everywhere: boo
 
 def _unrolled(kind: LoopKind) -> LoopKind:
     return LoopKind.UNROLLED if kind is LoopKind.SERIAL else kind
-
-
-def _operations(expr: Expr) -> int:
-    """Loads, arithmetic and calls in a value, index arithmetic aside."""
-    if isinstance(expr, Load):
-        return 1
-    inner = children(expr)
-    return (1 if inner else 0) + sum(map(_operations, inner))

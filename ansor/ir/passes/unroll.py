@@ -1,16 +1,22 @@
-"""Automatic unrolling, as TVM's `auto_unroll_max_step` pragma asks for it.
+"""Automatic unrolling, as TVM's `auto_unroll_max_step` pragma asks for it, but for loops of much code.
 
 Loops are unrolled from the inside out. A loop takes as many steps as its extent times the steps of its
 body; a store takes one, and so does the body of a vectorized or tensorized loop, being one operation. A
 serial loop of constant extent is unrolled if it contains no loop that stays a loop, takes at most `max_step`
 steps and at most 8 loops end up unrolled within each other.
+
+Steps say little about the code: the one of a long vector loop, of a stencil or of a polynomial is dozens of
+instructions, and the time of compiling grows with them. So the code that unrolling makes is bounded, too
+(`ansor.ir.code_size`). Loops that a schedule unrolls by name are unrolled whatever they take.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ansor.ir.code_size import own_instructions, vectors_of
 from ansor.ir.nest import For, LoopKind, Stmt, Store, sub_statements
+from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.rewriting import with_statements
 from ansor.te.expr import int_value
 
@@ -18,33 +24,39 @@ MAX_DEPTH = 8
 _ONE_OPERATION = frozenset({LoopKind.VECTORIZED, LoopKind.TENSORIZE})
 
 
-def auto_unroll(stmt: Stmt, max_step: int) -> Stmt:
-    """Mark as unrolled the serial loops of `stmt` for which that takes at most `max_step` steps."""
-    return stmt if max_step <= 0 else _unroll(stmt, max_step).stmt
+def auto_unroll(stmt: Stmt, max_step: int, limits: RegisterLimits) -> Stmt:
+    """Mark serial loops as unrolled, of at most `max_step` steps and as many instructions as limits allow."""
+    return stmt if max_step <= 0 else _unroll(stmt, max_step, limits, 1).stmt
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A statement, its steps, how deep unrolled loops are nested in it, and whether it has any other loop."""
+    """A statement, its steps and instructions, how deep unrolled loops nest in it, whether any loop stays."""
 
     stmt: Stmt
     steps: int
+    instructions: int
     depth: int
     has_loop: bool
 
 
-def _unroll(stmt: Stmt, max_step: int) -> _Counted:
-    inner = [_unroll(one, max_step) for one in sub_statements(stmt)]
+def _unroll(stmt: Stmt, max_step: int, limits: RegisterLimits, vectors: int) -> _Counted:
+    """Unroll inside `stmt`, each value of which is as many `vectors`, and then `stmt` itself."""
+    if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:
+        vectors = vectors_of(stmt, limits.vector_bits)
+    inner = [_unroll(one, max_step, limits, vectors) for one in sub_statements(stmt)]
     steps = sum(one.steps for one in inner) + isinstance(stmt, Store)
+    instructions = sum(one.instructions for one in inner) + own_instructions(stmt) * vectors
     depth = max((one.depth for one in inner), default=0)
     has_loop = any(one.has_loop for one in inner)
     new = with_statements(stmt, tuple(one.stmt for one in inner))
     if not isinstance(new, For) or new.kind in _ONE_OPERATION:
-        return _Counted(new, steps, depth, has_loop)
+        return _Counted(new, steps, instructions, depth, has_loop)
     extent = int_value(new.extent)
     wanted = new.kind is LoopKind.UNROLLED
     if new.kind is LoopKind.SERIAL and extent is not None and not has_loop and depth <= MAX_DEPTH:
-        wanted = extent * steps <= max_step
+        wanted = extent * steps <= max_step and extent * instructions <= limits.max_instructions
     if wanted and extent is not None:
-        return _Counted(replace(new, kind=LoopKind.UNROLLED), steps * extent, depth + 1, has_loop)
-    return _Counted(new, steps, depth, True)
+        unrolled = replace(new, kind=LoopKind.UNROLLED)
+        return _Counted(unrolled, steps * extent, instructions * extent, depth + 1, has_loop)
+    return _Counted(new, steps, instructions, depth, True)

@@ -1,0 +1,127 @@
+"""How much code a statement becomes: an estimate of its instructions, before any is written.
+
+Counted are loads, stores, arithmetic and calls, of one vector or one scalar. An addition that takes up a
+product of floats is part of it. A function is as many instructions as its polynomial. What loop variables
+alone decide, indices and conditions, counts nothing: the emitter moves it out of loops, and where these are
+unrolled it is made of numbers; of a choice that they decide the longer side counts.
+
+The estimate is of the code as written. Loads that unrolled iterations share count in each of them, and an
+element that is added to counts as loaded and stored: a tile in registers comes out two or three times as long
+as it is. One that registers do not hold is what takes LLVM longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.dtypes import dtype_info, is_float
+from ansor.ir.nest import For, Let, Stmt, Store, walk_statements
+from ansor.te.expr import Binary, BinaryOp, Call, Expr, Load, Select, children, distinct_nodes, int_value
+
+MAX_VECTORS: Final = 16
+"""The longest vector loop that is written as straight code [vectors of the machine]."""
+
+_FUNCTION: Final = 24
+"""Instructions of a polynomial with the reduction of its argument."""
+
+_SHORT: Final = {"abs": 1, "floor": 1, "ceil": 1, "round": 1, "fma": 1, "sqrt": 1, "rsqrt": 2}
+"""Functions that machines have, or nearly."""
+
+_SUMS: Final = frozenset({BinaryOp.ADD, BinaryOp.SUB})
+
+Count = int | NDArray[np.floating[Any]]
+"""A number, or a column of them."""
+
+
+def combined(node: Expr, operands: Sequence[tuple[float, bool]]) -> float:
+    """
+    Put the instructions of a node together.
+
+    Parameters
+    ----------
+    node
+        What computes.
+    operands
+        Of each operand the instructions, and whether it loads anything.
+    """
+    if not any(loads for _, loads in operands):
+        return 0
+    if isinstance(node, Select) and not operands[0][1]:
+        return 1 + max(count for count, _ in operands[1:])
+    return sum(count for count, _ in operands) + _cost(node)
+
+
+def _cost(node: Expr) -> int:
+    """Instructions of a node that computes with what is loaded."""
+    if isinstance(node, Call):
+        return _SHORT.get(node.name, _FUNCTION)
+    if isinstance(node, Binary) and node.op in _SUMS:
+        return int(not any(is_product(operand) for operand in (node.a, node.b)))
+    return 1
+
+
+def is_product(expr: Expr) -> bool:
+    """Whether a float is a product, which one instruction multiplies and adds."""
+    return isinstance(expr, Binary) and expr.op is BinaryOp.MUL and is_float(expr.dtype)
+
+
+def instructions(value: Expr) -> int:
+    """Estimate the instructions of a value in a nest; a shared node counts as often as it is used."""
+    found: dict[int, tuple[float, bool]] = {}
+    for node in distinct_nodes(value):
+        if isinstance(node, Load):
+            found[id(node)] = 1, True
+        else:
+            inner = [found[id(child)] for child in children(node)]
+            found[id(node)] = combined(node, inner), any(loads for _, loads in inner)
+    return int(found[id(value)][0])
+
+
+def own_instructions(stmt: Stmt) -> int:
+    """Estimate what a statement itself computes and stores, statements inside it aside."""
+    match stmt:
+        case Store(value=value):
+            return instructions(value) + 1
+        case Let(value=value):
+            return instructions(value)
+        case _:
+            return 0
+
+
+def vectors_of(loop: For, vector_bits: int) -> int:
+    """How often a vectorized loop's body is in the code."""
+    bits = [value_bits(s.buffer.dtype) for s in walk_statements(loop.body) if isinstance(s, Store)]
+    return int(vectors_in_code(int_value(loop.extent) or 1, max(bits, default=1), vector_bits))
+
+
+def vectors_in_code(lanes: Count, bits: Count, vector_bits: int) -> NDArray[np.floating[Any]]:
+    """
+    Count the vectors that the iterations of a loop are written as; a loop over many is written once.
+
+    Parameters
+    ----------
+    lanes
+        Iterations.
+    bits
+        Size of the widest element stored.
+    vector_bits
+        Size of the machine's vectors.
+
+    Returns
+    -------
+    NDArray[np.floating[Any]]
+        Per column, where columns are given; else without dimensions.
+    """
+    total = np.multiply(lanes, bits)
+    straight = np.floor_divide(total, vector_bits) <= MAX_VECTORS
+    return np.where(straight, np.ceil(np.divide(total, vector_bits)), 1.0)
+
+
+def value_bits(dtype: str) -> int:
+    """Size of a value while it is computed with: narrow floats are computed with as float32."""
+    info = dtype_info(dtype)
+    return max(info.bits, 32) if info.kind == "float" else info.bits
