@@ -26,7 +26,9 @@ def array(*shape: int, dtype: str = F32, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(-8, 9, shape).astype(dtype)
 
 
-def matmul(m: int, n: int, k: int, mr: int, nr: int, outer: LoopKind = S) -> LoopNest:
+def matmul(
+    m: int, n: int, k: int, mr: int, nr: int, outer: LoopKind = S, reduction: LoopKind = S
+) -> LoopNest:
     """A register-tiled matrix product."""
     a, b, c = Buffer("A", F32, (m, k)), Buffer("B", F32, (k, n)), Buffer("C", F32, (m, n))
     acc = Buffer("acc", F32, (mr, nr), "register")
@@ -41,7 +43,7 @@ def matmul(m: int, n: int, k: int, mr: int, nr: int, outer: LoopKind = S) -> Loo
         lambda i, j: Store(acc, (i, j), load(acc, i, j) + load(a, io * mr + i, ko) * load(b, ko, jo * nr + j))
     )
     write = tile(lambda i, j: Store(c, (io * mr + i, jo * nr + j), load(acc, i, j)))
-    body: Stmt = Alloc(acc, seq(zero, For(ko, k, S, update), write))
+    body: Stmt = Alloc(acc, seq(zero, For(ko, k, reduction, update), write))
     return LoopNest("matmul", (a, b, c), (), For(io, m // mr, outer, For(jo, n // nr, S, body)), (2,))
 
 
@@ -287,6 +289,17 @@ def test_long_unrolled_and_vectorized_loops_stay_small() -> None:
         text = run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
         np.testing.assert_array_equal(found, source)
         assert len(text.splitlines()) < 200
+
+
+def test_loops_around_registers_stay_small_but_for_those_that_select_them() -> None:
+    lines = {}
+    for k in (4, 1000):
+        a, b, c = array(6, k), array(k, 64, seed=1), np.zeros((6, 64), np.float32)
+        lines[k] = len(run(matmul(6, 64, k, 6, 64, reduction=U), a, b, c).splitlines())
+        np.testing.assert_array_equal(c, a @ b)
+    assert lines[1000] < lines[4], "1000 steps are a loop, 4 are not"
+    rows = emit_llvm(matmul(5000, 1, 4, 5000, 1), Machine.host())
+    assert len(rows.splitlines()) > 5000, "each row is a register"
 
 
 def test_gpu_programs_are_refused() -> None:

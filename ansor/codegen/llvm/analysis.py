@@ -31,14 +31,15 @@ from ansor.te.expr import Call, Cast, Expr, Load, Var, children
 class Facts:
     """Of one statement: buffers stored to and accessed, variables used, what decides how to expand it.
 
-    `stores` counts store statements with unrolled loops expanded; `value_bytes` is the size of the widest
+    `register_variables` say which register an access means: their loops cannot be loops of the code. `stores`
+    counts store statements with unrolled loops expanded; `value_bytes` is the size of the widest
     value computed (index arithmetic aside).
     """
 
     written: frozenset[Buffer]
     buffers: frozenset[Buffer]
     variables: frozenset[Var]
-    has_registers: bool
+    register_variables: frozenset[Var]
     has_allocs: bool
     has_parallel: bool
     has_vectors: bool
@@ -84,7 +85,7 @@ class Analysis:
             variables=frozenset().union(
                 *(self.variables(expr) for expr in exprs), *(f.variables for f in inner)
             ),
-            has_registers=any(b.scope == "register" for b in buffers) or any(f.has_registers for f in inner),
+            register_variables=self._register_variables(stmt).union(*(f.register_variables for f in inner)),
             has_allocs=isinstance(stmt, Alloc) or any(f.has_allocs for f in inner),
             has_parallel=kind is LoopKind.PARALLEL or any(f.has_parallel for f in inner),
             has_vectors=kind is LoopKind.VECTORIZED or any(f.has_vectors for f in inner),
@@ -107,6 +108,15 @@ class Analysis:
             for expr in (*store.indices, store.value)
             for node in _nodes(expr)
         )
+
+    def _register_variables(self, stmt: Stmt) -> frozenset[Var]:
+        """The variables in the indices of its own accesses to registers."""
+        nodes = (node for expr in own_expressions(stmt) for node in _nodes(expr))
+        loads = (node for node in nodes if isinstance(node, Load))
+        places = [load.indices for load in loads if load.buffer.scope == "register"]
+        if isinstance(stmt, Store) and stmt.buffer.scope == "register":
+            places.append(stmt.indices)
+        return frozenset().union(*(self.variables(index) for indices in places for index in indices))
 
     def _width(self, stmt: Stmt) -> int:
         """Bytes of the widest value that a statement computes by itself."""

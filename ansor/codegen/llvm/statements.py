@@ -1,9 +1,10 @@
 """Statements to code: loops, branches, stores, scratch memory, parallel regions.
 
 - Serial loops count in i64, bottom-tested; a loop of one iteration is its body.
-- Unrolled loops are expanded with constants for the variable. Expansions beyond `MAX_EXPANSION` stores are
-  loops instead, unless register tiles depend on the constants. Stores that fill each other's gaps are put
-  together (`ansor.codegen.llvm.interleave`).
+- Unrolled loops are expanded with constants for the variable. What takes more than `MAX_EXPANSION` stores, as
+  only loops can that a schedule unrolls by name (`ansor.ir.passes.unroll`), are loops instead, unless the
+  constants say which register is meant. Stores that fill each other's gaps are put together
+  (`ansor.codegen.llvm.interleave`).
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then
   smaller powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
 - Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded.
@@ -27,11 +28,11 @@ from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
+from ansor.ir.code_size import MAX_VECTORS
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store
 from ansor.ir.rewriting import tested_in_turn
 
 MAX_EXPANSION = 4096
-_MAX_PIECES = 16
 _SMALL_BYTES = 16 * 1024
 _STACK_BYTES = 128 * 1024
 _SERIAL = frozenset({LoopKind.SERIAL, LoopKind.VTHREAD})
@@ -186,7 +187,8 @@ class Function:
 
     def _expand(self, loop: For, extent: Affine, env: Env) -> None:
         facts = self.analysis.facts(loop.body)
-        if extent.terms or (facts.stores * extent.const > MAX_EXPANSION and not facts.has_registers):
+        in_registers = loop.var in facts.register_variables
+        if extent.terms or (facts.stores * extent.const > MAX_EXPANSION and not in_registers):
             self.serial(loop, extent, env)
             return
         outside = self.interleaving.outside(loop, env)
@@ -200,18 +202,19 @@ class Function:
 
     def _vectorize(self, loop: For, extent: Affine, env: Env) -> None:
         facts = self.analysis.facts(loop.body)
+        in_registers = loop.var in facts.register_variables
         if extent.terms or env.under.lanes > 1 or not may_vectorize(loop, self.analysis):
-            if extent.terms or (extent.const > _MAX_PIECES and not facts.has_registers):
+            if extent.terms or (extent.const > MAX_VECTORS and not in_registers):
                 self.serial(loop, extent, env)
             else:
                 self._expand(loop, extent, env)
             return
         lanes = max(1, self.machine.vector_bits // 8 // facts.value_bytes)
-        masked = self.machine.has_masks and not facts.has_registers and facts.value_bytes >= 4
+        masked = self.machine.has_masks and not in_registers and facts.value_bytes >= 4
         if not masked:
             lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
         first = 0
-        if extent.const // lanes > _MAX_PIECES and not facts.has_registers and lanes > 1:
+        if extent.const // lanes > MAX_VECTORS and not in_registers and lanes > 1:
             pieces = constant(extent.const // lanes)
             self._counted_pieces(loop, pieces, env, lanes)
             first = pieces.const * lanes
