@@ -51,7 +51,7 @@ from ansor.ir.nest import (
 from ansor.ir.passes.guards import NOTHING
 from ansor.ir.passes.lane_reduction import REGISTER
 from ansor.ir.passes.register_tile import RegisterTile, promoted
-from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements
+from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, reads_memory
 from ansor.te.expr import (
     Binary,
     BinaryOp,
@@ -60,7 +60,6 @@ from ansor.te.expr import (
     Expr,
     Load,
     Var,
-    distinct_nodes,
     free_vars,
     rewrite,
 )
@@ -287,9 +286,7 @@ def _may_drop(
     inner = list(walk_statements(update))
     loops = [one for one in inner if isinstance(one, For) and one.var not in selecting]
     others = used.union(loop.var for loop in loops)
-    for one in inner:
-        if isinstance(one, If) and free_vars(one.cond) & dropped:
-            reads_memory = any(isinstance(node, Load) for node in distinct_nodes(one.cond))
-            if one.other is not None or reads_memory or free_vars(one.cond) & others:
-                return False
-    return True
+    guards = [one for one in inner if isinstance(one, If) and free_vars(one.cond) & dropped]
+    return not any(
+        one.other is not None or reads_memory(one.cond) or free_vars(one.cond) & others for one in guards
+    )
