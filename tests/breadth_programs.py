@@ -25,6 +25,8 @@ from tests.sketches_cases import HARDWARE
 
 PROGRAMS = 2
 _DRAWN = 12
+_PARAMS = {"cpu_fuse_all_vectors": 1}
+"""So that all loops may be vectors that a search may vectorize."""
 _SIZES: dict[str, Args] = {"rgb_to_yuv": (67, 4)}
 """Sizes in place of the small ones: of few pixels an elementwise program makes one parallel loop."""
 
@@ -87,7 +89,7 @@ class Case:
         """The first two different random programs that compute something in a vectorized loop."""
         task = Task.create(ComputeDAG(self.tensors), "[]", target, hardware_params=HARDWARE)
         chosen: dict[str, tuple[State, LoopNest]] = {}
-        for state in sample_programs(task, _DRAWN, np.random.default_rng(0)):
+        for state in sample_programs(task, _DRAWN, np.random.default_rng(0), _PARAMS):
             nest = lower(state, self.tensors, limits=machine.register_limits)
             if vector_computations(nest):
                 chosen.setdefault(str(nest), (state, nest))

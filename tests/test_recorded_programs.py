@@ -15,6 +15,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from measure import dump_record_to_string, load_record_from_string
 from measure.record import MeasureResult, Seconds
+from measure.settled import program_of
 from search import SearchTask
 from tests.program_laws import Case, lowered
 from tests.sketches_cases import oracle_lines, oracle_workload
@@ -48,15 +49,22 @@ def test_every_recorded_program_computes_the_right_result(cases: dict[str, Case]
 def test_recorded_programs_are_found_in_a_log_and_compute_the_right_result(
     cases: dict[str, Case], tmp_path: Path
 ) -> None:
-    """Of each workload the program that was given the shortest time, by way of `apply_best`."""
+    """Of each workload the program that was given the shortest time, by way of `apply_best`.
+
+    Some programs are recorded twice; of a program's results the first counts.
+    """
     log = tmp_path / "recorded.json"
     keys, wanted, count = {}, {}, dict.fromkeys(cases, 0)
+    seen: set[str] = set()
     with log.open("w") as file:
         for entry, case in programs(cases):
             name = entry["workload"]
+            inp, _ = load_record_from_string(json.dumps(entry["record"]))
+            if program_of(inp) in seen:
+                continue
+            seen.add(program_of(inp))
             count[name] += 1
             seconds = 1e-6 * abs(count[name] - 4) + 1e-6  # The fourth of each is the fastest.
-            inp, _ = load_record_from_string(json.dumps(entry["record"]))
             print(dump_record_to_string(inp, MeasureResult((Seconds(seconds),))), file=file)
             if count[name] == 4:
                 keys[name], wanted[name] = inp.task.workload_key, case
