@@ -12,6 +12,7 @@ from ansor.dtypes import is_integer
 from ansor.errors import LoweringError
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Seq, Stmt, Store
 from ansor.ir.printer import format_expr, format_stmt
+from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import Expr, Load, Read, Reduce, Var, distinct_nodes, free_vars, int_value
 
 SCOPES = ("global", "shared", "local", "register")
@@ -170,8 +171,6 @@ class _Checker:
         for index in indices:
             if not is_integer(index.dtype):
                 self.fail(stmt, f"the index `{format_expr(index)}` is {index.dtype}")
-            if buffer.scope == "register":
-                memory = any(isinstance(node, Load) for node in distinct_nodes(index))
-                if memory or not free_vars(index) <= self.expanded:
-                    text = format_expr(index)
-                    self.fail(stmt, f"the index `{text}` of register buffer {buffer.name!r} is not constant")
+            if buffer.scope == "register" and (reads_memory(index) or not free_vars(index) <= self.expanded):
+                text = format_expr(index)
+                self.fail(stmt, f"the index `{text}` of register buffer {buffer.name!r} is not constant")

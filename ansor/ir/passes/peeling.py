@@ -22,11 +22,12 @@ from ansor.ir.rewriting import (
     fresh_copy,
     guarded,
     map_statements,
+    reads_memory,
     with_statements,
 )
 from ansor.ir.simplifier import Simplifier
 from ansor.ir.simplify import assume
-from ansor.te.expr import Binary, Const, Expr, Load, distinct_nodes, free_vars, int_value
+from ansor.te.expr import Binary, Const, Expr, free_vars, int_value
 
 ENOUGH = 16
 """Iterations of a tile that are worth a test."""
@@ -71,7 +72,7 @@ def _removable(stmt: Stmt, simplifier: Simplifier) -> tuple[list[tuple[Guard, Ex
     for guard in _guards(stmt, ()):
         form = simplifier.below_zero(guard.test)
         run = _tile_loops(guard)
-        if form is None or not run or any(isinstance(node, Load) for node in distinct_nodes(guard.test)):
+        if form is None or not run or reads_memory(guard.test):
             continue
         whole: Expr = Const(False, "bool")
         if _is_tile(guard, run):

@@ -28,7 +28,7 @@ from ansor.ir.code_size import own_instructions, value_bits
 from ansor.ir.independence import IndependenceTest, loop_ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
-from ansor.ir.rewriting import conjuncts, guarded, map_statements, replace_in
+from ansor.ir.rewriting import conjuncts, guarded, map_statements, reads_memory, replace_in
 from ansor.ir.structure import same_structure
 from ansor.te.expr import Expr, Load, Var, children, distinct_nodes, free_vars, int_value, rewrite
 
@@ -170,15 +170,11 @@ def _levels(stmt: Stmt) -> tuple[list[For], tuple[Expr, ...], Stmt]:
         if isinstance(stmt, For):
             loops.append(stmt)
             stmt = stmt.body
-        elif isinstance(stmt, If) and stmt.other is None and not _reads_memory(stmt.cond):
+        elif isinstance(stmt, If) and stmt.other is None and not reads_memory(stmt.cond):
             guards = (*guards, *conjuncts(stmt.cond))
             stmt = stmt.then
         else:
             return loops, guards, stmt
-
-
-def _reads_memory(expr: Expr) -> bool:
-    return any(isinstance(node, Load) for node in distinct_nodes(expr))
 
 
 def _updates_itself(found: RegisterTile) -> bool:
@@ -207,7 +203,7 @@ def _is_separable(found: RegisterTile, test: IndependenceTest) -> bool:
         variables = free_vars(guard)
         if variables & reducing and variables & selecting:
             return False
-    memory = any(map(_reads_memory, found.update.indices))
+    memory = any(map(reads_memory, found.update.indices))
     return not memory and all(test.independent(loop) for loop in found.tile)
 
 
