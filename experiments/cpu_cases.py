@@ -90,6 +90,11 @@ class Goal:
         return cls(stated, MARGIN * peer_seconds / limit_seconds)
 
 
+def numbers_among(args: Sequence[int | str]) -> tuple[int, ...]:
+    """The arguments that are no dtypes."""
+    return tuple(value for value in args if not isinstance(value, str))
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """
@@ -133,7 +138,7 @@ class Case:
     @property
     def numbers(self) -> tuple[int, ...]:
         """The arguments that are no dtypes."""
-        return tuple(value for value in self.args if not isinstance(value, str))
+        return numbers_among(self.args)
 
     @property
     def dtype(self) -> str:
@@ -185,7 +190,7 @@ class Case:
 
     def small(self) -> Case:
         """The same operation of a size that takes no time: what remains is the cost of a call."""
-        sizes = self.entry.bind([size for size in self.entry.small[0] if not isinstance(size, str)])
+        sizes = self.entry.bind(numbers_among(self.entry.small[0]))
         dtypes = {name: value for name, value in self.named.items() if isinstance(value, str)}
         return Case(self.workload, tuple({**sizes, **dtypes}.values()), self.group, self.constant)
 
@@ -235,7 +240,7 @@ _LARGE: Final = {
 def _catalogue(name: str, group: str, constant: bool = False) -> Iterable[Case]:
     """The catalogue's own sizes, in float32."""
     for args in workload(name).benchmark:
-        numbers = tuple(value for value in args if not isinstance(value, str))
+        numbers = numbers_among(args)
         if len(numbers) == len(args):
             yield Case(name, numbers, group, constant)
 
@@ -246,8 +251,7 @@ def _resnet() -> Iterable[Case]:
         for sizes in _RESNET:
             yield Case("conv2d", (batch, *sizes), "resnet", constant=True)
         for args in workload("conv2d_bn_relu").benchmark:
-            numbers = tuple(value for value in args[1:] if not isinstance(value, str))
-            yield Case("conv2d_bn_relu", (batch, *numbers), "resnet", constant=True)
+            yield Case("conv2d_bn_relu", (batch, *numbers_among(args[1:])), "resnet", constant=True)
         for sizes in _RESNET:
             if winograd_alternatives(batch, *sizes):
                 yield Case("conv2d", (batch, *sizes), "algorithms", constant=True, algorithms=True)

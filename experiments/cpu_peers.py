@@ -27,6 +27,12 @@ class UnavailableError(Exception):
     """A peer that cannot be measured; the text says why."""
 
 
+def _unavailable(what: str, error: Exception) -> UnavailableError:
+    """Say what failed, and the first line of why."""
+    told = str(error).strip().splitlines() or [type(error).__name__]
+    return UnavailableError(f"{what}: {told[0]}")
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """
@@ -114,7 +120,7 @@ class TorchPeer:
         try:
             call()
         except RuntimeError as error:
-            raise UnavailableError(f"PyTorch: {str(error).strip().splitlines()[0]}") from None
+            raise _unavailable("PyTorch", error) from None
         return _torch_prepared(torch, program, call, packs=False)
 
 
@@ -135,7 +141,7 @@ class TorchCompilePeer:
             with torch.no_grad():
                 compiled(*tensors)
         except Exception as error:  # what a foreign compiler and its tools raise has no common base
-            raise UnavailableError(f"torch.compile failed: {str(error).strip().splitlines()[0]}") from None
+            raise _unavailable("torch.compile failed", error) from None
         return _torch_prepared(torch, program, lambda: compiled(*tensors), packs=bool(frozen))
 
 
@@ -190,7 +196,7 @@ class OnnxRuntimePeer:
             session = runtime.InferenceSession(graph.model(), options, providers=["CPUExecutionProvider"])
             (first,) = session.run(None, graph.inputs)
         except Exception as error:  # its errors have no common base
-            raise UnavailableError(f"ONNX Runtime: {str(error).strip().splitlines()[0]}") from None
+            raise _unavailable("ONNX Runtime", error) from None
         out = np.empty_like(first)
         binding = session.io_binding()
         # The values refer to the arrays, and must live as long as the binding.
