@@ -13,7 +13,7 @@ from ansor import te
 from ansor.codegen.llvm.flipping import flip_factors
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError
-from ansor.intrinsics import TensorIntrinsic, pattern
+from ansor.intrinsics import TensorIntrinsic
 from ansor.intrinsics.known import dot_pattern
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq, walk_statements
@@ -26,7 +26,7 @@ from ansor.workloads.catalogue import get_workload
 from sketches import ProgramSpace
 from tests.program_laws import Case, check_all
 from tests.test_intrinsics import product as mixed_product
-from tests.test_intrinsics import tensorized
+from tests.test_intrinsics import register_pairs, tensorized
 
 TARGET = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4"
 ZEN4 = Machine.for_target(TARGET)
@@ -275,17 +275,6 @@ def test_operands_of_equal_dtypes_come_as_the_pattern_has_them(monkeypatch: pyte
         products = write(f"call <4 x i32> @llvm.x86.sse2.pmadd.wd(<8 x i16> {same}, <8 x i16> {b})")
         return str(write(f"add <4 x i32> {sums}, {products}"))
 
-    if Machine.host().arch != "x86_64":
-        pytest.skip("the host is no x86 machine")
-    mine = TensorIntrinsic(
-        name="pairs",
-        pattern=dot_pattern(4, 2, "int16", "int16", "int32"),
-        instruction="sse2",
-        symbol="",
-        operand_type="i16",
-        emitter=pairs,
-    )
-    monkeypatch.setattr(pattern, "_REGISTERED", dict(pattern._REGISTERED))
-    ansor.register_tensor_intrinsic(mine)
+    register_pairs(monkeypatch, pairs)
     for reverse in (False, True):
         check_all(Case.of(tensorized(product(6, 24, 16, "int16", reverse), "pairs").state))

@@ -316,10 +316,24 @@ def test_one_of_your_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ansor.register_tensor_intrinsic(other, override=True) is get_tensor_intrinsic("mine") is other
 
 
-def test_one_of_several_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An emitter writes them: a product of pairs of int16, and an addition."""
+def register_pairs(monkeypatch: pytest.MonkeyPatch, emitter: Any) -> None:
+    """Register "pairs" for one test, the product of pairs of int16 that x86 machines have; skip on others."""
     if Machine.host().arch != "x86_64":
         pytest.skip("the host is no x86 machine")
+    mine = TensorIntrinsic(
+        name="pairs",
+        pattern=dot_pattern(4, 2, "int16", "int16", "int32"),
+        instruction="sse2",
+        symbol="",
+        operand_type="i16",
+        emitter=emitter,
+    )
+    monkeypatch.setattr(pattern, "_REGISTERED", dict(pattern._REGISTERED))
+    ansor.register_tensor_intrinsic(mine)
+
+
+def test_one_of_several_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emitter writes them: a product of pairs of int16, and an addition."""
     asked: list[tuple[str, str, str]] = []
 
     def pairs(write: Any, sums: str, a: str, b: str) -> str:
@@ -327,16 +341,7 @@ def test_one_of_several_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
         products = write(f"call <4 x i32> @llvm.x86.sse2.pmadd.wd(<8 x i16> {a}, <8 x i16> {b})")
         return str(write(f"add <4 x i32> {sums}, {products}"))
 
-    mine = TensorIntrinsic(
-        name="pairs",
-        pattern=dot_pattern(4, 2, "int16", "int16", "int32"),
-        instruction="sse2",
-        symbol="",
-        operand_type="i16",
-        emitter=pairs,
-    )
-    monkeypatch.setattr(pattern, "_REGISTERED", dict(pattern._REGISTERED))
-    ansor.register_tensor_intrinsic(mine)
+    register_pairs(monkeypatch, pairs)
     c = product(6, 24, 16, "int16", "int16", "int32")
     check_all(Case.of(tensorized(c, "pairs").state))
     assert asked
