@@ -122,7 +122,7 @@ class Details(Progress):
             self._say(str(lowered(built, built.dag.tensors, self._task.target)).rstrip())
             if self._level >= 5:
                 self._say(emit_input(inp).text.rstrip())
-        except (AnsorError, NotImplementedError) as error:
+        except AnsorError as error:
             self._say(f"  it cannot be lowered here: {error}")
 
     def _say(self, text: str) -> None:

@@ -40,7 +40,7 @@ def why_no_record(task: Task, algorithms: Sequence[Task], log_file: str | os.Pat
     records = list(load_records(log_file))
     if not records:
         return f"{wanted}: the log is empty; tune with RecordToFile of this name first"
-    measured = settled_records(record for record in records if record[1].is_measurement)
+    measured = settled_records(records)
     mine = [(inp, res) for inp, res in measured if _is_of_one(inp, algorithms)]
     here = [res for inp, res in mine if same_target(task.target, target_text(inp.task))]
     if here and not any(res.ok for res in here):

@@ -302,7 +302,7 @@ def _program(task: TaskHistory, is_open: bool) -> str:
         return f'<p class="soft">{why}</p>\n' + "".join(_listing(*item, is_open) for item in listings)
     try:
         nest = str(lower(state, target=Target.parse(task.target)))
-    except (AnsorError, NotImplementedError) as error:
+    except AnsorError as error:
         nest = f"cannot be lowered here: {error}"
     listings = [
         ("Best loop nest", nest),
