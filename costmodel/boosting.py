@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 HELD_OUT: Final = 0.125
 """Share of the programs that decides when to stop."""
+HELD_OUT_SEED: Final = 0x5EED_570B
+"""Chooses them. Not a seed that a split for testing has: of what such a split leaves, none would be chosen."""
 LEAST_HELD_OUT: Final = 24
 """With fewer held-out programs than this, their loss says too little: all are learned from."""
 
@@ -173,7 +175,7 @@ def boost(data: Dataset, settings: Boosting, start: FloatArray | None = None) ->
     start
         Scores that the trees' are added to, shape ``(len(data),)``; default 0.
     """
-    outside = data.held_out(HELD_OUT)
+    outside = data.held_out(HELD_OUT, HELD_OUT_SEED)
     if outside.sum() < LEAST_HELD_OUT:
         outside[:] = False
     return _grow(data, settings, np.zeros(len(data)) if start is None else start, outside, None)

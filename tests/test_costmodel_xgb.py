@@ -78,6 +78,13 @@ def test_held_out_programs_stop_the_boosting() -> None:
     assert len(boost(noise.take(slice(50)), Boosting(rounds=30))) == 30
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_split_leaves_to_learn_from_still_stops_the_boosting(seed: int) -> None:
+    """Which programs stop it does not depend on which were set aside before."""
+    noise, _ = synthetic(600, noise=8.0).split_by_program(0.3, seed)
+    assert len(boost(noise, Boosting(rounds=80))) < 80
+
+
 def test_trees_correct_the_scores_they_start_from() -> None:
     train, test = synthetic(400), synthetic(200, seed=1)
     half_right = [data.rows.total(-4.0 * data.rows.values[:, 0] ** 2) for data in (train, test)]
