@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 HELD_OUT: Final = 0.125
 """Share of the programs that decides when to stop."""
 HELD_OUT_SEED: Final = 0x5EED_570B
-"""Chooses them. Not a seed that a split for testing has: of what such a split leaves, none would be chosen."""
+"""Chooses them. No seed that a split for testing has: of what that one leaves, none would be chosen."""
 LEAST_HELD_OUT: Final = 24
 """With fewer held-out programs than this, their loss says too little: all are learned from."""
 
