@@ -151,8 +151,13 @@ class LearnedModel(CostModel):
 
     def save(self, file_name: str | Path) -> None:
         """Write the training data; a model that is loaded from it trains again."""
-        data = self.dataset
-        header = {"seed": self.seed, "features": self.describe_features(), "tasks": data.task_keys}
+        self._write(file_name, self.dataset, self._collector.seen, {})
+
+    def _write(
+        self, file_name: str | Path, data: Dataset, seen: NDArray[np.uint64], more: Mapping[str, Any]
+    ) -> None:
+        """Write records, digests of the measurements behind them, and what a subclass has besides."""
+        header = {"seed": self.seed, "features": self.describe_features(), "tasks": data.task_keys, **more}
         arrays: Arrays = {
             "values": data.rows.values,
             "offsets": data.rows.offsets,
@@ -160,7 +165,7 @@ class LearnedModel(CostModel):
             "tasks": data.tasks,
             "digests": data.digests,
             "drafts": data.drafts,
-            "seen": self._collector.seen,
+            "seen": seen,
         }
         write_arrays(file_name, type(self).__name__, header, arrays)
 
@@ -173,13 +178,18 @@ class LearnedModel(CostModel):
         LogFormatError
             If the file is not one that `save` wrote, or was written with another feature table.
         """
+        header, data, seen = self._read(file_name)
+        self.seed = int(header["seed"])
+        self.learn(data, seen)
+
+    def _read(self, file_name: str | Path) -> tuple[dict[str, Any], Dataset, NDArray[np.uint64]]:
+        """Read what `_write` wrote: the header, the records, the digests; errors as of `load`."""
         header, arrays = read_arrays(file_name, type(self).__name__)
         self.check_features(file_name, header["features"])
-        self.seed = int(header["seed"])
         rows = PackedRows(arrays["values"], arrays["offsets"])
         keys = tuple((key, target) for key, target in header["tasks"])
         rest = [arrays[name] for name in ("digests", "drafts")]
-        self.learn(Dataset(rows, arrays["costs"], arrays["tasks"], keys, *rest), arrays["seen"])
+        return header, Dataset(rows, arrays["costs"], arrays["tasks"], keys, *rest), arrays["seen"]
 
     def learn(self, data: Dataset, seen: NDArray[np.uint64] | None = None) -> None:
         """

@@ -1,7 +1,7 @@
 """The file forms of saved models; both say which class wrote them.
 
-Trees and other small things are one JSON object. A model that is saved by its training data is a zip file of
-arrays (numpy's), with that object as its header. Nothing is pickled.
+Small things are one JSON object. A model that learns is saved as a zip file of arrays (numpy's), with that
+object as its header. Nothing is pickled.
 """
 
 from __future__ import annotations

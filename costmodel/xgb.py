@@ -29,9 +29,7 @@ from costmodel.drafts import Drafter, scaled_drafts, slope_of
 from costmodel.learned import LearnedModel
 from costmodel.losses import LOSSES, LossName
 from costmodel.rows import FeatureSource, FloatArray, PackedRows
-from costmodel.storage import read_model, write_model
 
-_KIND: Final = "XGBModel"
 REFIT_FACTOR: Final = 1.25
 """Growth of the records after which everything is learned anew."""
 CORRECTION_ROUNDS: Final = 20
@@ -79,8 +77,8 @@ class XGBModel(LearnedModel):
     verbose_eval
         Log the held-out loss every so many trees, at level DEBUG.
     num_warmup_sample
-        Programs to see before scores mean anything; up to that number they are random. A model read from a
-        file means something at once.
+        Programs to see before scores mean anything; up to that number they are random. Trees read from a file
+        mean something at once.
     seed
         Seed of the random scores and of the training; default 0.
     model_file
@@ -224,44 +222,48 @@ class XGBModel(LearnedModel):
         return sum_of_trees(self._trees, rows)
 
     def save(self, file_name: str | Path) -> None:
-        """Write the trees and which records are behind them; the records themselves stay in their logs."""
+        """
+        Write the trees and which records are behind them; the records themselves stay in their logs.
+
+        Before there are trees that mean something, the records are written: there are few.
+        """
         means_something = self.informative or self.drafter is not None
         if means_something:
             self.train()
         trees = self._trees if means_something else ()
         behind = self._behind() if trees else _Behind()
-        content = {
-            "seed": self.seed,
+        more = {
             "loss": self.boosting.loss,
-            "slope": self.slope,
-            "features": self.describe_features(),
+            "slope": self.slope if trees else 1.0,
             "trees": [group.to_json() for group in trees],
-            "seen": behind.seen.tolist(),
+            "behind": behind.seen.tolist(),
             "programs": [[*key, digests.tolist()] for key, digests in behind.programs.items()],
         }
-        write_model(file_name, _KIND, content)
+        kept, seen = self.dataset, self._collector.seen
+        if trees:
+            kept, seen = Dataset.empty(self.features.width), _none()
+        self._write(file_name, kept, seen, more)
 
     def load(self, file_name: str | Path) -> None:
         """
-        Replace what was learned by a saved model's trees; records seen so far are forgotten.
+        Replace what was learned by a saved model's trees or records; those seen so far are forgotten.
 
         Raises
         ------
         LogFormatError
             If the file is not one that `save` wrote, or was written with another feature table.
         """
-        data = read_model(file_name, _KIND)
-        self.check_features(file_name, data["features"])
-        trees = tuple(Trees.from_json(content) for content in data["trees"])
-        self.forget()
-        self.seed = int(data["seed"])
-        self.boosting = replace(self.boosting, seed=self.seed, loss=data["loss"])
+        header, data, seen = self._read(file_name)
+        trees = tuple(Trees.from_json(content) for content in header["trees"])
+        self.learn(data, seen)
+        self.seed = int(header["seed"])
+        self.boosting = replace(self.boosting, seed=self.seed, loss=header["loss"])
         self._loaded = trees
         self._loaded_from = _Behind(
-            np.array(data["seen"], np.uint64),
-            {(key, target): np.array(digests, np.uint64) for key, target, digests in data["programs"]},
+            np.array(header["behind"], np.uint64),
+            {(key, target): np.array(digests, np.uint64) for key, target, digests in header["programs"]},
         )
-        self._loaded_slope = float(data["slope"])
+        self._loaded_slope = float(header["slope"])
         self._untrain()
 
     @property

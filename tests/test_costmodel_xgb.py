@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 import ansor
-from costmodel import Programs, XGBModel, metrics
+from costmodel import Programs, XGBModel, metrics, storage
 from costmodel.boosting import Boosting, Trees, boost, grow_more
 from costmodel.dataset import Collector, Dataset
 from costmodel.learned import LearnedModel
@@ -234,17 +233,42 @@ def test_a_loaded_model_goes_on_learning(tmp_path: Path) -> None:
     )
 
 
-def test_records_without_trees_are_not_behind_a_file(tmp_path: Path) -> None:
-    """A file that holds no trees holds nothing: what is measured later warms the model up from the start."""
-    file, (inputs, results) = tmp_path / "model.json", lessons()
+def test_records_too_few_to_learn_from_are_saved_themselves(tmp_path: Path) -> None:
+    """A loaded model goes on warming up where the saved one was, as if it had measured them itself."""
+    file, (inputs, results) = tmp_path / "model", lessons()
     cold = taught(90, num_warmup_sample=100)
     cold.save(file)
     loaded = model(num_warmup_sample=100, model_file=file)
-    assert loaded.num_records == 0
-    assert loaded.count_of(task()) == (0, 0)
-    loaded.update(inputs[90:101], results[90:101])
-    assert loaded.num_records == 11
-    assert not loaded.informative
+    assert (loaded.num_records, loaded.informative) == (90, False)
+    assert loaded.count_of(task()) == (90, 0)
+    loaded.update(inputs[:101], results[:101])
+    assert (loaded.num_records, loaded.informative) == (101, True), "what is told again counts once"
+    programs = Programs(draw(task(), 20))
+    expected = taught(101).predict(task(), programs)
+    np.testing.assert_array_equal(loaded.predict(task(), programs), expected)
+    loaded.unlearn(inputs[:11], results[:11])
+    assert loaded.num_records == 90
+
+
+def test_loading_records_replaces_trees_that_were_loaded(tmp_path: Path) -> None:
+    taught(60).save(tmp_path / "warm")
+    taught(7, num_warmup_sample=100).save(tmp_path / "cold")
+    loaded = model(num_warmup_sample=100, model_file=tmp_path / "warm")
+    loaded.load(tmp_path / "cold")
+    assert (loaded.num_records, loaded.informative) == (7, False)
+
+
+def test_files_are_small(tmp_path: Path) -> None:
+    """Of records that trees were grown on it holds the digests alone."""
+    inputs, results = measured(task(), 240, seed=1)
+    sizes = []
+    for count in (80, 120, 240):
+        learner = model(num_warmup_sample=100, boosting=Boosting(rounds=3))
+        learner.update(inputs[:count], results[:count])
+        learner.save(tmp_path / "model")
+        sizes.append((tmp_path / "model").stat().st_size)
+    assert sizes[0] < 100 * 1024
+    assert sizes[2] - sizes[1] < 120 * 64
 
 
 def test_records_that_are_told_again_count_once(tmp_path: Path) -> None:
@@ -282,7 +306,7 @@ def test_what_is_behind_trees_that_are_dropped_counts_no_more(tmp_path: Path) ->
     assert loaded.count_of(task()) == (60, 50), "with fewer records the loaded trees are back"
 
 
-def test_a_model_of_another_feature_table_is_refused(tmp_path: Path) -> None:
+def test_a_model_of_another_feature_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Newer(LoopFeatures):
         @property
         def version(self) -> str:
@@ -292,8 +316,9 @@ def test_a_model_of_another_feature_table_is_refused(tmp_path: Path) -> None:
     taught(20).save(file)
     with pytest.raises(ansor.LogFormatError, match="loops-1 of 20 columns, and this is table loops-2"):
         model(features=Newer(), model_file=file)
-    content = json.loads(file.read_text())
-    file.write_text(json.dumps({**content, "version": 99}))
+    monkeypatch.setattr(storage, "VERSION", 99)
+    taught(20).save(file)
+    monkeypatch.undo()
     with pytest.raises(ansor.LogFormatError, match="version 99"):
         model(model_file=file)
 
