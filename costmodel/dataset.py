@@ -24,18 +24,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.errors import DefinitionError, LogFormatError, ScheduleError
+from ansor.errors import AnsorError
+from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
-from ansor.task.task import Task
+from ansor.task.task import Task, TaskKey
 from costmodel.drafts import Drafter, draft_scores
 from costmodel.labels import throughput_labels
 from costmodel.rows import FeatureSource, FloatArray, Indices, PackedRows, extract_rows
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
 from measure.record import LoggedTask, steps_to_json
 from measure.settled import first_records
-
-TaskKey = tuple[str, str]
-"""Workload key and target."""
 
 _note = logging.getLogger(__name__)
 
@@ -202,7 +200,8 @@ class Collector:
     Attributes
     ----------
     skipped
-        Records that could not be used, by reason: workloads that are not registered, steps that do not apply.
+        Records that could not be used, by reason: workloads that are not registered, targets that are not
+        known, steps that do not apply.
     """
 
     source: FeatureSource
@@ -211,6 +210,7 @@ class Collector:
     _seen: dict[bytes, None] = field(default_factory=dict)
     _pending: list[tuple[MeasureInput, MeasureResult, bytes]] = field(default_factory=list)
     _tasks: dict[TaskKey, Task] = field(default_factory=dict)
+    _dags: dict[str, ComputeDAG] = field(default_factory=dict)
     _numbers: dict[TaskKey, int] = field(default_factory=dict)
     _data: Dataset | None = None
 
@@ -221,6 +221,8 @@ class Collector:
     def define(self, task: Task) -> None:
         """Supply a computation for records that name it by its key only."""
         self._tasks.setdefault(task.key, task)
+        if task.dag is not None:
+            self._dags.setdefault(task.workload_key, task.dag)
 
     @property
     def seen(self) -> NDArray[np.uint64]:
@@ -313,7 +315,7 @@ class Collector:
         for inp, result, digest in self._pending:
             try:
                 task, state = self._recover(inp)
-            except (DefinitionError, LogFormatError, ScheduleError) as error:
+            except (AnsorError, TypeError) as error:  # Registered with other arguments, or not at all.
                 self._skip(str(error))
                 continue
             usable.append((task, state, _cost_of(result), digest))
@@ -358,14 +360,14 @@ class Collector:
         """Make the task and the state that a logged input speaks of."""
         if isinstance(inp.task, Task) and isinstance(inp.state, State):
             return inp.task, inp.state
-        key = _task_key(inp)
+        key = inp.task.key
         if isinstance(inp.task, LoggedTask) and key in self._tasks:
             inp = MeasureInput(self._tasks[key], inp.state)
-        dag = inp.task.dag if isinstance(inp.task, Task) else None
+        dag = inp.task.dag if isinstance(inp.task, Task) else self._dags.get(inp.task.workload_key)
         recovered = recover_measure_input(inp, rebuild_state=True, dag=dag)
         assert isinstance(recovered.task, Task)
         assert isinstance(recovered.state, State)
-        self._tasks.setdefault(key, recovered.task)
+        self.define(recovered.task)
         return recovered.task, recovered.state
 
     def _skip(self, reason: str) -> None:
@@ -380,13 +382,9 @@ def _cost_of(result: MeasureResult) -> float:
     return result.mean_cost if result.ok else float("inf")
 
 
-def _task_key(inp: MeasureInput) -> TaskKey:
-    return inp.task.key if isinstance(inp.task, Task) else (inp.task.workload_key, str(inp.task.target))
-
-
 def _program_digest(inp: MeasureInput) -> bytes:
     """Eight bytes that identify a program of a task, logged or live."""
-    text = json.dumps([*_task_key(inp), steps_to_json(inp.state)])
+    text = json.dumps([*inp.task.key, steps_to_json(inp.state)])
     return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 

@@ -187,7 +187,7 @@ class LearnedModel(CostModel):
         header, arrays = read_arrays(file_name, type(self).__name__)
         self.check_features(file_name, header["features"])
         rows = PackedRows(arrays["values"], arrays["offsets"])
-        keys = tuple((key, target) for key, target in header["tasks"])
+        keys = tuple((key, target, option) for key, target, option in header["tasks"])
         rest = [arrays[name] for name in ("digests", "drafts")]
         return header, Dataset(rows, arrays["costs"], arrays["tasks"], keys, *rest), arrays["seen"]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ansor.errors import LogFormatError
 
-VERSION: Final = 2
+VERSION: Final = 3
 _HEADER: Final = "header"
 Arrays = dict[str, NDArray[Any]]
 

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.errors import DefinitionError
-from ansor.task.task import Task
+from ansor.task.task import Task, TaskKey
 from costmodel.boosting import Boosting, Trees, boost, grow_more
-from costmodel.dataset import Dataset, TaskKey
+from costmodel.dataset import Dataset
 from costmodel.drafts import Drafter, scaled_drafts, slope_of
 from costmodel.learned import LearnedModel
 from costmodel.losses import LOSSES, LossName
@@ -261,7 +261,10 @@ class XGBModel(LearnedModel):
         self._loaded = trees
         self._loaded_from = _Behind(
             np.array(header["behind"], np.uint64),
-            {(key, target): np.array(digests, np.uint64) for key, target, digests in header["programs"]},
+            {
+                (key, target, option): np.array(digests, np.uint64)
+                for key, target, option, digests in header["programs"]
+            },
         )
         self._loaded_slope = float(header["slope"])
         self._untrain()

@@ -47,7 +47,7 @@ ROWS: Final = 6
 Model = Union[ansor.LearnedModel, ansor.DraftedModel, None]
 Learner = Callable[[int], Model]
 Split = tuple[ansor.Dataset, ansor.Dataset]
-Tasks = Mapping[tuple[str, str], ansor.Task]
+Tasks = Mapping[tuple[str, str, int], ansor.Task]
 
 LEARNERS: Final[Mapping[str, Learner]] = {
     "DraftedModel (analytic + XGB)": lambda seed: ansor.DraftedModel(learned=ansor.XGBModel(seed=seed)),
@@ -106,7 +106,7 @@ def records(
     """Complete the logs of some workloads, in a folder, to `count` random programs each, and read them."""
     drafted = ansor.DraftedModel()
     collector = ansor.Collector(drafted.learned.features, drafted.drafter)
-    tasks: dict[tuple[str, str], ansor.Task] = {}
+    tasks: dict[tuple[str, str, int], ansor.Task] = {}
     for name, args in chosen:
         task = ansor.SearchTask(func=workloads.get_workload(name).registered_name, args=args)
         tasks[task.key] = task

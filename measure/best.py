@@ -40,6 +40,7 @@ from measure.settled import program_of, takes_over
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
+    from ansor.task.task import TaskKey
 
 _COMPARED: Final = ("mcpu", "arch", "device", "model", "mattr")
 _COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
@@ -129,15 +130,14 @@ def find_best_record(
     fitting: dict[str, FoundRecord] = {}
     wrong: set[str] = set()
     numbers: dict[str, int] = {}
-    trials: Counter[tuple[str, str, int]] = Counter()
+    trials: Counter[TaskKey] = Counter()
     reader = RecordReader(filename)
     for inp, res in reader.measurements():
-        same = (inp.task.workload_key, target_text(inp.task), inp.task.layout_rewrite_option or 0)
         program = program_of(inp)
         known = fitting.get(program)
         if program not in numbers:
-            trials[same] += 1
-            numbers[program] = trials[same]
+            trials[inp.task.key] += 1
+            numbers[program] = trials[inp.task.key]
         if res.error_no is MeasureErrorNo.WRONG_ANSWER:
             wrong.add(program)
         if (

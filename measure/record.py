@@ -16,9 +16,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Union
 
-from ansor.errors import LogFormatError
+from ansor.errors import LogFormatError, TargetError
 from ansor.medians import median_interval
 from ansor.task.target import Target
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ansor.schedule.state import State
     from ansor.schedule.steps import Step
     from ansor.task.hardware import HardwareParams
-    from ansor.task.task import Task
+    from ansor.task.task import Task, TaskKey
 
 MAX_FLOAT: Final = 1e10
 """Cost in seconds that stands for "failed"."""
@@ -77,6 +78,11 @@ class LoggedTask:
     input_names: tuple[str, ...] | None = None
 
     @property
+    def key(self) -> TaskKey:
+        """Key of the task that was logged (`Task.key`); of an unknown kind of target the text counts."""
+        return (self.workload_key, _target_name(self.target_text), self.layout_rewrite_option or 0)
+
+    @property
     def target(self) -> Target:
         """The target; a `TargetError` for a kind that ansor does not know."""
         return Target.parse(self.target_text)
@@ -104,6 +110,14 @@ class LoggedTask:
             LayoutRewriteOption(self.layout_rewrite_option or 0),
             self.input_names or (),
         )
+
+
+@lru_cache(maxsize=1024)  # A log asks the same question once a line.
+def _target_name(text: str) -> str:
+    try:
+        return str(Target.parse(text))
+    except TargetError:
+        return text.strip()
 
 
 @dataclass(frozen=True, slots=True)

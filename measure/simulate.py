@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from ansor.errors import LogFormatError, RunError, ScheduleError
 from ansor.schedule.state import State
-from ansor.task.task import Task
+from ansor.task.task import Task, TaskKey
 from measure.best import matches_by_structure, same_target, target_text
 from measure.builder import ProgramBuilder
 from measure.layouts import layout_option
@@ -77,7 +77,7 @@ class SimulatedRunner(ProgramRunner):
         """Programs whose result a log held."""
         self._unknown = unknown
         self._records: tuple[tuple[MeasureInput, MeasureResult], ...] = ()
-        self._of_task: dict[tuple[str, str, int], Mapping[str, MeasureResult]] = {}
+        self._of_task: dict[TaskKey, Mapping[str, MeasureResult]] = {}
         self._name = "its records"
         if callable(answers):
             self._unknown = answers
@@ -136,8 +136,7 @@ class SimulatedRunner(ProgramRunner):
 
     def _answers_for(self, task: Task) -> Mapping[str, MeasureResult]:
         """Results of a task by program; of one that was measured again the first, which its search saw."""
-        name = (*task.key, int(task.layout_rewrite_option))
-        if name not in self._of_task:
+        if task.key not in self._of_task:
             dag, found = task.compute_dag, dict[str, MeasureResult]()
             layouts = layout_option(MeasureInput(task, State.initial(dag)), dag)
             for inp, result in self._records:
@@ -146,8 +145,8 @@ class SimulatedRunner(ProgramRunner):
                 with suppress(ScheduleError, LogFormatError):  # A program that is none of this computation.
                     state = inp.state.replay(dag) if isinstance(inp.state, LoggedState) else inp.state
                     found.setdefault(_program_text(state), result)
-            self._of_task[name] = found
-        return self._of_task[name]
+            self._of_task[task.key] = found
+        return self._of_task[task.key]
 
 
 def result_of(seconds: float) -> MeasureResult:

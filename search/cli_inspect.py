@@ -10,7 +10,7 @@ import click
 
 from ansor.errors import AnsorError, DefinitionError
 from ansor.runtime.build import lower
-from ansor.task.task import Task
+from ansor.task.task import Task, TaskKey
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
 from measure.settled import settled_records
@@ -117,10 +117,9 @@ def best(
 
 def summarize(log: str) -> list[_Summary]:
     """Sum up the measurements of a log by task and layout option, in order."""
-    found: dict[tuple[str, str, int], _Summary] = {}
+    found: dict[TaskKey, _Summary] = {}
     for inp, res in settled_records(load_measurements(log)):
-        key = inp.task.workload_key, str(inp.task.target), int(inp.task.layout_rewrite_option or 0)
-        found.setdefault(key, _Summary(*key)).add(inp, res)
+        found.setdefault(inp.task.key, _Summary(*inp.task.key)).add(inp, res)
     return list(found.values())
 
 

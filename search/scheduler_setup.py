@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, RunError, TargetError
-from ansor.task.task import Task
+from ansor.task.task import Task, TaskKey
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
 from measure import ProgramRunner
 from search.alternatives import sketch_policy
@@ -43,9 +43,9 @@ def check_tasks(tasks: Sequence[Task], weights: Sequence[float], strategy: str) 
         check_number(f"task_weights[{number}]", weight, low=0)
     if strategy not in ("gradient", "round-robin"):
         raise DefinitionError(f"strategy={strategy!r}: it is 'gradient' or 'round-robin'")
-    first: dict[tuple[str, str, int], int] = {}
+    first: dict[TaskKey, int] = {}
     for number, task in enumerate(tasks):
-        other = first.setdefault((*task.key, task.layout_rewrite_option), number)
+        other = first.setdefault(task.key, number)
         if other != number:
             raise DefinitionError(
                 f"tasks {other} and {number} are both {task_title(task)} on {task.target}; pass it once, "
@@ -66,7 +66,7 @@ def check_policies(tasks: Sequence[Task], policies: Sequence[SearchPolicy]) -> l
         raise DefinitionError(f"there are {len(tasks)} tasks and {len(policies)} policies; give one each")
     for number, (task, policy) in enumerate(zip(tasks, policies, strict=True)):
         mine, wanted = policy.task, task
-        if mine.key != wanted.key or mine.layout_rewrite_option != wanted.layout_rewrite_option:
+        if mine.key != wanted.key:
             raise DefinitionError(
                 f"policy {number} is for {task_title(policy.task)} and task {number} is {task_title(task)}; "
                 "give the policies in the order of the tasks"

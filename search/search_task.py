@@ -164,9 +164,7 @@ class SearchTask(Task):
             seed=tuning_options.seed,
         )
         other = policy.task
-        if other is not self and (
-            other.key != self.key or other.layout_rewrite_option != self.layout_rewrite_option
-        ):
+        if other is not self and other.key != self.key:
             raise DefinitionError(
                 f"the search policy is for {_described(other)}, not for {_described(self)}; make one with "
                 "this task"

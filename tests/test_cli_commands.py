@@ -385,6 +385,20 @@ def test_best_leaves_out_records_whose_steps_are_unknown(
     assert "x.json:1: left out: unknown transform step ['XYZ', 1]" in caplog.text
 
 
+def test_best_lists_a_task_for_an_unknown_target_among_others(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["tune", "matmul", "16", "16", "16", "--trials", "2", "--log", "x.json", "--quiet"])
+    log = Path("x.json")
+    first, *rest = log.read_text().splitlines()
+    record = json.loads(first.removeprefix("# ansor "))
+    record["i"][0][1] = "hexagon -mcpu=v68"
+    log.write_text("\n".join([json.dumps(record), *rest]) + "\n")
+    capsys.readouterr()
+    assert run(["best", "x.json"]) == 0
+    foreign, mine = capsys.readouterr().out.splitlines()
+    assert foreign.endswith("1 trial  [hexagon -mcpu=v68]")
+    assert "(2.00 ms)  1 trial  [llvm" in mine
+
+
 @pytest.mark.parametrize(
     "words", [["tune"], ["best", "missing.json"], ["tune", "matmul", "--trials", "x"], ["fly"]]
 )

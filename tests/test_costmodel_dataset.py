@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +215,51 @@ def test_a_computation_that_is_not_registered_can_be_supplied(tmp_path: Path) ->
     save_records(log, [MeasureInput(unknown, state)], [answer(state)])
     assert len(Dataset.from_logs(log, LoopFeatures())) == 0
     assert len(Dataset.from_logs([log], LoopFeatures(), tasks=[unknown])) == 1
+
+
+def test_layout_options_make_different_tasks(tmp_path: Path) -> None:
+    """A program is fast or slow among those of its option: each has a best of its own."""
+    log = tmp_path / "log.json"
+    tasks = [
+        ansor.SearchTask(
+            "ansor.dense", (32, 32, 32), target="llvm -num-cores=2", layout_rewrite_option=option
+        )
+        for option in (0, 2)
+    ]
+    states = ansor.sample_programs(tasks[0], 2, np.random.default_rng(0))
+    live = Collector(LoopFeatures())
+    for task, best in zip(tasks, (1.0, 0.25), strict=True):
+        inputs = [MeasureInput(task, state) for state in states]
+        results = [MeasureResult((Seconds(cost * best),), timestamp=1) for cost in (1.0, 2.0)]
+        save_records(log, inputs, results)
+        live.add(inputs, results)
+    for data in (live.dataset, Dataset.from_logs(log, LoopFeatures())):
+        assert data.task_keys == tuple(task.key for task in tasks)
+        assert data.tasks.tolist() == [0, 0, 1, 1]
+        assert data.labels.tolist() == [1.0, 0.5, 1.0, 0.5]
+        assert len(set(data.digests.tolist())) == 4
+
+
+def test_a_supplied_computation_serves_every_layout_option(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", matmul_task()
+    unknown = ansor.Task(task.dag, '["nobody.knows", 3]', task.target, None, task.hardware_params)
+    other = replace(unknown, layout_rewrite_option=ansor.LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED)
+    state = draw(task, 1)[0].materialize(0)
+    save_records(log, [MeasureInput(other, state)], [answer(state)])
+    assert Dataset.from_logs(log, LoopFeatures(), tasks=[unknown]).task_keys == (other.key,)
+
+
+def test_a_record_of_an_unknown_target_is_passed_over(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", matmul_task()
+    inputs, results = measured(task, 3)
+    save_records(log, inputs, results)
+    first, *rest = log.read_text().splitlines()
+    assert str(task.target) in first
+    log.write_text("\n".join([first.replace(str(task.target), "hexagon -mcpu=v68"), *rest]) + "\n")
+    collector = Collector(LoopFeatures())
+    assert collector.add_log(log) == 3
+    assert len(collector.dataset) == 2
+    assert any("hexagon" in reason for reason in collector.skipped)
 
 
 def test_splits_are_of_programs_or_of_tasks() -> None:

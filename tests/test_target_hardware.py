@@ -123,6 +123,6 @@ def test_tasks() -> None:
     assert task.target == Target("llvm -num-cores=2")
     assert task.hardware_params.num_cores == 2
     assert task.layout_rewrite_option is LayoutRewriteOption.NO_REWRITE
-    assert task.key == ('["f", 1]', "llvm -keys=cpu -num-cores=2")
+    assert task.key == ('["f", 1]', "llvm -keys=cpu -num-cores=2", 0)
     with pytest.raises(DefinitionError, match="was read from a log and has no definition here"):
         _ = task.compute_dag

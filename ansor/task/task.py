@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
 
 
+TaskKey = tuple[str, str, int]
+"""Workload key, target text and layout option."""
+
+
 class LayoutRewriteOption(IntEnum):
     """What a schedule may do to the layout of constant inputs; the numbers are those of log records."""
 
@@ -74,9 +78,9 @@ class Task:
         )
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Workload key and target text: what makes two tasks the same in a log."""
-        return (self.workload_key, str(self.target))
+    def key(self) -> TaskKey:
+        """What makes two tasks the same in a log, and run times of their programs comparable."""
+        return (self.workload_key, str(self.target), int(self.layout_rewrite_option))
 
     @property
     def compute_dag(self) -> ComputeDAG:
