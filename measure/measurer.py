@@ -19,6 +19,7 @@ from typing import Protocol, Union
 
 from ansor.errors import RunError
 from ansor.plugins import GO_ON, blaming
+from ansor.task.task import TaskKey
 from measure.answers import answers
 from measure.builder import ProgramBuilder
 from measure.record import (
@@ -68,7 +69,7 @@ MeasureEvent = Union[BuiltEvent, MeasuredEvent]
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The fastest program of a workload so far: its cost in seconds, and the trial that found it (from 1)."""
+    """The fastest program of a task so far: its cost in seconds, and the trial that found it (from 1)."""
 
     cost: float
     state: AnyState
@@ -94,7 +95,7 @@ class ProgramMeasurer:
     trials
         Programs measured so far.
     best
-        The best program by workload key.
+        The best program of each task, by `Task.key`.
     errors
         How often each kind of failure occurred.
     continuous_errors
@@ -115,7 +116,7 @@ class ProgramMeasurer:
         self._on_event = on_event
         self._max_continuous_error = max_continuous_error
         self.trials = 0
-        self.best: dict[str, Best] = {}
+        self.best: dict[TaskKey, Best] = {}
         self.errors: dict[MeasureErrorNo, int] = {}
         self.continuous_errors = 0
 
@@ -175,8 +176,8 @@ class ProgramMeasurer:
                 callback.callback(policy, [inp], [result])
 
     def _with_rival(self, inp: MeasureInput) -> MeasureInput:
-        """Say what is known of the best program: by whoever asks, and from what was measured here."""
-        best = self.best.get(inp.task.workload_key)
+        """Say what is known of the best program of the task: by whoever asks, and from what was measured."""
+        best = self.best.get(inp.task.key)
         if best is None or (inp.rival is not None and inp.rival <= best.cost):
             return inp
         return replace(inp, rival=best.cost)
@@ -194,8 +195,8 @@ class ProgramMeasurer:
             self._on_event(event)
 
     def _note(self, inp: MeasureInput, result: MeasureResult) -> float:
-        """Count a result; returns the best cost of its workload."""
-        key = inp.task.workload_key
+        """Count a result; returns the best cost of its task."""
+        key = inp.task.key
         self.trials += 1
         best = self.best.get(key)
         if not result.ok:

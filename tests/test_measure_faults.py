@@ -275,8 +275,8 @@ def test_measurer_keeps_the_best_and_tells_of_each_result(
     assert seen == [("me", 1, 0), ("me", 1, 1), ("me", 1, 5)]
     assert events == ["BuiltEvent"] * 2 + ["MeasuredEvent"] * 2 + ["BuiltEvent", "MeasuredEvent"]
     assert measurer.trials == 3
-    assert measurer.best['["double"]'].state is states[0]
-    assert measurer.best['["double"]'].cost == results[0].mean_cost
+    assert measurer.best[task.key].state is states[0]
+    assert measurer.best[task.key].cost == results[0].mean_cost
     assert measurer.errors == {MeasureErrorNo.INSTANTIATION_ERROR: 1, MeasureErrorNo.WRONG_ANSWER: 1}
     assert measurer.continuous_errors == 2
 

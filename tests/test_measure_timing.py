@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import pytest
+
 from ansor.runtime.timing import TimeResult
 from measure import (
     BuildResult,
@@ -81,6 +83,19 @@ def test_the_measurer_tells_the_runner_of_the_best_so_far() -> None:
     measurer.measure(inputs(2, rival=9.0))
     measurer.measure(inputs(1, key="other"))
     assert runner.rivals[4:] == [0.5, 0.5, 1.0, 1.0, None]
+
+
+@pytest.mark.parametrize(
+    "other", [LoggedTask("w", "llvm -mcpu=x86-64"), LoggedTask("w", "llvm", layout_rewrite_option=2)]
+)
+def test_programs_for_another_target_or_layout_are_no_rivals(other: LoggedTask) -> None:
+    runner = _Asked([2.0, 3.0, 4.0])
+    measurer = ProgramMeasurer(NullBuilder(), runner)
+    measurer.measure(inputs(1))
+    measurer.measure([MeasureInput(other, LoggedState(()))])
+    measurer.measure(inputs(1))
+    assert runner.rivals == [None, None, 2.0]
+    assert set(measurer.best) == {inputs(1)[0].task.key, other.key}
 
 
 def test_a_runner_asks_for_short_timing_of_what_is_slower_than_the_factor() -> None:
