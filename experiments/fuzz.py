@@ -5,8 +5,10 @@
 
 Each seed is one random graph under a random schedule, on which every law of `tests/program_laws.py` is
 checked: interpreted and compiled results equal those of the unscheduled graph, parallel loops do not race,
-steps and records replay, printed code rebuilds the same nest, indices are simplified. Prints how many
-programs were compared and the first failures, each with the command that shows it again.
+steps and records replay, printed code rebuilds the same nest, indices are simplified. With `--tune` a seed is
+one random graph that is tuned, every other one as `tune` does by default; all programs that are built and run
+must be right. Prints how many programs were compared and the first failures, each with the command that shows
+it again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.program_laws import Case, check_all, lowered, seeded_case
-from tests.tuning_laws import machinery, task_of_seed
+from tests.tuning_laws import machinery, policy_of_seed, task_of_seed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +72,8 @@ def tune(arguments: argparse.Namespace) -> int:
             and len(failed) < arguments.failures
         ):
             try:
-                machine.tune(task_of_seed(seed), arguments.tune, seed)
+                task = task_of_seed(seed)
+                machine.tune(task, arguments.tune, seed, policy_of_seed(task, seed))
             except Exception as error:  # A fuzzer is where any error is a finding.
                 failed.append(seed)
                 print(f"\nseed {seed}: {type(error).__name__}: {error}")
@@ -82,6 +85,7 @@ def tune(arguments: argparse.Namespace) -> int:
         f"tuned {seed - arguments.seed} random graphs, {machine.outcomes.total()} trials, in {seconds:.0f} s"
     )
     print("outcomes:", ", ".join(f"{name} {count}" for name, count in machine.outcomes.most_common()))
+    print("models:", ", ".join(f"{name} {count}" for name, count in machine.models.most_common()))
     print("stopped by:", ", ".join(f"{name} {count}" for name, count in machine.stops.most_common()))
     print(f"failures: {len(failed)}")
     return 1 if failed else 0

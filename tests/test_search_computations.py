@@ -16,7 +16,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.te import Tensor
-from tests.tuning_laws import Machinery, machinery
+from tests.tuning_laws import Machinery, learned_policy, machinery, policy_of_seed, task_of_seed
 
 Array = np.ndarray[Any, Any]
 TRIALS = 8
@@ -435,8 +435,14 @@ def machine() -> Iterator[Machinery]:
         yield made
 
 
-@pytest.mark.parametrize("name", COMPUTATIONS)
-def test_every_program_of_a_search_is_right(machine: Machinery, name: str) -> None:
+DEFAULT_TOO = ("argmax_of_rows", "reverse_sequence", "gradient_of_max_pooling", "primes")
+"""Searched by the default policy and model, too."""
+
+
+@pytest.mark.parametrize(
+    ("name", "default"), [*((name, False) for name in COMPUTATIONS), *((name, True) for name in DEFAULT_TOO)]
+)
+def test_every_program_of_a_search_is_right(machine: Machinery, name: str, default: bool) -> None:
     case = COMPUTATIONS[name]()
     inputs = case.tensors[: len(case.data)]
     task = ansor.SearchTask(
@@ -444,10 +450,20 @@ def test_every_program_of_a_search_is_right(machine: Machinery, name: str) -> No
         task_inputs={t.name: array for t, array in zip(inputs, case.data, strict=True)},
         task_inputs_overwrite=True,
     )
-    result = machine.tune(task, TRIALS, seed=3)
+    machine.models.clear()
+    result = machine.tune(task, TRIALS, seed=3, policy=None if default else learned_policy(task, 3))
+    assert list(machine.models) == ["DraftedModel" if default else "XGBModel"]
     assert result.best_state is not None
     found = ansor.build(result.best_state, list(case.tensors))(*case.data)
     outputs = found if isinstance(found, (tuple, list)) else (found,)
     for one, right in zip(outputs, case.expected, strict=True):
         assert one.dtype == right.dtype
         np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-5)
+
+
+def test_the_fuzzer_tunes_with_the_default_model_and_with_a_learned_one(machine: Machinery) -> None:
+    machine.models.clear()
+    for seed in (2, 3):
+        task = task_of_seed(seed)
+        machine.tune(task, TRIALS, seed, policy_of_seed(task, seed))
+    assert set(machine.models) == {"DraftedModel", "XGBModel"}

@@ -1,7 +1,9 @@
 """What must hold of every search, whatever is computed: every program that is measured is right.
 
-A search here is short but whole: sketches, evolution under a learned model, real building and running, every
-result compared with the oracle before it counts, a log. `experiments.fuzz --tune` checks it on random graphs
+A search here is short but whole: sketches, evolution under a model, real building and running, every result
+compared with the oracle before it counts, a log. Some are `tune`'s own, with the policy, the model and the
+parameters of everyone who passes none; others have a learned model alone, which knows something from the
+second round on, and sketches that are off by default. `experiments.fuzz --tune` checks it on random graphs
 for as long as you like, `tests/test_search_computations.py` on those that other tuners stumbled over.
 """
 
@@ -30,6 +32,8 @@ class Measured:
     """Keeps what was measured; a measure callback."""
 
     results: list[tuple[ansor.State, ansor.MeasureResult]] = field(default_factory=list)
+    models: Counter[str] = field(default_factory=Counter)
+    """Trials proposed under each kind of model."""
 
     def callback(
         self,
@@ -40,6 +44,8 @@ class Measured:
         for inp, result in zip(inputs, results, strict=True):
             assert isinstance(inp.state, ansor.State)
             self.results.append((inp.state, result))
+        assert isinstance(policy, ansor.SketchPolicy)
+        self.models[type(policy.model).__name__] += len(inputs)
 
 
 @dataclass
@@ -50,10 +56,13 @@ class Machinery:
     runner: ansor.LocalRunner
     outcomes: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)
+    models: Counter[str] = field(default_factory=Counter)
 
-    def tune(self, task: ansor.SearchTask, trials: int, seed: int = 0) -> ansor.TuningResult:
+    def tune(
+        self, task: ansor.SearchTask, trials: int, seed: int = 0, policy: ansor.SketchPolicy | None = None
+    ) -> ansor.TuningResult:
         """
-        Tune a task.
+        Tune a task, by the default policy if none is passed.
 
         Raises
         ------
@@ -67,11 +76,13 @@ class Machinery:
                 num_measure_trials=trials,
                 num_measures_per_round=ROUND,
                 verbose=0,
+                seed=seed,
                 builder=self.builder,
                 runner=self.runner,
                 measure_callbacks=[ansor.RecordToFile(log), measured],
             )
-            result = task.tune(options, policy_of(task, seed))
+            result = task.tune(options, policy)
+            self.models.update(measured.models)
             self.outcomes.update(result.error_no.name for _, result in measured.results)
             self.stops[result.stop_reason.value] += 1
             for state, outcome in measured.results:
@@ -111,8 +122,13 @@ def task_of_seed(seed: int) -> ansor.SearchTask:
     )
 
 
-def policy_of(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
-    """Evolution from the second round on; every fourth seed packs inputs, too."""
+def policy_of_seed(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy | None:
+    """What the fuzzer tunes with: the default policy, or every other seed the learned one."""
+    return learned_policy(task, seed) if seed % 2 else None
+
+
+def learned_policy(task: ansor.SearchTask, seed: int) -> ansor.SketchPolicy:
+    """Evolution under a learned model from the second round on; every fourth seed packs inputs, too."""
     params: dict[str, int | float | str] = {
         "evolutionary_search_population": POPULATION,
         "evolutionary_search_num_iters": GENERATIONS,
