@@ -16,9 +16,8 @@ from functools import cached_property
 from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
-from ansor.task.task import Task
+from ansor.task.task import Task, TaskKey
 from measure import MeasureErrorNo, MeasureResult, RecordReader, recover_measure_input
-from measure.best import target_text
 from measure.log import PathLike, Record
 from measure.settled import program_of, takes_over
 from search.progress import title_of_key
@@ -69,16 +68,33 @@ class Attempt:
 
 @dataclass
 class TaskHistory:
-    """All attempts at one task, in log order, and the time [s] that it took, pauses left out."""
+    """
+    All attempts at one task under one layout option, in log order.
+
+    Attributes
+    ----------
+    key, target, layouts
+        Workload key, target and layout option.
+    attempts
+        What was measured.
+    spent
+        The time [s] that it took, pauses left out.
+    """
 
     key: str
     target: str
+    layouts: int
     attempts: list[Attempt] = field(default_factory=list)
     spent: float = 0.0
 
     @property
     def title(self) -> str:
         return title_of_key(self.key)
+
+    @property
+    def terms(self) -> str:
+        """What its programs are for: the target, and the layout option if there is one."""
+        return f"{self.target}, layout_rewrite_option {self.layouts}" if self.layouts else self.target
 
     @cached_property
     def best(self) -> Attempt | None:
@@ -126,7 +142,11 @@ class TaskHistory:
         return max(0.0, self.dag.flop_count) if self.dag is not None else 0.0
 
     def state_of(self, attempt: Attempt) -> State | None:
-        """Replay a program; None if the computation is not known here or the steps do not apply to it."""
+        """
+        Replay a program as it was searched, before the layout option is applied.
+
+        None if the computation is not known here or the steps do not apply to it.
+        """
         if self.dag is None:
             return None
         try:
@@ -223,13 +243,13 @@ def read_history(log: PathLike) -> LogHistory:
         If a line cannot be understood.
     """
     reader = RecordReader(log)
-    tasks: dict[tuple[str, str], TaskHistory] = {}
+    tasks: dict[TaskKey, TaskHistory] = {}
     attempts: list[tuple[TaskHistory, Attempt]] = []
     places: dict[str, int] = {}
     elapsed, previous, first = 0.0, 0, 0
     for inp, res in reader.measurements():
-        group = _plain(inp.task.workload_key), target_text(inp.task).strip()
-        task = tasks.setdefault(group, TaskHistory(inp.task.workload_key, group[1]))
+        key, target, layouts = inp.task.key
+        task = tasks.setdefault((_plain(key), target, layouts), TaskHistory(key, target, layouts))
         gap = _gap(previous, res.timestamp, res.all_cost)
         elapsed += gap
         task.spent += gap

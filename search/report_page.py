@@ -16,6 +16,7 @@ from typing import Final
 from ansor.errors import AnsorError
 from ansor.runtime.build import lower
 from ansor.schedule.source import schedule_code
+from ansor.task.layout import rewrite_layouts
 from ansor.task.target import Target
 from measure import MeasureErrorNo
 from search.report_belief import Belief
@@ -120,7 +121,7 @@ def _overview(log: LogHistory) -> str:
         rows.append(
             [
                 f'<a href="#task-{number}">{escape(task.title)}</a>',
-                escape(task.target),
+                escape(task.terms),
                 "-" if best is None else seconds_text(best),
                 "-" if best is None or not task.flops else digits(task.flops / best / 1e9),
                 str(len(task.attempts)),
@@ -177,7 +178,7 @@ def _task(number: int, task: TaskHistory, belief: Belief | str | None, listings_
         cards += [_card("Predicted and measured", shown), f'<div class="column">{sums}</div>']
     return (
         f'<section id="task-{number}">\n<h2>{escape(task.title)}</h2>\n'
-        f'<p class="soft">{escape(task.target)}</p>\n{_tiles(task)}'
+        f'<p class="soft">{escape(task.terms)}</p>\n{_tiles(task)}'
         f'<div class="grid2">{"".join(cards)}</div>\n'
         f"{_program(task, listings_open)}{_improvements(task)}</section>\n"
     )
@@ -291,7 +292,7 @@ def _belief(task: TaskHistory, belief: Belief) -> str:
 
 
 def _program(task: TaskHistory, is_open: bool) -> str:
-    """The best program: its loop nest and its schedule, as far as they are known here."""
+    """The best program as it was timed: its loop nest and its schedule, as far as they are known here."""
     if task.best is None:
         return "<p>No program of this task was valid.</p>\n"
     state = task.state_of(task.best)
@@ -301,6 +302,7 @@ def _program(task: TaskHistory, is_open: bool) -> str:
         listings = [("Steps", "\n".join(json.dumps(step) for step in steps))]
         return f'<p class="soft">{why}</p>\n' + "".join(_listing(*item, is_open) for item in listings)
     try:
+        state = rewrite_layouts(state, task.layouts).state
         nest = str(lower(state, target=Target.parse(task.target)))
     except AnsorError as error:
         nest = f"cannot be lowered here: {error}"

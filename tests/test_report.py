@@ -132,6 +132,33 @@ def test_the_page_holds_the_figures_of_the_log(log: Path) -> None:
     assert str(ansor.lower(namespace["s"], namespace["tensors"])) in nests[0]
 
 
+def test_layout_options_are_tasks_of_their_own_and_programs_are_those_that_ran(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    tasks = [SearchTask("ansor.dense", (32, 32, 32), target=HOST, layout_rewrite_option=n) for n in (0, 1, 2)]
+    for number, task in enumerate(tasks):
+        states = ansor.sample_programs(task, 2, np.random.default_rng(3))
+        for state, seconds in zip(states, (1e-3, 2e-3), strict=True):
+            save(log, task, state, seconds / (1 + number), 10)
+    history = read_history(log)
+    assert [task.best.seconds for task in history.tasks if task.best] == [
+        1e-3,
+        5e-4,
+        pytest.approx(3.33333e-4),
+    ]
+    assert [len(task.attempts) for task in history.tasks] == [2, 2, 2]
+    _, page = page_of(log)
+    for option in (1, 2):
+        said = [text for text in page.text["p"] if f"layout_rewrite_option {option}" in text]
+        assert len(said) == 1
+    assert sum("layout_rewrite_option" in text for text in page.text["td"]) == 2
+    nests = [text for text in page.text["pre"] if text.startswith("main(")]
+    code = [text for text in page.text["pre"] if "te.create_schedule" in text]
+    assert len(set(nests)) == len(nests) == len(code) == 3
+    for task, nest, python in zip(tasks, nests, code, strict=True):
+        assert nest == str(ansor.lower(*task.apply_best(log), target=task.target))
+        assert python == task.print_best(log)
+
+
 def test_text_of_the_log_is_escaped(tmp_path: Path) -> None:
     log = tmp_path / "<b>evil & co.json"
     evil = '["<script>alert(1)</script>", "&amp;", 3]'
