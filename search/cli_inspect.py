@@ -15,11 +15,11 @@ from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
 from measure.settled import settled_records
 from search.cli_chosen import Chosen
+from search.cli_tune import make_policy
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.progress import title_of_key
 from search.template_task import TemplateTask
 from search.text import counted, flops_text, rate_text
-from sketches import generate_sketches
 
 _BEST_EXAMPLES = """
 Examples:
@@ -164,12 +164,16 @@ def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
 )
 @click.argument("workload")
 @click.argument("args", nargs=-1, callback=show_numbers)
-@click.option("--target", default="llvm", help="What the sketches are for. [default: this machine]")
+@click.option("--target", default="llvm", help="What the programs are for. [default: this machine]")
+@layout_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(workload: str, args: tuple[str, ...], target: str, as_json: bool) -> None:
-    """Show the computation of WORKLOAD called with ARGS, and the sketches that rules derive from it."""
-    task = task_of((workload, *args), target)
-    sketches = generate_sketches(task)
+def show(workload: str, args: tuple[str, ...], target: str, layouts: int | None, as_json: bool) -> None:
+    """Show the computation of WORKLOAD called with ARGS, and what `ansor tune` searches for it.
+
+    These are the sketches that rules derive from it; for a template its configurations.
+    """
+    task = task_of((workload, *args), target, layouts or 0)
+    policy = make_policy(task, None, 0, ())
     dag = task.compute_dag
     if as_json:
         data = {
@@ -177,14 +181,14 @@ def show(workload: str, args: tuple[str, ...], target: str, as_json: bool) -> No
             "target": str(task.target),
             "dag": str(dag),
             "flops": dag.flop_count,
-            "sketches": [{"rules": sketch.explain(), "loops": str(sketch)} for sketch in sketches],
+            "sketches": [{"rules": one.explain(), "loops": str(one)} for one in policy.generate_sketches()],
+            "configurations": task.config_space.to_json() if isinstance(task, TemplateTask) else None,
         }
         click.echo(json.dumps(data, indent=1))
         return
     click.echo(f"{title_of_key(task.workload_key)} on {task.target}, {flops_text(dag.flop_count)}\n")
     click.echo(str(dag))
-    for number, sketch in enumerate(sketches):
-        click.echo(f"sketch {number}: {sketch.explain()}\n{sketch}")
+    click.echo(policy.describe_space(), nl=False)
 
 
 @click.command(epilog="Example: ansor workloads --json")

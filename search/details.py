@@ -5,7 +5,7 @@
 | 0 | nothing |
 | 1 | progress: a live line on a terminal, else a line per round; how the run ended |
 | 2 | after each round the outcomes so far, and the loops of the best program when it is a new one |
-| 3 | at the start the computation, and its sketches with the rules that derived them |
+| 3 | at the start the computation, and its sketches with the rules that derived them, or its configurations |
 | 4 | with each new best program its loop nest |
 | 5 | and its LLVM IR |
 
@@ -89,12 +89,11 @@ class Details(Progress):
             return
         self._say(f"{task_title(policy.task)}\n{policy.task.compute_dag}")
         try:
-            sketches = policy.generate_sketches()
+            space = policy.describe_space()
         except AnsorError as error:
             self._say(f"no sketches: {error}")
             return
-        for number, sketch in enumerate(sketches):
-            self._say(f"sketch {number}: {sketch.explain()}\n{sketch}")
+        self._say(space.rstrip())
 
     def trial_done(self, report: Report) -> None:
         self._inner.trial_done(report)

@@ -114,6 +114,18 @@ class SearchPolicy(Protocol):
         """List the sketches that the programs come from; empty for a policy without any."""
         return ()
 
+    def describe_space(self) -> str:
+        """
+        Say what there is to search, one line and more for each sketch; empty for a policy without any.
+
+        Raises
+        ------
+        ScheduleError
+            If no sketch can be derived.
+        """
+        sketches = enumerate(self.generate_sketches())
+        return "".join(f"sketch {number}: {sketch.explain()}\n{sketch}\n" for number, sketch in sketches)
+
 
 class EmptyPolicy(SearchPolicy):
     """Measures the unscheduled program, once; the baseline of every search."""

@@ -89,6 +89,10 @@ class TemplateTuner(SearchPolicy):
     def init_search_callbacks(self) -> Sequence[InitSearchCallback]:
         return self._callbacks
 
+    def describe_space(self) -> str:
+        """Say what there is to choose, one line for each dimension."""
+        return f"{self.space}\n"
+
     def load_history(self, filename: PathLike, count: int = 8) -> None:
         """Learn from a log of the same template at other sizes: begin with what was best there."""
         self._callbacks.append(TransferConfigs(filename, count))

@@ -214,6 +214,10 @@ class ConfigSpace:
             parts.append(table[coordinates[:, number]])
         return np.concatenate(parts, axis=1)
 
+    def to_json(self) -> dict[str, list[Any]]:
+        """The choices of each dimension by its name, as plain values."""
+        return {name: [_plain(one.value) for one in each.entities] for name, each in self.dimensions.items()}
+
     def __str__(self) -> str:
         width = max(map(len, self.names), default=0)
         lines = [f"  {name:{width}}  {dimension}" for name, dimension in self.dimensions.items()]

@@ -287,6 +287,45 @@ def test_show_prints_computation_and_sketches(capsys: pytest.CaptureFixture[str]
     assert data["sketches"]
 
 
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["max_pool2d"], "WindowTiling(Pool)"),
+        (["dense", "8", "8", "8", "--layout-rewrite-option", "1"], "MultiLevelTiling"),
+    ],
+)
+def test_show_prints_what_tune_searches(
+    words: list[str], rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", *words]) == 0
+    _, _, space = capsys.readouterr().out.partition("sketch 0: ")
+    assert rule in space
+    assert run(["tune", *words, "--trials", "1", "--log", "x.json", "-vv"]) == 0
+    assert f"sketch 0: {space.rstrip()}\n" in capsys.readouterr().err
+    assert run(["show", *words, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["configurations"] is None
+    text = [f"sketch {n}: {one['rules']}\n{one['loops']}\n" for n, one in enumerate(shown["sketches"])]
+    assert "".join(text) == f"sketch 0: {space}"
+
+
+def test_show_prints_the_configurations_of_a_template(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(TEMPLATE.replace("cli_doubling", "cli_shown"))
+    words = [f"{tmp_path / 'mine.py'}:doubling", "4"]
+    assert run(["show", *words]) == 0
+    text = capsys.readouterr().out
+    assert "ConfigSpace of 3 configurations\n  tile  split" in text
+    assert "sketch" not in text
+    assert run(["show", *words, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["sketches"] == []
+    assert data["configurations"] == {"tile": [[4, 1], [2, 2], [1, 4]]}
+    assert run(["tune", *words, "--trials", "1", "--log", "x.json", "-vv"]) == 0
+    assert "ConfigSpace of 3 configurations\n" in capsys.readouterr().err
+
+
 def test_named_arguments_fill_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "matmul", "8", "8", "m=8", "dtype=float64", "--json"]) in (0, 1)
     capsys.readouterr()
