@@ -16,6 +16,7 @@ from ansor.errors import DefinitionError
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel
+from search.custom_rule import PreloadCustomSketchRule
 from search.history import History, Trial
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.sketch_policy import SketchPolicy
@@ -40,16 +41,19 @@ class AlternativesPolicy(SearchPolicy):
     task
         The task; speeds of its alternatives count as its own.
     policies
-        One policy for each of `task.algorithms`, in order. Default: sketch policies.
+        One policy for each of `task.algorithms`, in order; callbacks of theirs count. Default: sketch
+        policies.
     program_cost_model, params, seed
         Of the default policies; one model for all.
     init_search_callbacks
-        Suppliers of earlier measurements.
+        Suppliers of earlier measurements and of first programs, of all algorithms; with the default policies
+        sketch rules, too.
 
     Raises
     ------
     DefinitionError
-        If there is not one policy for each algorithm, made with that very object.
+        If there is not one policy for each algorithm, made with that very object, or a sketch rule is given
+        beside policies.
     """
 
     def __init__(
@@ -64,10 +68,19 @@ class AlternativesPolicy(SearchPolicy):
     ) -> None:
         self._task = task
         self._callbacks = check_callbacks(init_search_callbacks)
+        rules = [one for one in self._callbacks if isinstance(one, PreloadCustomSketchRule)]
         if policies is None:
-            first = SketchPolicy(task, program_cost_model, params, seed)
-            others = (SketchPolicy(one, first.model, params, seed) for one in task.alternatives)
+            first = SketchPolicy(task, program_cost_model, params, seed, init_search_callbacks=rules)
+            others = (
+                SketchPolicy(one, first.model, params, seed, init_search_callbacks=rules)
+                for one in task.alternatives
+            )
             policies = [first, *others]
+        elif rules:
+            raise DefinitionError(
+                f"AlternativesPolicy(init_search_callbacks) have the sketch rule {rules[0].rule_name!r} for "
+                "policies that are made already; give it to the policies"
+            )
         self.policies = tuple(policies)
         mine, wanted = [one.task for one in self.policies], list(task.algorithms)
         if [(one.key, id(one.dag)) for one in mine] != [(one.key, id(one.dag)) for one in wanted]:
@@ -84,6 +97,10 @@ class AlternativesPolicy(SearchPolicy):
     @property
     def algorithms(self) -> Sequence[Task]:
         return self._task.algorithms
+
+    @property
+    def parts(self) -> Sequence[SearchPolicy]:
+        return self.policies
 
     @property
     def init_search_callbacks(self) -> Sequence[InitSearchCallback]:

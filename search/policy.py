@@ -23,11 +23,11 @@ class InitSearchCallback(Protocol):
     """Something that tells a search before it begins what to start from; subclass it and write either."""
 
     def known(self, task: Task) -> Sequence[Known]:
-        """Programs of `task` and their results, in log order."""
+        """Programs of `task` and its alternatives, and their results, in log order."""
         return ()
 
     def candidates(self, task: Task) -> Sequence[State]:
-        """Programs of `task` to measure first, the most promising first."""
+        """Programs of `task` to measure first, the most promising first; each algorithm is asked about."""
         return ()
 
 
@@ -69,6 +69,11 @@ class SearchPolicy(Protocol):
     def algorithms(self) -> Sequence[Task]:
         """The tasks whose programs are proposed: that one alone, or some of its alternatives as well."""
         return (self.task,)
+
+    @property
+    def parts(self) -> "Sequence[SearchPolicy]":
+        """Policies that this one leaves an algorithm each to; what their callbacks supply counts, too."""
+        return ()
 
     @property
     def init_search_callbacks(self) -> Sequence[InitSearchCallback]:

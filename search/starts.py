@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from ansor.schedule.state import State
@@ -55,17 +56,29 @@ def known_results(
 
 
 def first_programs(policy: SearchPolicy) -> list[State]:
-    """Collect the programs that a policy's callbacks offer to be measured first."""
-    callbacks = policy.init_search_callbacks
-    offered = [state for callback in callbacks for state in callback.candidates(policy.task)]
+    """
+    Collect the programs that the callbacks of a policy and of its parts offer to be measured first.
+
+    Callbacks follow each other; algorithms take turns, each with its most promising programs first.
+    """
+    offered: list[State] = []
+    for callback in policy.init_search_callbacks:
+        offered += _in_turn([callback.candidates(algorithm) for algorithm in policy.algorithms])
+    offered += _in_turn([first_programs(part) for part in policy.parts])
     return [state for state in offered if _searches(policy, state)]
 
 
 def _told(policy: SearchPolicy) -> list[Known]:
-    """Results that a policy's callbacks know."""
+    """Results that the callbacks of a policy and of its parts know."""
     callbacks = policy.init_search_callbacks
     known = [pair for callback in callbacks for pair in callback.known(policy.task)]
-    return [pair for pair in known if _searches(policy, pair[0])]
+    own = [pair for pair in known if _searches(policy, pair[0])]
+    return own + [pair for part in policy.parts for pair in _told(part)]
+
+
+def _in_turn(offers: Sequence[Sequence[State]]) -> list[State]:
+    """The first of each list, then the second of each, and so on."""
+    return [state for turn in zip_longest(*offers) for state in turn if state is not None]
 
 
 def _searches(policy: SearchPolicy, state: State) -> bool:

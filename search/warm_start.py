@@ -107,7 +107,7 @@ class WarmStart(InitSearchCallback):
     log_file
         A log, or several.
     count
-        Candidates to offer at most.
+        Candidates to offer at most, of each algorithm that is searched.
     per_source
         Programs to take from one neighbour at most.
 

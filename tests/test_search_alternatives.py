@@ -19,6 +19,7 @@ from measure.reference import ReferenceStore
 from measure.simulate import SimulatedRunner
 from search.alternatives import AlternativesPolicy, cannot_win, divided
 from search.history import History, Trial
+from search.starts import first_programs
 from tests.search_fakes import TileModel, options, simulated_cost
 
 PARAMS: dict[str, Any] = {
@@ -170,6 +171,51 @@ def test_several_tasks_may_have_alternatives(tmp_path: Path) -> None:
     scheduler = ansor.TaskScheduler(tasks, callbacks=[])
     scheduler.tune(options(32, log, verbose=0), "sketch.random")
     assert set(keys_of(log)) == {'["tests.twice", 16]', '["tests.twice_by_copy", 16]', '["tests.twice", 8]'}
+
+
+def test_what_policies_of_algorithms_are_given_counts(whole: Path) -> None:
+    """Each is told what its own callbacks know of its own algorithm; nothing of that is measured again."""
+    task = task_of()
+    policies = [
+        ansor.SketchPolicy(
+            one, TileModel(), PARAMS, init_search_callbacks=[ansor.PreloadMeasuredStates(whole)]
+        )
+        for one in task.algorithms
+    ]
+    for given, known in ((policies, 64), ([ansor.SketchPolicy(task), policies[1]], None)):
+        policy = AlternativesPolicy(task, given)
+        result = task.tune(options(4, runner=SimulatedRunner(alternative_is_faster)), policy)
+        assert result.known_trials == 4 + (known or keys_of(whole).count('["tests.twice_by_copy", 16]'))
+
+
+@pytest.mark.parametrize("of_one", [False, True])
+def test_a_warm_start_offers_programs_of_every_algorithm(tmp_path: Path, of_one: bool) -> None:
+    log, mine = tmp_path / "other.json", tmp_path / "mine.json"
+    other = ansor.SearchTask("tests.twice", (8,), target=TARGET, alternatives=[("tests.twice_by_copy", (8,))])
+    for one in other.algorithms:
+        state = ansor.State.initial(one.compute_dag).split(len(one.compute_dag.ops) - 1, 0, [4])
+        ansor.save_records(log, [MeasureInput(one, state)], [MeasureResult((1e-3,), timestamp=1)])  # type: ignore[arg-type]
+    task, start = task_of(), [ansor.WarmStart(log)]
+    policy = AlternativesPolicy(task, params=PARAMS, init_search_callbacks=None if of_one else start)
+    if of_one:
+        alone = ansor.SketchPolicy(task.alternatives[0], params=PARAMS, init_search_callbacks=start)
+        policy = AlternativesPolicy(task, [policy.policies[0], alone])
+    offered = first_programs(policy)
+    owners = [task.algorithm_of(state.dag).workload_key for state in offered]
+    if of_one:
+        assert set(owners) == {'["tests.twice_by_copy", 16]'}
+    else:
+        assert owners[:2] == ['["tests.twice", 16]', '["tests.twice_by_copy", 16]']
+    task.tune(options(2, mine, runner=SimulatedRunner(alternative_is_faster)), policy)
+    assert keys_of(mine)[: len(owners)] == owners[:2]
+
+
+def test_rules_of_callbacks_count_for_every_algorithm() -> None:
+    rule = ansor.PreloadCustomSketchRule(lambda *_: 2, lambda policy, state, stage: [(state, -1)], "Plain")
+    policy = AlternativesPolicy(task_of(), init_search_callbacks=[rule])
+    assert [len(sketch.steps) for sketch in policy.generate_sketches()] == [0, 0]
+    with pytest.raises(DefinitionError, match=r"'Plain' .* give it to the policies"):
+        AlternativesPolicy(policy.task, policy.policies, init_search_callbacks=[rule])
 
 
 class Listed(ansor.SearchPolicy):
