@@ -11,11 +11,9 @@ from math import prod
 
 import numpy as np
 
-from sketches.columns import ColumnKind
 from sketches.factors import factorization_count
 from sketches.family import Family, Matrix
 from sketches.neighbours import Neighbourhood
-from sketches.params import CPU_UNROLL_CANDIDATES
 from sketches.population import Population
 from sketches.repair import legal_tiles, repaired
 from sketches.rule import SketchContext
@@ -69,10 +67,7 @@ def _all_rows(family: Family, context: SketchContext, at_most: int) -> Matrix | 
         if lengths is None:
             return None
         blocks.append(lengths)
-    blocks += [np.arange(site.stop - site.start + 1)[:, None] for site in family.parallel]
-    blocks += [np.array(CPU_UNROLL_CANDIDATES)[:, None]] * len(family.positions(ColumnKind.UNROLL))
-    blocks += [np.arange(site.count + 1)[:, None] for site in family.vectors]
-    blocks += [np.arange(2)[:, None]] * len(family.streams)
+    blocks += [np.array(values)[:, None] for values in family.annotation_values.values()]
     if prod(map(len, blocks)) > at_most:
         return None
     rows = [[int(value) for part in choice for value in part] for choice in product(*blocks)]

@@ -30,7 +30,6 @@ from sketches.factors import divisors
 from sketches.family import Family, Matrix
 from sketches.locations import Rows
 from sketches.neighbours import Neighbourhood
-from sketches.params import CPU_UNROLL_CANDIDATES
 from sketches.population import Population
 from sketches.repair import clip_tiles, legal_tiles
 from sketches.tiles import outer_length
@@ -266,11 +265,13 @@ class AutoUnroll(Mutation):
     def propose(
         self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
     ) -> Offspring:
-        candidates = np.array(CPU_UNROLL_CANDIDATES)
+        family = parents.family
+        allowed = [np.array(family.annotation_values[at]) for at in family.positions(ColumnKind.UNROLL)]
 
         def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:
+            candidates = allowed[column]
             at = (current[:, None] == candidates).argmax(axis=1)
-            step = rng.integers(1, len(candidates), size=len(current))
+            step = rng.integers(1, max(len(candidates), 2), size=len(current))
             return np.asarray(candidates[(at + step) % len(candidates)])
 
         return change_one_column(parents, ColumnKind.UNROLL, another, rng)

@@ -24,7 +24,6 @@ from search.mutation import HANDY_LENGTHS
 from sketches.columns import ColumnKind, Hole
 from sketches.factors import prime_factors
 from sketches.family import Family, Matrix
-from sketches.params import CPU_UNROLL_CANDIDATES
 from sketches.population import Population
 from sketches.repair import clip_tiles, legal_tiles, repaired
 from sketches.rule import SketchContext
@@ -137,13 +136,12 @@ def _lengths_near(length: int) -> list[int]:
 def _annotation_steps(family: Family, row: Matrix) -> list[Matrix]:
     """Rows with one annotation changed by one step."""
     options: list[tuple[int, int]] = []
-    for at in family.positions(ColumnKind.UNROLL):
-        options += [(at, value) for value in CPU_UNROLL_CANDIDATES]
-    for site, at in zip(family.parallel, family.positions(ColumnKind.PARALLEL), strict=True):
-        options += [(at, v) for v in (row[at] - 1, row[at] + 1) if 0 <= v <= site.stop - site.start]
-    for vector, at in zip(family.vectors, family.positions(ColumnKind.VECTORIZE), strict=True):
-        options += [(at, v) for v in (row[at] - 1, row[at] + 1) if 0 <= v <= vector.count]
-    options += [(at, 1 - row[at]) for at in family.positions(ColumnKind.STREAM)]
+    unrolls = family.positions(ColumnKind.UNROLL)
+    options += [(at, value) for at in unrolls for value in family.annotation_values[at]]
+    for at, values in family.annotation_values.items():
+        if at not in unrolls:
+            below, above = [v for v in values if v < row[at]], [v for v in values if v > row[at]]
+            options += [(at, value) for value in (*below[-1:], *above[:1])]
     rows: list[Matrix] = []
     for at, value in options:
         if value != row[at]:

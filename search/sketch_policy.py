@@ -3,7 +3,8 @@
 A round: what was measured is found again among the rows; a first generation is sampled and joined by the best
 of these; generations are bred (`evolution`) and everything is scored by the model; the best distinct programs
 are picked, with some at random, and after the first rounds with neighbours of the best (`polish`). A space
-small enough is listed and scored instead. With a model that knows nothing the search is random sampling.
+small enough is listed and scored instead, or is the first generation if a user's mutation may lead out of it.
+With a model that knows nothing the search is random sampling.
 
 Every round draws from a generator of its own, and what a policy remembers between rounds could be worked out
 again from the history: so a run that reads its own log back proposes the same programs again.
@@ -84,7 +85,8 @@ class SketchPolicy(SearchPolicy):
     mutations
         Mutations with their weights; default `CPU_MUTATIONS`.
     annotators
-        What decides annotations of sampled programs; default `CPU_ANNOTATORS`.
+        What decides annotations: `draw` those of new programs, `choices` what the search may make of them;
+        default `CPU_ANNOTATORS`.
 
     Raises
     ------
@@ -169,6 +171,12 @@ class SketchPolicy(SearchPolicy):
     def all_programs(self) -> list[Population] | None:
         """Every program of the space, if there are no more than fit into a generation; else None."""
         return enumerate_space(self.neighbourhood, self._population)
+
+    @property
+    def _leaves_the_list(self) -> bool:
+        """Whether a mutation may make programs that a list of all does not have; ours make none."""
+        ours = {type(mutation) for mutation, _ in CPU_MUTATIONS}
+        return any(weight > 0 and type(mutation) not in ours for mutation, weight in self.mutations)
 
     @property
     def _population(self) -> int:
@@ -263,7 +271,7 @@ class SketchPolicy(SearchPolicy):
         rng: np.random.Generator,
     ) -> Outcome:
         """Score the whole space, or what evolution reaches of it."""
-        if self.all_programs is not None:
+        if self.all_programs is not None and not self._leaves_the_list:
             everything = unseen(Generation.of(self.all_programs), measured)
             everything = everything.scored(self.score(everything.populations))
             outcome = Outcome(everything, everything)
@@ -271,7 +279,9 @@ class SketchPolicy(SearchPolicy):
             return outcome
         share = float(self.params["sample_init_use_measured_ratio"])
         best = self.known.best_populations(history, int(share * self._population))
-        fresh = self.space.sample(self._population - sum(map(len, best)), rng)
+        fresh: Sequence[Population] | None = self.all_programs
+        if fresh is None:
+            fresh = self.space.sample(self._population - sum(map(len, best)), rng).populations
         settings = Evolution(
             self.neighbourhood,
             self.mutations,
@@ -281,7 +291,7 @@ class SketchPolicy(SearchPolicy):
             float(self.params["evolutionary_search_crossover_prob"]),
             int(self.params["max_families"]),
         )
-        first = merged([*best, *fresh.populations])
+        first = merged([*best, *fresh])
         return evolve(settings, self.score, first, measured, SPARE * wanted + SMALLEST_DRAW, rng)
 
     def _draw(self, picker: Picker, wanted: int, rng: np.random.Generator) -> str:

@@ -1,21 +1,22 @@
 """How the annotation columns of a family get their values: one small object per kind of column.
 
-Sampling asks the annotators in order, each for all rows of a family at once. A user's annotator is any object
-with the same method, put in place of ours: `ProgramSpace.of(task, annotators=(MyParallel(), ...))`.
+Sampling asks the annotators in order, each for all rows of a family at once. What a column becomes
+later, when programs are changed, is up to the search, within what the annotators allow (`choices`). A user's
+annotator is put in place of ours or behind them: `ProgramSpace.of(task, annotators=(MyParallel(), ...))`.
 
 Source: the reference's CPU rules Parallel, Unroll and Vectorization, section 4.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import numpy as np
 
 from ansor.errors import DefinitionError
-from ansor.plugins import blaming, check_plugin, items_of
+from ansor.plugins import blaming, brief, check_plugin, items_of
 from ansor.schedule.state import State
 from sketches.annotate import Values, parallel_widths, vector_counts
 from sketches.columns import ColumnKind
@@ -75,10 +76,21 @@ class Draft:
 
 
 class Annotator(Protocol):
-    """Decides one kind of annotation for new programs."""
+    """Decides one kind of annotation; subclass it, or write both methods."""
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
-        """Write the columns of its kind into `draft.values`."""
+        """Write the columns of its kind into `draft.values`, for new programs; default: nothing."""
+        return
+
+    def choices(self, family: Family) -> Mapping[int, Sequence[int]]:
+        """
+        Say which values columns may take, by position; a column that is not named takes any that is legal.
+
+        All of a search keeps to it: mutation, crossover, polish, lists of small spaces. Where the tiles of a
+        program leave no choice legal, the column is the most that they allow. Of several annotators that name
+        a column, the last one has its way, as in drawing.
+        """
+        return {}
 
 
 def check_annotators(where: str, given: Sequence[Annotator]) -> tuple[Annotator, ...]:
@@ -91,9 +103,41 @@ def check_annotators(where: str, given: Sequence[Annotator]) -> tuple[Annotator,
         If one of them is none.
     """
     for number, annotator in enumerate(items_of(where, given, "annotators")):
-        example = "an object with a method draw(draft, rng)"
-        check_plugin(f"{where}[{number}]", annotator, ("draw",), "annotator", example)
+        example = "an object of a subclass of ansor.Annotator with a method draw(draft, rng)"
+        check_plugin(f"{where}[{number}]", annotator, ("draw", "choices"), "annotator", example)
     return tuple(given)
+
+
+def with_choices(annotators: Sequence[Annotator], family: Family) -> Family:
+    """
+    Return the family with what annotators say of its columns.
+
+    Raises
+    ------
+    DefinitionError
+        If one of them names a position that is no annotation's, or values that the column cannot take.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    for annotator in annotators:
+        asked = f"annotator {type(annotator).__name__} was asked for its choices"
+        with blaming(asked):
+            answer = dict(annotator.choices(family))
+        for at, values in answer.items():
+            if at not in family.annotation_values:
+                raise DefinitionError(
+                    f"{asked} and named column {brief(at)}; annotations are the columns "
+                    f"{list(family.annotation_values)}, such as family.positions(ansor.ColumnKind.UNROLL)"
+                )
+            most = _most(family, at)
+            bounds = "at least 0" if most is None else f"0 to {most}"
+            wrong = [value for value in values if value < 0 or (most is not None and value > most)]
+            if wrong or not len(values):
+                raise DefinitionError(
+                    f"{asked} and named {brief(list(values))} for column {str(family.columns[at])!r}; "
+                    f"name one value or more, {bounds}"
+                )
+            found[at] = tuple(sorted({int(value) for value in values}))
+    return replace(family, choices=found) if found else family
 
 
 def annotate(annotators: Sequence[Annotator], draft: Draft, rng: np.random.Generator) -> None:
@@ -114,23 +158,22 @@ def _fault_of(draft: Draft) -> str:
         return (
             f"values of shape {values.shape} and type {values.dtype}; write into the columns of draft.values"
         )
-    highest: dict[ColumnKind, Sequence[int | None]] = {
-        ColumnKind.PARALLEL: [site.stop - site.start for site in family.parallel],
-        ColumnKind.UNROLL: [None] * len(family.positions(ColumnKind.UNROLL)),
-        ColumnKind.VECTORIZE: [site.count for site in family.vectors],
-        ColumnKind.STREAM: [1] * len(family.streams),
-    }
-    for kind, limits in highest.items():
-        for most, at in zip(limits, family.positions(kind), strict=True):
-            column = values[:, at]
-            wrong = column[(column < 0) | (False if most is None else column > most)]
-            if len(wrong):
-                bounds = "at least 0" if most is None else f"0 to {most}"
-                return f"{wrong[0]} in column {str(family.columns[at])!r}; it holds {bounds}"
+    for at in family.annotation_values:
+        column, most = values[:, at], _most(family, at)
+        wrong = column[(column < 0) | (False if most is None else column > most)]
+        if len(wrong):
+            bounds = "at least 0" if most is None else f"0 to {most}"
+            return f"{wrong[0]} in column {str(family.columns[at])!r}; it holds {bounds}"
     return ""
 
 
-class OuterParallel:
+def _most(family: Family, at: int) -> int | None:
+    """Highest value that the structure has for an annotation column; None for any."""
+    unroll = family.columns[at].kind is ColumnKind.UNROLL
+    return None if unroll else family.structural_values[at][-1]
+
+
+class OuterParallel(Annotator):
     """Fuses the outermost spatial loops and makes them parallel, until there is enough work per core."""
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
@@ -138,7 +181,7 @@ class OuterParallel:
         draft.set_parallel(parallel_widths(draft.bounded, draft.family.parallel, draft.rows, cores))
 
 
-class RandomUnroll:
+class RandomUnroll(Annotator):
     """Draws each stage's `auto_unroll_max_step` from the candidates."""
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
@@ -147,7 +190,7 @@ class RandomUnroll:
             draft.values[:, at] = candidates[rng.integers(len(candidates), size=len(draft.rows))]
 
 
-class RandomVectors:
+class RandomVectors(Annotator):
     """Fuses and vectorises a random number of the innermost loops, at least one where any may be."""
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
@@ -157,7 +200,7 @@ class RandomVectors:
             draft.values[:, position] = np.where(most > 0, drawn, 0)
 
 
-class RandomStreaming:
+class RandomStreaming(Annotator):
     """Lets the stores of each output that may have streaming ones pass the caches by, in half of the rows."""
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:

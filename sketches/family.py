@@ -12,8 +12,8 @@ arithmetic here; no state is built until somebody replays the steps.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -42,6 +42,7 @@ from sketches.annotate import (
 from sketches.columns import Column, ColumnKind, Hole, fill_holes, stage_names
 from sketches.derive import Sketch
 from sketches.frame import Frame
+from sketches.params import CPU_UNROLL_CANDIDATES
 
 Matrix = NDArray[np.int64]
 """Integer columns side by side, shape `(rows, columns)`."""
@@ -65,6 +66,8 @@ class Family:
         Where annotations may go.
     loop_counts
         Loops of each stage, by position, before annotation.
+    choices
+        The only values that a column may take, by position, where an annotator says so (`Annotator.choices`).
     """
 
     sketch: Sketch
@@ -75,6 +78,7 @@ class Family:
     vectors: tuple[VectorSite, ...]
     streams: tuple[int, ...]
     loop_counts: tuple[int, ...]
+    choices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, sketch: Sketch, state: State, streams: tuple[int, ...] = ()) -> Family:
@@ -135,6 +139,26 @@ class Family:
         """Positions of the columns of one kind; they are neighbours."""
         at = [position for position, column in enumerate(self.columns) if column.kind is kind]
         return range(at[0], at[-1] + 1) if at else range(0)
+
+    @cached_property
+    def structural_values(self) -> dict[int, tuple[int, ...]]:
+        """Values of each annotation column by position, ascending: what the structure has, or the usual."""
+        values: dict[ColumnKind, list[Sequence[int]]] = {
+            ColumnKind.PARALLEL: [range(site.stop - site.start + 1) for site in self.parallel],
+            ColumnKind.UNROLL: [CPU_UNROLL_CANDIDATES] * len(self.positions(ColumnKind.UNROLL)),
+            ColumnKind.VECTORIZE: [range(site.count + 1) for site in self.vectors],
+            ColumnKind.STREAM: [range(2)] * len(self.streams),
+        }
+        return {
+            at: tuple(own)
+            for kind, columns in values.items()
+            for at, own in zip(self.positions(kind), columns, strict=True)
+        }
+
+    @cached_property
+    def annotation_values(self) -> dict[int, tuple[int, ...]]:
+        """Values that a search gives each annotation column, by position: `choices` before others."""
+        return {**self.structural_values, **self.choices}
 
     def fill(self, values: Matrix) -> list[Step]:
         """Put the tile columns of `values`, shape `(rows, columns)`, into the steps, as columns."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sketches.annotate import DERIVE, parallel_widths
+from sketches.annotate import DERIVE, Values, parallel_widths
 from sketches.annotators import Draft
 from sketches.columns import ColumnKind
 from sketches.family import Family, Matrix
@@ -61,14 +61,43 @@ def repaired(population: Population, context: SketchContext) -> Population:
     draft = Draft(context, family, population.bounds, rows, population.values.copy())
     wanted = [draft.values[:, at].copy() for at in family.positions(ColumnKind.PARALLEL)]
     cores = context.hardware.num_cores
-    draft.set_parallel(parallel_widths(draft.bounded, family.parallel, rows, cores, wanted))
+    widths = parallel_widths(draft.bounded, family.parallel, rows, cores, wanted)
+    at_parallel = family.positions(ColumnKind.PARALLEL)
+    if any(at in family.choices for at in at_parallel):
+        wanted = [nearest_choice(family, at, width) for at, width in zip(at_parallel, widths, strict=True)]
+        widths = parallel_widths(draft.bounded, family.parallel, rows, cores, wanted)
+    draft.set_parallel(widths)
     for at in family.positions(ColumnKind.UNROLL):
         column = draft.values[:, at]
-        draft.values[:, at] = np.where(column == DERIVE, _DERIVED_UNROLL, column)
+        draft.values[:, at] = nearest_choice(family, at, np.where(column == DERIVE, _DERIVED_UNROLL, column))
     at_vectors = family.positions(ColumnKind.VECTORIZE)
     for at, most in zip(at_vectors, draft.vector_limits(), strict=True):
         column = draft.values[:, at]
-        draft.values[:, at] = np.where(column == DERIVE, np.minimum(most, 1), np.minimum(column, most))
+        legal = np.where(column == DERIVE, np.minimum(most, 1), np.minimum(column, most))
+        draft.values[:, at] = nearest_choice(family, at, legal, most)
     for at in family.positions(ColumnKind.STREAM):
-        draft.values[:, at] = np.clip(draft.values[:, at], 0, 1)
+        draft.values[:, at] = nearest_choice(family, at, np.clip(draft.values[:, at], 0, 1))
     return population.reannotated(draft.values)
+
+
+def nearest_choice(family: Family, at: int, column: Values, most: Values | None = None) -> Values:
+    """
+    Move the integers of a column to the nearest values that an annotator allows, if one says so.
+
+    Parameters
+    ----------
+    family, at
+        The column, by position.
+    column
+        Legal integers, shape `(rows,)`.
+    most
+        Highest legal integer of each row; where all choices exceed it, it is the answer. Default: any.
+    """
+    if at not in family.choices:
+        return column
+    choices = np.array(family.choices[at])
+    distance = np.abs(column[:, None] - choices).astype(np.float64)
+    if most is None:
+        return np.asarray(choices[distance.argmin(axis=1)])
+    distance[choices > most[:, None]] = np.inf
+    return np.where(np.isinf(distance).all(axis=1), most, choices[distance.argmin(axis=1)])

@@ -23,7 +23,7 @@ from ansor.errors import ScheduleError, TargetError
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
 from ansor.task.task import Task
-from sketches.annotators import CPU_ANNOTATORS, Annotator, Draft, annotate, check_annotators
+from sketches.annotators import CPU_ANNOTATORS, Annotator, Draft, annotate, check_annotators, with_choices
 from sketches.columns import fill_holes
 from sketches.derive import Sketch, generate_sketches
 from sketches.factors import factorization_count, sample_factorizations
@@ -31,6 +31,7 @@ from sketches.family import Family, Matrix
 from sketches.locations import LocationGroup, Rows, choose_locations
 from sketches.params import SketchParams
 from sketches.population import Population
+from sketches.repair import repaired
 from sketches.rule import SketchContext, SketchRule
 from sketches.streaming import stream_sites
 from sketches.tiles import sample_tilings, tile_waste
@@ -216,7 +217,8 @@ class ProgramSpace:
         plain = Population(family, values)
         draft = Draft(self.context, family, plain.bounds, rows, values.copy())
         annotate(self.annotators, draft, rng)
-        return plain.reannotated(draft.values)
+        annotated = plain.reannotated(draft.values)
+        return repaired(annotated, self.context) if family.choices else annotated
 
     def family(self, sketch: Sketch, state: State) -> Family:
         """
@@ -230,7 +232,8 @@ class ProgramSpace:
         tail = state.steps[len(sketch.steps) :]
         key = (sketch, tail)
         if key not in self._families:
-            self._families[key] = Family.of(sketch, state, stream_sites(self.context, state))
+            family = Family.of(sketch, state, stream_sites(self.context, state))
+            self._families[key] = with_choices(self.annotators, family)
         return self._families[key]
 
 

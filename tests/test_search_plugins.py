@@ -68,7 +68,10 @@ class Returns(Mutation):
         ({"mutations": [("unroll", 1)]}, "it is no mutation, for it has no name and no sources"),
         ({"mutations": [(AutoUnroll(), -1)]}, "the weight of SketchPolicy(mutations)[0] must be a finite"),
         ({"mutations": [(AutoUnroll(), 0)]}, "all weights are 0; give ()"),
-        ({"annotators": (3,)}, "SketchPolicy(annotators)[0]=3: it is no annotator, for it has no draw"),
+        (
+            {"annotators": (3,)},
+            "SketchPolicy(annotators)[0]=3: it is no annotator, for it has no draw and no choices",
+        ),
         ({"annotators": None}, "SketchPolicy(annotators)=None: it must be a list of annotators"),
     ],
 )
@@ -120,7 +123,7 @@ def test_a_mutation_that_goes_wrong_is_blamed_by_name(task: ansor.SearchTask, an
 
 
 def test_an_annotator_that_goes_wrong_is_blamed(task: ansor.SearchTask) -> None:
-    class Broken:
+    class Broken(ansor.Annotator):
         def draw(self, draft: Any, rng: Any) -> None:
             raise KeyError("unroll")
 

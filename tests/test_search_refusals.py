@@ -15,7 +15,7 @@ from search import ABLATIONS, Mutation, Offspring, SearchTask, SketchPolicy, Tun
 from search.mutation import offspring_of
 from search.params import resolve_params
 from sketches import CPU_RULES, Population, ProgramSpace, Verdict, generate_sketches
-from sketches.annotators import CPU_ANNOTATORS
+from sketches.annotators import CPU_ANNOTATORS, Annotator
 from sketches.neighbours import Neighbourhood
 from tests.sketches_cases import matmul
 
@@ -124,7 +124,7 @@ def test_a_rule_that_does_an_illegal_step_is_named() -> None:
 
 @pytest.mark.parametrize("value", [99, -3])
 def test_an_annotator_that_writes_wrong_values_is_named(value: int) -> None:
-    class Wild:
+    class Wild(Annotator):
         def draw(self, draft: Any, rng: Any) -> None:
             draft.values[:, len(draft.values[0]) - 1] = value
 
