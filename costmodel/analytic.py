@@ -198,6 +198,11 @@ class AnalyticModel(CostModel):
         except (KeyError, TypeError, DefinitionError) as error:
             raise LogFormatError(f"{file_name}: not a saved {_KIND}: {error}") from error
 
+    @property
+    def tells_plans_apart(self) -> bool:
+        """True: no column that it uses is about anything else than the loops that are compiled."""
+        return True
+
     def predict(self, task: Task, candidates: Candidates) -> FloatArray:
         """Give minus the logarithm of the estimated seconds; ``-inf`` for a program that is illegal."""
         seconds = self.seconds(task, candidates)

@@ -64,6 +64,11 @@ class DraftedModel(CostModel):
         return True
 
     @property
+    def tells_plans_apart(self) -> bool:
+        """Whether the feature rows do, which both parts look at."""
+        return self.learned.tells_plans_apart
+
+    @property
     def num_records(self) -> int:
         """Measurements seen."""
         return self.learned.num_records

@@ -35,7 +35,7 @@ N_FEATURES: Final = len(FEATURES)
 INDEX: Final[dict[str, int]] = {feature.name: position for position, feature in enumerate(FEATURES)}
 """Position of each column by name."""
 
-VERSION: Final = "ansor-features-4"
+VERSION: Final = "ansor-features-5"
 """Changes whenever a column changes its meaning; a saved model serves rows of its own version only."""
 
 SCALED: Final[NDArray[np.bool_]] = np.array([feature.scaled for feature in FEATURES])

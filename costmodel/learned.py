@@ -94,6 +94,11 @@ class LearnedModel(CostModel):
         self.drafter: Drafter | None = None
         self.forget()
 
+    @property
+    def tells_plans_apart(self) -> bool:
+        """Whether the feature rows do."""
+        return bool(getattr(self.features, "tells_plans_apart", False))
+
     def forget(self) -> None:
         """Return to the state before the first record."""
         self._collector = Collector(self.features, self.drafter)

@@ -40,6 +40,14 @@ class CostModel(Protocol):
         """Whether scores say anything; a policy draws no spare candidates for a model that knows nothing."""
         return True
 
+    @property
+    def tells_plans_apart(self) -> bool:
+        """Whether scores depend on what is compiled alone, so that programs of unequal scores are different.
+
+        Then the search need not lower two programs to see that they are not the same.
+        """
+        return False
+
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Learn from measurements, failures included, in the order of the log."""
         ...

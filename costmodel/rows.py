@@ -116,6 +116,11 @@ class FeatureSource(Protocol):
         """Columns of a row."""
         ...
 
+    @property
+    def tells_plans_apart(self) -> bool:
+        """Whether programs that are compiled to the same loops have the same rows."""
+        return False
+
     def extract(self, task: Task, candidates: Candidates) -> PackedRows:
         """
         Make the rows of some programs of a task, in order.

@@ -1,4 +1,9 @@
-"""`StatementFeatures`: the feature table as a source of rows."""
+"""`StatementFeatures`: the feature table as a source of rows.
+
+The limit of the unroll pragma (`auto_unroll_max_step`) is 0 in these rows. What it does to the loops is told
+by other columns; where it does nothing, programs that differ in it are compiled to the same code, and a model
+should neither learn a difference nor see one.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +27,14 @@ class StatementFeatures(FeatureSource):
 
         return N_FEATURES
 
+    @property
+    def tells_plans_apart(self) -> bool:
+        return True
+
     def extract(self, task: Task, candidates: Candidates) -> PackedRows:
         from costmodel.extract import extract
+        from costmodel.features import INDEX
 
         made = extract(task, candidates)
+        made.values[:, INDEX["auto_unroll_max_step"]] = 0.0
         return PackedRows(made.values, made.offsets)

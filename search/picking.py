@@ -2,20 +2,31 @@
 
 Rows become states here, and only here. A program is passed over if it was measured, if it is chosen already,
 or if what would be compiled is what was compiled for another (see `identity.plan_key`). Lowering is what that
-last question costs, so it is asked only of programs that share a coarse fingerprint.
+last question costs, so it is asked only of programs that share a coarse fingerprint and, where a model looks
+at nothing but what is compiled, a score.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
 
 from ansor.errors import ScheduleError
 from ansor.schedule.state import State
+from search.evolution import Score
 from search.generation import Generation
 from search.history import History
 from search.known import Known, RowProgram
+from sketches.family import Family
 from sketches.population import Population
+
+UNSCORED: Final = 0.0
+"""The score of programs that no model was asked about."""
+NEAR: Final = 1e-6
+"""Scores that differ by less, relatively, are equal: sums may be rounded differently."""
 
 
 class Picker:
@@ -28,21 +39,26 @@ class Picker:
         What is known of measured programs.
     history
         The measured programs.
+    score
+        The model's scores, if programs with unequal ones are never compiled to the same code
+        (`CostModel.tells_plans_apart`).
     alike
         So many programs with the same loops but for annotations, and so many with the same innermost tile,
         are chosen at first; further ones are put off, and so are those that the model cannot tell from
         another one with such loops.
     """
 
-    def __init__(self, known: Known, history: History, alike: int = 2) -> None:
+    def __init__(self, known: Known, history: History, score: Score | None = None, alike: int = 2) -> None:
         self.states: list[State] = []
         self.passed_over: Counter[str] = Counter()
         """Programs not taken, by reason."""
         self._known = known
         self._history = history
         self._alike = alike
+        self._score = score
         self._measured = known.by_coarse(history)
-        self._chosen: dict[int, list[RowProgram]] = {}
+        self._measured_scores: dict[int, list[float]] | None = None
+        self._chosen: dict[int, list[tuple[RowProgram, float]]] = {}
         self._tiles: Counter[tuple[object, ...]] = Counter()
         self._scores: set[tuple[int, float]] = set()
         self._keys: set[str] = set()
@@ -74,8 +90,10 @@ class Picker:
 
     def _has_alike(self, generation: Generation, number: int) -> bool:
         """Whether the round has enough programs like this one."""
-        coarse = int(generation.prints.coarse[number])
-        if (coarse, float(generation.scores[number])) in self._scores:
+        coarse, score = int(generation.prints.coarse[number]), float(generation.scores[number])
+        if (coarse, score) in self._scores or any(
+            _equal(score, its) for its in self._scores_of_measured(coarse)
+        ):
             return True
         tile = _innermost_tile(*generation.place(number))
         return len(self._chosen.get(coarse, ())) >= self._alike or self._tiles[tile] >= self._alike
@@ -83,32 +101,69 @@ class Picker:
     def _consider(self, generation: Generation, number: int) -> None:
         """Choose a program, or note why not."""
         population, row = generation.place(number)
-        coarse = int(generation.prints.coarse[number])
+        coarse, score = int(generation.prints.coarse[number]), float(generation.scores[number])
         try:
             program = self._known.program(population, row)
             if program.key in self._keys or program.key in self._history:
                 self.passed_over["known"] += 1
                 return
             self._keys.add(program.key)
-            if self._has_known_plan(program, coarse):
+            if self._has_known_plan(program, coarse, score):
                 self.passed_over["equal plan"] += 1
                 return
             state = program.state
         except ScheduleError as error:
             self.passed_over[str(error).partition("\n")[0]] += 1
             return
-        self._chosen.setdefault(coarse, []).append(program)
-        if generation.scores[number] != 0:
-            self._scores.add((coarse, float(generation.scores[number])))
+        self._chosen.setdefault(coarse, []).append((program, score))
+        if score != UNSCORED:
+            self._scores.add((coarse, score))
         self._tiles[_innermost_tile(population, row)] += 1
         self.states.append(state)
 
-    def _has_known_plan(self, program: RowProgram, coarse: int) -> bool:
-        others = [*self._measured.get(coarse, ()), *self._chosen.get(coarse, ())]
+    def _has_known_plan(self, program: RowProgram, coarse: int, score: float) -> bool:
+        measured = self._measured.get(coarse, [])
+        scores = self._scores_of_measured(coarse) or [UNSCORED] * len(measured)
+        others = [
+            other
+            for other, its in (*zip(measured, scores, strict=True), *self._chosen.get(coarse, ()))
+            if self._score is None or UNSCORED in (score, its) or _equal(score, its)
+        ]
         if not others:
             return False
         plan = self._known.plan(program)
         return any(self._known.has_plan(other, plan) for other in others)
+
+    def _scores_of_measured(self, coarse: int) -> list[float]:
+        """What the model says of the measured programs with a coarse fingerprint, in their order.
+
+        All are asked about at once, the first time.
+        """
+        if self._score is None:
+            return []
+        if self._measured_scores is None:
+            rows = [
+                (row.family, row.values, one, at)
+                for one, trials in self._measured.items()
+                for at, trial in enumerate(trials)
+                if (row := self._known.locate(trial)) is not None
+            ]
+            families: dict[Family, list[int]] = {}
+            for number, (family, *_) in enumerate(rows):
+                families.setdefault(family, []).append(number)
+            populations = [
+                Population(f, np.concatenate([rows[n][1] for n in ns])) for f, ns in families.items()
+            ]
+            scores = self._score(populations)
+            self._measured_scores = {one: [UNSCORED] * len(trials) for one, trials in self._measured.items()}
+            for number, score in zip((n for ns in families.values() for n in ns), scores, strict=True):
+                _, _, one, at = rows[number]
+                self._measured_scores[one][at] = float(score)
+        return self._measured_scores.get(coarse, [])
+
+
+def _equal(one: float, other: float) -> bool:
+    return abs(one - other) <= NEAR * abs(one)
 
 
 def _innermost_tile(population: Population, row: int) -> tuple[object, ...]:

@@ -210,7 +210,8 @@ class SketchPolicy(SearchPolicy):
 
     def _proposal(self, round_index: int, count: int, history: History) -> Proposal:
         rng = round_rng(self.seed, self._task, round_index)
-        picker = Picker(self.known, history)
+        apart = getattr(self.model, "tells_plans_apart", False)
+        picker = Picker(self.known, history, self.score if apart else None)
         wanted = self._round_size(round_index, count)
         if self.model.informative:
             self._search(picker, wanted, history, rng)

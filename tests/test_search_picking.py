@@ -1,0 +1,101 @@
+"""How a round avoids measuring one program twice: by scores where a model cannot but see the difference."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import SearchTask, SketchPolicy, State, Task
+from ansor.te.tensor import Tensor
+from search.generation import Generation
+from search.history import History, Trial
+from search.identity import plan_key, program_key
+from search.picking import Picker
+from sketches import Population
+from sketches.columns import ColumnKind
+from sketches.signature import fingerprints
+from tests.sketches_cases import matmul_relu, padded_conv1d, softmax
+
+COMPUTATIONS = {
+    "softmax": softmax(8, 64),
+    "matmul": matmul_relu(16, 24, 128),
+    "conv1d": padded_conv1d(12, 4, 6),
+}
+
+
+def policy_of(tensors: list[Tensor]) -> SketchPolicy:
+    """The default policy, its model taught made-up run times."""
+    task = SearchTask(compute_dag=tensors, target="llvm -num-cores=2")
+    policy = SketchPolicy(task, ansor.DraftedModel(learned=ansor.XGBModel(num_warmup_sample=3)), seed=1)
+    states = list(ansor.Programs(policy.space.sample(40, np.random.default_rng(0)).populations))
+    results = [ansor.MeasureResult((1e-3 * (1 + index % 7),), timestamp=1) for index in range(len(states))]
+    policy.model.update([ansor.MeasureInput(task, state) for state in states], results)
+    return policy
+
+
+def with_other_limits(policy: SketchPolicy, count: int) -> list[Population]:
+    """Sampled rows, each beside itself with other unroll limits."""
+    rng, found = np.random.default_rng(1), []
+    for population in policy.space.sample(count, rng).populations:
+        values = np.repeat(population.values[:2], 4, axis=0)
+        for at in population.family.positions(ColumnKind.UNROLL):
+            values[:, at] = rng.choice([0, 16, 64, 512], len(values))
+        found.append(Population(population.family, np.unique(values, axis=0)))
+    return found
+
+
+@pytest.mark.parametrize("name", COMPUTATIONS)
+def test_programs_that_are_compiled_to_the_same_code_have_the_same_score(name: str) -> None:
+    """By the default model, alone or among others, whatever the limits of pragmas that change nothing."""
+    policy = policy_of(COMPUTATIONS[name])
+    assert policy.model.tells_plans_apart
+    equal = 0
+    for population in with_other_limits(policy, 24):
+        scores = policy.score([population])
+        plans: dict[str, float] = {}
+        for row in range(len(population)):
+            score = plans.setdefault(plan_key(policy.task, population.materialize(row)), float(scores[row]))
+            assert scores[row] == pytest.approx(score, rel=1e-9)
+            assert policy.score([population.take([row])])[0] == pytest.approx(score, rel=1e-9)
+        equal += len(population) - len(plans)
+    assert equal > 2
+
+
+@pytest.mark.parametrize("name", COMPUTATIONS)
+def test_a_round_holds_different_programs_and_lowers_hardly_any_to_see_that(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither two that are compiled alike, nor one that is compiled as a measured one is."""
+    policy = policy_of(COMPUTATIONS[name])
+    populations = with_other_limits(policy, 24)
+    scored = Generation.of(populations).scored(policy.score(populations))
+    lowered: list[str] = []
+
+    def counting(task: Task, state: State) -> str:
+        lowered.append(plan_key(task, state))
+        return lowered[-1]
+
+    monkeypatch.setattr("search.known.plan_key", counting)
+    history = History()
+    for population in populations[::2]:
+        state = population.materialize(0)
+        history.add(Trial(program_key(state), state, ansor.MeasureResult((1e-3,), timestamp=1)))
+    measured = {plan_key(policy.task, trial.state) for trial in history}
+    groups: dict[int, set[str]] = defaultdict(set)
+    for population in populations:
+        for row, coarse in enumerate(fingerprints(population).coarse.tolist()):
+            groups[coarse].add(plan_key(policy.task, population.materialize(row)))
+    wanted = len(set().union(*groups.values()) - measured) // 2
+    picker = Picker(policy.known, history, policy.score, alike=100)
+    picker.take(scored, scored.ranking(), wanted)
+    plans = [plan_key(policy.task, state) for state in picker.states]
+    assert len(plans) == len(set(plans)) == wanted
+    assert measured.isdisjoint(plans)
+    assert len(lowered) <= wanted // 4
+    picker.take_put_off(len(scored))
+    plans = [plan_key(policy.task, state) for state in picker.states]
+    assert len(plans) == len(set(plans))
+    assert measured.isdisjoint(plans)
