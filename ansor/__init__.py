@@ -150,6 +150,7 @@ if TYPE_CHECKING:
     from sketches import ReorderEntity as ReorderEntity
     from sketches import Sketch as Sketch
     from sketches import SketchContext as SketchContext
+    from sketches import SketchParams as SketchParams
     from sketches import SketchRule as SketchRule
     from sketches import SkipStage as SkipStage
     from sketches import SplitEntity as SplitEntity
@@ -318,6 +319,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "ReorderEntity",
         "Sketch",
         "SketchContext",
+        "SketchParams",
         "SketchRule",
         "SkipStage",
         "SplitEntity",

@@ -10,13 +10,15 @@ The plot shows the best so far against trials, by the runs' own account, the med
 matplotlib (`pip install 'ansor[plot]'`).
 
 The parameters are those that the search itself lists (`ansor.ABLATIONS`, one line for each part or rule),
-and a few more here. Two tasks try everything but rules that do not concern them, some more the rules that do.
+and a few more here. `TASKS` try all of them but those that leave the task's space of programs as it is;
+`SPACE_TASKS` try what they are listed with. A model that learns alone scores from the second round on: with
+its usual warm-up it would know nothing within the trials.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,19 +30,22 @@ from experiments.harness import Bench, Estimate
 from experiments.search_cases import CASES
 from experiments.search_efficiency import winners
 from experiments.search_runs import best_so_far, circumstances, default_policy, folder, tuned
+from experiments.search_spaces import reach
 
 TASKS: Final = ("matmul-512", "conv2d-14")
-RULE_TASKS: Final = (
-    "softmax-1024",
-    "max_pool-112",
-    "norm-256",
-    "yuv-1080",
-    "matmul-bf16",
-    "tanh_matmul-512",
-    "winograd-28",
-)
-"""Tasks for the rules that the others have no use for."""
+SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "matmul-509": ("dividing tile lengths",),
+    "max_pool-112": ("no tiled windows",),
+    "norm-256": ("no factored lanes",),
+    "yuv-1080": ("no tiled streams", "no streaming stores"),
+    "matmul-bf16": ("no tensor intrinsics", "no packed reads"),
+    "tanh_matmul-512": ("all cheap reads inlined",),
+    "winograd-28": ("no unrolled tiles", "a loop left out of vectors"),
+}
+"""Tasks for what may be left out of the space of programs, and what each of them shows."""
 TRIALS: Final = 64
+WARM_UP: Final = 15
+"""Programs that a model sees before it scores: fewer than the first round has."""
 PROCESSES: Final = 3
 DEFAULT: Final = "default"
 
@@ -49,7 +54,7 @@ Params = Mapping[str, int | float | str]
 MODELS: Final[Mapping[str, Callable[[int], ansor.CostModel]]] = {
     "no cost model": ansor.RandomModel,
     "analytic model only": lambda seed: ansor.AnalyticModel(),
-    "learned model only": lambda seed: ansor.XGBModel(seed=seed),
+    "learned model only": lambda seed: ansor.XGBModel(num_warmup_sample=WARM_UP, seed=seed),
     "both models": lambda seed: ansor.DraftedModel(learned=ansor.XGBModel(seed=seed)),
 }
 SWITCHES: Final[Mapping[str, Params]] = {
@@ -83,9 +88,10 @@ def variants(task: ansor.SearchTask) -> list[Variant]:
     """
     List all variants that make a difference for a task, the default first.
 
-    A model that is the default's is not tried twice, nor a rule without which the sketches are the same.
+    A model that is the default's is not tried twice, nor what leaves the space of programs as it is.
     """
     default = default_policy(task, 0)
+    space = reach(default.space)
     found = [Variant(DEFAULT)]
     for title, model in MODELS.items():
         if type(model(0)) is not type(default.model):
@@ -93,23 +99,14 @@ def variants(task: ansor.SearchTask) -> list[Variant]:
     for title, params in SWITCHES.items():
         one = Variant(title, params=params)
         policy = one.policy(task, 0)
-        if policy.params != default.params and (not is_rule(one) or changes_sketches(task, one)):
+        if policy.params != default.params and (not is_of_space(one) or reach(policy.space) != space):
             found.append(one)
     return found
 
 
-def is_rule(one: Variant) -> bool:
-    """Whether a variant turns a rule on or off, or applies it to other stages."""
-    return not ansor.CPU_EXTRA_RULES.keys().isdisjoint(one.params)
-
-
-def changes_sketches(task: ansor.SearchTask, one: Variant) -> bool:
-    """Whether a variant's sketches of a task are others than the default's."""
-    ours, theirs = (
-        [f"{sketch.explain()}\n{sketch}" for sketch in v.policy(task, 0).generate_sketches()]
-        for v in (one, Variant(DEFAULT))
-    )
-    return ours != theirs
+def is_of_space(one: Variant) -> bool:
+    """Whether a variant's difference is one of the space of programs, not of how it is searched."""
+    return not {parameter.name for parameter in fields(ansor.SketchParams)}.isdisjoint(one.params)
 
 
 def ablation(
@@ -119,7 +116,7 @@ def ablation(
     trials: int = TRIALS,
     again: int = PROCESSES,
     only: int | None = None,
-    rules_only: Collection[str] = (),
+    shown: Mapping[str, Collection[str]] | None = None,
 ) -> None:
     """
     Add one row per task and variant, and draw the plot.
@@ -132,15 +129,17 @@ def ablation(
         Processes in which winners are measured again.
     only
         So many variants in a quick run, the default among them.
-    rules_only
-        Tasks that are there for rules alone.
+    shown
+        Titles of the variants that some tasks are there for; the others try all.
     """
+    shown = shown or {}
     curves: dict[str, dict[str, list[float]]] = {}
     for case in tasks:
         task = CASES[case].task()
-        tried = variants(task)[:only]
-        if case in rules_only:
-            tried = [one for one in tried if one.title == DEFAULT or is_rule(one)]
+        tried = variants(task)
+        if case in shown:
+            tried = [one for one in tried if one.title == DEFAULT or one.title in shown[case]]
+        tried = tried[:only]
         if len(tried) < 2:
             continue
         logs = [

@@ -119,6 +119,7 @@ CASES: Final[Mapping[str, Case]] = {
     "matmul-512": Case("matmul", (512, 512, 512), "GMM.512"),
     "matmul_add-1024": Case("matmul_add", (1024, 1024, 1024), "MMA.1024"),
     "batch_matmul-128": Case("batch_matmul", (16, 128, 128, 128), "GMM.b16.128"),
+    "matmul-509": Case("matmul", (509, 509, 509)),
     "conv2d-14": Case("conv2d", (1, 14, 14, 256, 256, 3, 1, 1), "C2D.b1.14x14x256-256.k3s1", "torch-nhwc"),
     "conv2d-7": Case("conv2d", (1, 7, 7, 512, 512, 3, 1, 1), "C2D.b1.7x7x512-512.k3s1"),
     "depthwise-112": Case(

@@ -42,6 +42,7 @@ EXPERIMENTS: Final = (
     "search_cases",
     "search_models",
     "search_runs",
+    "search_spaces",
     "search_tuning",
 )
 """Modules of `experiments` that decide what is run and how it is timed."""

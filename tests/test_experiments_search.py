@@ -121,7 +121,7 @@ def test_parts_name_tasks_that_exist() -> None:
         *search_throughput.MEMORY_TASKS,
         *search_efficiency.TASKS,
         *search_ablation.TASKS,
-        *search_ablation.RULE_TASKS,
+        *search_ablation.SPACE_TASKS,
         search_tuning.CASE,
     )
     assert set(named) == set(CASES)
@@ -659,7 +659,7 @@ def test_records_of_models_lie_with_what_a_fresh_start_forgets(
 def test_records_of_models_are_those_of_the_sizes_asked_for(tmp_path: Path) -> None:
     for size in (4, 8):
         data, tasks = bench_costmodel.records([("matmul", (size, size, size))], 2, tmp_path)
-        ((key, _),) = tasks
+        ((key, *_),) = tasks
         assert json.loads(key)[1:4] == [size] * 3
         assert len(data) == 2
         assert data.task_keys == tuple(tasks)
@@ -680,92 +680,6 @@ def test_chance_orders_half_of_the_pairs() -> None:
     found = [search_models.chance(data, seed) for seed in range(8)]
     assert np.mean([one.order for one in found]) == pytest.approx(0.5, abs=0.03)
     assert np.mean([one.recall for one in found]) == pytest.approx(0.1, abs=0.1)
-
-
-# -- ablation --------------------------------------------------------------------------------------------
-
-
-def test_every_variant_differs_from_the_default_in_one_thing() -> None:
-    task = SMALL.task()
-    found = search_ablation.variants(task)
-    default = found[0].policy(task, 3)
-    assert found[0].title == "default"
-    assert len({one.label for one in found}) == len(found)
-    for one in found[1:]:
-        policy = one.policy(task, 3)
-        other_model = type(policy.model) is not type(default.model)
-        assert other_model != (policy.params != default.params), one.title
-        assert policy.seed == 3
-    titles = {one.title for one in found}
-    assert {"no cost model", "analytic model only", "no polish", "no crossover", "all reads packed"} <= titles
-    assert len({"learned model only", "both models"} & titles) == 1
-
-
-def test_rules_are_tried_where_they_change_the_sketches() -> None:
-    def rules(case: str) -> set[str]:
-        task = CASES[case].task()
-        return {one.title for one in search_ablation.variants(task) if search_ablation.is_rule(one)}
-
-    assert "no tiled streams" not in rules("matmul-512")
-    assert "no tiled windows" in rules("max_pool-112")
-    assert "no factored lanes" in rules("norm-256")
-    assert rules("winograd-28") >= {"no unrolled tiles"}
-    assert "no unrolled tiles" not in rules("norm-256")
-
-
-def test_a_variant_is_compared_with_the_default_of_the_same_seed() -> None:
-    bench = Bench("", [])
-    times = [
-        {"default": [1.0, 2.0], "no polish": [2.0, 4.0], "library": [1.0, 1.0]},
-        {"default": [4.0, 4.0], "no polish": [4.0, 4.0], "library": [1.0, 1.0]},
-    ]
-    search_ablation.report(bench, "matmul-512", 64, times, "timed today")
-    assert bench.rows[0].peer == "seeds: 2; timed today"
-    found = {row.name.rpartition(": ")[2]: row for row in bench.rows}
-    assert found["no polish"].value == 0.75
-    assert found["no polish"].interval == (0.5, 1.0)
-    assert [row.unit for row in bench.rows] == ["ms", "of the speed"]
-
-
-def test_tasks_for_rules_try_rules_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[tuple[str, str]] = []
-
-    def tuned(case: str, title: str, *args: object) -> Path:
-        tried.append((case, title))
-        return write_log()
-
-    times = {"default": [1.0], "no_tiled_windows": [1.0], "library": [1.0]}
-    monkeypatch.setattr(search_runs, "OUT", tmp_path)
-    monkeypatch.setattr(search_ablation, "tuned", tuned)
-    monkeypatch.setattr(search_ablation, "winners", lambda *args: taken(times))
-    monkeypatch.setattr(search_ablation, "plot", lambda *args: None)
-    tasks = ["max_pool-112", "depthwise-112", "matmul-512"]
-    bench = Bench("", [])
-    search_ablation.ablation(bench, tasks, 1, 1, 1, rules_only=("max_pool-112",))
-    pool = [title for case, title in tried if case == "max_pool-112"]
-    product = [title for case, title in tried if case == "matmul-512"]
-    assert pool[0] == product[0] == "default"
-    assert "no_tiled_windows" in pool
-    assert not {"no_cost_model", "no_polish"} & set(pool)
-    assert {"no_cost_model", "no_polish", "no_crossover"} <= set(product)
-
-
-def test_curves_are_medians_as_far_as_all_go() -> None:
-    assert search_ablation.median_curve([[3.0, 1.0, 1.0], [5.0, 2.0], [4.0, 4.0]]) == [4.0, 2.0]
-
-
-def test_the_plot_is_a_picture_of_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    lines = {"default": [float("inf"), 3.0, 2.0], "no polish": [4.0, 4.0, 3.0]}
-    path = search_ablation.plot({"one": lines, "two": lines}, tmp_path)
-    assert path is not None
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in path.with_suffix(".svg").read_text()
-
-
-def test_without_matplotlib_there_is_no_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_ablation, "find_spec", lambda name: None)
-    assert search_ablation.plot({}, tmp_path) is None
 
 
 # -- the command line ------------------------------------------------------------------------------------
