@@ -3,7 +3,8 @@
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -718,6 +719,54 @@ def test_all_parts_are_run_and_a_quick_run_leaves_random_search_out(
     assert [part for part, _ in quick] == [part for part in everything if part != "random"]
     assert quick[0][1].seeds == 1
     assert quick[0][1].chosen(("a", "b")) == ("a",)
+
+
+def test_a_quick_run_does_little_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is to end within a minute: what that takes is counted where the work would be done."""
+    work: Counter[str] = Counter()
+
+    def counted(name: str, answer: Any, amount: Callable[..., float] = lambda *args: 1) -> Callable[..., Any]:
+        def stand_in(*args: Any, **options: Any) -> Any:
+            work[name] += amount(*args)  # type: ignore[assignment]
+            return answer
+
+        return stand_in
+
+    for module in (search_efficiency, search_ablation):
+        answer = tmp_path / "log"
+        monkeypatch.setattr(module, "tuned", counted("trials", answer, lambda *args: args[3]))
+    times = {name: [1.0] for name in ("seed 0", "default", "no cost model", "library")}
+    for module in (search_efficiency, search_ablation):
+        monkeypatch.setattr(module, "winners", counted("processes", taken(times), lambda *args: args[2]))
+    monkeypatch.setattr(search_ablation, "best_so_far", lambda *args: [1.0])
+    quick = Run(5.0, ((0.0, 1.0),), 9, (Improvement(0, 1.0, 0.5, 1.0),), ((0.99,),))
+    run_of = counted("seconds of tuning", (quick, [taken({})]), lambda *args: args[1] * (1 + args[2]))
+    monkeypatch.setattr(search_tuning, "run_of", run_of)
+    monkeypatch.setattr(search_throughput, "taught_policy", counted("taught policies", None))
+    monkeypatch.setattr(search_throughput, "timed_round", counted("rounds", Round(1, 1, (1,), 1.0)))
+    monkeypatch.setattr(search_throughput, "share_of_round", counted("rounds", 1.0))
+    monkeypatch.setattr(search_throughput, "feature_count", lambda policy: 200)
+    peak = counted("programs in memory", {"before": 1, "after": 2}, lambda *args: args[2])
+    monkeypatch.setattr(search_throughput, "fresh_process", peak)
+    some = (ansor.Dataset.empty(3), {})
+    records = counted("records", some, lambda chosen, count, where: count * len(chosen))
+    monkeypatch.setattr(search_models, "records", records)
+    for name in ("judge", "chance", "report"):
+        monkeypatch.setattr(search_models, name, counted(name, None))
+    monkeypatch.setattr(search_runs, "OUT", tmp_path)
+    monkeypatch.setattr(bench_search, "quiet_share", lambda threads: 1.0)
+    bench_search.main(["--quick"])
+    most = {
+        "trials": 32,
+        "processes": 2,
+        "seconds of tuning": 10,
+        "taught policies": 1,
+        "rounds": 3,
+        "programs in memory": 2048,
+        "records": 24,
+        "judge": len(bench_costmodel.LEARNERS) - len(bench_costmodel.SLOW),
+    }
+    assert {name: work[name] for name in most if not 0 < work[name] <= most[name]} == {}
 
 
 def test_the_rows_of_earlier_parts_outlive_one_that_fails(
