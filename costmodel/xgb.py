@@ -5,9 +5,10 @@ it learns from scratch forms a series, each a quarter larger than the last. In b
 such fit stay, and a few more are grown on all records to correct them. Which trees there are is therefore a
 function of the records alone.
 
-A model read from a file is where such a series begins: its trees stay, corrected on what is measured here,
-until there are as many records as it was trained on; then only those count. The file names the records behind
-its trees, so that one that is told again counts once.
+Trees read from a file are where such a series begins: they stay, corrected on what is measured here, until
+there are as many records as they were grown on; then only those count. The file names the records behind its
+trees, so that one that is told again counts once. The file of a model that was still warming up holds the
+records themselves; who reads it goes on as if they had been measured here.
 """
 
 from __future__ import annotations
