@@ -20,7 +20,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Union, overload
 
-from ansor.errors import DefinitionError, ScheduleError
+from ansor.errors import AnsorError, DefinitionError, ScheduleError
 from ansor.plugins import blaming
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.manual import Schedule
@@ -108,7 +108,7 @@ class Template:
         Raises
         ------
         ScheduleError
-            If the configuration makes an illegal schedule.
+            If the configuration makes an illegal schedule, or the template raises an error for it.
         DefinitionError
             If it changes the computation, or the template does not take these arguments.
         """
@@ -121,7 +121,7 @@ class Template:
         Raises
         ------
         ScheduleError
-            If the configuration makes an illegal schedule.
+            If the configuration makes an illegal schedule, or the template raises an error for it.
         DefinitionError
             If it changes the computation.
         """
@@ -130,9 +130,18 @@ class Template:
     def _scheduled(
         self, args: Sequence[Any], choice: Choice | None, dag: ComputeDAG
     ) -> tuple[Schedule, list[Tensor]]:
-        """Run with a configuration, which must not make another computation than `dag`."""
+        """Run with a configuration, which must not make another computation than `dag`.
+
+        A first configuration has run by then: what the function raises now, this configuration brings about.
+        """
         config = Config(self.space(*args), choice)
-        made, tensors = self._run(config, args)
+        try:
+            made, tensors = self._run(config, args)
+        except AnsorError:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise ScheduleError(f"template {self.name!r} raises {what}") from error
         ops = made.state.dag.ops
         mine, wanted = [op.name for op in ops], [op.name for op in dag.ops]
         if mine != wanted:

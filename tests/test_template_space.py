@@ -256,10 +256,13 @@ def test_an_exception_inside_a_template_tells_the_configuration() -> None:
         b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
         return te.create_schedule(b), [a, b]
 
-    with pytest.raises(ValueError, match="mine") as caught:
+    with pytest.raises(
+        ansor.ScheduleError, match=r"template 'tests\.template_raising' raises ValueError: mine"
+    ) as caught:
         ansor.TemplateTask(raising, (8,)).state_of(1)
+    assert isinstance(caught.value.__cause__, ValueError)
     called = "template 'tests.template_raising' was called with (8,) and the configuration k=2"
-    assert caught.value.__notes__ == [f"{called} when this was raised"]
+    assert caught.value.__cause__.__notes__ == [f"{called} when this was raised"]
 
 
 @pytest.mark.parametrize("args", [(), (8, 8), (1, 2, 3, 4)])

@@ -225,6 +225,30 @@ def test_a_space_without_a_legal_program_ends_with_a_diagnosis() -> None:
         TemplateTask(illegal, (8,), target=HOST)
 
 
+@pytest.mark.parametrize("name", TUNERS)
+def test_a_configuration_for_which_the_template_raises_is_left_out(name: str, tmp_path: Path) -> None:
+    @ansor.template("tests.tuner_picky", override=True)
+    def picky(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+        s = te.create_schedule(b)
+        cfg.define_knob("factor", [2, 4, 8])
+        if cfg["factor"].val == 4:
+            raise ValueError("no tiles of four")
+        s[b].split(b.op.axis[0], cfg["factor"].val)
+        return s, [a, b]
+
+    log = tmp_path / "log.json"
+    mine = TemplateTask(picky, (64,), target=HOST)
+    result = mine.tune(options(10, log), TUNERS[name](mine))
+    assert result.trials == len(set(logged(log))) == 2
+    assert result.stop_reason is StopReason.EXHAUSTED
+    assert "because template 'tests.tuner_picky' raises ValueError: no tiles of four" in result.message
+    with pytest.raises(ansor.ScheduleError, match="raises ValueError: no tiles of four") as caught:
+        mine.state_of(1)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
 def test_tuners_want_a_template() -> None:
     other = ansor.SearchTask(func="ansor.matmul", args=(8, 8, 8))
     with pytest.raises(DefinitionError, match=r"ansor\.TemplateTask"):
