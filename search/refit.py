@@ -67,22 +67,19 @@ def refit_lengths(lengths: Sequence[int], old: int, new: int, how: Refit) -> tup
     chosen: list[int] = []
     rest = new
     for length in reversed(wanted):
-        taken = _nearest(rest, min(length, rest))
+        room = MAX_WASTE * new / math.prod(chosen)
+        taken = _nearest(rest, min(length, rest), room)
         chosen.append(taken)
         rest = math.ceil(rest / taken)
     return tuple(reversed(chosen))
 
 
-def _nearest(extent: int, wanted: float) -> int:
-    """Divisor of `extent` nearest to `wanted` by ratio, else `wanted` itself if that wastes little."""
+def _nearest(extent: int, wanted: float, room: float) -> int:
+    """Divisor of `extent` nearest to `wanted` by ratio, else `wanted` if that covers at most `room`."""
     best = min(divisors(extent), key=lambda d: (abs(math.log(d / wanted)), d))
     length = max(1, round(wanted))
     far = max(best / wanted, wanted / best) > _NEAR
-    return length if far and _waste(extent, length) <= MAX_WASTE else best
-
-
-def _waste(extent: int, length: int) -> float:
-    return math.ceil(extent / length) * length / extent
+    return length if far and math.ceil(extent / length) * length <= room else best
 
 
 def refit_steps(
