@@ -202,6 +202,15 @@ def test_generations_address_their_programs(neighbourhood: Neighbourhood) -> Non
     assert smooth(populations)[parents].mean() > smooth(populations).mean()
 
 
+def test_parents_are_drawn_by_rank_as_often_as_is_said(neighbourhood: Neighbourhood) -> None:
+    drawn = neighbourhood.space.sample(400, np.random.default_rng(0)).populations
+    whole = Generation.of(drawn)
+    whole = whole.scored(np.random.default_rng(1).permutation(len(whole)).astype(np.float64))
+    places = len(whole) - 1 - whole.scores[choose_parents(whole, 20000, np.random.default_rng(2))]
+    assert np.mean(places < len(whole) / 100) == pytest.approx(0.215, abs=0.02)
+    assert np.mean(places < len(whole) / 2) == pytest.approx(0.794, abs=0.02)
+
+
 # -- small spaces ----------------------------------------------------------------------------------------
 
 
