@@ -204,7 +204,7 @@ class SketchPolicy(SearchPolicy):
         try:
             self.space  # noqa: B018 (derived on first use)
         except ScheduleError as error:
-            return Proposal((), f"no sketch can be derived: {error}")
+            return Proposal((), f"no program can be made: {error}")
         with collector_paused():
             return self._proposal(round_index, count, history)
 

@@ -19,7 +19,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep, Step
 from ansor.task.task import Task
 from sketches.caching import AddCacheWrite
-from sketches.columns import Hole, find_holes
+from sketches.columns import Hole, fill_holes, find_holes
 from sketches.const_tensor import SimplifyComputeWithConstTensor
 from sketches.cross_thread import CrossThreadReduction
 from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
@@ -121,6 +121,12 @@ class Sketch:
     def holes(self) -> tuple[Hole, ...]:
         """The open splits, in order; a `ScheduleError` if one cannot be sampled."""
         return find_holes(self.state, self.steps)
+
+    @cached_property
+    def bare(self) -> State:
+        """The structure with all tile lengths 1; a `ScheduleError` if it cannot be sampled."""
+        ones = [1] * sum(len(hole.columns) for hole in self.holes)
+        return State.replay(self.state.dag, fill_holes(self.steps, self.holes, ones))
 
     @property
     def rules(self) -> tuple[str, ...]:

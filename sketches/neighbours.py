@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
-from sketches.columns import fill_holes
 from sketches.derive import Sketch
 from sketches.family import Family
 from sketches.locations import Move, is_movable, moves
@@ -37,7 +36,6 @@ class Neighbourhood:
     """The families of a space and the ways between them, worked out as they are asked for."""
 
     space: ProgramSpace
-    _bare: dict[Sketch, State] = field(default_factory=dict)
     _offers: dict[Family, tuple[Relocation, ...]] = field(default_factory=dict)
     _led_to: dict[tuple[Family, Relocation], Family | None] = field(default_factory=dict)
 
@@ -53,7 +51,7 @@ class Neighbourhood:
             return []
         found: list[Relocation] = []
         chosen = chosen_moves(family)
-        state = self.bare_state(family.sketch)
+        state = family.sketch.bare
         for stage_id in range(len(state.stages) - 1, -1, -1):
             if not is_movable(state, stage_id):
                 continue
@@ -81,7 +79,7 @@ class Neighbourhood:
 
     def family_with(self, sketch: Sketch, chosen: Mapping[int, Step | None]) -> Family | None:
         """Find the family of a sketch that makes these moves, as far as on offer; None if that is illegal."""
-        state = self.bare_state(sketch)
+        state = sketch.bare
         try:
             for stage_id in range(len(state.stages) - 1, -1, -1):
                 move = chosen.get(stage_id)
@@ -97,7 +95,7 @@ class Neighbourhood:
     def families(self, sketch: Sketch, at_most: int) -> list[Family] | None:
         """List every family of a sketch, or None if there are more than `at_most`."""
         fixed = bool(self.space.context.params.disable_change_compute_location)
-        states = [self.bare_state(sketch)]
+        states = [sketch.bare]
         for stage_id in range(len(states[0].stages) - 1, -1, -1):
             following: list[State] = []
             for state in states:
@@ -119,11 +117,3 @@ class Neighbourhood:
             except ScheduleError:
                 continue
         return list(found)
-
-    def bare_state(self, sketch: Sketch) -> State:
-        """Replay a sketch with all tile lengths 1."""
-        if sketch not in self._bare:
-            ones = [1] * sum(len(hole.columns) for hole in sketch.holes)
-            filled = fill_holes(sketch.steps, sketch.holes, ones)
-            self._bare[sketch] = State.replay(self.space.context.dag, filled)
-        return self._bare[sketch]

@@ -13,6 +13,7 @@ Source: init rules of the reference, section 4.2, in their order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,8 @@ from sketches.repair import repaired
 from sketches.rule import SketchContext, SketchRule
 from sketches.streaming import stream_sites
 from sketches.tiles import sample_tilings, tile_waste
+
+_note = logging.getLogger(__name__)
 
 ATTEMPTS = 4
 """How often `sample_programs` draws again to replace invalid rows."""
@@ -107,10 +110,17 @@ class ProgramSpace:
         rules: Sequence[SketchRule] | None = None,
         annotators: Sequence[Annotator] = CPU_ANNOTATORS,
     ) -> ProgramSpace:
-        """Derive the sketches of a task (see `generate_sketches`); keep the result for many samples."""
+        """
+        Derive the sketches of a task (see `generate_sketches`); keep the result for many samples.
+
+        Raises
+        ------
+        ScheduleError
+            If there are sketches, but none whose tile lengths can be sampled; a single one is left out.
+        """
         chosen, known = SketchParams.of(params), check_annotators("annotators", annotators)
-        sketches = generate_sketches(task, chosen, rules)
-        return cls(SketchContext.of(task, chosen), tuple(sketches), known)
+        sketches = _sampleable(generate_sketches(task, chosen, rules))
+        return cls(SketchContext.of(task, chosen), sketches, known)
 
     def sample(self, count: int, rng: np.random.Generator) -> Sample:
         """
@@ -235,6 +245,23 @@ class ProgramSpace:
             family = Family.of(sketch, state, stream_sites(self.context, state))
             self._families[key] = with_choices(self.annotators, family)
         return self._families[key]
+
+
+def _sampleable(sketches: Sequence[Sketch]) -> tuple[Sketch, ...]:
+    """Leave out sketches that no tile lengths complete, such as one that splits an open length again."""
+    kept: list[Sketch] = []
+    refused: list[ScheduleError] = []
+    for sketch in sketches:
+        try:
+            sketch.bare  # noqa: B018 (replayed on first use)
+        except ScheduleError as error:
+            refused.append(error)
+            _note.debug("a sketch of %s is left out: %s", ", ".join(sketch.rules) or "no rule", error)
+        else:
+            kept.append(sketch)
+    if refused and not kept:
+        raise ScheduleError(f"no sketch can be sampled: {refused[0]}")
+    return tuple(kept)
 
 
 def _count(dropped: dict[str, int], error: ScheduleError, rows: int) -> None:

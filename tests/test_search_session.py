@@ -354,6 +354,45 @@ def test_a_task_whose_sketches_are_all_illegal_is_diagnosed(task: SearchTask) ->
     assert "this rule refuses everything" in result.message
 
 
+class SplitAgain:
+    """Makes a sketch that splits an open inner length once more, which nothing can fill."""
+
+    name = "SplitAgain"
+
+    def __init__(self, verdict: ansor.Verdict) -> None:
+        self._verdict = verdict
+
+    def verdict(self, context: Any, state: State, stage_id: int) -> Any:
+        last = stage_id == len(state.stages) - 1
+        return self._verdict if last else ansor.Verdict.PASS
+
+    def apply(self, context: Any, state: State, stage_id: int) -> Any:
+        return [(state.split(stage_id, 0, (None,)).split(stage_id, 1, (None,)), stage_id - 1)]
+
+
+def test_a_sketch_that_cannot_be_sampled_is_left_out(
+    task: SearchTask, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules, log = (SplitAgain(ansor.Verdict.APPLY), *ansor.CPU_RULES), tmp_path / "log.json"
+    assert len(ansor.generate_sketches(task, rules=rules)) > len(
+        SketchPolicy(task, rules=rules).space.sketches
+    )
+    with caplog.at_level("DEBUG"):
+        result = task.tune(options(10, log), SketchPolicy(task, ansor.AnalyticModel(), rules=rules))
+    assert result.trials == len(logged(log, task)) == 10
+    assert "a sketch of SplitAgain is left out: split of loop" in caplog.text
+
+
+@pytest.mark.parametrize("model", [ansor.AnalyticModel(), ansor.RandomModel()])
+def test_a_task_no_sketch_of_which_can_be_sampled_is_diagnosed_at_once(
+    task: SearchTask, model: ansor.CostModel
+) -> None:
+    rules = [SplitAgain(ansor.Verdict.APPLY_AND_SKIP_REST), *ansor.CPU_RULES]
+    result = task.tune(options(10), SketchPolicy(task, model, rules=rules))
+    assert result.stop_reason is StopReason.NO_PROGRAM
+    assert "no sketch can be sampled: split of loop" in result.message
+
+
 def test_a_policy_of_another_task_is_refused(task: SearchTask) -> None:
     other = SearchTask(compute_dag=matmul(48))
     with pytest.raises(ansor.DefinitionError, match="make one with this task"):
