@@ -7,20 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from ansor.errors import DefinitionError
-from sketches.params import Parameter, Value, space_parameters
+from sketches.params import Parameter, space_parameters
 
 Params = Mapping[str, int | float | str]
-
-
-def _of_space(name: str, default: Value | None = None) -> Parameter:
-    """A parameter of the space of programs, whose default in a search may be another."""
-    parameter = space_parameters()[name]
-    return parameter if default is None else replace(parameter, default=default)
 
 
 PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
@@ -33,22 +26,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
         "evolutionary_search_num_iters": Parameter(4),
         "evolutionary_search_mutation_prob": Parameter(0.85, high=1),
         "evolutionary_search_crossover_prob": Parameter(0.15, high=1),
-        "cpu_multi_level_tiling_structure": _of_space("cpu_multi_level_tiling_structure"),
-        "gpu_multi_level_tiling_structure": _of_space("gpu_multi_level_tiling_structure"),
-        "max_innermost_split_factor": _of_space("max_innermost_split_factor"),
-        "max_vectorize_size": _of_space("max_vectorize_size"),
-        "max_tile_waste": _of_space("max_tile_waste", 1.25),
-        "cpu_unrolled_tiles": _of_space("cpu_unrolled_tiles", 1),
-        "cpu_tensor_intrinsics": _of_space("cpu_tensor_intrinsics", 1),
-        "cpu_packed_read": _of_space("cpu_packed_read", 1),
-        "cpu_stream_tiling": _of_space("cpu_stream_tiling", 1),
-        "cpu_window_tiling": _of_space("cpu_window_tiling", 1),
-        "cpu_rfactor_lanes": _of_space("cpu_rfactor_lanes", 1),
-        "cpu_keep_costly": _of_space("cpu_keep_costly", 1),
-        "cpu_streaming_stores": _of_space("cpu_streaming_stores", 1),
-        "cpu_fuse_all_vectors": _of_space("cpu_fuse_all_vectors", 1),
-        "max_families": _of_space("max_families"),
-        "disable_change_compute_location": _of_space("disable_change_compute_location"),
+        **space_parameters(),
         "polish_ratio": Parameter(0.25, high=1),
         "polish_after": Parameter(24),
         "first_rounds_size": Parameter(16),
@@ -118,7 +96,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_streaming_stores": 0,
     "cpu_fuse_all_vectors": 0,
 }
-"""Parameters with which sketches are those of the reference."""
+"""Parameters with which sketches and their programs are those of the reference."""
 
 
 def resolve_params(params: Params | None) -> dict[str, int | float | str]:

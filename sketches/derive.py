@@ -163,9 +163,10 @@ def generate_sketches(
     task
         The computation, its target and hardware parameters.
     params
-        Search parameters by name; those of `SketchParams` are used.
+        Search parameters by name; those of `SketchParams` are used. By default the sketches are those that
+        `SearchTask.tune` chooses from by default; with `ansor.REFERENCE_SPACE` they are the reference's.
     rules
-        Rules in order, default those of the target. `SkipStage` should be the last.
+        Rules in order, default those of the target and the parameters. `SkipStage` should be the last.
 
     Returns
     -------

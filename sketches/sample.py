@@ -289,7 +289,8 @@ def sample_programs(
     rng
         Source of randomness: equal generator states give equal programs.
     params
-        Search parameters by name; those of `SketchParams` are used.
+        Search parameters by name; those of `SketchParams` are used. By default the programs are some of those
+        that `SearchTask.tune` chooses from by default.
     space
         The task's program space if it is known already (then `params` is not looked at).
 

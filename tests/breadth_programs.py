@@ -20,13 +20,14 @@ from ansor.te.expr import Const, Expr, Load, Select, Var, children, walk
 from ansor.workloads import Workload
 from ansor.workloads.catalogue import Args, Array
 from measure.check import Tolerance, mismatch, output_tolerance, rms
+from search.params import REFERENCE_SPACE
 from sketches import sample_programs
 from tests.sketches_cases import HARDWARE
 
 PROGRAMS = 2
 _DRAWN = 12
-_PARAMS = {"cpu_fuse_all_vectors": 1}
-"""So that all loops may be vectors that a search may vectorize."""
+_PARAMS = {**REFERENCE_SPACE, "cpu_fuse_all_vectors": 1}
+"""So that all loops may be vectors that a search may vectorize, and none is along a short axis on purpose."""
 _SIZES: dict[str, Args] = {"rgb_to_yuv": (67, 4)}
 """Sizes in place of the small ones: of few pixels an elementwise program makes one parallel loop."""
 

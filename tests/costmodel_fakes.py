@@ -15,6 +15,7 @@ from costmodel import Candidates, Drafter, FeatureSource, FloatArray, PackedRows
 from costmodel.candidates import batches_of
 from costmodel.extract import Features
 from measure import MeasureErrorNo, MeasureInput, MeasureResult
+from search.params import REFERENCE_SPACE
 from sketches import Population, ProgramSpace
 
 WIDTH = 20
@@ -85,14 +86,14 @@ def matmul_task(size: int = 64, target: str = "llvm -num-cores=2") -> ansor.Sear
 
 
 def draw(task: Task, count: int, seed: int = 0) -> list[Population]:
-    return list(ProgramSpace.of(task).sample(count, np.random.default_rng(seed)).populations)
+    return list(ProgramSpace.of(task, REFERENCE_SPACE).sample(count, np.random.default_rng(seed)).populations)
 
 
 def measured(
     task: Task, count: int, seed: int = 0, failing: float = 0.0
 ) -> tuple[list[MeasureInput], list[MeasureResult]]:
     """Programs with run times that depend on their loops: long vectors and some parallelism are fast."""
-    states = ansor.sample_programs(task, count, np.random.default_rng(seed))
+    states = ansor.sample_programs(task, count, np.random.default_rng(seed), REFERENCE_SPACE)
     return [MeasureInput(task, state) for state in states], [answer(state, failing) for state in states]
 
 

@@ -136,7 +136,9 @@ def buffers_of(store: Store) -> dict[str, Buffer]:
 
 
 def sample(task: Task, count: int, seed: int) -> tuple[Population, ...]:
-    return ProgramSpace.of(task).sample(count, np.random.default_rng(seed)).populations
+    """Programs without padded reductions, so that an operation's axes are what its stores run through."""
+    space = ProgramSpace.of(task, {"max_tile_waste": 1.0})
+    return space.sample(count, np.random.default_rng(seed)).populations
 
 
 def extreme_lengths(population: Population) -> Population:

@@ -26,6 +26,7 @@ from search.mutation import (
     VectorLoops,
     same_family,
 )
+from search.params import REFERENCE_SPACE
 from search.polish import neighbours
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.annotate import DERIVE
@@ -158,7 +159,7 @@ def test_tiles_keep_their_limits() -> None:
 
 def test_exact_tiles_stay_exact_if_asked() -> None:
     """With a waste bound of 1 every product of lengths divides its axis, sampled or mutated."""
-    neighbourhood = Neighbourhood(ProgramSpace.of(task_of(matmul(60, 250, 96))))
+    neighbourhood = Neighbourhood(ProgramSpace.of(task_of(matmul(60, 250, 96)), {"max_tile_waste": 1.0}))
     population = neighbourhood.space.sample(100, rng()).populations[0]
     for step in range(6):
         for hole in population.family.holes:
@@ -293,7 +294,7 @@ def test_every_recorded_program_of_the_reference_is_a_row() -> None:
     for entry in oracle_lines("state", "llvm"):
         name, steps = entry["workload"], entry["record"]["i"][1][1]
         if name not in spaces:
-            spaces[name] = Neighbourhood(ProgramSpace.of(task_of(oracle_workload(name))))
+            spaces[name] = Neighbourhood(ProgramSpace.of(task_of(oracle_workload(name)), REFERENCE_SPACE))
         state = State.replay(spaces[name].space.context.dag, steps)
         row = locate(spaces[name], state)
         assert row is not None, steps

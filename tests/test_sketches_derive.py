@@ -13,6 +13,7 @@ from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
 from ansor.schedule.stages import Annotation, ComputeAt
 from ansor.schedule.state import State
 from ansor.te import Tensor
+from search.params import REFERENCE_SPACE, Params
 from sketches import CPU_RULES, Sketch, SketchContext, SketchParams, Verdict, generate_sketches
 from sketches.rule import Successor
 from tests.sketches_cases import (
@@ -27,8 +28,8 @@ from tests.sketches_cases import (
 )
 
 
-def sketches_of(tensors: list[Tensor], **options: Any) -> list[Sketch]:
-    return generate_sketches(task_of(tensors), **options)
+def sketches_of(tensors: list[Tensor], params: Params = REFERENCE_SPACE, **options: Any) -> list[Sketch]:
+    return generate_sketches(task_of(tensors), params, **options)
 
 
 def names(sketch: Sketch, stage: str) -> list[str]:
@@ -292,7 +293,7 @@ def test_two_tiled_producers_of_one_consumer() -> None:
 
 def test_tiling_structure_is_a_parameter() -> None:
     """Another structure string gives other levels."""
-    params = {"cpu_multi_level_tiling_structure": "SRS", "eps_greedy": 0.05}
+    params = {**REFERENCE_SPACE, "cpu_multi_level_tiling_structure": "SRS", "eps_greedy": 0.05}
     plain = sketches_of(matmul(16, 16, 16), params=params)[0]
     assert names(plain, "C") == ["i.0", "j.0", "k", "i.1", "j.1"]
 

@@ -17,6 +17,7 @@ from costmodel.extract_form import Form
 from search.crossover import crossover
 from search.mutation import CPU_MUTATIONS
 from search.params import ABLATIONS, DEFAULT_PARAMS, REFERENCE_SPACE, resolve_params
+from search.sketch_policy import SketchPolicy
 from sketches import CPU_RULES, Population, ProgramSpace, Sketch, generate_sketches
 from sketches.columns import fill_holes
 from sketches.derive import CPU_EXTRA_RULES
@@ -164,7 +165,6 @@ def test_what_reads_a_reduction_is_left_to_its_tiles() -> None:
 def test_every_rule_has_a_parameter_and_an_ablation() -> None:
     for parameter in (*CPU_EXTRA_RULES, "cpu_streaming_stores", "cpu_fuse_all_vectors"):
         assert parameter in DEFAULT_PARAMS
-        assert getattr(SketchParams(), parameter) == 0
         assert any(parameter in override for override in ABLATIONS.values())
         assert REFERENCE_SPACE[parameter] == 0
     for override in ABLATIONS.values():
@@ -174,7 +174,14 @@ def test_every_rule_has_a_parameter_and_an_ablation() -> None:
 def test_the_space_of_the_reference_can_be_asked_for() -> None:
     for task in TASKS.values():
         asked = generate_sketches(task, resolve_params(REFERENCE_SPACE))
-        assert [s.explain() for s in asked] == [s.explain() for s in generate_sketches(task)]
+        assert [s.explain() for s in asked] == [s.explain() for s in generate_sketches(task, rules=CPU_RULES)]
+
+
+def test_sketches_and_programs_are_by_default_those_that_a_search_chooses_from() -> None:
+    assert SketchParams() == SketchParams.of(DEFAULT_PARAMS)
+    for task in TASKS.values():
+        searched = SketchPolicy(task).generate_sketches()
+        assert [str(s) for s in generate_sketches(task)] == [str(s) for s in searched]
 
 
 # -- sketches ----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import step_from_json
+from search.params import REFERENCE_SPACE
 from sketches import Family, ProgramSpace, Sketch
 from sketches.annotate import parallel_widths
 from sketches.locations import is_movable, places
@@ -88,7 +89,7 @@ def parallel_steps(family: Family, state: State) -> Steps:
 @pytest.fixture(scope="module")
 def spaces() -> dict[str, ProgramSpace]:
     names = {name for name, _ in recorded_programs()}
-    return {name: ProgramSpace.of(task_of(oracle_workload(name))) for name in sorted(names)}
+    return {name: ProgramSpace.of(task_of(oracle_workload(name)), REFERENCE_SPACE) for name in sorted(names)}
 
 
 def test_recorded_programs_lie_in_our_space(spaces: dict[str, ProgramSpace]) -> None:

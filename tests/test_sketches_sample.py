@@ -15,6 +15,7 @@ from ansor.schedule.access import ALWAYS_UNROLL_ATTR
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, SplitStep
+from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, sample_programs
 from sketches.factors import enumerate_factorizations
 from tests.sketches_cases import (
@@ -92,15 +93,15 @@ def test_every_sketch_is_drawn_about_equally(name: str) -> None:
 
 def test_every_tile_tuple_is_reached() -> None:
     """For a split of 12 by three lengths all 40 tuples come up, and a prime is split all its ways."""
-    space = SPACES["matmul"]
-    sample = space.sample(3000, rng(1))
+    dividing = {"max_tile_waste": 1.0}
+    sample = ProgramSpace.of(task_of(SMALL["matmul"]()), dividing).sample(3000, rng(1))
     seen: set[tuple[int, ...]] = set()
     for population in sample.populations:
         for hole in population.family.holes:
             if hole.extent == 12 and len(hole.columns) == 1:
                 seen |= {tuple(row) for row in population.values[:, hole.start : hole.stop].tolist()}
     assert seen == {tuple(row) for row in enumerate_factorizations(12, 1, 64).tolist()}
-    primes = SPACES["matmul of primes"].sample(300, rng(1))
+    primes = ProgramSpace.of(task_of(SMALL["matmul of primes"]()), dividing).sample(300, rng(1))
     lengths = {
         tuple(population.values[row, hole.start : hole.stop].tolist())
         for population in primes.populations
@@ -236,7 +237,9 @@ def test_all_vectorisable_loops_may_be_fused() -> None:
     x = te.placeholder((64, 64, 2, 2, 2), name="X")
     y = te.compute(x.shape, lambda a, b, c, d, e: te.exp(x[a, b, c, d, e]), name="Y")
     for whole, expected in ((1, {"e", "d@e@", "c@d@e@"}), (0, {"e", "d@e@"})):
-        drawn = sample_programs(task_of([x, y]), 90, rng(), {"cpu_fuse_all_vectors": whole})
+        drawn = sample_programs(
+            task_of([x, y]), 90, rng(), {**REFERENCE_SPACE, "cpu_fuse_all_vectors": whole}
+        )
         assert {state.stages[-1].iterators[-1].name for state in drawn} == expected
 
 
