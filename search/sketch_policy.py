@@ -249,10 +249,13 @@ class SketchPolicy(SearchPolicy):
         measured = self.known.fine(history)
         outcome = self._outcome(wanted, history, measured, rng)
         self.last_outcome = outcome
-        at_random = min(ceil(float(self.params["eps_greedy"]) * wanted), wanted - 1)
-        next_to_best = int(float(self.params["polish_ratio"]) * wanted)
+        share = float(self.params["eps_greedy"]) * wanted
+        at_random = min(ceil(share), wanted - 1) if wanted > 1 else _whole(share, rng)
         by_model = wanted - at_random
-        if len(history) >= int(self.params["polish_after"]) and next_to_best > 0:
+        next_to_best = 0
+        if len(history) >= int(self.params["polish_after"]):
+            next_to_best = _whole(float(self.params["polish_ratio"]) * wanted, rng)
+        if next_to_best > 0:
             by_model -= next_to_best
             picker.take(outcome.best, outcome.best.ranking(), by_model)
             score, context = self.score, self.space.context
@@ -334,6 +337,11 @@ class SketchPolicy(SearchPolicy):
             ways = counted(drawn, "way")
             return f"{of} can be completed in {ways}, which make these programs again{fresh}{invalid}"
         return f"{drawn} programs drawn from {of} held {len(picker.states)} new ones{invalid}"
+
+
+def _whole(share: float, rng: np.random.Generator) -> int:
+    """How many programs a share of a round is: less than one is one in as large a share of the rounds."""
+    return int(rng.random() < share) if 0 < share < 1 else int(share)
 
 
 _REASONS_OF_CHOICE: Final = frozenset({"known", "equal plan"})

@@ -420,6 +420,42 @@ def test_polish_has_its_share_of_a_round_and_can_be_off(task: SearchTask, tmp_pa
     assert first[8:16] != second[8:16]
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_rounds_too_small_for_a_whole_share_have_it_now_and_then(
+    task: SearchTask, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of one program is one program in a quarter of the rounds."""
+    settings = params(evolutionary_search_num_iters=0, evolutionary_search_population=16, eps_greedy=0.25)
+    policy, polished = SketchPolicy(task, TileModel(), settings), []
+
+    def asked(known: Any, history: Any, context: Any, score: Any, count: int, measured: Any) -> list[Any]:
+        polished.append(count)
+        return []
+
+    monkeypatch.setattr("search.sketch_policy.polish", asked)
+    history = History()
+    for state in SketchPolicy(task, RandomModel(1)).propose(0, 32, History()).states[:24]:
+        result = simulated_cost(MeasureInput(task, state))
+        history.add(Trial(program_key(state), state, result))
+    policy.params["polish_after"] = len(history)
+    for number in range(40):
+        assert len(policy.propose(number, size, history).states) == size
+    assert set(polished) == {1}
+    assert 10 * size * 0.5 < len(polished) < 10 * size * 1.5
+
+
+def test_a_round_of_one_is_a_random_pick_now_and_then(task: SearchTask) -> None:
+    settings = params(evolutionary_search_num_iters=0, evolutionary_search_population=64)
+    picks: dict[float, list[str]] = {}
+    for eps in (0.0, 0.5, 1.0):
+        policy = SketchPolicy(task, TileModel(), {**settings, "eps_greedy": eps})
+        rounds = [policy.propose(number, 1, History()).states for number in range(20)]
+        picks[eps] = [program_key(state) for states in rounds for state in states]
+    best = sum(one == other for one, other in zip(picks[0.0], picks[0.5], strict=True))
+    drawn = sum(one == other for one, other in zip(picks[0.0], picks[1.0], strict=True))
+    assert drawn <= 3 < best < 17
+
+
 def test_failures_are_not_polished(task: SearchTask, neighbourhood: Neighbourhood) -> None:
     known, rng = Known(task, neighbourhood), np.random.default_rng(0)
     population = neighbourhood.space.sample(3, rng).populations[0]
