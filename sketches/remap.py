@@ -10,6 +10,7 @@ one matrix, from which every family gathers what it knows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -26,18 +27,31 @@ MISSING: Final = -2
 """Stands for an integer that a row does not have."""
 
 
-def shared_name(column: Column) -> Column:
-    """Return the name under which a column is known to other families: tiles of a copy are the original's."""
-    if column.kind is not ColumnKind.TILE:
-        return column
-    stage = column.stage.removesuffix(".local")
-    return replace(column, stage=stage, axis=column.axis.replace("_c", ""))
+_CACHED: Final = ".local"
+_PARTS: Final = re.compile(r"([@.#])")
 
 
 @lru_cache(maxsize=4096)
 def shared_names(family: Family) -> tuple[Column, ...]:
-    """Shared names of all columns, in order."""
-    return tuple(map(shared_name, family.columns))
+    """
+    Return the names under which the columns are known to other families, in order.
+
+    Tiles of a computation that was moved into a cache stage have those of the stage that it came from: its
+    axes are that stage's in order, whatever they are called.
+    """
+    stages = {stage.name: stage for stage in family.sketch.state.stages}
+    shared: list[Column] = []
+    for column in family.columns:
+        original = stages.get(column.stage.removesuffix(_CACHED))
+        if column.kind is ColumnKind.TILE and column.stage.endswith(_CACHED) and original is not None:
+            pairs = zip(stages[column.stage].compute.axis, original.compute.axis, strict=True)
+            names = {own.name: theirs.name for own, theirs in pairs}
+            parts = _PARTS.split(column.axis)
+            axis = "".join(names.get(part, part) for part in parts)
+            shared.append(replace(column, stage=original.name, axis=axis))
+        else:
+            shared.append(column)
+    return tuple(shared)
 
 
 @dataclass(eq=False)

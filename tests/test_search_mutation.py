@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansor import te
 from ansor.schedule.extents import is_one
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
@@ -33,7 +34,7 @@ from sketches.annotate import DERIVE
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.params import CPU_UNROLL_CANDIDATES
-from sketches.remap import MISSING, Names
+from sketches.remap import MISSING, Names, shared_names
 from sketches.repair import repaired
 from sketches.signature import fingerprints
 from sketches.tiles import clip_lengths, enumerate_tilings, outer_length, sample_tilings, tile_waste, waste_of
@@ -354,6 +355,23 @@ def test_tiles_cross_between_sketches() -> None:
     assert inherited > 0.4
     for row in range(0, len(children), 10):
         check_program(children.materialize(row))
+
+
+def test_tiles_cross_between_equal_axes_whatever_they_are_called() -> None:
+    """An axis called as the copy of another one in a cache stage is no copy of it."""
+    x, y = te.placeholder((64, 128), name="X"), te.placeholder((128, 96), name="Y")
+    k = te.reduce_axis((0, 128), "k_c")
+    z = te.compute((64, 96), lambda i, i_c: te.sum(x[i, k] * y[k, i_c], axis=k), name="Z")
+    own = {"Z": {"i": "i", "i_c": "i_c", "k_c": "k_c"}, "Z.local": {"i_c": "i", "i_c_c": "i_c", "k_c": "k_c"}}
+    met = set()
+    for population in ProgramSpace.of(task_of([x, y, z])).sample(64, rng()).populations:
+        family = population.family
+        assert len(set(shared_names(family))) == len(family.columns)
+        for column, shared in zip(family.columns, shared_names(family), strict=True):
+            if column.kind is ColumnKind.TILE:
+                met.add(column.stage)
+                assert (shared.stage, shared.axis) == ("Z", own[column.stage][column.axis])
+    assert met == {"Z", "Z.local"}
 
 
 @settings(max_examples=30, deadline=None)
