@@ -224,6 +224,9 @@ class LearnedModel(CostModel):
         """
         Take the records of a log in, or its first `n_lines` ones; of a program measured again the first.
 
+        The log of a run over one task, with or without alternatives, makes the model that the run had in the
+        end. A run over several tasks learned from the same records, but task by task in the first rounds.
+
         Raises
         ------
         FileNotFoundError

@@ -10,6 +10,7 @@ All of this follows from the history, as `SearchPolicy.propose` demands.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 from ansor.errors import DefinitionError
@@ -133,10 +134,9 @@ class AlternativesPolicy(SearchPolicy):
         return Proposal(tuple(states), "; ".join(notes))
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Tell each policy of its own programs."""
-        for number, policy in enumerate(self.policies):
-            if mine := [trial for trial in trials if self._number(trial.state) == number]:
-                policy.learn(mine)
+        """Tell each policy of its own programs; a model of all learns them in the order given."""
+        for number, mine in groupby(trials, key=lambda trial: self._number(trial.state)):
+            self.policies[number].learn(list(mine))
 
     def unlearn(self, trials: Sequence[Trial]) -> None:
         """Let each policy forget its own programs."""

@@ -104,7 +104,12 @@ class SearchPolicy(Protocol):
         ...
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Take in the results of a finished round, or of a log, in log order."""
+        """
+        Take in the results of a finished round, or of a log, in log order.
+
+        Rounds come in the order in which they end. In the log of a run over several tasks the first rounds
+        alternate, so there a model that tasks share learns a task's whole round before that of the next.
+        """
         return
 
     def unlearn(self, trials: Sequence[Trial]) -> None:

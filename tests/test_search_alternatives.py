@@ -19,6 +19,7 @@ from measure.reference import ReferenceStore
 from measure.simulate import SimulatedRunner
 from search.alternatives import AlternativesPolicy, cannot_win, divided
 from search.history import History, Trial
+from search.identity import program_key
 from search.starts import first_programs
 from tests.search_fakes import TileModel, options, simulated_cost
 
@@ -414,3 +415,27 @@ def test_prepared_data_is_computed_once() -> None:
     assert other.arguments[2].path == direct.arguments[2].path
     assert other.arguments[2].tolerance.relative > direct.arguments[2].tolerance.relative
     store.close()
+
+
+def test_the_model_of_several_algorithms_learns_in_log_order() -> None:
+    task = task_of()
+    policy = policy_of(task)
+    proposed = policy.propose(0, 8, History()).states
+    turn = [state for pair in zip(proposed[:4], reversed(proposed[4:]), strict=True) for state in pair]
+    assert len({task.algorithm_of(state.dag).workload_key for state in turn[:2]}) == 2
+    policy.learn([Trial(program_key(s), s, simulated_cost(MeasureInput(task, s))) for s in turn])
+    model = policy.policies[0].model  # type: ignore[attr-defined]
+    assert model.seen == [program_key(state) for state in turn]
+
+
+@pytest.mark.parametrize("alternatives", [(), (("tests.twice_by_copy", (N,)),)])
+def test_the_log_of_a_run_makes_the_model_of_the_run(alternatives: Any, tmp_path: Path) -> None:
+    task = ansor.SearchTask("tests.twice", (N,), target=TARGET, alternatives=alternatives)
+    log = tmp_path / "log.json"
+    model, again = (ansor.DraftedModel(learned=ansor.XGBModel(num_warmup_sample=4)) for _ in range(2))
+    task.tune(options(24, log), AlternativesPolicy(task, program_cost_model=model, params=PARAMS))
+    again.update_from_file(log)
+    assert len(model.learned.dataset) == 24
+    assert np.array_equal(model.learned.dataset.digests, again.learned.dataset.digests)
+    programs = ansor.sample_programs(task, 8, np.random.default_rng(0))
+    assert np.array_equal(model.predict(task, programs), again.predict(task, programs))
