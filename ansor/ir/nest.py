@@ -2,7 +2,8 @@
 
 A `LoopNest` is a tree of statements over `Buffer`s. It is the single meeting point of lowering, the
 interpreter, feature extraction and every code generator. Nothing here is target-specific: loop kinds
-name an intention (`parallel`, `vectorized`, `blockIdx.x`), storage scopes name a place.
+name an intention (`parallel`, `vectorized`, `blockIdx.x`), storage scopes name a place. What the programs of
+GPUs have to look like besides is in `ansor.ir.kernel_form`.
 
 Invariants (checked by `ansor.ir.verify`): loop variables are unique in a nest and start at 0;
 vectorized and unrolled loops have constant extents; a buffer is used only inside its `Alloc` or is a
