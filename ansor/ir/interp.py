@@ -11,6 +11,11 @@ is what makes the interpreter fast enough for real programs (numpy works on thou
 once). All other loops run in order. A loop that is wrongly declared parallel therefore loses updates; two
 further ways to catch it: with `rng`, the iterations of parallel loops run one after another in a random
 order; with `check_races`, an element that two iterations touch and one of them writes is an error.
+
+Kernels (`ansor.ir.kernel_form`) run like that, too: the threads of many blocks are lanes, which execute one
+statement at a time, so that a program without its barriers gets the right result. It is the check of races
+that finds them missing. What is of scope "shared" inside of loops over threads is there once for each block.
+A barrier that only some threads of a block come by is an error.
 """
 
 from __future__ import annotations
@@ -18,15 +23,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 
 from ansor.dtypes import to_numpy
 from ansor.errors import ArgumentError, RunError
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import IndependenceTest, nest_bounds
-from ansor.ir.lanes import LANES, Array, Env, Storage, keep, per_lane, spread, varies
+from ansor.ir.kernel_form import BLOCK_KINDS
+from ansor.ir.kernel_form import THREAD_KINDS as BLOCK_THREADS
+from ansor.ir.lanes import LANES, Array, BlockSlots, Env, Storage, keep, per_lane, spread, varies
 from ansor.ir.nest import (
     Alloc,
     Barrier,
@@ -38,13 +47,14 @@ from ansor.ir.nest import (
     Seq,
     Stmt,
     Store,
+    sub_statements,
     walk_statements,
 )
 from ansor.ir.printer import format_stmt
 from ansor.ir.races import LoopWatch, RaceDetector
 from ansor.ir.rewriting import tested_in_turn
 from ansor.ir.values import ExpressionCompiler, Value
-from ansor.te.expr import Expr, Var
+from ansor.te.expr import Expr, Var, int_value
 from ansor.te.numeric import quiet
 
 Action = Callable[[Env], None]
@@ -57,14 +67,8 @@ MAX_SCRATCH = 1 << 22
 MAX_CALLS = 50_000
 """How deep calls of closures may nest, that is, expressions."""
 
-THREAD_KINDS = frozenset({LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z, LoopKind.VTHREAD})
-SIDE_BY_SIDE = THREAD_KINDS | {
-    LoopKind.PARALLEL,
-    LoopKind.VECTORIZED,
-    LoopKind.BLOCK_X,
-    LoopKind.BLOCK_Y,
-    LoopKind.BLOCK_Z,
-}
+THREAD_KINDS = frozenset({*BLOCK_THREADS, LoopKind.VTHREAD})
+SIDE_BY_SIDE = THREAD_KINDS | {LoopKind.PARALLEL, LoopKind.VECTORIZED, *BLOCK_KINDS}
 
 
 def run_nest(
@@ -139,6 +143,8 @@ class _Compiler(ExpressionCompiler):
         super().__init__(bounds, RaceDetector() if check_races else None)
         self._rng = rng
         self._test = IndependenceTest(bounds)
+        self._block: BlockSlots | None = None
+        """Of the loops over threads around the statement being compiled."""
 
     # -- statements ----------------------------------------------------------------------------------------
 
@@ -163,7 +169,7 @@ class _Compiler(ExpressionCompiler):
             case Alloc():
                 return self._alloc(stmt)
             case Barrier():
-                return lambda env: None
+                return self._barrier()
 
     def _let(self, var: Var, value: Expr, inner: Stmt) -> Action:
         compute = self.value(value)
@@ -208,6 +214,8 @@ class _Compiler(ExpressionCompiler):
         size = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
         dtype = to_numpy(buffer.dtype)
         body = self.statement(stmt.body)
+        if buffer.scope == "shared" and self._block is not None:
+            return _shared(slot, size, dtype, self._block, body)
 
         def run(env: Env) -> None:
             lanes = env[LANES]
@@ -223,23 +231,56 @@ class _Compiler(ExpressionCompiler):
         fixed = stmt.extent
         extent = (lambda env: fixed) if isinstance(fixed, int) else self.value(fixed)
         declared = stmt.kind in SIDE_BY_SIDE
-        watch = self.races.enter(stmt, self.new_slot()) if self.races is not None and declared else None
+        around = self._block
+        if stmt.kind in BLOCK_THREADS:
+            self._block = around or BlockSlots(self.new_slot(), self.new_slot())
+        elif stmt.kind in BLOCK_KINDS or stmt.kind is LoopKind.PARALLEL:
+            self._block = None
+        watch = None
+        if self.races is not None and declared:
+            watch = self.races.enter(stmt, self.new_slot(), self._block)
         self.path.append(stmt.var)
         body = self.statement(stmt.body)
         self.path.pop()
         if self.races is not None and watch is not None:
             self.races.leave()
+        enter = None
+        if stmt.kind in BLOCK_THREADS and self._block is not None:
+            enter = partial(self._block.enter, outermost=around is None)
+        self._block = around
         shuffled = self._rng if stmt.kind is LoopKind.PARALLEL else None
-        if shuffled is None and (declared or self._test.independent(stmt)):
-            return _side_by_side(stmt.var, slot, extent, body, self._lane_limit(stmt), watch)
+        if shuffled is None and (declared or (not _is_met_in(stmt) and self._test.independent(stmt))):
+            return _side_by_side(stmt.var, slot, extent, body, self._lane_limit(stmt), watch, enter)
         return _in_order(stmt.var, slot, extent, body, shuffled, watch)
+
+    def _barrier(self) -> Action:
+        """Threads meet; between loops over threads they have met already."""
+        block = self._block
+        if block is None:
+            return lambda env: None
+        watches = [] if self.races is None else self.races.threads()
+
+        def run(env: Env) -> None:
+            lanes = env[block.blocks].lanes
+            here = np.bincount(env[block.number], minlength=len(lanes))
+            wrong = (here > 0) & (here != lanes)
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise RunError(
+                    f"{here[at]} of the {lanes[at]} threads of a block come by a barrier, and the rest not"
+                )
+            for watch in watches:
+                watch.meet(np.flatnonzero(here))
+
+        return run
 
     def _lane_limit(self, stmt: For) -> int:
         """How many lanes there may be in a loop: threads of a block must meet, memory is finite."""
         if stmt.kind in THREAD_KINDS:
             return 1 << 62
         scratch = sum(prod(self.shape(s.buffer)) for s in walk_statements(stmt.body) if isinstance(s, Alloc))
-        return max(1, min(MAX_LANES, MAX_SCRATCH // max(scratch, 1)))
+        threads = _threads_in(stmt.body)
+        return max(1, min(MAX_LANES, MAX_SCRATCH // max(scratch, 1)) // threads)
 
     def _store(self, stmt: Store) -> Action:
         buffer = stmt.buffer
@@ -265,6 +306,38 @@ class _Compiler(ExpressionCompiler):
                 storage.written[where] = True
 
         return run
+
+
+def _is_met_in(loop: For) -> bool:
+    """Whether threads meet in a loop, or allocate memory there that they share in all iterations."""
+    return any(
+        isinstance(s, Barrier) or (isinstance(s, Alloc) and s.buffer.scope == "shared")
+        for s in walk_statements(loop.body)
+    )
+
+
+def _threads_in(stmt: Stmt) -> int:
+    """The lanes that loops over threads make of one."""
+    inner = max(map(_threads_in, sub_statements(stmt)), default=1)
+    extent = int_value(stmt.extent) if isinstance(stmt, For) and stmt.kind in BLOCK_THREADS else None
+    return inner * max(extent or 1, 1)
+
+
+def _shared(slot: int, size: int, dtype: npt.DTypeLike, block: BlockSlots, body: Action) -> Action:
+    """Allocate memory once for each block; it is the same in every iteration of a loop around."""
+    last: dict[int, Storage] = {}
+
+    def run(env: Env) -> None:
+        total = size * env[block.blocks].count
+        storage = Storage(np.zeros(total, dtype), np.zeros(total, bool))
+        if total in last:
+            storage.touched = last[total].touched
+        env[slot] = last[total] = storage
+        env[slot + 1] = env[block.number] * size
+        body(env)
+        env[slot] = None
+
+    return run
 
 
 @contextmanager
@@ -311,9 +384,15 @@ def _in_order(
 
 
 def _side_by_side(
-    var: Var, slot: int, extent: Value, body: Action, limit: int, watch: LoopWatch | None
+    var: Var,
+    slot: int,
+    extent: Value,
+    body: Action,
+    limit: int,
+    watch: LoopWatch | None,
+    enter: Callable[[Env, Env, Array], None] | None,
 ) -> Action:
-    """Execute a loop on lanes, as many iterations at a time as `limit` lanes allow."""
+    """Execute a loop on lanes, as many at a time as `limit` allows; `enter` is told of them."""
     dtype = to_numpy(var.dtype)
 
     def run(env: Env) -> None:
@@ -326,6 +405,8 @@ def _side_by_side(
             inner = spread(env, here)
             begins = np.repeat(np.cumsum(here) - here, here)
             inner[slot] = (np.arange(inner[LANES]) - begins + first).astype(dtype)
+            if enter is not None:
+                enter(env, inner, here)
             if watch is not None and start is not None:
                 watch.iteration(inner, np.repeat(start, here), inner[slot])
             body(inner)

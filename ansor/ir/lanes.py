@@ -33,6 +33,32 @@ class Storage:
     touched: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Of each block of threads that is being executed, how many lanes it has."""
+
+    lanes: npt.NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return len(self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSlots:
+    """The slots in which lanes inside of thread loops know the number of their block, and the `Blocks`."""
+
+    number: int
+    blocks: int
+
+    def enter(self, env: Env, inner: Env, counts: Array, *, outermost: bool) -> None:
+        """Fill them in `inner`, which a thread loop makes of the lanes of `env` with `spread`."""
+        if outermost:
+            inner[self.number] = np.repeat(np.arange(env[LANES]), counts)
+        count = env[LANES] if outermost else env[self.blocks].count
+        inner[self.blocks] = Blocks(np.bincount(inner[self.number], minlength=count))
+
+
 def varies(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 

@@ -5,6 +5,9 @@ before the loop. For each declared loop and each buffer the detector remembers, 
 iteration that wrote it and the one that read it (or that there were several), as tickets: numbers that are
 never used twice, so that nothing needs clearing when a loop is entered again. Iterations of the same loop
 entered from different lanes have different tickets, too.
+
+The threads of a block also share the buffers of scope "shared" that are allocated inside of their loops. At a
+barrier they get new tickets: what they did before is no race with what they do after it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ansor.errors import RunError
-from ansor.ir.lanes import LANES, Array, Env, Storage
+from ansor.ir.kernel_form import THREAD_KINDS
+from ansor.ir.lanes import LANES, Array, BlockSlots, Env, Storage
 from ansor.ir.nest import Alloc, Buffer, For, Stmt, walk_statements
 from ansor.ir.printer import format_item
 from ansor.te.expr import Expr
@@ -27,25 +31,49 @@ Watch = Callable[[Env, Storage, Array], None]
 class LoopWatch:
     """One declared loop: gives tickets to its iterations.
 
-    Slot `slot` of an environment holds the lanes' tickets; those of the present run come after `begin`.
+    Slot `slot` of an environment holds the lanes' tickets; those of the present run come after `_begin`. A
+    loop over threads, with the slots of its `block`, adds to both what its block is `_late` since its last
+    barrier.
     """
 
-    def __init__(self, detector: RaceDetector, loop: For, slot: int) -> None:
+    def __init__(self, detector: RaceDetector, loop: For, slot: int, block: BlockSlots | None) -> None:
+        allocated = (s.buffer for s in walk_statements(loop.body) if isinstance(s, Alloc))
+        threads = loop.kind in THREAD_KINDS
         self.loop = loop
-        self.slot = slot
-        self.begin = 0
-        self.private = {s.buffer for s in walk_statements(loop.body) if isinstance(s, Alloc)}
+        self.private = {b for b in allocated if not (threads and b.scope == "shared")}
+        self._block = block if threads else None
+        self._slot = slot
         self._detector = detector
+        self._begin = 0
+        self._tickets = 0
+        self._late: Array = np.zeros(0, np.int64)
 
     def start(self, env: Env, extent: int) -> Array:
         """Begin a run of the loop in all lanes; the tickets that precede each lane's iterations."""
-        self.begin = self._detector.tickets
-        self._detector.tickets += env[LANES] * extent + 1
-        return np.arange(env[LANES], dtype=np.int64) * extent + self.begin + 1
+        self._begin = self._detector.tickets
+        self._tickets = env[LANES] * extent + 1
+        self._detector.tickets += self._tickets
+        if self._block is not None:
+            blocks = env[self._block.blocks]
+            self._late = np.zeros(env[LANES] if blocks is None else blocks.count, np.int64)
+        return np.arange(env[LANES], dtype=np.int64) * extent + self._begin + 1
 
     def iteration(self, env: Env, first: Any, iteration: Any) -> None:
         """Give the lanes of `env` the tickets of their iteration; `first` is that of iteration 0."""
-        env[self.slot] = first + iteration
+        env[self._slot] = first + iteration
+
+    def meet(self, blocks: Array) -> None:
+        """Give the threads of some blocks, by their numbers, new tickets."""
+        self._late[blocks] = self._detector.tickets - self._begin
+        self._detector.tickets += self._tickets
+
+    def tickets(self, env: Env) -> tuple[Array, Any]:
+        """The tickets of all lanes, and those after which their run began, or their last barrier was."""
+        mine: Array = env[self._slot]
+        if self._block is None:
+            return mine, np.broadcast_to(self._begin, mine.shape)
+        late = self._late[env[self._block.number]]
+        return mine + late, self._begin + late
 
 
 class RaceDetector:
@@ -55,13 +83,17 @@ class RaceDetector:
         self.tickets = 1
         self._loops: list[LoopWatch] = []
 
-    def enter(self, loop: For, slot: int) -> LoopWatch:
-        watch = LoopWatch(self, loop, slot)
+    def enter(self, loop: For, slot: int, block: BlockSlots | None = None) -> LoopWatch:
+        watch = LoopWatch(self, loop, slot, block)
         self._loops.append(watch)
         return watch
 
     def leave(self) -> None:
         self._loops.pop()
+
+    def threads(self) -> list[LoopWatch]:
+        """The loops over threads around this place of the nest."""
+        return [watch for watch in self._loops if watch.loop.kind in THREAD_KINDS]
 
     def access(self, buffer: Buffer, at: Stmt | Expr, *, write: bool) -> Watch | None:
         """How to watch an access at this place of the nest; None where no loop around it minds."""
@@ -71,23 +103,25 @@ class RaceDetector:
 
         def check(env: Env, storage: Storage, where: Array) -> None:
             for watch in loops:
-                if _touch(watch, storage, where, env[watch.slot], write=write):
+                if _touch(watch, storage, where, env, write=write):
+                    apart = " with no barrier between" if watch.loop.kind in THREAD_KINDS else ""
                     raise RunError(
                         f"two iterations of the {watch.loop.kind} loop over {watch.loop.var.name!r} touch "
-                        f"one element of {buffer.name!r}, and one of them writes it, at `{format_item(at)}`"
+                        f"one element of {buffer.name!r}{apart}, and one of them writes it, at "
+                        f"`{format_item(at)}`"
                     )
 
         return check
 
 
-def _touch(watch: LoopWatch, storage: Storage, where: Array, tickets: Array, *, write: bool) -> bool:
+def _touch(watch: LoopWatch, storage: Storage, where: Array, env: Env, *, write: bool) -> bool:
     """Record an access; whether it races with an earlier one (or within itself)."""
     key = id(watch)
     if key not in storage.touched:
         size = storage.data.size
         storage.touched[key] = (np.zeros(size, np.int64), np.zeros(size, np.int64))
     writers, readers = storage.touched[key]
-    begin = watch.begin
+    tickets, begin = watch.tickets(env)
     last_writer, last_reader = writers[where], readers[where]
     clash = (last_writer >= begin) & (last_writer != tickets)
     others_read = (last_reader >= begin) & (last_reader != tickets)
@@ -96,5 +130,5 @@ def _touch(watch: LoopWatch, storage: Storage, where: Array, tickets: Array, *, 
         return bool((clash | others_read | (writers[where] != tickets)).any())
     readers[where] = tickets
     several = others_read | (readers[where] != tickets)
-    readers[where[several]] = begin  # a ticket of no iteration: it differs from all
+    readers[where[several]] = begin[several]  # a ticket of no iteration: it differs from all
     return bool(clash.any())
