@@ -10,11 +10,12 @@ dependent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from ansor.ir.affine import Affine
-from ansor.ir.bounds import Bounds, OptionalInterval
+from ansor.ir.bounds import Bounds, End, OptionalInterval
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Stmt, Store, walk_statements
 from ansor.ir.strides import flat_form
 from ansor.te.expr import Expr, Load, Var, distinct_nodes, int_value
@@ -106,16 +107,27 @@ class IndependenceTest:
         if int_value(loop.extent) == 1:
             return True
         found = accesses_of(loop.body)
-        for buffer, writes in found.writes.items():
-            if buffer in found.allocated:
-                continue
-            touched = [*writes, *found.reads.get(buffer, ())]
-            if not any(
+        return all(
+            any(
                 self._separates(position, loop.var, found.bound)
-                for position in self._positions(buffer, touched)
-            ):
-                return False
-        return True
+                for position in self._positions(buffer, [*writes, *found.reads.get(buffer, ())])
+            )
+            for buffer, writes in found.writes.items()
+            if buffer not in found.allocated
+        )
+
+    def separates(
+        self, buffer: Buffer, touched: list[tuple[Expr, ...]], var: Var, inner: Collection[Var]
+    ) -> bool:
+        """Whether accesses, given by indices, touch different elements for different values of `var`.
+
+        `inner` are the variables that may differ between two accesses for one value of `var`. They may
+        differ by multiples of more than all that `var` does: `16*i + 2*var + j` tells the `var` below 8
+        apart, whatever `i` is, if `j` is below 2.
+        """
+        return any(
+            self._separates(position, var, inner, far=True) for position in self._positions(buffer, touched)
+        )
 
     def _positions(self, buffer: Buffer, touched: list[tuple[Expr, ...]]) -> Iterable[list[Affine]]:
         """Per way to look at an index: that position in all accesses."""
@@ -126,16 +138,15 @@ class IndependenceTest:
             if all(form is not None for form in flat):
                 yield [form for form in flat if form is not None]
 
-    def _separates(self, forms: list[Affine], var: Var, inner: set[Var]) -> bool:
-        table = self._simplifier.table
+    def _separates(self, forms: list[Affine], var: Var, inner: Collection[Var], *, far: bool = False) -> bool:
         own = next(iter(self._simplifier.affine(var).terms), None)
         if own is None:
             return False
         step = forms[0].terms.get(own, 0)
         outer: dict[int, int] | None = None
-        low, high = table.interval(Affine({}, forms[0].const))
+        varying: list[Affine] = []
         for form in forms:
-            varying: dict[int, int] = {}
+            inside: dict[int, int] = {}
             fixed: dict[int, int] = {}
             for number, coefficient in form.terms.items():
                 if number == own:
@@ -143,13 +154,31 @@ class IndependenceTest:
                 variables, loads = self._facts(number)
                 if var in variables:
                     return False
-                (varying if loads or variables & inner else fixed)[number] = coefficient
+                (inside if loads or not variables.isdisjoint(inner) else fixed)[number] = coefficient
             if form.terms.get(own, 0) != step or (outer is not None and fixed != outer):
                 return False
             outer = fixed
-            ends = table.interval(Affine(varying, form.const))
-            low, high = min(low, ends[0]), max(high, ends[1])
-        return high - low < abs(step)
+            varying.append(Affine(inside, form.const))
+        if self._spread(varying) < abs(step):
+            return True
+        return far and step != 0 and self._far_apart(varying, Affine({own: step}, 0))
+
+    def _spread(self, forms: list[Affine]) -> End:
+        """How far apart values of the forms are at most."""
+        ends = [self._simplifier.table.interval(form) for form in forms]
+        return max(high for _, high in ends) - min(low for low, _ in ends)
+
+    def _far_apart(self, forms: list[Affine], own: Affine) -> bool:
+        """Whether values of `own` are told apart in sums with the forms, some terms of which are far."""
+        (step,) = own.terms.values()
+        coefficients = {abs(c) for form in forms for c in form.terms.values()}
+        for least in sorted(c for c in coefficients if c > abs(step)):
+            period = gcd(*(c for c in coefficients if c >= least))
+            near = ({n: c for n, c in form.terms.items() if c % period} for form in forms)
+            spread = self._spread([Affine(t, form.const) for t, form in zip(near, forms, strict=True)])
+            if spread < abs(step) and self._spread([own]) + spread < period:
+                return True
+        return False
 
     def _facts(self, number: int) -> tuple[frozenset[Var], bool]:
         """The variables of an atom, and whether it reads memory."""

@@ -5,7 +5,7 @@ Nothing is rebuilt that does not change, so an unchanged statement is the same o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, Seq, Stmt, Store, sub_statements
@@ -70,6 +70,19 @@ def replace_in(expr: Expr, variables: Mapping[Var, Expr], buffers: Mapping[Buffe
         return None
 
     return rewrite(expr, visit)
+
+
+def with_rows(buffer: Buffer, extents: Sequence[int], scope: str) -> Buffer:
+    """A buffer in `scope` that has room for many of `buffer`, in further, outermost dimensions.
+
+    A ValueError for one of symbolic size.
+    """
+    shape, strides = buffer.constant_shape, buffer.strides
+    for extent in reversed(extents):
+        if strides is not None:
+            strides = (shape[0] * strides[0] if shape else 1, *strides)
+        shape = (extent, *shape)
+    return replace(buffer, shape=shape, strides=strides, scope=scope)
 
 
 def fresh_copy(stmt: Stmt) -> Stmt:

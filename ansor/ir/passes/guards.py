@@ -14,6 +14,8 @@ Conditions that read memory stay where they are.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.independence import loop_ranges
 from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq
@@ -29,7 +31,9 @@ NOTHING = Seq(())
 """A statement that does nothing."""
 
 
-def simplify_guards(stmt: Stmt, bounds: Bounds | None = None, *, max_copied: int = 256) -> Stmt:
+def simplify_guards(
+    stmt: Stmt, bounds: Bounds | None = None, *, max_copied: int = 256, varying: Collection[Var] = ()
+) -> Stmt:
     """Remove, hoist and peel the conditions of `stmt`.
 
     Parameters
@@ -38,11 +42,13 @@ def simplify_guards(stmt: Stmt, bounds: Bounds | None = None, *, max_copied: int
         Ranges of the variables around `stmt`: symbolic sizes and outer loops.
     max_copied
         The largest tile, in stores with unrolled loops expanded, that is written down twice.
+    varying
+        Variables around `stmt` that differ between threads which execute it together.
     """
     outer: dict[Var, OptionalInterval] = dict(bounds or {})
     known = Bounds({**outer, **loop_ranges(stmt)})
     stmt = hoist_guards(remove_known_guards(stmt, known))
-    peeled = peel_tiles(stmt, known, max_copied)
+    peeled = peel_tiles(stmt, known, max_copied, varying)
     if peeled is stmt:
         return stmt
     return hoist_guards(remove_known_guards(peeled, Bounds({**outer, **loop_ranges(peeled)})))

@@ -9,13 +9,13 @@ it has 16 iterations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import inf, prod
 
 from ansor.ir.affine import Affine, add, constant
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import For, If, LoopKind, Stmt, Store, sub_statements
+from ansor.ir.nest import Barrier, For, If, LoopKind, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import (
     conjunction,
     conjuncts,
@@ -27,7 +27,7 @@ from ansor.ir.rewriting import (
 )
 from ansor.ir.simplifier import Simplifier
 from ansor.ir.simplify import assume
-from ansor.te.expr import Binary, Const, Expr, free_vars, int_value
+from ansor.te.expr import Binary, Const, Expr, Var, free_vars, int_value
 
 ENOUGH = 16
 """Iterations of a tile that are worth a test."""
@@ -44,25 +44,32 @@ class Guard:
     loops: tuple[For, ...]
 
 
-def peel_tiles(stmt: Stmt, bounds: Bounds, max_copied: int) -> Stmt:
-    """Write tiles twice, without and with guards; `bounds` hold all loop variables of `stmt` and sizes."""
-    if _size(stmt) <= max_copied:
-        tests, others = _removable(stmt, bounds.simplifier)
+def peel_tiles(stmt: Stmt, bounds: Bounds, max_copied: int, varying: Collection[Var] = ()) -> Stmt:
+    """Write tiles twice, without and with guards; `bounds` hold all loop variables of `stmt` and sizes.
+
+    Not those that hold a barrier, which not all threads would come by then. Where one thread finds its tile
+    inside and the next does not, both versions take their time: only vectors are worth a test of `varying`
+    variables.
+    """
+    if _size(stmt) <= max_copied and not any(isinstance(s, Barrier) for s in walk_statements(stmt)):
+        tests, others = _removable(stmt, bounds.simplifier, varying)
         condition = conjunction(tuple({id(whole): whole for _, whole in tests}.values()))
         if condition is not None and not (others and _is_cheap_inside(stmt, tests)):
             inside = _without(stmt, [guard for guard, _ in tests])
-            inside = peel_tiles(inside, assume(bounds, condition), max_copied)
+            inside = peel_tiles(inside, assume(bounds, condition), max_copied, varying)
             return If(condition, fresh_copy(inside), stmt)
     if isinstance(stmt, If):
-        then = peel_tiles(stmt.then, assume(bounds, stmt.cond), max_copied)
+        then = peel_tiles(stmt.then, assume(bounds, stmt.cond), max_copied, varying)
         if stmt.other is None:
             return with_statements(stmt, (then,))
-        other = peel_tiles(stmt.other, assume(bounds, stmt.cond, holds=False), max_copied)
+        other = peel_tiles(stmt.other, assume(bounds, stmt.cond, holds=False), max_copied, varying)
         return with_statements(stmt, (then, other))
-    return map_statements(stmt, lambda inner: peel_tiles(inner, bounds, max_copied))
+    return map_statements(stmt, lambda inner: peel_tiles(inner, bounds, max_copied, varying))
 
 
-def _removable(stmt: Stmt, simplifier: Simplifier) -> tuple[list[tuple[Guard, Expr]], bool]:
+def _removable(
+    stmt: Stmt, simplifier: Simplifier, varying: Collection[Var]
+) -> tuple[list[tuple[Guard, Expr]], bool]:
     """The guards for which `stmt` is the tile, each with its condition that the whole tile is inside.
 
     Also whether there are others, for which a part of `stmt` may be the tile.
@@ -77,7 +84,8 @@ def _removable(stmt: Stmt, simplifier: Simplifier) -> tuple[list[tuple[Guard, Ex
         whole: Expr = Const(False, "bool")
         if _is_tile(guard, run):
             whole = _whole_tile(guard, form, simplifier)
-        if isinstance(whole, Const):
+        lanes = all(loop.kind is LoopKind.VECTORIZED for loop in run)
+        if isinstance(whole, Const) or not (lanes or free_vars(whole).isdisjoint(varying)):
             others = True
         else:
             found.append((guard, whole))

@@ -43,12 +43,15 @@ class RegisterLimits:
     `reserved` of them are for operands.
     `max_instructions` bounds those of one step of the reduction, which are unrolled, and of a loop that a
     pragma unrolls (`ansor.ir.code_size`): LLVM takes the longer for each the more there are in a row.
+    With `per_thread` they are those of one thread of a GPU: its lanes are threads, so that nothing is reduced
+    in lanes, loops over threads are no loops to it, and private arrays are registers as they are.
     """
 
     vector_bits: int = 256
     num_registers: int = 16
     reserved: int = 2
     max_instructions: int = 512
+    per_thread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +116,9 @@ def promote_accumulators(stmt: Stmt, limits: RegisterLimits, bounds: Bounds | No
 def _promote(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> Stmt:
     if isinstance(stmt, Seq):
         return _promote_sequence(stmt, limits, test)
-    tile = find_register_tile(stmt, test)
-    if tile is not None and tile.fits(limits):
-        return reduce_in_lanes(tile, limits) or promoted(tile)
+    tile = _worth_promoting(stmt, limits, test)
+    if tile is not None:
+        return _in_lanes(tile, limits) or promoted(tile)
     return map_statements(stmt, lambda inner: _promote(inner, limits, test))
 
 
@@ -123,11 +126,11 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
     """A sequence, in which a reduction may follow its own initialisation."""
     result: list[Stmt] = []
     for one in stmt.stmts:
-        tile = find_register_tile(one, test)
-        if tile is None or not tile.fits(limits):
+        tile = _worth_promoting(one, limits, test)
+        if tile is None:
             result.append(_promote(one, limits, test))
             continue
-        in_lanes = reduce_in_lanes(tile, limits)
+        in_lanes = _in_lanes(tile, limits)
         if in_lanes is not None:
             result.append(in_lanes)
             continue
@@ -137,6 +140,18 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
         result.append(promoted(tile, start))
     same = len(result) == len(stmt.stmts) and all(a is b for a, b in zip(result, stmt.stmts, strict=True))
     return stmt if same else seq(*result)
+
+
+def _worth_promoting(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> RegisterTile | None:
+    """The tile of a statement, if the registers hold it and it is not as good as in them already."""
+    tile = find_register_tile(stmt, test)
+    if tile is None or not tile.fits(limits):
+        return None
+    return None if limits.per_thread and tile.update.buffer.scope == "local" else tile
+
+
+def _in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
+    return None if limits.per_thread else reduce_in_lanes(tile, limits)
 
 
 def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | None:

@@ -7,7 +7,8 @@ steps and at most 8 loops end up unrolled within each other.
 
 Steps say little about the code: the one of a long vector loop, of a stencil or of a polynomial is dozens of
 instructions, and the time of compiling grows with them. So the code that unrolling makes is bounded, too
-(`ansor.ir.code_size`). Loops that a schedule unrolls by name are unrolled whatever they take.
+(`ansor.ir.code_size`). Loops that a schedule unrolls by name are unrolled whatever they take. On a GPU loops
+over blocks and threads are no loops of a thread's code.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ansor.ir.code_size import own_instructions, vectors_of
+from ansor.ir.kernel_form import LAUNCH_KINDS
 from ansor.ir.nest import For, LoopKind, Stmt, Store, sub_statements
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.rewriting import with_statements
@@ -22,6 +24,7 @@ from ansor.te.expr import int_value
 
 MAX_DEPTH = 8
 _ONE_OPERATION = frozenset({LoopKind.VECTORIZED, LoopKind.TENSORIZE})
+_NO_LOOPS = frozenset({*LAUNCH_KINDS, LoopKind.VTHREAD})
 
 
 def auto_unroll(stmt: Stmt, max_step: int, limits: RegisterLimits) -> Stmt:
@@ -50,7 +53,11 @@ def _unroll(stmt: Stmt, max_step: int, limits: RegisterLimits, vectors: int) -> 
     depth = max((one.depth for one in inner), default=0)
     has_loop = any(one.has_loop for one in inner)
     new = with_statements(stmt, tuple(one.stmt for one in inner))
-    if not isinstance(new, For) or new.kind in _ONE_OPERATION:
+    if (
+        not isinstance(new, For)
+        or new.kind in _ONE_OPERATION
+        or (limits.per_thread and new.kind in _NO_LOOPS)
+    ):
         return _Counted(new, steps, instructions, depth, has_loop)
     extent = int_value(new.extent)
     wanted = new.kind is LoopKind.UNROLLED
