@@ -1,0 +1,57 @@
+"""The passes that every GPU program goes through, in order: from bound loops to kernels that can be printed.
+
+Lowering has made a kernel of each stage at root (`bind_threads`), its reductions across threads spelled out.
+
+1. Virtual threads move inwards.
+2. Reductions that accumulate in global or shared memory do so in registers, as on a CPU (`register_tile`),
+and
+   small private arrays are brought there (`private_arrays`).
+3. Barriers are placed, which is where threads meet; nothing moves across them from then on.
+4. Guards are removed, hoisted and peeled inside of each kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ansor.ir.bounds import Bounds
+from ansor.ir.independence import loop_ranges, nest_bounds
+from ansor.ir.kernel_form import map_kernels, open_kernel
+from ansor.ir.nest import LoopNest, Stmt
+from ansor.ir.passes.barriers import place_barriers
+from ansor.ir.passes.guards import simplify_guards
+from ansor.ir.passes.private_arrays import unroll_private_arrays
+from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.passes.virtual_threads import inject_virtual_threads
+from ansor.ir.rewriting import map_expressions
+from ansor.ir.simplify import simplify
+
+THREAD_LIMITS: Final = RegisterLimits(
+    vector_bits=32, num_registers=160, reserved=32, max_instructions=1 << 14, per_thread=True
+)
+"""Of a GPU's thread, which has 255 registers of 32 bits at most: accumulators in half of them leave room for
+operands and for a second block of threads. What is unrolled is bounded by the steps of pragmas alone."""
+
+MOST_COPIED: Final = 64
+"""Statements of a tile that is written twice, with and without guards."""
+
+
+def polish_kernels(nest: LoopNest, limits: RegisterLimits = THREAD_LIMITS) -> LoopNest:
+    """Bring a program of kernels that still hold virtual threads, and no barriers, into kernel form."""
+    sizes = Bounds(dict.fromkeys(nest.sizes, (1, None)))
+    nest = replace(nest, body=inject_virtual_threads(nest.body))
+    known = nest_bounds(nest)
+    body = map_expressions(nest.body, lambda expr: simplify(expr, known))
+    body = promote_accumulators(body, limits, sizes)
+    nest = replace(nest, body=unroll_private_arrays(body, limits))
+    return map_kernels(nest, lambda kernel: _finished(kernel, sizes))
+
+
+def _finished(kernel: Stmt, sizes: Bounds) -> Stmt:
+    """A kernel with its barriers, and with as few guards as these allow."""
+    opened = open_kernel(place_barriers(kernel, sizes))
+    bounds = sizes.extended(loop_ranges(kernel))
+    threads = {loop.var for loop in opened.threads}
+    body = simplify_guards(opened.body, bounds, max_copied=MOST_COPIED, varying=threads)
+    return opened.around(body)
