@@ -48,7 +48,8 @@ def lower(
     simple_mode
         Show the loops as the schedule says them: no vectors, unrolling or registers that it does not ask for.
     target
-        What to lower for; this machine if not given. Vector widths and register tiles depend on it.
+        What to lower for; this machine if not given. Vector widths and register tiles depend on it. For a GPU
+        the nest is one of kernels: `blockIdx` and `threadIdx` loops around what each thread does.
 
     Raises
     ------
@@ -61,7 +62,10 @@ def lower(
 
     resolved = Target("llvm" if target is None else target)
     limits = Machine.for_target(resolved).register_limits if resolved.kind in ("llvm", "c") else None
-    return with_depth(lambda: lowering.lower(sch, args, name=name, simple_mode=simple_mode, limits=limits))
+    kernels = resolved.is_gpu
+    return with_depth(
+        lambda: lowering.lower(sch, args, name=name, simple_mode=simple_mode, limits=limits, kernels=kernels)
+    )
 
 
 def build(

@@ -5,7 +5,9 @@ every axis is written as the start of the stage's region plus an affine expressi
 only where `ansor.ir.simplify` cannot prove them: one per axis whose loops cover more than the axis has.
 A reduction initialises its elements in a copy of the spatial loops inside its outermost reduction loop.
 
-The passes in `ansor.ir.passes` then polish the nest (register tiles, unrolling, guards).
+The passes in `ansor.ir.passes` then polish the nest (register tiles, unrolling, guards). For a GPU every
+stage at root becomes a kernel (`ansor.ir.kernel_form`) instead, where threads are the lanes and nothing
+becomes a vector that the schedule does not ask for.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from typing import TYPE_CHECKING
 
 from ansor.errors import DefinitionError, LoweringError, ScheduleError
 from ansor.ir.bounds import Bounds as Ranges
-from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.ir.passes.bind_threads import bind_threads
+from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS, polish_kernels
 from ansor.ir.passes.pipeline import polish
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import auto_unroll
@@ -25,9 +29,11 @@ from ansor.ir.simplify import prove, simplify
 from ansor.ir.structure import same_structure
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
 from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds
+from ansor.schedule.combining import Targets, combined
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.graph_steps import axis_values
 from ansor.schedule.inlining import effective_body
+from ansor.schedule.kernels import check_bound, root_of, virtual_threads
 from ansor.schedule.stages import (
     Annotation,
     ComputeAt,
@@ -40,6 +46,7 @@ from ansor.schedule.stages import (
 )
 from ansor.schedule.state import State
 from ansor.schedule.storage import home, make_parameters, make_scratch
+from ansor.schedule.thread_reduction import divide_loops, reduce_across_threads
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
@@ -61,6 +68,8 @@ if TYPE_CHECKING:
     from ansor.schedule.manual import Schedule
 
 _ZERO = Const(0, INDEX_DTYPE)
+_KERNEL = -1
+"""The position outside of all loops of a stage at root, in its kernel."""
 _KINDS = {annotation: LoopKind(annotation.word) for annotation in Annotation}
 
 
@@ -70,6 +79,7 @@ def lower(
     name: str = "main",
     simple_mode: bool = False,
     limits: RegisterLimits | None = None,
+    kernels: bool = False,
 ) -> LoopNest:
     """The loop nest of a schedule.
 
@@ -86,12 +96,16 @@ def lower(
     simple_mode
         Leave out the polishing passes: the nest as the schedule says it.
     limits
-        The vector registers that accumulators may use; default: those of a common 256-bit machine.
+        The vector registers that accumulators may use; default: those of a common 256-bit machine, for
+        kernels those of a GPU's thread.
+    kernels
+        Make the kernels of a GPU program; not in simple mode, which shows the loops as they are bound.
 
     Raises
     ------
     ScheduleError
-        If the schedule has holes or attaches a stage where a consumer cannot see it.
+        If the schedule has holes or attaches a stage where a consumer cannot see it. For kernels, if a stage
+        at root is not bound to blocks or threads, or is in a way that no kernel can follow.
     DefinitionError
         If an input or output of the graph is missing from `args`.
     """
@@ -108,6 +122,9 @@ def lower(
     bounds = infer_bounds(state)
     if simple_mode:
         return _Lowering(bounds, tensors, None).run(name)
+    if kernels:
+        limits = limits or THREAD_LIMITS
+        return polish_kernels(_Lowering(bounds, tensors, limits, kernels=True).run(name), limits)
     limits = limits or RegisterLimits()
     return polish(_Lowering(bounds, tensors, limits).run(name), limits)
 
@@ -134,6 +151,7 @@ class _Lowering:
     args: tuple[Tensor, ...]
     limits: RegisterLimits | None
     """None leaves the loops as the schedule says."""
+    kernels: bool = False
 
     def __post_init__(self) -> None:
         self.state = self.bounds.state
@@ -146,8 +164,10 @@ class _Lowering:
         self.ranges.update(dict.fromkeys(self.sizes, (1, None)))
         self.known = Ranges(self.ranges)
         self.params = make_parameters(self.state, self.args)
-        self.scratch = make_scratch(self.bounds, self.params)
+        self.scratch = make_scratch(self.bounds, self.params, kernels=self.kernels)
         self.homes = {stage_id: home(self.state, stage_id) for stage_id in self.bounds.stages}
+        for stage_id in self.state.attach if self.kernels else ():
+            self.homes[stage_id] = self.homes[stage_id] or (root_of(self.state, stage_id), _KERNEL)
 
     # -- set-up ---------------------------------------------------------------------------------------
 
@@ -181,11 +201,16 @@ class _Lowering:
         parts = []
         for stage_id, stage in enumerate(self.state.stages):
             if not stage.is_placeholder and stage.compute_at is ComputeAt.ROOT:
-                parts.append(self.emit(stage_id))
+                parts.append(self._kernel(stage_id) if self.kernels else self.emit(stage_id))
         if not parts:
             raise LoweringError(f"{name}: there is nothing to compute")
         body = self._allocate(seq(*parts), None)
         return LoopNest(name, self.params.order, self.sizes, body, self.params.outputs, self._streamed())
+
+    def _kernel(self, stage_id: int) -> Stmt:
+        check_bound(self.state, stage_id)
+        body = self._allocate(self.emit(stage_id), (stage_id, _KERNEL))
+        return bind_threads(body, self.state.stages[stage_id].name)
 
     def _streamed(self) -> tuple[int, ...]:
         """Positions of the parameters that stages with streaming stores compute."""
@@ -213,6 +238,9 @@ class _Lowering:
             made = self._nest(stage_id, stage.iterators, self.loops[stage_id].main, store)
         if self.limits is None:
             return made
+        if self.kernels:
+            most = stage.auto_unroll_max_step // virtual_threads(self.state, stage_id)
+            return auto_unroll(made, most, self.limits)
         made = vectorize_innermost(made, self.limits.vector_bits, self.known)
         return auto_unroll(made, stage.auto_unroll_max_step, self.limits)
 
@@ -254,9 +282,12 @@ class _Lowering:
             p for p, x in enumerate(loops) if x.kind is not IteratorKind.SPATIAL and not is_one(x.extent)
         ]
         first = reducing[0] if reducing else len(loops)
+        if self.kernels and any(loops[position].annotation.is_thread for position in reducing):
+            across = self._across_threads(stage_id, stage, roots, first)
+            return self._nest(stage_id, loops[:first], variables.main, across)
         # With nothing to loop over, the one source is combined with the identity and stored.
         main = self._point(stage_id, variables.main)
-        update = self._update(stage_id, roots, main)
+        update = self._update(stage_id, roots, main, self._targets(stage_id, main))
         inner = self._nest(stage_id, loops[first:], variables.main, update, first)
         spatial = [(p, x) for p, x in enumerate(loops) if p >= first and x.kind is IteratorKind.SPATIAL]
         start_vars = {
@@ -268,6 +299,35 @@ class _Lowering:
         for position, loop in reversed(spatial):
             init = self._loop(stage_id, position, loop, variables.init, init, attached=False)
         return self._nest(stage_id, loops[:first], variables.main, seq(init, inner))
+
+    def _across_threads(self, stage_id: int, stage: Stage, roots: list[Reduce], first: int) -> Stmt:
+        """The loops from `first` on of a reduction, some loops of which are bound to threads."""
+        variables = self.loops[stage_id]
+        bound, elements = divide_loops(self.state, stage_id, first, variables.main, variables.init)
+        taken = {loop.var for loop in bound}
+        inits = {loop.var: loop.init for loop in elements}
+        serial, starts = dict(variables.main), dict(variables.main)
+        for name, var in variables.main.items():
+            if isinstance(var, Var):
+                serial[name] = _ZERO if var in taken else var
+                starts[name] = inits.get(var, var)
+        start = self._point(stage_id, starts, spatial_only=True)
+        main = self._point(stage_id, variables.main)
+
+        def partial(targets: Targets) -> Stmt:
+            update = self._update(stage_id, roots, main, targets)
+            return self._nest(stage_id, stage.iterators[first:], serial, update, first)
+
+        results = [buffer for buffer, _ in self._targets(stage_id, start)]
+        return reduce_across_threads(
+            roots,
+            results,
+            bound,
+            elements,
+            partial,
+            lambda values: self._store(stage_id, start, values),
+            self.known,
+        )
 
     # -- values -----------------------------------------------------------------------------------------
 
@@ -396,30 +456,14 @@ class _Lowering:
         ]
         return _guarded(point.guards, seq(*stores))
 
-    def _update(self, stage_id: int, roots: list[Reduce], point: _Point) -> Stmt:
-        """Combine one source element into the stored result."""
-        combiner, targets = roots[0].combiner, self._targets(stage_id, point)
+    def _update(self, stage_id: int, roots: list[Reduce], point: _Point, targets: Targets) -> Stmt:
+        """Combine one source element into the result so far."""
         condition = roots[0].condition
         guards = point.guards
         if condition is not None:
             guards = (*guards, *self._needed([self._value(condition, point)]))
-        mapping: dict[Var, Expr] = {}
-        by_index = {root.index: target for root, target in zip(roots, targets, strict=True)}
-        for index, var in enumerate(combiner.lhs):
-            if index not in by_index:
-                raise LoweringError(f"output {index} of a multi-output reduction is not stored")
-            buffer, indices = by_index[index]
-            mapping[var] = Load(buffer, indices, buffer.dtype)
-        for var, source in zip(combiner.rhs, roots[0].sources, strict=True):
-            mapping[var] = self._value(source, point)
-        results = [simplify(_replace(combiner.result[root.index], mapping), self.known) for root in roots]
-        if len(results) == 1:
-            return _guarded(guards, Store(targets[0][0], targets[0][1], results[0]))
-        temporaries = [Var(f"{t[0].name}.next", r.dtype) for t, r in zip(targets, results, strict=True)]
-        update: Stmt = seq(*(Store(b, i, v) for (b, i), v in zip(targets, temporaries, strict=True)))
-        for var, result in zip(reversed(temporaries), reversed(results), strict=True):
-            update = Let(var, result, update)
-        return _guarded(guards, update)
+        values = [self._value(source, point) for source in roots[0].sources]
+        return _guarded(guards, combined(roots, targets, values, self.known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,12 +491,3 @@ def _undivided(guard: Expr) -> Expr:
             return Binary(BinaryOp.LT, x, Const(int(c) * int(d), guard.b.dtype), "bool")
         case _:
             return guard
-
-
-def _replace(expr: Expr, mapping: Mapping[Var, Expr]) -> Expr:
-    """Variables replaced without any folding (float arithmetic stays as written)."""
-
-    def visit(node: Expr) -> Expr | None:
-        return mapping.get(node) if isinstance(node, Var) else None
-
-    return rewrite(expr, visit)

@@ -82,8 +82,8 @@ def _check_place(stage: Stage, tensor: Tensor) -> None:
     )
 
 
-def make_scratch(bounds: Bounds, parameters: Parameters) -> dict[Result, Buffer]:
-    """A buffer for everything that is computed and is no parameter."""
+def make_scratch(bounds: Bounds, parameters: Parameters, *, kernels: bool = False) -> dict[Result, Buffer]:
+    """A buffer for everything that is computed and is no parameter; what `kernels` pass on is global."""
     scratch: dict[Result, Buffer] = {}
     for stage_id, known in bounds.stages.items():
         stage = bounds.state.stages[stage_id]
@@ -91,7 +91,8 @@ def make_scratch(bounds: Bounds, parameters: Parameters) -> dict[Result, Buffer]
         for index, tensor in enumerate(stage.op.outputs):
             if (stage_id, index) not in parameters.results:
                 strides = _strides(stage, shape)
-                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, stage.scope, strides)  # type: ignore[arg-type]
+                scope = "global" if kernels and stage.compute_at is ComputeAt.ROOT else stage.scope
+                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, scope, strides)  # type: ignore[arg-type]
     return scratch
 
 

@@ -1,0 +1,212 @@
+"""Reductions whose loops are bound to threads.
+
+The threads of a block reduce together. Each of them first reduces what its iterations of all other reduction
+loops give, in memory of its own; then these partial results meet in shared memory, where every step combines
+the second half of what is left with the first:
+
+    for k.0 in 0..8:                     allocate S.red[32] shared
+      threadIdx.x k.1 in 0..32:            threadIdx.x k.1 in 0..32:
+        S[] = S[] + X[k.0*32 + k.1]          allocate S.part[] local
+                                             S.part[] = 0.0
+                                   =>        for k.0 in 0..8:
+                                               S.part[] = S.part[] + X[k.0*32 + k.1]
+                                             S.red[k.1] = S.part[]
+                                             if k.1 < 16:
+                                               S.red[k.1] = S.red[k.1] + S.red[k.1 + 16]
+                                             ...
+                                             S[] = S.red[0]
+
+Any combiner and any number of threads will do, in one index or several; threads that other loops of the stage
+are bound to reduce each their own. All loops bound to an index move out of the reduction for this. The
+barriers, and that one thread stores the result, come with the form of kernels (`ansor.ir.passes`).
+
+Source: tree reduction in shared memory; M. Harris, "Optimizing parallel reduction in CUDA", 2007; TVM's
+cross-thread reductions (reference, section 3.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ansor.ir.bounds import Bounds
+from ansor.ir.kernel_form import BLOCK_KINDS
+from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Stmt, Store, seq
+from ansor.ir.rewriting import fresh_copy
+from ansor.schedule.combining import Targets, combined
+from ansor.schedule.stages import IteratorKind
+from ansor.schedule.state import State
+from ansor.schedule.step_base import refuse
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Reduce, Var
+
+
+@dataclass(frozen=True, slots=True)
+class BoundLoop:
+    """A loop that is bound to blocks or threads; `reduces` tells whether it is one of the reduction."""
+
+    var: Var
+    extent: int
+    kind: LoopKind
+    reduces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ElementLoop:
+    """A loop over elements inside of the reduction: its variable there, and one to initialise them."""
+
+    var: Var
+    init: Var
+    extent: int
+    kind: LoopKind
+
+
+def divide_loops(
+    state: State, stage_id: int, first: int, main: Mapping[str, Expr], init: Mapping[str, Expr]
+) -> tuple[list[BoundLoop], list[ElementLoop]]:
+    """
+    Give the loops of a stage from the position `first` on that are bound, and those over elements.
+
+    Parameters
+    ----------
+    state
+        With bounds.
+    main, init
+        The variable of each loop, by name; a constant for one of extent 1.
+
+    Raises
+    ------
+    ScheduleError
+        If one has a symbolic extent.
+    """
+    stage = state.stages[stage_id]
+    bound: list[BoundLoop] = []
+    elements: list[ElementLoop] = []
+    for position, loop in enumerate(stage.iterators[first:], first):
+        var, start, extent = main[loop.name], init[loop.name], loop.extent
+        kind, reduces = LoopKind(loop.annotation.word), loop.kind is IteratorKind.REDUCE
+        is_bound = loop.annotation.is_thread or loop.annotation.is_block
+        if not isinstance(var, Var) or not isinstance(start, Var) or (reduces and not is_bound):
+            continue
+        if not isinstance(extent, int):
+            raise refuse(
+                stage,
+                f"lower: stage {stage.name!r} reduces across threads, and its loop {loop.name!r} has the "
+                f"symbolic extent {extent}; split it by a constant, and reorder the outer part out of the "
+                "reduction",
+                position,
+            )
+        if is_bound:
+            bound.append(BoundLoop(var, extent, kind, reduces))
+        else:
+            elements.append(ElementLoop(var, start, extent, kind))
+    return bound, elements
+
+
+def reduce_across_threads(
+    roots: Sequence[Reduce],
+    results: Sequence[Buffer],
+    bound: Sequence[BoundLoop],
+    elements: Sequence[ElementLoop],
+    update: Callable[[Targets], Stmt],
+    store: Callable[[Sequence[Expr]], Stmt],
+    bounds: Bounds,
+) -> Stmt:
+    """
+    Reduce across threads.
+
+    Parameters
+    ----------
+    roots
+        The reduction's expressions, one per output.
+    results
+        The buffers of the outputs, for names and dtypes.
+    bound, elements
+        Loops of the reduction and inside of it, from the outside in.
+    update
+        Makes the remaining loops of the reduction around the update of elements.
+    store
+        Makes the statement that stores values to the element of the `init` variables of `elements`.
+    bounds
+        Of all variables.
+    """
+    shape = tuple(loop.extent for loop in elements)
+    parts = [Buffer(f"{b.name}.part", b.dtype, shape, "local") for b in results]
+    threads = [loop for loop in bound if loop.kind not in BLOCK_KINDS]
+    rows = [loop for loop in threads if not loop.reduces]
+    reducing = [loop for loop in threads if loop.reduces]
+    count = prod(loop.extent for loop in reducing)
+    meeting = [
+        Buffer(f"{b.name}.red", b.dtype, (*(x.extent for x in rows), count), "shared") for b in results
+    ]
+    row, thread = tuple(loop.var for loop in rows), _number(reducing)
+
+    point = tuple(loop.init for loop in elements)
+    neutral = [root.combiner.identity[root.index] for root in roots]
+    begin = seq(*(Store(part, point, value) for part, value in zip(parts, neutral, strict=True)))
+    partial = update([(part, tuple(loop.var for loop in elements)) for part in parts])
+    arrive = [
+        Store(shared, (*row, thread), Load(part, point, part.dtype))
+        for shared, part in zip(meeting, parts, strict=True)
+    ]
+    first = [Load(shared, (*row, _index(0)), shared.dtype) for shared in meeting]
+    finish = seq(*arrive, *_tree(roots, meeting, row, thread, count, bounds), store(first))
+
+    body = seq(_over(elements, begin), partial, fresh_copy(_over(_in_order(elements), finish)))
+    for part in reversed(parts):
+        body = Alloc(part, body)
+    for loop in reversed(threads):
+        body = For(loop.var, loop.extent, loop.kind, body)
+    for shared in reversed(meeting):
+        body = Alloc(shared, body)
+    for loop in reversed(bound):
+        if loop.kind in BLOCK_KINDS:
+            body = For(loop.var, loop.extent, loop.kind, body)
+    return body
+
+
+def _tree(
+    roots: Sequence[Reduce],
+    meeting: Sequence[Buffer],
+    row: tuple[Expr, ...],
+    thread: Expr,
+    count: int,
+    bounds: Bounds,
+) -> Iterator[Stmt]:
+    """The steps that combine `count` partial results into the first of them."""
+    by_index = {root.index: shared for root, shared in zip(roots, meeting, strict=True)}
+    distance = 1 << (count - 1).bit_length()
+    while distance > 1:
+        distance //= 2
+        other = Binary(BinaryOp.ADD, thread, _index(distance), INDEX_DTYPE)
+        values = [Load(by_index[i], (*row, other), by_index[i].dtype) for i in range(len(roots))]
+        step = combined(roots, [(shared, (*row, thread)) for shared in meeting], values, bounds)
+        yield If(Binary(BinaryOp.LT, thread, _index(min(distance, count - distance)), "bool"), step)
+
+
+def _number(loops: Sequence[BoundLoop]) -> Expr:
+    """The number of a thread among those that reduce together."""
+    number: Expr = loops[0].var
+    for loop in loops[1:]:
+        number = Binary(BinaryOp.MUL, number, _index(loop.extent), INDEX_DTYPE)
+        number = Binary(BinaryOp.ADD, number, loop.var, INDEX_DTYPE)
+    return number
+
+
+def _over(elements: Sequence[ElementLoop], stmt: Stmt) -> Stmt:
+    for loop in reversed(elements):
+        stmt = For(loop.init, loop.extent, loop.kind, stmt)
+    return stmt
+
+
+def _in_order(elements: Sequence[ElementLoop]) -> list[ElementLoop]:
+    """Loops in which the threads of a block can wait for each other."""
+    kinds = (LoopKind.UNROLLED if loop.kind is LoopKind.UNROLLED else LoopKind.SERIAL for loop in elements)
+    return [
+        ElementLoop(loop.var, loop.init, loop.extent, kind)
+        for loop, kind in zip(elements, kinds, strict=True)
+    ]
+
+
+def _index(value: int) -> Const:
+    return Const(value, INDEX_DTYPE)

@@ -1,0 +1,162 @@
+"""GPU schedules by hand, and the check that their kernels are right, for the tests of GPU programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansor import te
+from ansor.ir.kernel_form import check_kernels
+from ansor.ir.nest import Barrier, LoopNest, Stmt, walk_statements
+from ansor.ir.rewriting import with_statements
+from ansor.ir.verify import check_nest
+from ansor.schedule.lowering import lower
+from ansor.schedule.state import State
+from tests.program_laws import Case
+
+
+def kernels(state: State | Any, args: Any = None) -> LoopNest:
+    """The kernels of a state or schedule, checked for their form."""
+    nest = lower(state, args, name="kernel", kernels=True)
+    check_nest(nest)
+    check_kernels(nest)
+    return nest
+
+
+def check_schedule(schedule: Any) -> LoopNest:
+    """The kernels of a schedule compute what its graph says, without races."""
+    nest = kernels(schedule.state)
+    Case.of(schedule.state).check_interpreted(nest, check_races=True)
+    return nest
+
+
+def text_of(nest: LoopNest) -> str:
+    """The printed nest without its header."""
+    return str(nest).split("\n", 1)[1]
+
+
+def count(stmt: Stmt, kind: type) -> int:
+    return sum(isinstance(s, kind) for s in walk_statements(stmt))
+
+
+def without_barrier(stmt: Stmt, number: int) -> Stmt:
+    """A statement without the barrier of this number, counted from 0 in the order of the text."""
+    left = [number]
+
+    def visit(inner: Stmt) -> Stmt:
+        if isinstance(inner, Barrier):
+            return inner
+        parts = []
+        for part in getattr(inner, "stmts", ()):
+            if isinstance(part, Barrier):
+                left[0] -= 1
+                if left[0] == -1:
+                    continue
+            parts.append(visit(part))
+        if hasattr(inner, "stmts"):
+            return type(inner)(tuple(parts))
+        bodies = [
+            x for x in (getattr(inner, name, None) for name in ("body", "then", "other")) if x is not None
+        ]
+        return with_statements(inner, tuple(map(visit, bodies))) if bodies else inner
+
+    return visit(stmt)
+
+
+# -- graphs ------------------------------------------------------------------------------------------------
+
+
+def matmul(n: int, m: int, depth: int) -> tuple[Any, Any, Any]:
+    a, b = te.placeholder((n, depth), name="A"), te.placeholder((depth, m), name="B")
+    k = te.reduce_axis((0, depth), name="k")
+    return a, b, te.compute((n, m), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+
+
+def softmax(n: int, m: int) -> tuple[Any, Any, Any, Any]:
+    """The input, the rows' greatest and sums, and the result."""
+    x = te.placeholder((n, m), name="X")
+    k1, k2 = te.reduce_axis((0, m), name="k1"), te.reduce_axis((0, m), name="k2")
+    high = te.compute((n,), lambda i: te.max(x[i, k1], axis=k1), name="High")
+    total = te.compute((n,), lambda i: te.sum(te.exp(x[i, k2] - high[i]), axis=k2), name="Total")
+    return x, high, total, te.compute((n, m), lambda i, j: te.exp(x[i, j] - high[i]) / total[i], name="Y")
+
+
+def argmax(n: int, m: int) -> tuple[Any, Any, Any]:
+    """The greatest of each row and where it is, lowest first."""
+    x = te.placeholder((n, m), "int32", name="X")
+    k = te.reduce_axis((0, m), name="k")
+
+    def combine(p: Any, q: Any) -> Any:
+        first = te.any(p[1] > q[1], te.all(p[1] == q[1], p[0] <= q[0]))
+        return te.select(first, p[0], q[0]), te.select(first, p[1], q[1])
+
+    reducer = te.comm_reducer(
+        combine, lambda index, value: (te.max_value(index), te.min_value(value)), name="argmax"
+    )
+    place, value = te.compute((n,), lambda i: reducer((k + 0, x[i, k]), axis=k), name="Best")
+    return x, place, value
+
+
+# -- schedules ---------------------------------------------------------------------------------------------
+
+
+def tiled_matmul(
+    sizes: tuple[int, int, int],
+    i_tile: tuple[int, int, int],
+    j_tile: tuple[int, int, int],
+    k_tile: int,
+    vector: int = 1,
+    unroll: int = 0,
+) -> Any:
+    """Blocks, virtual threads, threads and elements, through shared memory that all threads fill.
+
+    `i_tile` and `j_tile` are virtual threads, threads and elements of each. Nothing needs to divide.
+    """
+    a, b, c = matmul(*sizes)
+    s = te.create_schedule(c)
+    local = s.cache_write(c, "local")
+    i, j = s[local].op.axis
+    (k,) = s[local].op.reduce_axis
+    i0, i1, i2, i3 = s[local].split(i, factors=list(i_tile))
+    j0, j1, j2, j3 = s[local].split(j, factors=list(j_tile))
+    k0, k1 = s[local].split(k, factor=k_tile)
+    s[local].reorder(i0, j0, i1, j1, i2, j2, k0, k1, i3, j3)
+    ci0, ci1, ci2, ci3 = s[c].split(s[c].op.axis[0], factors=list(i_tile))
+    cj0, cj1, cj2, cj3 = s[c].split(s[c].op.axis[1], factors=list(j_tile))
+    s[c].reorder(ci0, cj0, ci1, cj1, ci2, cj2, ci3, cj3)
+    block, virtual = s[c].fuse(ci0, cj0), s[c].fuse(ci1, cj1)
+    thread = s[c].fuse(ci2, cj2)
+    s[c].bind(block, te.thread_axis("blockIdx.x"))
+    s[c].bind(virtual, te.thread_axis("vthread"))
+    s[c].bind(thread, te.thread_axis("threadIdx.x"))
+    s[local].compute_at(s[c], thread)
+    if unroll:
+        s[local].pragma(s[local].leaf_iter_vars[0], "auto_unroll_max_step", unroll)
+    for tensor in (b, a):
+        shared = s.cache_read(tensor, "shared", [local])
+        s[shared].compute_at(s[local], k0)
+        load_together(s, shared, i_tile[1] * j_tile[1], vector)
+    return s
+
+
+def load_together(s: Any, tensor: Any, threads: int, vector: int = 1) -> None:
+    """All threads of a block load a tensor, element after element or vector after vector."""
+    outer, inner = s[tensor].split(s[tensor].fuse(*s[tensor].op.axis), factor=vector)
+    s[tensor].vectorize(inner)
+    _, thread = s[tensor].split(outer, factor=threads)
+    s[tensor].bind(thread, te.thread_axis("threadIdx.x"))
+
+
+def bind_all(s: Any, tensor: Any, threads: int) -> None:
+    """All spatial loops of a stage become blocks of threads."""
+    fused = s[tensor].fuse(*s[tensor].op.axis)
+    block, thread = s[tensor].split(fused, factor=threads)
+    s[tensor].bind(block, te.thread_axis("blockIdx.x"))
+    s[tensor].bind(thread, te.thread_axis("threadIdx.x"))
+
+
+def reduce_together(s: Any, tensor: Any, threads: int, name: str = "threadIdx.x") -> Any:
+    """All reduction loops of a stage, by threads; gives the serial part."""
+    axes = s[tensor].op.reduce_axis
+    serial, thread = s[tensor].split(s[tensor].fuse(*axes) if len(axes) > 1 else axes[0], factor=threads)
+    s[tensor].bind(thread, te.thread_axis(name))
+    return serial
