@@ -17,7 +17,6 @@ thread to both. What is not seen to be so counts as a hazard, whatever else the 
 store do not write each other's elements, or write the same: every element of a tensor is computed alike.
 
 Source: hazards since the last synchronisation, as in ThreadSync of TVM.
-TVM.
 """
 
 from __future__ import annotations
