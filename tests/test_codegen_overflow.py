@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ansor import te
-from ansor.codegen.llvm.overflow import Overflow
+from ansor.codegen.overflow import Overflow
 from ansor.ir.bounds import Bounds
 from ansor.te.expr import Expr, Var
 from tests.program_laws import Case, check_all

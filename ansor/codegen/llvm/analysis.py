@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansor.codegen.llvm.dtype_map import is_narrow_float
-from ansor.codegen.llvm.overflow import Overflow
 from ansor.codegen.machine import Machine
+from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
 from ansor.ir.nest import (

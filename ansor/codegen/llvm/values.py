@@ -2,7 +2,7 @@
 
 An integer expression of variables alone is an *index*: it stays an `Affine` form, which is exact, until a
 value is needed. Everything else becomes instructions, and so do values of variables alone that may wrap
-(`ansor.codegen.llvm.overflow`). In a vector loop each sub-expression is a scalar as long as it is the same in
+(`ansor.codegen.overflow`). In a vector loop each sub-expression is a scalar as long as it is the same in
 all lanes.
 
 A choice (`Select`) on a condition known while the code is written takes one side. A lazy one
@@ -22,10 +22,10 @@ from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
 from ansor.codegen.llvm.memory import ALWAYS, HALVES, Memory, Under
 from ansor.codegen.llvm.offsets import Offsets
-from ansor.codegen.llvm.overflow import Overflow
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
+from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info, is_float
 from ansor.errors import BuildError
 from ansor.ir.nest import Buffer
@@ -86,7 +86,6 @@ class Expressions:
         self.math: IndexMath = vectors.index
         self.machine = machine
         self.overflow = overflow
-        self._index_like: dict[int, bool] = {}
         self._cheap: dict[int, bool] = {}
         self._offsets = Offsets(self.math, self.index)
         self._strides: dict[Buffer, tuple[int | Affine, ...]] = {}
@@ -100,26 +99,7 @@ class Expressions:
 
     def index_like(self, expr: Expr) -> bool:
         """Whether `expr` is integer arithmetic on variables and constants only, which does not wrap."""
-        known = self._index_like.get(id(expr))
-        if known is None:
-            known = self._is_index_like(expr)
-            self._index_like[id(expr)] = known
-        return known
-
-    def _is_index_like(self, expr: Expr) -> bool:
-        if expr.dtype not in ("int32", "int64"):
-            return False
-        match expr:
-            case Const() | Var():
-                return True
-            case Binary(a=a, b=b):
-                return self.index_like(a) and self.index_like(b) and not self.overflow.may_wrap(expr)
-            case Cast(a=a):
-                return self.index_like(a) and not (a.dtype == "int64" and expr.dtype == "int32")
-            case Select(then=then, other=other):
-                return self.index_like(then) and self.index_like(other)
-            case _:
-                return False
+        return self.overflow.is_index(expr)
 
     def index(self, expr: Expr, env: Env) -> Affine:
         """The integer expression as an exact 64-bit index."""

@@ -22,23 +22,47 @@ class Overflow:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._known: dict[int, tuple[Expr, Interval, bool]] = {}
+        self._index: dict[int, tuple[Expr, bool]] = {}
 
     def may_wrap(self, expr: Expr) -> bool:
         """Whether an integer operation on the values of its operands may leave its dtype."""
         return self._look(expr)[2]
 
+    def interval(self, expr: Expr) -> Interval:
+        """All values that an integer expression may have; ends may be infinite."""
+        return self._look(expr)[1]
+
+    def is_index(self, expr: Expr) -> bool:
+        """Whether `expr` is integer arithmetic on variables and constants only, which does not wrap."""
+        known = self._index.get(id(expr))
+        if known is None:  # the expression is kept, lest another gets its id
+            known = self._index[id(expr)] = expr, self._is_index(expr)
+        return known[1]
+
+    def _is_index(self, expr: Expr) -> bool:
+        if expr.dtype not in ("int32", "int64"):
+            return False
+        match expr:
+            case Const() | Var():
+                return True
+            case Binary(a=a, b=b):
+                return self.is_index(a) and self.is_index(b) and not self.may_wrap(expr)
+            case Cast(a=a):
+                return self.is_index(a) and not (a.dtype == "int64" and expr.dtype == "int32")
+            case Select(then=then, other=other):
+                return self.is_index(then) and self.is_index(other)
+            case _:
+                return False
+
     def _look(self, expr: Expr) -> tuple[Expr, Interval, bool]:
         known = self._known.get(id(expr))
-        if known is None:  # the expression is kept, lest another gets its id
+        if known is None:
             low, high = self._exact(expr)
             smallest, largest = int_range(expr.dtype)
             wraps = -inf < low < smallest or largest < high < inf
             known = expr, (smallest, largest) if wraps else (low, high), wraps
             self._known[id(expr)] = known
         return known
-
-    def _interval(self, expr: Expr) -> Interval:
-        return self._look(expr)[1]
 
     def _exact(self, expr: Expr) -> Interval:
         """The values that exact arithmetic gives."""
@@ -48,11 +72,11 @@ class Overflow:
             case Var():
                 return to_interval(self._bounds[expr]) if expr in self._bounds else int_range(expr.dtype)
             case Cast(a=a) if a.dtype in ("int32", "int64"):
-                return self._interval(a)
+                return self.interval(a)
             case Select(then=then, other=other):
-                return hull(self._interval(then), self._interval(other))
+                return hull(self.interval(then), self.interval(other))
             case Binary(op=op, a=a, b=b):
-                return _of(op, self._interval(a), self._interval(b))
+                return _of(op, self.interval(a), self.interval(b))
             case _:
                 return _UNKNOWN
 
