@@ -13,9 +13,9 @@ import pytest
 
 import ansor
 from ansor.codegen.machine import Machine
+from ansor.codegen.names import c_name
 from ansor.errors import ArgumentError, BuildError
 from ansor.runtime import export
-from ansor.runtime.names import c_name
 from ansor.runtime.pool import get_num_threads
 from ansor.runtime.signature import Argument, Signature
 from tests.runtime_kernels import axpy, scale

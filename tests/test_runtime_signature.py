@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from ansor import te
 from ansor.errors import BuildError
+from ansor.ir.dims import evaluate, format_dim, solve
 from ansor.ir.nest import Buffer, LoopNest, Seq
-from ansor.runtime.signature import Argument, Signature, evaluate, find_metadata, format_dim, solve
+from ansor.runtime.signature import Argument, Signature, find_metadata
 from ansor.te.expr import Var, const
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)

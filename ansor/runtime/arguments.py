@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ansor.dtypes import to_numpy
 from ansor.errors import ArgumentError
-from ansor.runtime.signature import Argument, Signature, describe, evaluate, format_dim, solve
+from ansor.ir.dims import evaluate, format_dim, solve
+from ansor.runtime.signature import Argument, Signature, describe
 
 Array = NDArray[Any]
 

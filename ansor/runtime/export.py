@@ -23,12 +23,14 @@ from typing import Final
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
+from ansor.codegen.names import c_name
 from ansor.errors import BuildError
+from ansor.ir.dims import Dim
 from ansor.runtime.module import Module
-from ansor.runtime.names import c_name, unique
+from ansor.runtime.names import unique
 from ansor.runtime.pool import POOL_FUNCTIONS, limited_launch_ir
 from ansor.runtime.pool_ir import pool_ir
-from ansor.runtime.signature import Dim, Signature, describe, find_metadata
+from ansor.runtime.signature import Signature, describe, find_metadata
 
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 OBJECT_SUFFIXES: Final = (".o", ".obj")

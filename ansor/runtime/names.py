@@ -1,6 +1,6 @@
-"""Names in C: what a header calls arguments and sizes, and what a function may be called.
+"""What a function may be called in C, and names told apart.
 
-Arguments may have any name, and get one in C that is like it. A function's name is its symbol, which other
+Arguments may have any name (`ansor.codegen.names.c_name`). A function's name is its symbol, which other
 programs link by: it is taken as it is, or refused.
 """
 
@@ -10,30 +10,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from ansor.codegen.names import C_WORDS
 from ansor.errors import BuildError
 from ansor.runtime.pool_ir import pool_functions
 
 DEFAULT_NAME: Final = "main"
 
 # fmt: off
-_WORDS: Final = frozenset((
-    # C
-    "_Alignas", "_Alignof", "_Atomic", "_BitInt", "_Bool", "_Complex", "_Generic", "_Imaginary", "_Noreturn",
-    "_Static_assert", "_Thread_local", "asm", "auto", "break", "case", "char", "const", "continue", "default",
-    "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long",
-    "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef",
-    "typeof", "typeof_unqual", "union", "unsigned", "void", "volatile", "while",
-    # C++, and C23
-    "alignas", "alignof", "and", "and_eq", "bitand", "bitor", "bool", "catch", "char16_t", "char32_t",
-    "char8_t", "class", "co_await", "co_return", "co_yield", "compl", "concept", "const_cast", "consteval",
-    "constexpr", "constinit", "decltype", "delete", "dynamic_cast", "explicit", "export", "false", "friend",
-    "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq",
-    "private", "protected", "public", "reinterpret_cast", "requires", "static_assert", "static_cast",
-    "template", "this", "thread_local", "throw", "true", "try", "typeid", "typename", "using", "virtual",
-    "wchar_t", "xor", "xor_eq",
-    # what headers write types with, and macros of compilers for systems
-    "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "linux", "unix",
-))
 _CALLED: Final = frozenset((
     # by generated code, or by what LLVM makes of it
     "ceil", "copysign", "erf", "exp", "fabs", "floor", "fma", "fmod", "log", "pow", "rint", "round",
@@ -58,12 +41,6 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(result)
 
 
-def c_name(name: str) -> str:
-    """Make a C identifier of any name; those of two names may be equal."""
-    made = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"{made}_" if made in _WORDS else f"_{made}" if made[:1].isdigit() or not made else made
-
-
 def symbol_of(name: str) -> str:
     """Give the C symbol of a function.
 
@@ -75,7 +52,7 @@ def symbol_of(name: str) -> str:
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise BuildError(f"the name {name!r} is no C identifier; use letters, digits and underscores")
-    if name in _WORDS:
+    if name in C_WORDS:
         raise BuildError(
             f"the name {name!r} is a word of C or C++, so that no program could call the function; "
             f"use another, such as {name + '_kernel'!r}"

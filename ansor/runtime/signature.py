@@ -12,15 +12,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Union
+from typing import Any, Final
 
 from ansor.dtypes import dtype_info
-from ansor.errors import ArgumentError, BuildError
+from ansor.errors import BuildError
+from ansor.ir.dims import Dim, dim_from_json, dim_of, dim_to_json, format_dim
 from ansor.ir.nest import LoopNest
 from ansor.runtime.names import unique
-from ansor.te.expr import FOLDERS, Binary, BinaryOp, Cast, Const, Expr, Var
-
-Dim = Union[int, str, tuple[str, "Dim", "Dim"]]
 
 MARKER: Final = b"ansor-module-1 "
 """Starts the metadata in a file, so that it is found in any object format without reading symbol tables."""
@@ -60,7 +58,7 @@ class Signature:
                 {
                     "name": argument.name,
                     "dtype": argument.dtype,
-                    "shape": [_dim_to_json(dim) for dim in argument.shape],
+                    "shape": [dim_to_json(dim) for dim in argument.shape],
                     "output": argument.output,
                 }
                 for argument in self.arguments
@@ -85,7 +83,7 @@ class Signature:
                 Argument(
                     str(entry["name"]),
                     dtype_info(entry["dtype"]).name,
-                    tuple(_dim_from_json(dim) for dim in entry["shape"]),
+                    tuple(dim_from_json(dim) for dim in entry["shape"]),
                     bool(entry["output"]),
                 )
                 for entry in fields["arguments"]
@@ -122,7 +120,7 @@ class Signature:
             Argument(
                 label,
                 buffer.dtype,
-                tuple(_dim_of(extent, names) for extent in buffer.shape),
+                tuple(dim_of(extent, names) for extent in buffer.shape),
                 position in nest.outputs,
             )
             for position, (label, buffer) in enumerate(zip(buffers, nest.params, strict=True))
@@ -176,88 +174,3 @@ def find_metadata(data: bytes, place: str) -> Signature:
 def describe(argument: Argument) -> str:
     """Describe dtype and shape, e.g. ``float32[n, n*4]``."""
     return f"{argument.dtype}[{', '.join(format_dim(dim) for dim in argument.shape)}]"
-
-
-_SIGNS: Final = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
-
-
-def format_dim(dim: Dim) -> str:
-    """Write a dimension as people do."""
-    if not isinstance(dim, tuple):
-        return str(dim)
-    op, a, b = dim
-    left, right = (f"({format_dim(x)})" if isinstance(x, tuple) else str(x) for x in (a, b))
-    return f"{left}{_SIGNS[op]}{right}" if op in _SIGNS else f"{op}({format_dim(a)}, {format_dim(b)})"
-
-
-def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int | None:
-    """Compute a dimension; None while one of its sizes is unknown."""
-    if isinstance(dim, int):
-        return dim
-    if isinstance(dim, str):
-        return sizes.get(dim)
-    op, a, b = dim
-    left, right = evaluate(a, sizes), evaluate(b, sizes)
-    if left is None or right is None:
-        return None
-    if right == 0 and op in ("floordiv", "floormod", "truncdiv", "truncmod"):
-        raise ArgumentError(f"the dimension {format_dim(dim)} divides by zero")
-    return int(FOLDERS[BinaryOp(op)](left, right))
-
-
-def solve(dim: Dim, value: int, sizes: dict[str, int]) -> None:
-    """Deduce a size from `dim == value` where the form allows it, and add it to `sizes`.
-
-    Only a size that occurs once and under additions, subtractions and products with known numbers is deduced;
-    whether the equation holds is for the caller to check.
-    """
-    if isinstance(dim, str):
-        sizes.setdefault(dim, value)
-        return
-    if isinstance(dim, int):
-        return
-    op, a, b = dim
-    left, right = evaluate(a, sizes), evaluate(b, sizes)
-    if right is not None and left is None:
-        if op == "add":
-            solve(a, value - right, sizes)
-        elif op == "sub":
-            solve(a, value + right, sizes)
-        elif op == "mul" and right and value % right == 0:
-            solve(a, value // right, sizes)
-    elif left is not None and right is None:
-        if op == "add":
-            solve(b, value - left, sizes)
-        elif op == "sub":
-            solve(b, left - value, sizes)
-        elif op == "mul" and left and value % left == 0:
-            solve(b, value // left, sizes)
-
-
-def _dim_of(extent: int | Expr, names: Mapping[Var, str]) -> Dim:
-    match extent:
-        case int():
-            return extent
-        case Const(value=value):
-            return int(value)
-        case Cast(a=a):
-            return _dim_of(a, names)
-        case Binary(op=op, a=a, b=b):
-            return (str(op), _dim_of(a, names), _dim_of(b, names))
-        case Var() if extent in names:
-            return names[extent]
-        case _:
-            raise BuildError(f"the shape of a parameter holds `{extent}`, which the sizes do not define")
-
-
-def _dim_to_json(dim: Dim) -> int | str | list[Any]:
-    return [dim[0], _dim_to_json(dim[1]), _dim_to_json(dim[2])] if isinstance(dim, tuple) else dim
-
-
-def _dim_from_json(value: Any) -> Dim:
-    if isinstance(value, list):
-        op, a, b = value
-        return (str(BinaryOp(op)), _dim_from_json(a), _dim_from_json(b))
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ValueError(f"a dimension is an integer, a name or an operation, found {value!r}")
-    return value
