@@ -1,1 +1,5 @@
-"""Code generation: loop nests to LLVM IR (`llvm`), IR to object code (`compile`), for a CPU (`machine`)."""
+"""Code generation: loop nests to code of a CPU or of a GPU.
+
+For a CPU: to LLVM IR (`llvm`), and that to object code (`compile`), for a `machine`. For a GPU: to CUDA C++
+and OpenCL C (`c`).
+"""

@@ -1,0 +1,317 @@
+"""CUDA C++ text to machine code, without a GPU: by NVRTC or nvcc, whichever is installed.
+
+NVRTC, a library, is preferred: it takes a fraction of the time. Both give a cubin, machine code for one
+architecture that needs no translation by the driver, and say what each kernel takes of a multiprocessor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ansor.errors import BuildError, TargetError
+
+if TYPE_CHECKING:
+    from ansor.task.target import Target
+
+_ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
+_FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS: Final = re.compile(r"Used (\d+) registers")
+_SHARED: Final = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
+_REPORT: Final = re.compile(r"ptxas info|Function properties for|bytes stack frame")
+_TOOLKIT: Final = Path("/usr/local/cuda/bin")
+_LOG_LINES: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one kernel takes: registers of a thread, and bytes of shared memory, stack and spills."""
+
+    kernel: str
+    registers: int = 0
+    shared_bytes: int = 0
+    stack_bytes: int = 0
+    spill_store_bytes: int = 0
+    spill_load_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code, what each of its kernels takes, and what the compiler warned of (usually nothing)."""
+
+    data: bytes
+    resources: tuple[Resources, ...]
+    warnings: str
+
+
+class CudaCompiler(Protocol):
+    """What turns CUDA C++ into code."""
+
+    @property
+    def name(self) -> str: ...
+
+    def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
+        """Give `text` in a form, "cubin" or "ptx", for an architecture such as "sm_90"; and the log."""
+        ...
+
+
+def compile_cuda(text: str, arch: str, compiler: CudaCompiler | None = None) -> Cubin:
+    """Compile kernels to machine code.
+
+    Parameters
+    ----------
+    text
+        CUDA C++, as `emit_c` writes it.
+    arch
+        The architecture, such as "sm_90".
+    compiler
+        Default: the one that `find_compiler` finds.
+
+    Raises
+    ------
+    BuildError
+        If no compiler is installed, or it refuses the text or the architecture.
+    """
+    data, log = (compiler or find_compiler()).compile(text, _checked(arch), "cubin")
+    rest = [line for line in log.splitlines() if line.strip() and not _REPORT.search(line)]
+    return Cubin(data, tuple(_resources(log)), "\n".join(rest))
+
+
+def compile_cubin(text: str, arch: str, compiler: CudaCompiler | None = None) -> bytes:
+    """Compile kernels to machine code, and nothing else; as `compile_cuda`."""
+    return compile_cuda(text, arch, compiler).data
+
+
+def compile_ptx(text: str, arch: str, compiler: CudaCompiler | None = None) -> str:
+    """Translate kernels to PTX, the assembly language of no architecture in particular; as `compile_cuda`."""
+    data, _ = (compiler or find_compiler()).compile(text, _checked(arch), "ptx")
+    return data.decode().rstrip("\0")
+
+
+def disassemble(cubin: bytes) -> str:
+    """Disassemble machine code.
+
+    Raises
+    ------
+    BuildError
+        If no disassembler is installed, or it fails.
+    """
+    for tool, options in (("nvdisasm", ("-c",)), ("cuobjdump", ("-sass",))):
+        path = _tool(tool)
+        if path is not None:
+            with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
+                file = Path(folder) / "kernels.cubin"
+                file.write_bytes(cubin)
+                return _run([path, *options, str(file)], f"{tool} fails").stdout
+    raise BuildError(
+        "disassembling GPU code needs nvdisasm or cuobjdump; install the wheel nvidia-cuda-nvdisasm "
+        "or NVIDIA's CUDA toolkit"
+    )
+
+
+def cuda_arch(target: Target) -> str:
+    """Give the architecture that a CUDA target names, such as "sm_90".
+
+    Raises
+    ------
+    TargetError
+        If it names none.
+    """
+    if target.kind not in ("cuda", "nvptx") or target.arch is None:
+        raise TargetError(f"the target '{target}' names no CUDA architecture; use e.g. 'cuda -arch=sm_90'")
+    return _checked(target.arch)
+
+
+def _checked(arch: str) -> str:
+    if not re.fullmatch(r"sm_\d+[af]?", arch):
+        raise TargetError(f"{arch!r} is no CUDA architecture; use e.g. -arch=sm_80 or -arch=sm_90")
+    return arch
+
+
+def _resources(log: str) -> Iterator[Resources]:
+    """The reports in a log, each a few lines after the name of its kernel."""
+    for report in _reports(log):
+        text = "\n".join(report)
+        kernel, frame = _ENTRY.search(text), _FRAME.search(text)
+        registers, shared = _REGISTERS.search(text), _SHARED.search(text)
+        if kernel is not None and registers is not None:
+            stack, stores, loads = map(int, frame.groups()) if frame is not None else (0, 0, 0)
+            yield Resources(
+                kernel.group(1),
+                int(registers.group(1)),
+                int(shared.group(1)) if shared is not None else 0,
+                stack,
+                stores,
+                loads,
+            )
+
+
+def _reports(log: str) -> list[list[str]]:
+    """The lines of each kernel's report."""
+    found: list[list[str]] = []
+    for line in log.splitlines():
+        if _ENTRY.search(line):
+            found.append([])
+        if found:
+            found[-1].append(line)
+    return found
+
+
+# -- compilers ---------------------------------------------------------------------------------------
+
+
+def find_compiler() -> CudaCompiler:
+    """Give the compiler that is installed.
+
+    Raises
+    ------
+    BuildError
+        If there is none.
+    """
+    library = find_nvrtc()
+    if library is not None:
+        return library
+    nvcc = find_nvcc()
+    if nvcc is not None:
+        return nvcc
+    raise BuildError(
+        "compiling for CUDA needs NVRTC or nvcc, and neither is installed; install the wheel "
+        "nvidia-cuda-nvrtc (pip install nvidia-cuda-nvrtc) or NVIDIA's CUDA toolkit"
+    )
+
+
+@cache
+def find_nvcc() -> Nvcc | None:
+    """Give the compiler of a CUDA toolkit, if one is installed."""
+    path = _tool("nvcc")
+    return None if path is None else Nvcc(path)
+
+
+@cache
+def find_nvrtc() -> Nvrtc | None:
+    """Give NVIDIA's compiler library, if its wheel or a toolkit that has it is installed."""
+    places = [
+        path
+        for pattern in ("*/lib/libnvrtc.so*", "*/bin/nvrtc64_*.dll", "*/bin/*/nvrtc64_*.dll")
+        for path in _in_wheels(pattern)
+        if ".alt." not in path.name
+    ]
+    found = str(places[0]) if places else ctypes.util.find_library("nvrtc")
+    if found is None:
+        return None
+    try:
+        return Nvrtc(found, ctypes.CDLL(found))
+    except OSError:
+        return None
+
+
+def _tool(name: str) -> str | None:
+    """The path of a program of the toolkit: on the search path, in a wheel, or where toolkits install it."""
+    places = [path for pattern in (f"*/bin/{name}", f"*/bin/{name}.exe") for path in _in_wheels(pattern)]
+    places.append(_TOOLKIT / name)
+    return shutil.which(name) or next((str(path) for path in places if path.is_file()), None)
+
+
+def _in_wheels(pattern: str) -> list[Path]:
+    """Files of NVIDIA's wheels, which share one package."""
+    spec = importlib.util.find_spec("nvidia")
+    places = (spec.submodule_search_locations or []) if spec is not None else []
+    return [path for place in places for path in sorted(Path(place).glob(pattern))]
+
+
+@dataclass(frozen=True, slots=True)
+class Nvcc:
+    """The compiler driver of the CUDA toolkit."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        return "nvcc"
+
+    def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
+        """See `CudaCompiler`."""
+        with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
+            (Path(folder) / "kernels.cu").write_text(text)
+            options = ["-cubin", "-Xptxas=-v"] if form == "cubin" else [f"-{form}"]
+            command = [self.path, *options, f"-arch={arch}", "-o", "kernels.out", "kernels.cu"]
+            done = _run(command, _refusal(self.name, arch), folder)
+            return (Path(folder) / "kernels.out").read_bytes(), done.stdout + done.stderr
+
+
+@dataclass(frozen=True, slots=True)
+class Nvrtc:
+    """NVIDIA's compiler library."""
+
+    path: str
+    library: Any
+
+    @property
+    def name(self) -> str:
+        return "NVRTC"
+
+    def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
+        """See `CudaCompiler`."""
+        wanted = arch if form == "cubin" else arch.replace("sm_", "compute_")
+        options = [f"--gpu-architecture={wanted}", "--ptxas-options=-v"]
+        program = ctypes.c_void_p()
+        source = text.encode()
+        self._check(
+            self.library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
+        )
+        try:
+            array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+            status = self.library.nvrtcCompileProgram(program, len(options), array)
+            log = self._read(program, "ProgramLog").decode(errors="replace").rstrip("\0")
+            if status:
+                raise BuildError(f"{_refusal(self.name, arch)}:\n{_head(log or self._meaning(status))}")
+            return self._read(program, "CUBIN" if form == "cubin" else "PTX"), log
+        finally:
+            self.library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _read(self, program: ctypes.c_void_p, what: str) -> bytes:
+        """A result of a program, whose size the library is asked for first."""
+        size = ctypes.c_size_t()
+        self._check(getattr(self.library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        data = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self.library, f"nvrtcGet{what}")(program, data))
+        return data.raw
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise BuildError(f"{self.name} fails: {self._meaning(status)}")
+
+    def _meaning(self, status: int) -> str:
+        self.library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        text: bytes = self.library.nvrtcGetErrorString(status)
+        return text.decode()
+
+
+def _refusal(compiler: str, arch: str) -> str:
+    return f"{compiler} refuses the generated code for {arch} (-arch of the target names another one)"
+
+
+def _run(command: list[str], failure: str, folder: str | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    except OSError as error:
+        raise BuildError(f"{failure}: {command[0]} cannot be run: {error}") from None
+    if done.returncode:
+        raise BuildError(f"{failure}:\n{_head(done.stdout + done.stderr)}")
+    return done
+
+
+def _head(log: str) -> str:
+    """The first lines of a log."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    return "\n".join(lines[:_LOG_LINES] + (["..."] if len(lines) > _LOG_LINES else []))

@@ -1,0 +1,194 @@
+"""Statements of a kernel as lines of C.
+
+- Loops have the names of their variables. Unrolled loops are loops under `#pragma unroll`, which both
+  compilers expand; vectorized loops are accesses to vectors (`ansor.codegen.c.vectors`) where they can be,
+  else unrolled. A loop of one iteration is its body.
+- Private arrays, of scope "local" or "register", are declared where they are allocated. Shared ones are
+  declared at the top of the kernel, where OpenCL wants them, whatever loop they are used in.
+- An `If` is an `if`; parts of a condition that read memory are tested inside of those that guard them.
+"""
+
+from __future__ import annotations
+
+from ansor.codegen.c.dialect import Dialect
+from ansor.codegen.c.expressions import Expressions, elements
+from ansor.codegen.c.helpers import Helpers
+from ansor.codegen.c.literals import literal
+from ansor.codegen.c.names import Names
+from ansor.codegen.c.program import Kernel
+from ansor.codegen.c.text import SUM, Text, indented
+from ansor.codegen.c.vectors import Vectors
+from ansor.errors import BuildError
+from ansor.ir.bounds import Bounds
+from ansor.ir.independence import statement_expressions
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store, walk_statements
+from ansor.ir.rewriting import tested_in_turn
+from ansor.te.expr import Const, Load, Var, distinct_nodes, int_value
+
+_UNROLL = "#pragma unroll"
+
+
+class KernelText:
+    """One kernel being written; `names` are its own."""
+
+    def __init__(
+        self, kernel: Kernel, dialect: Dialect, names: Names, helpers: Helpers, bounds: Bounds
+    ) -> None:
+        self._kernel = kernel
+        self._dialect = dialect
+        self._names = names
+        self._helpers = helpers
+        self._expressions = Expressions(dialect, names, helpers, bounds)
+        self._vectors = Vectors(self._expressions, self._condition)
+        self._shared: list[str] = []
+        self._used_vars, self._used_buffers = _used(kernel.body)
+
+    def lines(self) -> list[str]:
+        """The whole function."""
+        kernel, names = self._kernel, self._names
+        parameters = [self._pointer(buffer) for buffer in kernel.buffers]
+        parameters += [f"{self._dialect.values[size.dtype]} {names.of(size)}" for size in kernel.sizes]
+        x, y, z = kernel.block
+        head = self._dialect.kernel.format(threads=x * y * z, x=x, y=y, z=z)
+        for var in kernel.variables.values():
+            names.reserve(var)
+        body = self.statement(kernel.body)
+        declared = [
+            f"const {self._dialect.values[var.dtype]} {names.of(var)} = {self._dialect.indices[kind]};"
+            for kind, var in kernel.variables.items()
+            if names.used(var)  # asked after the body was written
+        ]
+        return [
+            f"{head} {kernel.name}({', '.join(parameters)}) {{",
+            *indented([*self._shared, *declared, *body]),
+            "}",
+        ]
+
+    def _pointer(self, buffer: Buffer) -> str:
+        const = "" if buffer in self._kernel.written else "const "
+        return self._dialect.pointer.format(
+            type=const + self._stored(buffer.dtype), name=self._names.of(buffer)
+        )
+
+    def _stored(self, dtype: str) -> str:
+        """The type of an element in memory."""
+        type_ = self._dialect.stored[dtype]
+        return self._helpers.use(type_) if type_.startswith("ansor_") else type_
+
+    # -- statements --------------------------------------------------------------------------------------
+
+    def statement(self, stmt: Stmt) -> list[str]:
+        """The lines of a statement."""
+        match stmt:
+            case Store():
+                return self._store(stmt)
+            case For():
+                return self._loop(stmt)
+            case Seq(stmts=stmts):
+                return [line for one in stmts for line in self.statement(one)]
+            case If():
+                return self._if(tested_in_turn(stmt))
+            case Let():
+                return self._let(stmt)
+            case Alloc():
+                return self._alloc(stmt)
+            case Barrier():
+                crossed = self._kernel.written & self._kernel.read
+                return [self._dialect.fence if crossed else self._dialect.barrier]
+
+    def _store(self, stmt: Store) -> list[str]:
+        e = self._expressions
+        e.start(stmt.value, *stmt.indices)
+        value = e.stored(stmt.value).text
+        to = e.access(stmt.buffer, stmt.indices).text
+        return [*e.lines(), f"{to} = {value};"]
+
+    def _condition(self, stmt: If) -> Text:
+        self._expressions.start(stmt.cond)
+        return self._expressions.value(stmt.cond)
+
+    def _if(self, stmt: If) -> list[str]:
+        if isinstance(stmt.cond, Const):
+            chosen = stmt.then if stmt.cond.value else stmt.other
+            return [] if chosen is None else self.statement(chosen)
+        cond = self._condition(stmt)
+        lines = [*self._expressions.lines(), f"if ({cond.text}) {{", *indented(self.statement(stmt.then))]
+        if stmt.other is not None:
+            lines += ["} else {", *indented(self.statement(stmt.other))]
+        return [*lines, "}"]
+
+    def _let(self, stmt: Let) -> list[str]:
+        if stmt.var not in self._used_vars:
+            return self.statement(stmt.body)
+        e = self._expressions
+        e.start(stmt.value)
+        value = e.value(stmt.value).text
+        head = f"const {self._dialect.values[stmt.var.dtype]} {self._names.of(stmt.var)} = {value};"
+        return [*e.lines(), head, *self.statement(stmt.body)]
+
+    # -- loops -------------------------------------------------------------------------------------------
+
+    def _loop(self, loop: For) -> list[str]:
+        extent = int_value(loop.extent)
+        if extent == 0:
+            return []
+        if extent == 1:
+            self._names.bind(loop.var, literal(self._dialect, 0, loop.var.dtype).text)
+            return self.statement(loop.body)
+        if loop.kind is LoopKind.VECTORIZED and extent is not None:
+            lines = self._vectors.loop(loop.var, extent, loop.body)
+            if lines is not None:
+                return lines
+        before, limit = self._limit(loop)
+        name, type_ = self._names.of(loop.var), self._dialect.values[loop.var.dtype]
+        return [
+            *before,
+            *([] if loop.kind is LoopKind.SERIAL else [_UNROLL]),
+            f"for ({type_} {name} = 0; {name} < {limit}; ++{name}) {{",
+            *indented(self.statement(loop.body)),
+            "}",
+        ]
+
+    def _limit(self, loop: For) -> tuple[list[str], str]:
+        """The extent of a loop, and what must be computed before it."""
+        if isinstance(loop.extent, int):
+            return [], str(loop.extent)
+        e = self._expressions
+        e.start(loop.extent)
+        limit = e.value(loop.extent)
+        return e.lines(), limit.at(SUM)
+
+    # -- private and shared memory -----------------------------------------------------------------------
+
+    def _alloc(self, stmt: Alloc) -> list[str]:
+        buffer = stmt.buffer
+        if buffer not in self._used_buffers:
+            return self.statement(stmt.body)
+        try:
+            count = elements(buffer.constant_shape, buffer.strides)
+        except ValueError:
+            raise BuildError(
+                f"{self._kernel.name}: the {buffer.scope} array {buffer.name!r} has a symbolic size; "
+                "the memory of a thread and of a block must have a constant one"
+            ) from None
+        name, type_ = self._names.of(buffer), self._stored(buffer.dtype)
+        if buffer.scope == "shared":
+            self._shared.append(self._dialect.shared.format(type=type_, name=name, elements=count))
+            return self.statement(stmt.body)
+        return [f"{type_} {name}[{count}];", *self.statement(stmt.body)]
+
+
+def _used(body: Stmt) -> tuple[set[Var], set[Buffer]]:
+    """The variables and buffers that the statements of a body compute with."""
+    variables: set[Var] = set()
+    buffers: set[Buffer] = set()
+    for stmt in walk_statements(body):
+        if isinstance(stmt, Store):
+            buffers.add(stmt.buffer)
+        for expr in statement_expressions(stmt):
+            for node in distinct_nodes(expr):
+                if isinstance(node, Var):
+                    variables.add(node)
+                elif isinstance(node, Load):
+                    buffers.add(node.buffer)
+    return variables, buffers

@@ -1,0 +1,178 @@
+"""CUDA text to machine code, by whichever compilers are installed; no GPU is needed."""
+
+from __future__ import annotations
+
+import ctypes.util
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ansor.codegen.c.compile as compiling
+from ansor.codegen.c import CUDA, emit_c, split_kernels
+from ansor.codegen.c.compile import (
+    CudaCompiler,
+    Resources,
+    compile_cubin,
+    compile_cuda,
+    compile_ptx,
+    cuda_arch,
+    disassemble,
+    find_compiler,
+    find_nvcc,
+    find_nvrtc,
+)
+from ansor.dtypes import DTYPES
+from ansor.errors import BuildError, TargetError
+from ansor.ir.nest import Alloc, LoopNest, seq
+from ansor.task.target import Target
+from tests.breadth_expressions import operators
+from tests.device_nests import gelu, matmul, vector_add
+from tests.test_device_operators import elementwise
+from tests.test_device_source import NESTS
+
+COMPILERS: dict[str, Callable[[], CudaCompiler | None]] = {"nvcc": find_nvcc, "nvrtc": find_nvrtc}
+
+
+@pytest.fixture(params=COMPILERS)
+def compiler(request: pytest.FixtureRequest) -> CudaCompiler:
+    found = COMPILERS[request.param]()
+    if found is None:
+        pytest.skip(f"{request.param} is not installed")
+    return found
+
+
+def together(nests: list[LoopNest]) -> LoopNest:
+    """The kernels of several nests as those of one."""
+    bodies, scratch = [], []
+    for nest in nests:
+        body = nest.body
+        while isinstance(body, Alloc) and body.buffer.scope == "global":
+            scratch.append(body.buffer)
+            body = body.body
+        bodies.append(body)
+    whole = seq(*bodies)
+    for buffer in scratch:
+        whole = Alloc(buffer, whole)
+    params = [param for nest in nests for param in nest.params]
+    return LoopNest("all", tuple(params), tuple(size for nest in nests for size in nest.sizes), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_every_operator_and_program_compiles_without_a_warning(compiler: CudaCompiler, arch: str) -> None:
+    nests = [elementwise(dtype, operators(dtype)) for dtype in DTYPES] + [nest() for nest in NESTS.values()]
+    program = split_kernels(together(nests))
+    done = compile_cuda(emit_c(program, CUDA), arch, compiler)
+    assert done.warnings == ""
+    assert {one.kernel for one in done.resources} == {kernel.name for kernel in program.kernels}
+    assert done.data[:4] == b"\x7fELF"
+
+
+def test_resources(compiler: CudaCompiler) -> None:
+    done = compile_cuda(emit_c(split_kernels(matmul()), CUDA), "sm_90", compiler)
+    (found,) = done.resources
+    assert found.kernel == "matmul_kernel0"
+    assert found.shared_bytes == 2 * 128 * 4
+    assert 0 < found.registers <= 255
+    assert (found.stack_bytes, found.spill_store_bytes, found.spill_load_bytes) == (0, 0, 0)
+
+
+def test_ptx(compiler: CudaCompiler) -> None:
+    text = compile_ptx(emit_c(split_kernels(vector_add()), CUDA), "sm_90", compiler)
+    assert re.search(r"\.visible \.entry vector_add_kernel0\(", text)
+    assert ".target sm_90" in text
+    assert "\0" not in text
+
+
+def test_a_vector_is_one_instruction(compiler: CudaCompiler) -> None:
+    text = compile_ptx(emit_c(split_kernels(NESTS["relu"]()), CUDA), "sm_90", compiler)
+    assert re.search(r"ld\.global\.nc\.v4\.[fbu]32", text)
+    assert re.search(r"st\.global\.v4\.[fbu]32", text)
+
+
+def test_sass() -> None:
+    if not any(COMPILERS[name]() for name in COMPILERS):
+        pytest.skip("neither nvcc nor NVRTC is installed")
+    cubin = compile_cubin(emit_c(split_kernels(vector_add()), CUDA), "sm_90")
+    if not any(compiling._tool(name) for name in ("nvdisasm", "cuobjdump")):
+        pytest.skip("neither nvdisasm nor cuobjdump is installed")
+    assert "FADD" in disassemble(cubin)
+
+
+# -- what is refused ---------------------------------------------------------------------------------
+
+
+def test_text_that_is_not_cuda(compiler: CudaCompiler) -> None:
+    with pytest.raises(BuildError) as refused:
+        compile_cubin("__device__ float f(int x) {\n  return y;\n}\n", "sm_90", compiler)
+    lines = str(refused.value).splitlines()
+    assert lines[0].startswith(f"{compiler.name} refuses the generated code for sm_90")
+    assert lines[1].startswith('kernels.cu(2): error: identifier "y" is undefined')
+
+
+def test_an_architecture_that_the_compiler_does_not_know(compiler: CudaCompiler) -> None:
+    with pytest.raises(BuildError, match=r"for sm_20 \(-arch of the target names another one\)"):
+        compile_cubin("", "sm_20", compiler)
+
+
+def test_architectures_of_targets() -> None:
+    assert cuda_arch(Target("cuda -arch=sm_90a")) == "sm_90a"
+    with pytest.raises(TargetError, match="'turing' is no CUDA architecture"):
+        cuda_arch(Target("cuda -arch=turing"))
+    with pytest.raises(TargetError, match=r"names no CUDA architecture; use e\.g\. 'cuda -arch=sm_90'"):
+        cuda_arch(Target("opencl"))
+    with pytest.raises(TargetError, match="no CUDA architecture"):
+        compile_cuda("", "-o /etc/passwd")
+
+
+def test_without_any_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setattr(compiling, "_in_wheels", lambda pattern: [])
+    monkeypatch.setattr(compiling, "_TOOLKIT", tmp_path)
+    find_nvcc.cache_clear()
+    find_nvrtc.cache_clear()
+    try:
+        with pytest.raises(BuildError, match=r"pip install nvidia-cuda-nvrtc\) or NVIDIA's CUDA toolkit"):
+            find_compiler()
+        with pytest.raises(BuildError, match="install the wheel nvidia-cuda-nvdisasm"):
+            disassemble(b"")
+    finally:
+        find_nvcc.cache_clear()
+        find_nvrtc.cache_clear()
+
+
+def test_the_report_of_several_kernels() -> None:
+    """As older and newer compilers write it."""
+
+    class Quoting:
+        name = "quoting"
+
+        def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
+            return b"", text
+
+    log = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 32 registers, used 1 barriers, 4096 bytes smem, 380 bytes cmem[0]
+ptxas info    : Compile time = 5.000 ms
+kernels.cu(3): warning #177-D: variable "x" was declared but never referenced
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+ptxas info    : Function properties for second
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 6 registers, 344 bytes cmem[0]
+"""
+    done = compile_cuda(log, "sm_90", Quoting())
+    assert done.resources == (Resources("first", 32, 4096, 8, 4, 12), Resources("second", 6))
+    assert done.warnings == 'kernels.cu(3): warning #177-D: variable "x" was declared but never referenced'
+
+
+def test_halves_are_converted_by_instructions(compiler: CudaCompiler) -> None:
+    for dtype, old, new in (("float16", "sm_80", "sm_90"), ("bfloat16", "sm_90", "sm_80")):
+        for arch in (old, new):
+            text = compile_ptx(emit_c(split_kernels(gelu(dtype)), CUDA), arch, compiler)
+            assert f"cvt.rn.{'f16' if dtype == 'float16' else 'bf16'}.f32" in text

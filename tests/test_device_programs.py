@@ -1,0 +1,316 @@
+"""GPU programs in kernel form, run by OpenCL: blocks, threads, shared memory, vectors, several kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ansor.codegen.c import CUDA, OPENCL, Launch, emit_c, launches, scratch_shapes, split_kernels
+from ansor.dtypes import DTYPES, dtype_info, int_range, to_numpy
+from ansor.errors import BuildError
+from ansor.ir.dims import evaluate
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, LoopKind, LoopNest, Stmt, seq
+from ansor.runtime.signature import Signature
+from ansor.te.expr import Expr, Var, cast, const, select
+from tests.device_nests import (
+    SERIAL,
+    VECTORIZED,
+    argmax,
+    copied,
+    gelu,
+    launch,
+    load,
+    matmul,
+    softmax,
+    store,
+    vector_add,
+)
+from tests.opencl_helper import run_opencl
+
+
+def random(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if dtype_info(dtype).kind == "float":
+        return rng.uniform(-2, 2, shape).astype(to_numpy(dtype))
+    low, high = int_range(dtype)
+    return rng.integers(low, high, shape, np.int64 if low < 0 else np.uint64, endpoint=True).astype(
+        to_numpy(dtype)
+    )
+
+
+def as_interpreted(
+    nest: LoopNest, *arrays: np.ndarray, sizes: tuple[int, ...] = (), rtol: float = 1e-6
+) -> str:
+    """Run a nest by OpenCL and in the interpreter; gives the text."""
+    expected = [array.copy() for array in arrays]
+    run_nest(nest, expected, sizes)
+    text = run_opencl(nest, *arrays, sizes=sizes)
+    for found, right in zip(arrays, expected, strict=True):
+        if dtype_info(str(found.dtype)).kind == "float":
+            found, right = found.astype(np.float64), right.astype(np.float64)
+        np.testing.assert_allclose(found, right, rtol, rtol)
+    return text
+
+
+@pytest.mark.parametrize("n", [0, 1, 255, 256, 1000])
+def test_vector_add(n: int) -> None:
+    a, b, c = random((n + 1,)), random((n + 1,), seed=1), np.zeros(n + 1, np.float32)
+    run_opencl(vector_add(), a, b, c, sizes=[n])
+    np.testing.assert_array_equal(c, np.where(np.arange(n + 1) < n, a + b, 0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32", "uint8"])
+def test_matmul(dtype: str) -> None:
+    if dtype_info(dtype).kind == "float":
+        a, b = random((32, 32), dtype), random((32, 32), dtype, 1)
+    else:
+        a, b = (np.random.default_rng(k).integers(0, 200, (32, 32)).astype(dtype) for k in range(2))
+    c = np.zeros_like(a)
+    run_opencl(matmul(32, dtype), a, b, c)
+    if dtype_info(dtype).kind == "float":
+        unit = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        np.testing.assert_allclose(c.astype(np.float64), exact, atol=32 * 16 * unit)
+    else:
+        np.testing.assert_array_equal(c, a @ b)
+
+
+def test_softmax() -> None:
+    x, y = random((6, 50)), np.zeros((6, 50), np.float32)
+    run_opencl(softmax(), x, y)
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(y, e / e.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_argmax() -> None:
+    x, where, what = random((5, 40)), np.zeros(5, np.int32), np.zeros(5, np.float32)
+    run_opencl(argmax(), x, where, what)
+    np.testing.assert_array_equal(where, x.argmax(axis=1))
+    np.testing.assert_array_equal(what, x.max(axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_two_kernels_with_scratch_of_symbolic_size(dtype: str) -> None:
+    x, y = random((40, 7), dtype), np.zeros((40, 10), to_numpy(dtype))
+    as_interpreted(gelu(dtype), x, y, sizes=(40, 7), rtol=2.0**-7)
+
+
+# -- vectors -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_vectors_are_copied(dtype: str) -> None:
+    """As many elements at once as 16 bytes hold; other lengths in pieces, or one by one."""
+    for lanes in (2, 3, 4, 8, 16):
+        a = random((64 * lanes,), dtype)
+        b = np.zeros_like(a)
+        text = run_opencl(copied(dtype, lanes), a, b)
+        np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8))
+        at_once = max((k for k in (2, 4, 8, 16) if lanes % k == 0 and k * a.itemsize <= 16), default=1)
+        assert text.count("*)&A[") == (0 if at_once == 1 else lanes // at_once), text
+        assert ("#pragma unroll" in text) == (at_once == 1)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype != "bool"])
+def test_vectors_are_computed_with(dtype: str) -> None:
+    for lanes in (2, 4, 8):
+        a = random((64 * lanes,), dtype)
+        b = np.zeros_like(a)
+        text = run_opencl(copied(dtype, lanes, relu=True), a, b)
+        np.testing.assert_array_equal(b, np.maximum(a, np.zeros_like(a)))
+        assert "#pragma unroll" not in text
+        assert "A_v.x" in text
+
+
+def vectorized(
+    value, shape: tuple[int, ...] = (8, 8), guard: Expr | None = None, **buffers: Buffer
+) -> LoopNest:  # type: ignore[no-untyped-def]
+    """`out[i, 4*j + v] = value(i, j, v)` for i in 8 threads, j in 2 and v in 4 lanes."""
+    i, j, v = Var("i"), Var("j"), Var("v")
+    expr = value(i, j, v)
+    out = Buffer("out", expr.dtype, shape)
+    body: Stmt = For(v, 4, VECTORIZED, store(out, (i, j * 4 + v), expr))
+    params = (*buffers.values(), out)
+    return LoopNest("kernel", params, (), launch(body, tx=(i, 8), bx=(j, 2)), (len(params) - 1,))
+
+
+def test_what_is_no_vector_is_unrolled() -> None:
+    """Rows that are not aligned, other steps, guards that differ between lanes, loads under a condition."""
+    a = Buffer("A", "float32", (8, 9))
+    cases = {
+        "row": lambda i, j, v: load(a, i, j * 4 + v),
+        "shifted": lambda i, j, v: load(a, i, j * 4 + v + 1),
+        "reversed": lambda i, j, v: load(a, i, 7 - (j * 4 + v)),
+        "column": lambda i, j, v: load(a, j * 4 + v, i),
+        "lane": lambda i, j, v: cast(v, "float32"),
+        "guarded": lambda i, j, v: select(v > 1, load(a, i, j * 4 + v), const(0.0), lazy=True),
+    }
+    for name, value in cases.items():
+        x, out = random((8, 9)), np.zeros((8, 8), np.float32)
+        text = as_interpreted(vectorized(value, A=a), x, out)
+        assert "*)&A[" not in text, name
+        assert "(__global float4*)&out[" in text, name  # the store still is one
+    x, out = random((8, 9)), np.zeros((8, 9), np.float32)
+    text = run_opencl(vectorized(cases["row"], (8, 9), A=a), x, out)
+    np.testing.assert_array_equal(out[:, :8], x[:, :8])
+    assert "#pragma unroll" in text
+
+
+def test_vector_loads_into_private_arrays() -> None:
+    """And loads that all lanes share, the same vector twice, two dtypes of different sizes."""
+    a, b, out = (
+        Buffer("A", "float16", (8, 4)),
+        Buffer("B", "float32", (8, 4)),
+        Buffer("out", "float32", (8, 4)),
+    )
+    local = Buffer("local", "float32", (4,), "local")
+    i, v, w = Var("i"), Var("v"), Var("w")
+    value = cast(load(a, i, v), "float32") * load(b, i, v) + load(b, i, v) + load(b, i, 0)
+    body = Alloc(local, seq(For(v, 4, VECTORIZED, store(local, (v,), value)),
+                            For(w, 4, VECTORIZED, store(out, (i, w), load(local, 3 - w)))))  # fmt: skip
+    nest = LoopNest("kernel", (a, b, out), (), launch(body, tx=(i, 8)), (2,))
+    text = as_interpreted(nest, random((8, 4), "float16"), random((8, 4)), np.zeros((8, 4), np.float32))
+    assert "const ushort4 A_v" in text
+    assert text.count("const float4 B_v") == 1
+    assert text.count("local_[") == 9  # declared, four stores, four loads
+
+
+def test_a_condition_around_a_vector() -> None:
+    n, i, v = Var("n"), Var("i"), Var("v")
+    a, b = (Buffer(name, "float32", (64,)) for name in "AB")
+    body = For(v, 4, VECTORIZED, If(i < n, store(b, (i * 4 + v,), load(a, i * 4 + v))))
+    nest = LoopNest("kernel", (a, b), (n,), launch(body, tx=(i, 16)), (1,))
+    x, y = random((64,)), np.zeros(64, np.float32)
+    text = run_opencl(nest, x, y, sizes=[5])
+    np.testing.assert_array_equal(y, np.where(np.arange(64) < 20, x, 0))
+    assert "float4" in text
+
+
+# -- memory ------------------------------------------------------------------------------------------
+
+
+def test_padded_shared_memory_and_its_barrier() -> None:
+    """A transposition through rows of 9 elements."""
+    a, b = (Buffer(name, "float32", (8, 8)) for name in "AB")
+    tile = Buffer("tile", "float32", (8, 8), "shared", (9, 1))
+    i, j = Var("i"), Var("j")
+    body = Alloc(tile, seq(store(tile, (i, j), load(a, i, j)), Barrier(), store(b, (i, j), load(tile, j, i))))
+    nest = LoopNest("kernel", (a, b), (), launch(body, ty=(i, 8), tx=(j, 8)), (1,))
+    x, y = random((8, 8)), np.zeros((8, 8), np.float32)
+    text = run_opencl(nest, x, y)
+    np.testing.assert_array_equal(y, x.T)
+    assert "tile[71]" in text
+    assert "tile[j * 9 + i]" in text
+    assert "CLK_GLOBAL" not in text
+
+
+def test_a_barrier_orders_global_memory_that_is_read_back() -> None:
+    a, b = (Buffer(name, "float32", (8,)) for name in "AB")
+    i = Var("i")
+    body = seq(store(a, (i,), cast(i, "float32")), Barrier(), store(b, (i,), load(a, 7 - i)))
+    nest = LoopNest("kernel", (a, b), (), launch(body, tx=(i, 8)), (0, 1))
+    x, y = np.zeros(8, np.float32), np.zeros(8, np.float32)
+    assert "CLK_GLOBAL_MEM_FENCE" in run_opencl(nest, x, y)
+    np.testing.assert_array_equal(y, np.arange(8)[::-1])
+
+
+def test_large_arrays_are_addressed_in_64_bits() -> None:
+    n, i, j = Var("n"), Var("i"), Var("j")
+    small, large = (
+        Buffer("small", "int8", (1 << 15, (1 << 16) - 1)),
+        Buffer("large", "int8", (1 << 15, 1 << 16)),
+    )
+    symbolic, row = Buffer("symbolic", "int8", (n, 8)), Buffer("row", "int8", (n,))
+    body = seq(*(store(b, (i, j) if len(b.shape) == 2 else (i,), const(1, "int8"))
+                 for b in (small, large, symbolic, row)))  # fmt: skip
+    nest = LoopNest(
+        "kernel", (small, large, symbolic, row), (n,), launch(body, bx=(i, n), tx=(j, 8)), (0, 1, 2, 3)
+    )
+    text = emit_c(split_kernels(nest), CUDA)
+    assert "small[i * 65535 + j]" in text
+    assert "large[(long long)i * 65536 + j]" in text
+    assert "symbolic[(long long)i * 8 + j]" in text
+    assert "row[i]" in text
+    assert "int n" not in text  # only the grid needs it
+
+
+# -- what the host is told ---------------------------------------------------------------------------
+
+
+def test_launches() -> None:
+    nest = gelu("float16")
+    program = split_kernels(nest, "exported")
+    signature = Signature.of_nest(nest, symbol="exported", triple="", cpu="")
+    first, second = launches(program, signature)
+    assert first == Launch(
+        "exported_kernel0", (("param", 0), ("scratch", 0), ("size", 0), ("size", 1)), (1, 1, 1), (64, 1, 1)
+    )
+    assert second == Launch(
+        "exported_kernel1", (("param", 1), ("scratch", 0), ("size", 1)), ("n", 1, 1), (32, 1, 1)
+    )
+    assert scratch_shapes(program, signature) == [("float32", ("n", "m"))]
+    assert [Launch.from_json(one.to_json()) for one in (first, second)] == [first, second]
+    (add,) = launches(
+        split_kernels(vector_add()), Signature.of_nest(vector_add(), symbol="f", triple="", cpu="")
+    )
+    assert evaluate(add.grid[0], {"n": 257}) == 2
+    assert Launch.from_json(add.to_json()) == add
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"kernel": "f", "arguments": [["param"]], "grid": [1, 1, 1], "block": [1, 1, 1]},
+        {"kernel": "f", "arguments": [["file", 0]], "grid": [1, 1, 1], "block": [1, 1, 1]},
+        {"kernel": "f", "arguments": [], "grid": [1, 1], "block": [1, 1, 1]},
+        {"kernel": "f", "arguments": [], "grid": [1, 1, 1.5], "block": [1, 1, 1]},
+    ],
+)
+def test_malformed_launches_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(BuildError, match="the description of a launch is malformed"):
+        Launch.from_json(fields)
+
+
+def test_sizes_of_64_bits_are_passed_as_such() -> None:
+    n, i = Var("n", "int64"), Var("i", "int64")
+    a = Buffer("A", "int64", (n,))
+    nest = LoopNest("kernel", (a,), (n,), launch(If(i < n, store(a, (i,), n - i)), tx=(i, 32)), (0,))
+    found = np.zeros(20, np.int64)
+    run_opencl(nest, found, sizes=[17])
+    np.testing.assert_array_equal(found, [*range(17, 0, -1), 0, 0, 0])
+    assert launches(split_kernels(nest), Signature.of_nest(nest, symbol="f", triple="", cpu=""))[
+        0
+    ].arguments == (
+        ("param", 0),
+        ("size64", 0),
+    )
+
+
+# -- what is refused ---------------------------------------------------------------------------------
+
+
+def test_what_no_thread_can_do_is_refused() -> None:
+    n, i, j = Var("n"), Var("i"), Var("j")
+    a = Buffer("A", "float32", (8, 8))
+    one = store(a, (i, j), const(1.0))
+
+    def split(body: Stmt) -> None:
+        emit_c(split_kernels(LoopNest("f", (a,), (n,), body, (0,))), OPENCL)
+
+    for kind in (LoopKind.PARALLEL, LoopKind.VTHREAD, LoopKind.THREAD_X, LoopKind.BLOCK_Y):
+        with pytest.raises(BuildError, match=f"f_kernel0: a thread cannot run the {kind} loop over 'j'"):
+            split(launch(If(i < n, For(j, 8, kind, one)), tx=(i, 8)))
+    with pytest.raises(
+        BuildError, match=r"the extent of threadIdx.x must be a number of at least 1, found `n`"
+    ):
+        split(launch(For(j, 8, SERIAL, one), tx=(i, n)))
+    scratch = Buffer("scratch", "float32", (8,))
+    with pytest.raises(BuildError, match="'scratch' is allocated inside a kernel"):
+        split(launch(Alloc(scratch, For(j, 8, SERIAL, one)), tx=(i, 8)))
+    private = Buffer("private", "float32", (n,), "local")
+    with pytest.raises(BuildError, match="the local array 'private' has a symbolic size"):
+        split(
+            launch(Alloc(private, For(j, 8, SERIAL, seq(store(private, (0,), const(0.0)), one))), tx=(i, 8))
+        )

@@ -1,0 +1,44 @@
+"""The text of GPU programs, in both languages, against texts that people have read.
+
+`python -m tests.test_device_source` writes the texts anew; what changes in them is for the commit to explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ansor.codegen.c import CUDA, OPENCL, Dialect, emit_c, split_kernels
+from ansor.ir.nest import LoopNest
+from tests import device_nests
+
+FOLDER = Path(__file__).parent / "golden" / "device"
+NESTS: dict[str, Callable[[], LoopNest]] = {
+    "vector_add": device_nests.vector_add,
+    "relu": lambda: device_nests.copied("float32", 4, relu=True),
+    "matmul": device_nests.matmul,
+    "softmax": device_nests.softmax,
+    "argmax": device_nests.argmax,
+    "gelu_float16": lambda: device_nests.gelu("float16"),
+    "gelu_bfloat16": lambda: device_nests.gelu("bfloat16"),
+}
+SUFFIXES = {CUDA: "cu", OPENCL: "cl"}
+
+
+def place(name: str, dialect: Dialect) -> Path:
+    return FOLDER / f"{name}.{SUFFIXES[dialect]}"
+
+
+@pytest.mark.parametrize("dialect", [CUDA, OPENCL], ids=["cuda", "opencl"])
+@pytest.mark.parametrize("name", NESTS)
+def test_text(name: str, dialect: Dialect) -> None:
+    assert emit_c(split_kernels(NESTS[name]()), dialect) == place(name, dialect).read_text()
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, nest in NESTS.items():
+        for dialect in SUFFIXES:
+            place(name, dialect).write_text(emit_c(split_kernels(nest()), dialect))
