@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+OPENCL := $(VENV)/.opencl
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
@@ -17,13 +19,19 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "ansor needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+# OpenCL on the CPU, so that programs for GPUs run in every test run; without it their tests skip and say why.
+$(OPENCL): $(STAMP)
+	@$(PIP) -e '.[opencl]' \
+	    || echo "there is no OpenCL for this machine: the tests that run programs for GPUs will skip and say why"
 	@touch $@
 
 demo: $(STAMP) ## Tune a 1024x1024x1024 matmul_add, check it, and show what came out
 	$(BIN)/python -m experiments.demo
 
-test: $(STAMP) lint ## Lint, type check, import rules, then every test
+test: $(STAMP) $(OPENCL) lint ## Lint, type check, import rules, then every test
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
 lint: $(STAMP) ## Style, formatting, types and the import directions

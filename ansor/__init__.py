@@ -32,9 +32,13 @@ if TYPE_CHECKING:
     from ansor.intrinsics import register_tensor_intrinsic as register_tensor_intrinsic
     from ansor.intrinsics import tensor_intrinsics as tensor_intrinsics
     from ansor.ir.nest import LoopNest as LoopNest
+    from ansor.runtime import DeviceArray as DeviceArray
+    from ansor.runtime import DeviceModule as DeviceModule
     from ansor.runtime import Module as Module
     from ansor.runtime import TimeResult as TimeResult
     from ansor.runtime import aligned_empty as aligned_empty
+    from ansor.runtime import device_array as device_array
+    from ansor.runtime import device_empty as device_empty
     from ansor.runtime import get_num_threads as get_num_threads
     from ansor.runtime import load_module as load_module
     from ansor.runtime import set_num_threads as set_num_threads
@@ -186,9 +190,13 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ansor.ir.nest": ("LoopNest",),
     "ansor.runtime": (
+        "DeviceArray",
+        "DeviceModule",
         "Module",
         "TimeResult",
         "aligned_empty",
+        "device_array",
+        "device_empty",
         "get_num_threads",
         "load_module",
         "set_num_threads",

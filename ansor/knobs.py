@@ -3,6 +3,7 @@
 | variable | meaning |
 |---|---|
 | `ANSOR_DEBUG` | least verbosity of tuning runs, 0 to 5, see `search.details` |
+| `ANSOR_DEVICE` | device that GPU programs run on: its position, or part of its name |
 | `ANSOR_NUM_THREADS` | threads of parallel loops, at least 1 |
 | `ANSOR_TRACEBACK` | other than 0: errors of the command line come with their traceback |
 
@@ -17,6 +18,7 @@ from typing import Final
 from ansor.errors import DefinitionError, TargetError
 
 DEBUG: Final = "ANSOR_DEBUG"
+DEVICE: Final = "ANSOR_DEVICE"
 NUM_THREADS: Final = "ANSOR_NUM_THREADS"
 TRACEBACK: Final = "ANSOR_TRACEBACK"
 MOST_DEBUG: Final = 5
@@ -37,6 +39,11 @@ def debug_level() -> int:
     if not text.isdecimal() or int(text) > MOST_DEBUG:
         raise DefinitionError(f"{DEBUG} must be an integer from 0 to {MOST_DEBUG}, found {text!r}")
     return int(text)
+
+
+def device_choice() -> str | None:
+    """Read `ANSOR_DEVICE`; None if it is not set."""
+    return os.environ.get(DEVICE, "").strip() or None
 
 
 def num_threads() -> int | None:

@@ -255,6 +255,7 @@ def our_timer(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Modu
     task = case.task()
     schedule, tensors = task.apply_best(log)
     kernel = ansor.build(schedule, tensors, target=task.target, name="kernel")
+    assert isinstance(kernel, ansor.Module)  # The cases are for CPUs.
     laid = [ansor.transform_layout(array, tensor) for array, tensor in zip(inputs, tensors, strict=False)]
     bound = bind(kernel.signature, laid)
     timer = kernel.timer(bound)

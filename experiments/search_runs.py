@@ -228,7 +228,9 @@ def compare(case: str, logs: Mapping[str, str], repeats: int = 7) -> dict[str, l
 
 
 def checked_call(
-    kernel: ansor.Module, inputs: Sequence[np.ndarray[Any, Any]], expected: np.ndarray[Any, Any]
+    kernel: ansor.Module | ansor.DeviceModule,
+    inputs: Sequence[np.ndarray[Any, Any]],
+    expected: np.ndarray[Any, Any],
 ) -> Callable[[], object]:
     """A call of a kernel in place, after its answer was compared with what is expected."""
     out = kernel(*inputs)

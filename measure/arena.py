@@ -48,7 +48,7 @@ _BIG: Final = {
 
 
 class GuardedArray:
-    """One array in memory of its own between guard pages.
+    """One array in memory of its own between guard pages (`measure.arguments.ArgumentMemory`).
 
     Attributes
     ----------
@@ -81,16 +81,20 @@ class GuardedArray:
         start = _PAGE + inner - -(-size // ALIGNMENT) * ALIGNMENT
         self._before = whole[_PAGE:start]
         self._after = whole[start + size : _PAGE + inner]
-        self._bytes = whole[start : start + size]
-        self._canary = _canary_bytes(max(len(self._before), len(self._after)))
-        self.array: Array = self._bytes.view(numpy_dtype).reshape(shape)
+        self._canary = canary_bytes(max(len(self._before), len(self._after)))
+        self.array: Array = whole[start : start + size].view(numpy_dtype).reshape(shape)
+        self._dtype = dtype
         self.address = base + start
         self.restore_canaries()
 
-    @property
-    def bytes(self) -> npt.NDArray[np.uint8]:
-        """The data as bytes, shape ``(n_bytes,)``."""
-        return self._bytes
+    def write(self, values: Array) -> None:
+        self.array[...] = values
+
+    def poison(self, expected: Array) -> None:
+        poison(self.array, self._dtype, expected)
+
+    def read(self) -> Array:
+        return self.array
 
     def restore_canaries(self) -> None:
         self._before[:] = self._canary[: len(self._before)]
@@ -107,7 +111,8 @@ class GuardedArray:
         return None
 
 
-def _canary_bytes(count: int) -> npt.NDArray[np.uint8]:
+def canary_bytes(count: int) -> npt.NDArray[np.uint8]:
+    """What stands around an argument, the same each time."""
     return np.random.default_rng(0xCA9A).integers(1, 255, count, np.uint8)
 
 

@@ -1,16 +1,17 @@
 """The arguments of a task's programs: what they are (`ArgumentSpec`), and their memory in a worker.
 
 Input data and expected outputs live in files that the parent wrote and workers map read-only, so that neither
-crosses a pipe and a faulty program cannot change them. A worker copies the inputs once into guarded memory
-and keeps them there from trial to trial; they are verified after every program. An input that a program wants
-in another layout is brought into it by the worker, before and outside of what is timed.
+crosses a pipe and a faulty program cannot change them. A worker copies the inputs once into guarded memory,
+its own or a device's, and keeps them there from trial to trial; they are verified after every program. An
+input that a program wants in another layout is brought into it by the worker, before and outside of what is
+timed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ import numpy.typing as npt
 from ansor.dtypes import to_numpy
 from ansor.errors import WrongAnswerError
 from ansor.schedule.layout import Layout
-from measure.arena import GuardedArray, poison
 from measure.check import Tolerance, mismatch
 
 Array = npt.NDArray[Any]
@@ -72,11 +72,46 @@ class ArgumentSpec:
         return raw.view(np.ndarray).view(to_numpy(self.dtype)).reshape(self.shape)
 
 
-class ArgumentSet:
-    """Guarded memory for all arguments of one program, and after it of another: what both take stays."""
+class ArgumentMemory(Protocol):
+    """Guarded memory of one argument, of this process or of a device.
 
-    def __init__(self, specs: Sequence[ArgumentSpec] = ()) -> None:
-        self._held: list[_Held] = []
+    It is made for a shape and a dtype, uninitialised; a `RunError` says that there is no such memory.
+    """
+
+    def write(self, values: Array) -> None:
+        """Store these values."""
+
+    def poison(self, expected: Array) -> None:
+        """Store what is wrong everywhere, where this is expected (`measure.arena.poison`)."""
+
+    def read(self) -> Array:
+        """What it holds, until it is read again or written to."""
+
+    def restore_canaries(self) -> None:
+        """Mark the surroundings anew."""
+
+    def damage(self) -> str | None:
+        """Where the surroundings of the data were written to, None if they are intact."""
+
+
+Memory = TypeVar("Memory", bound=ArgumentMemory)
+MakeMemory = Callable[[tuple[int, ...], str], Memory]
+
+
+class ArgumentSet(Generic[Memory]):
+    """Guarded memory for all arguments of one program, and after it of another: what both take stays.
+
+    Parameters
+    ----------
+    make
+        Makes memory for a shape and a dtype.
+    specs
+        The first arguments, as in `take`.
+    """
+
+    def __init__(self, make: MakeMemory[Memory], specs: Sequence[ArgumentSpec] = ()) -> None:
+        self._make = make
+        self._held: list[_Held[Memory]] = []
         self.take(specs)
 
     def take(self, specs: Sequence[ArgumentSpec]) -> None:
@@ -89,11 +124,12 @@ class ArgumentSet:
         """
         kept = {held.spec: held for held in self._held if held.spec in specs}
         self._held = []  # Release the memory of the others before there is more.
-        self._held = [kept.get(spec) or _Held(spec) for spec in specs]
+        self._held = [kept.get(spec) or _Held(spec, self._make) for spec in specs]
 
     @property
-    def addresses(self) -> tuple[int, ...]:
-        return tuple(held.memory.address for held in self._held)
+    def memories(self) -> tuple[Memory, ...]:
+        """Where the arguments are, in order."""
+        return tuple(held.memory for held in self._held)
 
     def prepare(self) -> None:
         """Poison the outputs, and restore the inputs if the last program did not leave them as they were."""
@@ -118,7 +154,7 @@ class ArgumentSet:
             held.intact = True
 
 
-class _Held:
+class _Held(Generic[Memory]):
     """One argument in guarded memory; `wanted` is what an input holds, and what an output should.
 
     It is `intact` if a program was found to have left it as it should.
@@ -126,17 +162,17 @@ class _Held:
 
     __slots__ = ("intact", "memory", "spec", "wanted")
 
-    def __init__(self, spec: ArgumentSpec) -> None:
+    def __init__(self, spec: ArgumentSpec, make: MakeMemory[Memory]) -> None:
         self.spec = spec
         self.wanted = spec.data()
-        self.memory = GuardedArray(self.wanted.shape, spec.dtype)
+        self.memory = make(self.wanted.shape, spec.dtype)
         self.intact = False
 
     def prepare(self) -> None:
         if self.spec.output:
-            poison(self.memory.array, self.spec.dtype, self.wanted)
+            self.memory.poison(self.wanted)
         elif not self.intact:
-            self.memory.array[...] = self.wanted
+            self.memory.write(self.wanted)
         if not self.intact:
             self.memory.restore_canaries()
         self.intact = False
@@ -146,14 +182,18 @@ class _Held:
         if damage is not None:
             raise WrongAnswerError(f"the program wrote outside argument {self.spec.name!r}: {damage}")
         if not self.spec.output:
-            as_it_was = self.wanted.reshape(-1).view(np.uint8)
-            if not np.array_equal(self.memory.bytes, as_it_was):
-                raise WrongAnswerError(_changed(self.spec, self.memory.array, self.wanted))
+            found = self.memory.read()
+            if not np.array_equal(_bytes(found), _bytes(self.wanted)):
+                raise WrongAnswerError(_changed(self.spec, found, self.wanted))
 
     def verify_output(self) -> None:
-        wrong = mismatch(self.memory.array, self.wanted, self.spec.dtype, self.spec.tolerance)
+        wrong = mismatch(self.memory.read(), self.wanted, self.spec.dtype, self.spec.tolerance)
         if wrong is not None:
             raise WrongAnswerError(f"output {self.spec.name!r}: {wrong}")
+
+
+def _bytes(array: Array) -> npt.NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)
 
 
 def _changed(spec: ArgumentSpec, found: Array, wanted: Array) -> str:

@@ -1,7 +1,8 @@
-"""`LocalBuilder`: states become object files, in worker processes of this machine.
+"""`LocalBuilder`: states become object files or device programs, in worker processes of this machine.
 
-This process lowers a state and writes its LLVM IR; a worker compiles that to bytes, which is where time goes
-and where a malformed module can abort a process. While workers compile, this process lowers the next states.
+This process lowers a state and writes its LLVM IR, or C for a device; a worker compiles that to bytes, which
+is where time goes and where a malformed module can abort a process. While workers compile, this process
+lowers the next states.
 
 What goes wrong with one program is its `BuildResult`. What is no fault of the program (a bug in lowering, a
 computation that is defined wrongly) is raised.
@@ -25,6 +26,7 @@ from measure.jobs import compile_program, prepare_builder
 from measure.layouts import built_state
 from measure.pool import WorkerPool
 from measure.process import RemoteError
+from measure.processor import CPU, kind_of
 from measure.record import BuildResult, MeasureErrorNo, MeasureInput
 
 MEMORY_SHARE: Final = 0.75
@@ -69,7 +71,7 @@ class ProgramBuilder(ABC):
 def emit_input(inp: MeasureInput) -> EmittedProgram:
     """Lower the program of a measure input, its layouts rewritten as the task says, and write its code."""
     state = built_state(inp)
-    return emit_program(state, state.dag.tensors, inp.task.target)
+    return emit_program(state, state.dag.tensors, inp.task.target, inp.task.hardware_params)
 
 
 class LocalBuilder(ProgramBuilder):
@@ -140,10 +142,11 @@ class LocalBuilder(ProgramBuilder):
                 MeasureErrorNo.INSTANTIATION_ERROR, str(error), time.perf_counter() - start
             )
         except BuildError as error:
-            return BuildResult.failed(MeasureErrorNo.COMPILE_HOST, str(error), time.perf_counter() - start)
+            where = _compile_error(kind_of(inp.task.target))
+            return BuildResult.failed(where, str(error), time.perf_counter() - start)
         emitted = time.perf_counter() - start
-        future = self._executor.submit(compile_program, program.text, program.machine)
-        return _Pending(future, program.entry, emitted)
+        future = self._executor.submit(compile_program, program.text, program.machine, program.kind)
+        return _Pending(future, program.entry, emitted, program.kind)
 
     def _finish(self, item: BuildResult | _Pending) -> BuildResult:
         if isinstance(item, BuildResult):
@@ -156,13 +159,10 @@ class LocalBuilder(ProgramBuilder):
                 MeasureErrorNo.BUILD_TIMEOUT, str(error), item.emit_seconds + self.timeout
             )
         except (BuildError, RunError, MemoryError, RemoteError) as error:
-            kind = (
-                MeasureErrorNo.UNKNOWN_ERROR
-                if isinstance(error, RemoteError)
-                else MeasureErrorNo.COMPILE_HOST
-            )
+            unknown = isinstance(error, RemoteError)
+            where = MeasureErrorNo.UNKNOWN_ERROR if unknown else _compile_error(item.kind)
             text = f"out of memory: {error}" if isinstance(error, MemoryError) else str(error)
-            return BuildResult.failed(kind, text, item.emit_seconds + time.perf_counter() - start)
+            return BuildResult.failed(where, text, item.emit_seconds + time.perf_counter() - start)
         return BuildResult(built["object"], item.entry, time_cost=item.emit_seconds + float(built["seconds"]))
 
     def _drop(self, waiting: deque[BuildResult | _Pending]) -> None:
@@ -181,12 +181,18 @@ class LocalBuilder(ProgramBuilder):
 class _Pending:
     """A program that is being compiled."""
 
-    __slots__ = ("emit_seconds", "entry", "future")
+    __slots__ = ("emit_seconds", "entry", "future", "kind")
 
-    def __init__(self, future: Future[dict[str, Any]], entry: str, emit_seconds: float) -> None:
+    def __init__(self, future: Future[dict[str, Any]], entry: str, emit_seconds: float, kind: str) -> None:
         self.future = future
         self.entry = entry
         self.emit_seconds = emit_seconds
+        self.kind = kind
+
+
+def _compile_error(kind: str) -> MeasureErrorNo:
+    """The error code of a program for a kind of processor that could not be compiled."""
+    return MeasureErrorNo.COMPILE_HOST if kind == CPU else MeasureErrorNo.COMPILE_DEVICE
 
 
 def _is_done(item: BuildResult | _Pending) -> bool:

@@ -1,7 +1,7 @@
 """From a state to what a builder process compiles: lowering and code emission, in this process.
 
 Both are plain Python on small trees, need the objects of the search, and take milliseconds; what can take
-long or abort the process is LLVM, and that happens elsewhere.
+long or abort the process is a compiler, and that happens elsewhere.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ansor.depth import with_depth
 from ansor.task.target import Target
+from measure.processor import CPU, kind_of
 
 if TYPE_CHECKING:
     from ansor.codegen.machine import Machine
     from ansor.ir.nest import LoopNest
     from ansor.schedule.state import State
+    from ansor.task.hardware import HardwareParams
     from ansor.te.tensor import Tensor
 
 ENTRY: Final = "ansor_program"
@@ -26,11 +27,16 @@ ENTRY: Final = "ansor_program"
 
 @dataclass(frozen=True, slots=True)
 class EmittedProgram:
-    """LLVM IR that defines `entry`, and the machine to compile it for (`Machine.to_json`)."""
+    """Code that defines `entry`, and what to compile it for.
+
+    For a CPU the text is LLVM IR and `machine` is `Machine.to_json`; for a device they are the source and the
+    rest of its package (`DevicePackage.to_json`). `kind` says which (`measure.processor.Processor`).
+    """
 
     text: str
     entry: str
     machine: dict[str, Any]
+    kind: str = CPU
 
 
 @lru_cache(maxsize=16)
@@ -55,33 +61,49 @@ def lowered(state: State, tensors: Sequence[Tensor], target: Target) -> LoopNest
     ScheduleError
         If the state cannot be lowered because of a choice that its steps made.
     """
-    from ansor.schedule.lowering import lower
+    from ansor.runtime.build import lower
 
     key = (id(state), (*map(id, tensors),), str(target))
     found = _NESTS.get(key)
     if found is not None and found[0] is state:
         return found[1]
-    limits = machine_for(target).register_limits
-    nest = with_depth(lambda: lower(state, list(tensors), name=ENTRY, limits=limits))
+    nest = lower(state, list(tensors), name=ENTRY, target=target)
     _NESTS[key] = (state, nest)
     if len(_NESTS) > _MOST_NESTS:
         _NESTS.popitem(last=False)
     return nest
 
 
-def emit_program(state: State, tensors: Sequence[Tensor], target: Target) -> EmittedProgram:
+def emit_program(
+    state: State, tensors: Sequence[Tensor], target: Target, hardware: HardwareParams | None = None
+) -> EmittedProgram:
     """Lower a state and write its code.
+
+    Parameters
+    ----------
+    hardware
+        Limits that a program for a device must keep; None: they are not looked at.
 
     Raises
     ------
     ScheduleError
         If the state cannot be lowered because of a choice that its steps made.
     BuildError
-        If there is no code for something in it.
+        If there is no code for something in it, or a kernel breaks a limit.
     """
+    nest = lowered(state, tensors, target)
+    if kind_of(target) != CPU:
+        return _emit_for_device(nest, target, hardware)
     from ansor.codegen.llvm import emit_llvm
 
     machine = machine_for(target)
-    return EmittedProgram(
-        emit_llvm(lowered(state, tensors, target), machine, ENTRY), ENTRY, machine.to_json()
-    )
+    return EmittedProgram(emit_llvm(nest, machine, ENTRY), ENTRY, machine.to_json())
+
+
+def _emit_for_device(nest: LoopNest, target: Target, hardware: HardwareParams | None) -> EmittedProgram:
+    from ansor.runtime.device.build import check_limits, package_nest
+
+    package = package_nest(nest, target, ENTRY)
+    if hardware is not None:
+        check_limits(package, hardware)
+    return EmittedProgram(package.source, ENTRY, package.to_json(), package.kind)

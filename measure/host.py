@@ -1,4 +1,4 @@
-"""Whether this machine can measure a task at all: its instructions, and the memory that its arguments take.
+"""Whether this machine can measure a task at all: its instructions or device, and memory for its arguments.
 
 Asked before anything is built, because the answer is about the task and not about one program of it. What a
 CPU can do is told by the architecture of the triple, by the features that a target names, and by what LLVM
@@ -16,13 +16,17 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from ansor.codegen.c.compile import find_compiler
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
 from ansor.errors import RunError, TargetError
+from ansor.runtime.device.door import DeviceInfo, device_info
+from ansor.runtime.device.hardware import arch_of
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.hardware import architecture, host_vector_bytes, is_host
 from ansor.task.target import Target
 from measure.fill import constant_shape
+from measure.processor import CPU, kind_of
 
 COPIES = 2
 """How often the arguments are in memory: as the data to compare with, and where programs work on them."""
@@ -34,13 +38,35 @@ def check_target(target: Target) -> None:
     Raises
     ------
     TargetError
-        If its architecture is another, or it needs a feature that this CPU lacks.
+        If its architecture is another, it needs a feature that this CPU lacks, or there is no such device.
+    BuildError
+        If it is for CUDA, and no compiler is installed.
     """
+    kind = kind_of(target)
+    if kind != CPU:
+        _check_device(target, device_info(kind))
+        return
+    if target.is_gpu:
+        raise TargetError(
+            f"programs for the target `{target}` cannot run: there is no code for {target.kind}"
+        )
     lacking = _lacking(str(target))
     if lacking:
         raise TargetError(
             f"programs for the target `{target}` cannot run on this machine: {lacking}; tune on a machine of "
             "that kind, or leave out -mtriple, -mcpu and -mattr to tune for this one"
+        )
+
+
+def _check_device(target: Target, info: DeviceInfo) -> None:
+    """Refuse a CUDA target whose code this GPU does not take: its generation, and no newer revision of it."""
+    wanted, here = (arch.rstrip("abcdefghijklmnopqrstuvwxyz") for arch in (arch_of(target), info.arch))
+    if info.kind == "cuda":
+        find_compiler()  # Said now, and not of each program.
+    if wanted[:-1] != here[:-1] or wanted > here:
+        raise TargetError(
+            f"programs for the target `{target}` cannot run on this machine: they are for {arch_of(target)}, "
+            f"and {info.name} is {info.arch}; leave out -arch to tune for it"
         )
 
 
@@ -66,13 +92,15 @@ def _lacking(text: str) -> str:
     return ""
 
 
-def check_memory(dag: ComputeDAG, memory_limit: int | None = None) -> None:
+def check_memory(dag: ComputeDAG, memory_limit: int | None = None, device_bytes: int | None = None) -> None:
     """Refuse a computation whose arguments this machine has no room for.
 
     Parameters
     ----------
     memory_limit
         Bytes that the process which runs programs may use.
+    device_bytes
+        Bytes of the memory of the device that programs run on, if they run on one.
 
     Raises
     ------
@@ -84,6 +112,7 @@ def check_memory(dag: ComputeDAG, memory_limit: int | None = None) -> None:
     rooms = [
         (COPIES * size, available_memory(), "bytes of memory are available"),
         (size, memory_limit, "bytes are what the process that runs programs may use"),
+        (size, device_bytes, "bytes are the memory of the device"),
         (size, shutil.disk_usage(folder).free, f"bytes are free in {folder}"),
     ]
     for needed, room, what in rooms:

@@ -1,10 +1,10 @@
 """What the right answer is: inputs and expected outputs of a task, computed once, kept in files.
 
 Small tasks go through the numpy interpreter of the unscheduled graph. Large ones would take it minutes, so
-they are compiled with a trivial schedule (elementwise stages inlined, loops in the order of the definition,
-the outer loop in parallel, the inner one vectorised), run in a worker on memory-mapped files, and the result
-is checked against the interpreter at random points. Should compiling or running that program fail, the
-interpreter does the whole work after all, block by block.
+they are compiled for the CPU with a trivial schedule (elementwise stages inlined, loops in the order of the
+definition, the outer loop in parallel, the inner one vectorised), run in a worker on memory-mapped files, and
+the result is checked against the interpreter at random points. Should compiling or running that program fail,
+the interpreter does the whole work after all, block by block.
 
 If the result is not finite in many places although the inputs are (square roots of negative numbers), the
 inputs are made anew without signs.
@@ -32,6 +32,7 @@ from ansor.schedule.prepared import prepare, source_of
 from ansor.schedule.stages import Annotation, IteratorKind
 from ansor.schedule.state import State
 from ansor.task.inputs import get_task_input_buffer
+from ansor.task.target import Target
 from ansor.task.task import Task
 from ansor.te.expr import int_value
 from ansor.te.interp import evaluate, evaluate_points
@@ -145,6 +146,12 @@ class ReferenceStore:
             ) from error
         self._known[key], self._given[key] = reference, given
         return reference
+
+    def make_folder(self, name: str) -> Path:
+        """Make a directory of this name, which disappears with the store."""
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def _forget_oldest(self) -> None:
         """Drop the reference that was asked for longest ago, those that come from it, and their files."""
@@ -284,17 +291,17 @@ def _run_compiled(
     executor: TimedExecutor,
     threads: int | None,
 ) -> None:
-    """Compile the trivially scheduled program and let it write the output files."""
-    program = emit_program(trivial_state(dag), dag.tensors, task.target)
+    """Compile the trivially scheduled program for the CPU and let it write the output files."""
+    target = Target("llvm") if task.target.is_gpu else task.target
+    program = emit_program(trivial_state(dag), dag.tensors, target)
     for spec in specs:
         if spec.output:
             with open(spec.path, "wb") as file:
                 file.truncate(spec.size_bytes)
     built = executor.submit_timed(COMPILE_TIMEOUT, compile_program, program.text, program.machine).result()
     plain = [spec.to_json() for spec in specs]
-    limit = task.target.num_cores
     executor.submit_timed(
-        RUN_TIMEOUT, compute_reference, built["object"], program.entry, plain, threads, limit
+        RUN_TIMEOUT, compute_reference, built["object"], program.entry, plain, threads, target.num_cores
     ).result()
 
 

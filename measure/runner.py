@@ -1,8 +1,8 @@
-"""`LocalRunner`: object files are run, checked and timed, one after another, in a worker of this machine.
+"""`LocalRunner`: programs are run, checked and timed, one after another, in a worker of this machine.
 
-One worker process, because two programs that are timed side by side disturb each other. It persists, with the
-task's arguments in its memory; a program that crashes, hangs or writes where it must not costs one trial and
-that process, which is replaced.
+One worker process for each kind of processor, because two programs that are timed side by side disturb each
+other. It persists, with the task's arguments in its memory; a program that crashes, hangs or writes where it
+must not costs one trial and that process, which is replaced.
 
 What is checked, and when, is told in `measure.jobs.measure_program`; the right answer comes from
 `measure.reference`.
@@ -10,6 +10,7 @@ What is checked, and when, is told in `measure.jobs.measure_program`; the right 
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -23,13 +24,16 @@ from ansor.errors import (
     RunError,
     WrongAnswerError,
 )
+from ansor.runtime.device.door import device_info
 from ansor.task.task import Task
 from measure.builder import default_memory_limit
+from measure.device import PREPARE
 from measure.host import check_memory, check_target
 from measure.jobs import measure_program, prepare_runner
 from measure.layouts import argument_digits
 from measure.pool import WorkerPool
 from measure.process import RemoteError
+from measure.processor import CPU, kind_of
 from measure.record import (
     BuildResult,
     LoggedTask,
@@ -43,6 +47,8 @@ from measure.reducers import order_dependence
 from measure.reference import ReferenceStore
 
 _FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError)
+_SPOILING: Final = (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR)
+"""Failures after which a worker is not used again."""
 
 
 class ProgramRunner(ABC):
@@ -100,14 +106,16 @@ class LocalRunner(ProgramRunner):
     cooldown_interval
         Seconds of rest after each program.
     enable_cpu_cache_flush
-        Empty the caches before each repeat. Forces ``number=1`` and ``min_repeat_ms=0``.
+        Empty the caches, of a device its own, before each repeat. Forces ``number=1`` and
+        ``min_repeat_ms=0``.
     num_threads
-        Threads of parallel loops; None for what `ansor.set_num_threads` or the environment says. A target's
-        ``-num-cores`` is an upper limit in any case.
+        Threads of parallel loops, and of PoCL; None for what `ansor.set_num_threads` or the environment says.
+        A target's ``-num-cores`` is an upper limit in any case.
     seed
         Seed of the random inputs.
     memory_limit
-        Bytes of address space of the worker; None for three quarters of the machine's memory.
+        Bytes of address space of the worker, but for devices, whose drivers map memory at will; None for
+        three quarters of the machine's memory.
     drop_factor
         A program that takes more than so many times as long as the best one known (`MeasureInput.rival`) has
         one cost, of a millisecond's calls; None: all are timed alike.
@@ -160,6 +168,7 @@ class LocalRunner(ProgramRunner):
             1, timeout=timeout, memory_limit=self._memory_limit, initializer=prepare_runner
         )
         self._references = ReferenceStore(seed)
+        self._devices: dict[str, WorkerPool] = {}
 
     @property
     def references(self) -> ReferenceStore:
@@ -172,14 +181,19 @@ class LocalRunner(ProgramRunner):
         Raises
         ------
         TargetError
-            If they are for another architecture, or use instructions that this CPU lacks.
+            If they are for another architecture, use instructions that this CPU lacks, or need a device that
+            is not there.
         RunError
             If there is no room for the task's arguments.
         """
         name = f"{task.key} {task.compute_dag.structure_hash}"
         if name not in self._checked:
             check_target(task.target)
-            check_memory(task.compute_dag, self._memory_limit)
+            if kind_of(task.target) == CPU:
+                check_memory(task.compute_dag, self._memory_limit)
+            else:
+                device = device_info(task.target.kind)
+                check_memory(task.compute_dag, device_bytes=device.memory_bytes)
             self._checked.add(name)
 
     def run_each(
@@ -194,7 +208,8 @@ class LocalRunner(ProgramRunner):
                     if self.cooldown_interval:
                         time.sleep(self.cooldown_interval)
         except BaseException:
-            self._pool.abort()
+            for pool in self._pools():
+                pool.abort()
             raise
 
     def _measure(self, inp: MeasureInput, build: BuildResult, object_bytes: bytes) -> MeasureResult:
@@ -205,26 +220,29 @@ class LocalRunner(ProgramRunner):
         self.check_task(task)
         threads = self._threads()
         reference = self._references.get(task, self._pool, threads)
+        kind = kind_of(task.target)
+        pool = self._pool if kind == CPU else self._device_pool(kind)
         start = time.perf_counter()
         try:
-            timed = self._pool.submit(
+            timed = pool.submit(
                 measure_program,
                 object_bytes,
                 build.entry_name,
                 reference.to_json(argument_digits(inp)),
                 self._timing(inp.rival),
-                threads,
-                task.target.num_cores,
+                {"threads": threads, "limit": task.target.num_cores} if kind == CPU else {},
+                kind,
             ).result()
         except _FAILURES as error:
-            kind, message = _classify(error)
-            if kind in (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR):
-                self._pool.abort()  # Who writes wrong values may have written anywhere: start afresh.
-            if kind is MeasureErrorNo.WRONG_ANSWER:
+            error_no, message = _classify(error, kind)
+            if error_no in _SPOILING or (kind != CPU and error_no is MeasureErrorNo.RUNTIME_DEVICE):
+                # Who writes wrong values may have written anywhere, and a device that failed once fails on.
+                pool.abort()
+            if error_no is MeasureErrorNo.WRONG_ANSWER:
                 reason = order_dependence(task.compute_dag)
                 message += f"; {reason}" if reason else ""
             seconds = build.time_cost + time.perf_counter() - start
-            return MeasureResult.failed(kind, message, seconds, time.time())
+            return MeasureResult.failed(error_no, message, seconds, time.time())
         seconds = build.time_cost + time.perf_counter() - start
         return MeasureResult(
             tuple(map(Seconds, timed["costs"])),
@@ -233,6 +251,24 @@ class LocalRunner(ProgramRunner):
             disturbed=timed["disturbed"],
             redone=timed["redone"],
         )
+
+    def _device_pool(self, kind: str) -> WorkerPool:
+        """The pool of one worker that has the device of a kind open."""
+        if kind not in self._devices:
+            self._devices[kind] = WorkerPool(
+                1, timeout=self.timeout, environment=self._device_environment(), initializer=PREPARE[kind]
+            )
+        return self._devices[kind]
+
+    def _device_environment(self) -> dict[str, str]:
+        """Variables that PoCL heeds: it keeps what it compiles, which for programs that run once is waste."""
+        wanted = {"POCL_CACHE_DIR": str(self._references.make_folder("pocl"))}
+        if self.num_threads is not None:
+            wanted["POCL_MAX_PTHREAD_COUNT"] = str(self.num_threads)
+        return {name: value for name, value in wanted.items() if name not in os.environ}
+
+    def _pools(self) -> tuple[WorkerPool, ...]:
+        return (self._pool, *self._devices.values())
 
     def _threads(self) -> int:
         if self.num_threads is not None:
@@ -253,19 +289,20 @@ class LocalRunner(ProgramRunner):
         }
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False)
+        for pool in self._pools():
+            pool.shutdown(wait=False)
         self._references.close()
 
 
-def _classify(error: Exception) -> tuple[MeasureErrorNo, str]:
-    """The error code and message of what a worker's call raised."""
+def _classify(error: Exception, kind: str) -> tuple[MeasureErrorNo, str]:
+    """The error code and message of what a worker's call for a kind of processor raised."""
     match error:
         case MeasureTimeoutError():
             return MeasureErrorNo.RUN_TIMEOUT, str(error)
         case WrongAnswerError():
             return MeasureErrorNo.WRONG_ANSWER, str(error)
         case BuildError():
-            return MeasureErrorNo.COMPILE_HOST, str(error)
+            return MeasureErrorNo.COMPILE_HOST if kind == CPU else MeasureErrorNo.COMPILE_DEVICE, str(error)
         case MemoryError():
             return MeasureErrorNo.RUNTIME_DEVICE, f"out of memory: {error}"
         case RunError():

@@ -7,7 +7,7 @@
 | 2 | after each round the outcomes so far, and the loops of the best program when it is a new one |
 | 3 | at the start the computation, and its sketches with the rules that derived them, or its configurations |
 | 4 | with each new best program its loop nest |
-| 5 | and its LLVM IR |
+| 5 | and its LLVM IR, or the source of its kernels |
 
 `TuningOptions.verbose` and the environment variable say the level; the greater one counts.
 """

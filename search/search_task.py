@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ansor.errors import DefinitionError
+from ansor.runtime.build import lower
+from ansor.runtime.device.build import package_nest
+from ansor.runtime.device.door import KINDS
+from ansor.runtime.device.hardware import hardware_params as hardware_of
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import LayoutRewrite, layout_free_inputs
 from ansor.schedule.manual import Schedule
@@ -59,7 +63,7 @@ class SearchTask(Task):
     target, target_host
         What to tune for; default this machine's CPU.
     hardware_params
-        Default: what is known of the target.
+        Default: what is known of the target, and for OpenCL and CUDA of the device, if there is one.
     layout_rewrite_option
         What becomes of inputs that an operation lists in `layout_free_placeholders` (`LayoutRewriteOption`):
         0, the default on every target, nothing; 1, each program first copies them into the layout that suits
@@ -106,7 +110,7 @@ class SearchTask(Task):
             workload_key=key,
             target=resolved,
             target_host=None if target_host is None else Target(target_host),
-            hardware_params=hardware_params or HardwareParams.for_target(resolved),
+            hardware_params=hardware_params or hardware_of(resolved),
             layout_rewrite_option=_resolve_layout(layout_rewrite_option),
             input_names=resolve_inputs(dag, key, task_inputs, task_inputs_overwrite),
             desc=desc,
@@ -317,7 +321,7 @@ class SearchTask(Task):
     def print_best(
         self,
         log_file: str | os.PathLike[str],
-        print_mode: Literal["schedule", "cuda"] = "schedule",
+        print_mode: Literal["schedule", "cuda", "opencl"] = "schedule",
         layout_rewrite_option: LayoutRewriteOption | int | None = None,
     ) -> str:
         """
@@ -326,7 +330,7 @@ class SearchTask(Task):
         Parameters
         ----------
         print_mode
-            "schedule"; "cuda" (device source) needs a GPU target.
+            "schedule"; or, for a target of that kind, "cuda" or "opencl": the source of its kernels.
         layout_rewrite_option
             As in `apply_best`; the code does what the option asks.
 
@@ -335,11 +339,20 @@ class SearchTask(Task):
         DefinitionError
             If no successful record fits, or the mode does not suit the target.
         """
-        if print_mode == "cuda":
-            raise DefinitionError(f"print_mode='cuda' needs a cuda target, and this task's is {self.target}")
-        if print_mode != "schedule":
-            raise DefinitionError(f"print_mode is {print_mode!r}; it must be 'schedule' or 'cuda'")
-        return schedule_code(self._rewritten(log_file, False, layout_rewrite_option).state)
+        if print_mode not in ("schedule", *KINDS):
+            raise DefinitionError(
+                f"print_mode is {print_mode!r}; it must be 'schedule', or 'cuda' or 'opencl' for a target of "
+                "that kind"
+            )
+        if print_mode not in ("schedule", self.target.kind):
+            raise DefinitionError(
+                f"print_mode={print_mode!r} needs a {print_mode} target, and this task's is {self.target}"
+            )
+        rewrite = self._rewritten(log_file, False, layout_rewrite_option)
+        if print_mode == "schedule":
+            return schedule_code(rewrite.state)
+        nest = lower(rewrite.state, rewrite.tensors, target=self.target)
+        return package_nest(nest, self.target, nest.name).source
 
     def __repr__(self) -> str:
         return f"SearchTask({title_of_key(self.workload_key)}, {str(self.target)!r})"

@@ -83,15 +83,15 @@ def spec(folder: Path, name: str, values: np.ndarray[Any, Any], output: bool) ->
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> tuple[ArgumentSet, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def pair(tmp_path: Path) -> tuple[ArgumentSet[GuardedArray], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """An input A and an output B = 2 * A of 3 x 5 floats, with views of their guarded memory."""
     data = np.arange(15, dtype=np.float32).reshape(3, 5)
-    made = ArgumentSet([spec(tmp_path, "A", data, False), spec(tmp_path, "B", 2 * data, True)])
+    made = ArgumentSet(GuardedArray, [spec(tmp_path, "A", data, False), spec(tmp_path, "B", 2 * data, True)])
     made.prepare()
     return made, made._held[0].memory.array, made._held[1].memory.array
 
 
-Pair = tuple[ArgumentSet, np.ndarray[Any, Any], np.ndarray[Any, Any]]
+Pair = tuple[ArgumentSet[GuardedArray], np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 def test_right_answer_passes_again_and_again(pair: Pair) -> None:
@@ -155,7 +155,7 @@ def test_arguments_that_stay_keep_their_memory(tmp_path: Path) -> None:
     a, w = spec(tmp_path, "A", data, False), spec(tmp_path, "W", data, False)
     b = spec(tmp_path, "B", 2 * data, True)
     turned = replace(w, digits=((1, 5, 1), (0, 3, 1)))
-    arguments = ArgumentSet([a, w, b])
+    arguments = ArgumentSet(GuardedArray, [a, w, b])
     for changed in (w, turned, turned, w):
         kept = [held for held in arguments._held if held.spec in (a, changed, b)]
         arguments.take([ArgumentSpec.from_json(one.to_json()) for one in (a, changed, b)])
@@ -169,7 +169,7 @@ def test_arguments_that_stay_keep_their_memory(tmp_path: Path) -> None:
         result[...] = 2 * data
         arguments.verify()
     arguments.take([a])
-    assert len(arguments.addresses) == 1
+    assert len(arguments.memories) == 1
 
 
 def test_spec_survives_json(tmp_path: Path) -> None:

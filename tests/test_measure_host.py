@@ -11,7 +11,7 @@ from ansor import te
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.task.hardware import architecture
-from measure import LocalBuilder, LocalRunner, MeasureInput, RecordToFile, jobs
+from measure import LocalBuilder, LocalRunner, MeasureInput, RecordToFile, cpu, jobs
 from measure.host import available_memory, check_memory, check_target
 from measure.reference import ReferenceStore
 
@@ -106,10 +106,10 @@ def measured(
         calls.append(number)
         return number * seconds
 
-    monkeypatch.setattr(jobs, "_load", lambda *_: {"main": 0})
-    monkeypatch.setattr(jobs, "compiled_timer", lambda *_: timed)
+    monkeypatch.setattr(cpu, "load_program", lambda *_: {"main": 0})
+    monkeypatch.setattr(cpu, "compiled_timer", lambda *_: timed)
     timing = {"number": 3, "repeat": 2, "min_repeat_ms": 100.0, "flush": False, "longest_call": longest}
-    return jobs.measure_program(b"", "main", [], timing)["costs"], calls
+    return jobs.measure_program(b"", "main", [], timing, {})["costs"], calls
 
 
 def test_a_slow_program_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:

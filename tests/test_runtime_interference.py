@@ -116,7 +116,8 @@ def test_threads_that_take_cores_from_each_other_are_no_other_load(
     spec = ArgumentSpec("A", "float32", (8,), False, str(tmp_path / "A"), Tolerance(0.0))
     nothing = compile_ir("define void @f(ptr %a) {\n  ret void\n}\n", Machine.host())
     timing = {"number": 1, "repeat": 2, "min_repeat_ms": 0, "flush": False}
-    assert measure_program(nothing, "f", [spec.to_json()], timing, threads, limit)["disturbed"] == disturbed
+    settings = {"threads": threads, "limit": limit}
+    assert measure_program(nothing, "f", [spec.to_json()], timing, settings)["disturbed"] == disturbed
 
 
 def test_nothing_is_done_again_where_nobody_counts() -> None:

@@ -85,7 +85,9 @@ class Machine:
 
             target = TargetClass(target)
         if target.kind not in ("llvm", "c"):
-            raise TargetError(f"the target `{target}` is not a CPU; code for CPUs needs kind llvm")
+            raise TargetError(
+                f"the target `{target}` is not a CPU; there is code for the kinds llvm, opencl and cuda"
+            )
         triple = target.mtriple or llvm.get_process_triple()
         extra = ",".join(target.mattr)
         if target.mcpu is not None and target.mcpu != "native":

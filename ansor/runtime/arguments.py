@@ -8,11 +8,11 @@ shapes and must agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import addressof, c_char
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,67 @@ def bind(signature: Signature, values: Sequence[object], sizes: Mapping[str, int
     ArgumentError
         With the argument's name, what was expected, what was found and what to do.
     """
+    taken = take_arguments(signature, values, sizes, host_array, allocate_host)
+    addresses = tuple(map(address_of, taken.arrays))
+    if taken.complete:
+        spans = [(a, a + array.nbytes) for a, array in zip(addresses, taken.arrays, strict=True)]
+        refuse_overlap(signature, spans)
+    return BoundCall(taken.arrays, addresses, taken.sizes, taken.outputs)
+
+
+class ArrayLike(Protocol):
+    """What is asked of an argument wherever it lies."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=ArrayLike)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenArguments(Generic[Kept]):
+    """Arrays in calling order, symbolic sizes, and the outputs made here, none if all arrays were given.
+
+    `complete` says whether they were.
+    """
+
+    arrays: tuple[Kept, ...]
+    sizes: tuple[int, ...]
+    outputs: tuple[Kept, ...]
+    complete: bool
+
+
+def take_arguments(
+    signature: Signature,
+    values: Sequence[object],
+    sizes: Mapping[str, int] | None,
+    check: Callable[[Signature, Argument, object], Kept],
+    allocate: Callable[[Signature, Argument, tuple[int, ...]], Kept],
+) -> TakenArguments[Kept]:
+    """Check the arguments of a call and make the outputs, if only inputs are given, wherever they lie.
+
+    Parameters
+    ----------
+    values, sizes
+        As in `bind`.
+    check
+        Gives a value as an array of the argument's dtype and number of dimensions, or refuses it; called for
+        all values that are given.
+    allocate
+        Makes an output; called after that.
+
+    Raises
+    ------
+    ArgumentError
+        As in `bind`.
+    """
     arguments = signature.arguments
     complete = len(values) == len(arguments)
     if not complete and len(values) != len(signature.inputs):
@@ -64,26 +125,23 @@ def bind(signature: Signature, values: Sequence[object], sizes: Mapping[str, int
         )
     given = arguments if complete else signature.inputs
     arrays = {
-        argument.name: _checked(signature, argument, value)
+        argument.name: check(signature, argument, value)
         for argument, value in zip(given, values, strict=True)
     }
     known = _deduce(signature, given, arrays, sizes or {})
     for argument in arguments:
         if argument.name not in arrays:
-            arrays[argument.name] = _allocated(signature, argument, _shape(signature, argument, known))
-    ordered = tuple(arrays[argument.name] for argument in arguments)
-    addresses = tuple(map(address_of, ordered))
-    if complete:
-        _refuse_overlap(signature, ordered, addresses)
-    return BoundCall(
-        ordered,
-        addresses,
+            arrays[argument.name] = allocate(signature, argument, _shape(signature, argument, known))
+    return TakenArguments(
+        tuple(arrays[argument.name] for argument in arguments),
         tuple(known[size] for size in signature.sizes),
         () if complete else tuple(arrays[argument.name] for argument in signature.outputs),
+        complete,
     )
 
 
-def _allocated(signature: Signature, argument: Argument, shape: tuple[int, ...]) -> Array:
+def allocate_host(signature: Signature, argument: Argument, shape: tuple[int, ...]) -> Array:
+    """Make an output in this process's memory."""
     try:
         return aligned_empty(shape, argument.dtype)
     except (MemoryError, ValueError, OverflowError):  # numpy's words for: more than there is, or than can be
@@ -126,39 +184,48 @@ def _names(arguments: Sequence[Argument]) -> str:
     return ", ".join(argument.name for argument in arguments)
 
 
-def _checked(signature: Signature, argument: Argument, value: object) -> Array:
+def host_array(signature: Signature, argument: Argument, value: object) -> Array:
+    """View what is passed as a numpy array that compiled code can use, or refuse it."""
     array = value if type(value) is np.ndarray else _as_array(signature, argument, value)
-    expected = to_numpy(argument.dtype)
-    if array.dtype != expected:
-        _refuse_dtype(signature, argument, array, expected)
-    if array.ndim != len(argument.shape):
-        _refuse(signature, argument, f"has {array.ndim} dimensions {array.shape}", "reshape it")
+    check_form(signature, argument, array)
     flags = array.flags
     if not flags.c_contiguous:
-        _refuse(
+        refuse(
             signature,
             argument,
             f"is not contiguous in row-major order (shape {array.shape}, strides {array.strides} bytes)",
             "pass a new array and copy back" if argument.output else "pass np.ascontiguousarray(...)",
         )
     if argument.output and not flags.writeable:
-        _refuse(signature, argument, "is read-only, and it is an output", "pass a writable array")
+        refuse(signature, argument, "is read-only, and it is an output", "pass a writable array")
     if not flags.aligned:
-        _refuse(
-            signature, argument, f"starts at an address that is no multiple of {expected.itemsize}", "copy it"
+        refuse(
+            signature,
+            argument,
+            f"starts at an address that is no multiple of {array.dtype.itemsize}",
+            "copy it",
         )
     return array
+
+
+def check_form(signature: Signature, argument: Argument, array: ArrayLike) -> None:
+    """Refuse an array of another dtype or number of dimensions."""
+    expected = to_numpy(argument.dtype)
+    if array.dtype != expected:
+        _refuse_dtype(signature, argument, array, expected)
+    if array.ndim != len(argument.shape):
+        refuse(signature, argument, f"has {array.ndim} dimensions {array.shape}", "reshape it")
 
 
 def _as_array(signature: Signature, argument: Argument, value: object) -> Array:
     """View a foreign array, without copying, as a numpy array."""
     kind = type(value).__name__
     if isinstance(value, np.ma.MaskedArray):
-        _refuse(signature, argument, f"is a {kind}", "pass its .data, or .filled(...)")
+        refuse(signature, argument, f"is a {kind}", "pass its .data, or .filled(...)")
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)
     if hasattr(value, "__cuda_array_interface__"):
-        _refuse(signature, argument, f"is a {kind} in GPU memory", "copy it to the CPU first")
+        refuse(signature, argument, f"is a {kind} in GPU memory", "copy it to the CPU first")
     if isinstance(value, np.generic) and not argument.output:
         return np.asarray(value)
     dlpack_device = getattr(value, "__dlpack_device__", None)
@@ -166,33 +233,45 @@ def _as_array(signature: Signature, argument: Argument, value: object) -> Array:
         device = int(dlpack_device()[0])
         if device not in _CPU_DEVICES:
             found = f"is a {kind} on a device of DLPack type {device}"
-            _refuse(signature, argument, found, "copy it to the CPU first")
+            refuse(signature, argument, found, "copy it to the CPU first")
         try:
             viewed: Array = np.from_dlpack(value)  # type: ignore[arg-type]
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             found = f"is a {kind} that numpy cannot view ({error})"
-            _refuse(signature, argument, found, "convert it to a numpy array first")
+            refuse(signature, argument, found, "convert it to a numpy array first")
         return viewed
     if isinstance(value, np.generic) or not hasattr(value, "__array_interface__"):
-        _refuse(signature, argument, f"is a {kind}", f"pass np.asarray(..., dtype={argument.dtype!r})")
+        refuse(signature, argument, f"is a {kind}", f"pass np.asarray(..., dtype={argument.dtype!r})")
     return np.asarray(value)
 
 
-def _refuse_dtype(signature: Signature, argument: Argument, array: Array, expected: np.dtype[Any]) -> None:
+def _refuse_dtype(
+    signature: Signature, argument: Argument, array: ArrayLike, expected: np.dtype[Any]
+) -> None:
     if array.dtype == expected.newbyteorder():
         found = f"has dtype {array.dtype.str!r}, the other byte order"
-        _refuse(signature, argument, found, "pass array.astype(array.dtype.newbyteorder('='))")
-    _refuse(signature, argument, f"has dtype {array.dtype}", f"pass array.astype({str(expected)!r})")
+        refuse(signature, argument, found, "pass array.astype(array.dtype.newbyteorder('='))")
+    refuse(signature, argument, f"has dtype {array.dtype}", f"pass array.astype({str(expected)!r})")
 
 
-def _refuse(signature: Signature, argument: Argument, found: str, remedy: str) -> NoReturn:
+def refuse_keywords(signature: Signature, named: Mapping[str, object]) -> None:
+    """Refuse arrays that are passed by name."""
+    if named:
+        raise ArgumentError(
+            f"{signature.name} takes its arrays by position, found the keyword {next(iter(named))!r}; "
+            f"pass ({_names(signature.arguments)}) in this order; sizes={{...}} is the only keyword"
+        )
+
+
+def refuse(signature: Signature, argument: Argument, found: str, remedy: str) -> NoReturn:
+    """Say by name what an argument must be, what it is, and what to do."""
     raise ArgumentError(
         f"{signature.name}: argument {argument.name!r} must be {describe(argument)}; it {found}; {remedy}"
     )
 
 
 def _deduce(
-    signature: Signature, given: Sequence[Argument], arrays: Mapping[str, Array], sizes: Mapping[str, int]
+    signature: Signature, given: Sequence[Argument], arrays: Mapping[str, ArrayLike], sizes: Mapping[str, int]
 ) -> dict[str, int]:
     """Find all symbolic sizes and check every given shape against them."""
     for name in sizes:
@@ -250,17 +329,19 @@ def _refuse_shape(
         values = ", ".join(f"{name} = {known[name]}" for name in signature.sizes)
         reason = f" ({format_dim(argument.shape[position])} with {values} by the other dimensions)"
     found = f"has shape {shape}: dimension {position} must be {expected[position]}{reason}"
-    _refuse(signature, argument, found, "check the order of the arguments and their shapes")
+    refuse(signature, argument, found, "check the order of the arguments and their shapes")
 
 
-def _refuse_overlap(signature: Signature, arrays: Sequence[Array], addresses: Sequence[int]) -> None:
-    """Refuse an output that shares memory with another argument: it would be read half written."""
-    spans = [(start, start + array.nbytes) for start, array in zip(addresses, arrays, strict=True)]
+def refuse_overlap(signature: Signature, spans: Sequence[tuple[int, int]]) -> None:
+    """Refuse an output that shares memory with another argument: it would be read half written.
+
+    `spans` are the first address of each argument and the one behind its last.
+    """
     for i, argument in enumerate(signature.arguments):
         if not argument.output:
             continue
         for j, other in enumerate(signature.arguments):
             if i != j and spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1]:
-                _refuse(
+                refuse(
                     signature, argument, f"shares memory with {other.name!r}", "pass a separate output array"
                 )

@@ -1,13 +1,16 @@
 """`lower` and `build`: from a schedule to a loop nest, and to a callable module.
 
-schedule or state -> loop nest -> LLVM IR -> object code -> `Module`. Every step is a function of its own
-and can be called alone; the search does so, because it lowers in one process and compiles in others.
+schedule or state -> loop nest -> LLVM IR -> object code -> `Module`
+schedule or state -> loop nest in kernel form -> C -> `DeviceModule` (see `ansor.runtime.device.build`)
+
+Every step is a function of its own and can be called alone; the search does so, because it lowers in one
+process and compiles in others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Literal, Union, overload
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.llvm import emit_llvm
@@ -15,6 +18,9 @@ from ansor.codegen.machine import Machine
 from ansor.depth import with_depth
 from ansor.errors import BuildError
 from ansor.ir.nest import LoopNest
+from ansor.runtime.device.build import build_device
+from ansor.runtime.device.door import KINDS
+from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.module import Module, Source
 from ansor.runtime.names import DEFAULT_NAME, symbol_of
 from ansor.runtime.signature import Signature
@@ -68,12 +74,33 @@ def lower(
     )
 
 
+@overload
+def build(
+    sch: Program, args: Sequence[Tensor] | None = None, target: None = None, name: str = DEFAULT_NAME
+) -> Module: ...
+@overload
+def build(
+    sch: Program,
+    args: Sequence[Tensor] | None = None,
+    *,
+    target: Literal["llvm"],
+    name: str = DEFAULT_NAME,
+) -> Module: ...
+@overload
 def build(
     sch: Program,
     args: Sequence[Tensor] | None = None,
     target: Target | str | None = None,
     name: str = DEFAULT_NAME,
-) -> Module:
+) -> Module | DeviceModule: ...
+
+
+def build(
+    sch: Program,
+    args: Sequence[Tensor] | None = None,
+    target: Target | str | None = None,
+    name: str = DEFAULT_NAME,
+) -> Module | DeviceModule:
     """Compile a program.
 
     Parameters
@@ -83,7 +110,8 @@ def build(
     args
         The tensors that the function takes, in order; not needed for a loop nest.
     target
-        An "llvm" target; this machine if not given.
+        An "llvm" target, this machine if not given; or "opencl" or "cuda", which give a `DeviceModule`. That
+        is compiled when it is first called, so that its source can be seen where there is no device.
     name
         The function's name, a C identifier that neither C nor compiled code has another use for. "main" (the
         default) stands for the nest's own name if it has one; the C symbol of a function called "main" is
@@ -92,12 +120,12 @@ def build(
     Raises
     ------
     BuildError
-        If the name cannot be used or the code cannot be compiled.
+        If the name cannot be used or the code cannot be compiled, or a kernel breaks a limit of the device.
     TargetError
-        If the target is unknown or no CPU.
+        If the target is unknown, or no code is generated for its kind.
     """
     resolved = Target("llvm" if target is None else target)
-    machine = Machine.for_target(resolved)
+    machine = None if resolved.kind in KINDS else Machine.for_target(resolved)
     if isinstance(sch, LoopNest):
         nest = sch
         name = nest.name if name == DEFAULT_NAME else name
@@ -105,6 +133,8 @@ def build(
         if args is None:
             raise BuildError("building a schedule needs its arguments: build(schedule, [A, B, C])")
         nest = lower(sch, args, name=name, target=resolved)
+    if machine is None:
+        return build_device(nest, resolved, name)
     symbol = symbol_of(name)
     signature = Signature.of_nest(
         nest,

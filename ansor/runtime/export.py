@@ -26,6 +26,9 @@ from ansor.codegen.machine import Machine
 from ansor.codegen.names import c_name
 from ansor.errors import BuildError
 from ansor.ir.dims import Dim
+from ansor.runtime.device.module import SUFFIX as DEVICE_SUFFIX
+from ansor.runtime.device.module import DeviceModule
+from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.module import Module
 from ansor.runtime.names import unique
 from ansor.runtime.pool import POOL_FUNCTIONS, limited_launch_ir
@@ -44,8 +47,8 @@ _C_TYPES: Final = {
 }
 
 
-def load_module(path: str | Path) -> Module:
-    """Load a module that `Module.save` or `Module.export_library` wrote.
+def load_module(path: str | Path) -> Module | DeviceModule:
+    """Load a module that `Module.save`, `Module.export_library` or `DeviceModule.save` wrote.
 
     Raises
     ------
@@ -57,8 +60,10 @@ def load_module(path: str | Path) -> Module:
         data = path.read_bytes()
     except OSError as error:
         raise BuildError(f"the module {path} cannot be read: {error}") from None
+    if path.suffix == DEVICE_SUFFIX:
+        return DeviceModule(DevicePackage.from_bytes(data, str(path)))
     if path.suffix not in (*OBJECT_SUFFIXES, *LIBRARY_SUFFIXES):
-        known = ", ".join((*OBJECT_SUFFIXES, *LIBRARY_SUFFIXES))
+        known = ", ".join((*OBJECT_SUFFIXES, *LIBRARY_SUFFIXES, DEVICE_SUFFIX))
         raise BuildError(f"cannot tell what {path} is by its suffix; use one of {known}")
     signature = find_metadata(data, str(path))
     if path.suffix in OBJECT_SUFFIXES:

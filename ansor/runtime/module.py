@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
-from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError
-from ansor.runtime.arguments import BoundCall, bind
+from ansor.errors import BuildError, DefinitionError, RunError
+from ansor.runtime.arguments import BoundCall, bind, refuse_keywords
 from ansor.runtime.interference import waiting_clock
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import adopt_library, kernel_imports, threads_in_force
@@ -128,12 +128,7 @@ class Module:
         RunError
             If the code is for another machine.
         """
-        if named:
-            order = ", ".join(argument.name for argument in self._signature.arguments)
-            raise ArgumentError(
-                f"{self.entry_name} takes its arrays by position, found the keyword {next(iter(named))!r}; "
-                f"pass ({order}) in this order; sizes={{...}} is the only keyword"
-            )
+        refuse_keywords(self._signature, named)
         bound = bind(self._signature, arrays, sizes)
         self._entry().call(*bound.addresses, *bound.sizes)
         if not bound.outputs:

@@ -1,0 +1,92 @@
+"""From a loop nest in kernel form to a package, and to a module that runs it on a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ansor.codegen.c.dialect import CUDA, OPENCL
+from ansor.codegen.c.program import split_kernels
+from ansor.codegen.c.source import emit_c
+from ansor.depth import with_depth
+from ansor.errors import BuildError
+from ansor.runtime.device.door import broken_limit
+from ansor.runtime.device.hardware import arch_of, hardware_params
+from ansor.runtime.device.launches import make_package
+from ansor.runtime.device.module import DeviceModule
+from ansor.runtime.device.package import DevicePackage
+from ansor.runtime.names import symbol_of
+from ansor.runtime.signature import Signature
+from ansor.task.target import Target
+
+if TYPE_CHECKING:
+    from ansor.ir.nest import LoopNest
+    from ansor.task.hardware import HardwareParams
+
+
+def build_device(nest: LoopNest, target: Target, name: str) -> DeviceModule:
+    """Build a module for a device; it is compiled when it is loaded, at the first call.
+
+    Raises
+    ------
+    BuildError
+        If the name cannot be used, there is no code for something in the nest, or a kernel breaks a limit.
+    """
+    package = package_nest(nest, target, name)
+    check_limits(package, hardware_params(target))
+    return DeviceModule(package, nest)
+
+
+def package_nest(nest: LoopNest, target: Target, name: str) -> DevicePackage:
+    """Write the source of a nest in kernel form, and how it is launched.
+
+    Raises
+    ------
+    BuildError
+        As `build_device`, but for limits.
+    """
+    symbol, arch = symbol_of(name), arch_of(target)
+    signature = Signature.of_nest(nest, name=name, symbol=symbol, triple=target.kind, cpu=arch)
+    program = with_depth(lambda: split_kernels(nest, symbol))
+    source = emit_c(program, CUDA if target.kind == "cuda" else OPENCL)
+    return make_package(program, target.kind, signature, source, arch)
+
+
+def check_limits(package: DevicePackage, hardware: HardwareParams) -> None:
+    """Refuse a program that breaks a limit of the hardware it is for.
+
+    Raises
+    ------
+    BuildError
+        With the kernel, the limit, and what to do.
+    """
+    for launch, shared in zip(package.launches, package.shared_bytes, strict=True):
+        broken = broken_limit(
+            launch.block,
+            shared,
+            hardware.max_threads_per_block,
+            hardware.max_shared_memory_per_block,
+        )
+        if broken is not None:
+            raise BuildError(f"{launch.kernel} breaks a limit of the target: it {broken}")
+
+
+def compiled(package: DevicePackage, arch: str | None = None) -> DevicePackage:
+    """Compile a package for CUDA, if it is one and is not compiled yet.
+
+    Parameters
+    ----------
+    arch
+        What to compile for; default: the package's.
+
+    Raises
+    ------
+    BuildError
+        If there is no compiler, or it refuses the source.
+    """
+    if package.kind != "cuda" or package.binary is not None:
+        return package
+    from ansor.codegen.c.compile import compile_cubin
+
+    wanted = arch or package.arch
+    return replace(package, binary=compile_cubin(package.source, wanted), arch=wanted)

@@ -1,0 +1,210 @@
+"""CUDA devices: the door's `Device` over a driver binding, PyCUDA or NVIDIA's cuda-bindings.
+
+What differs between the bindings is a `Driver`, of which there are two: `ansor.runtime.device.cuda_pycuda`
+and `ansor.runtime.device.cuda_bindings`; PyCUDA is taken where both are installed. Everything happens in the
+device's primary context and on the default stream, as other libraries have it: kernels run after what these
+have started there, and their arrays are used where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, Protocol, cast
+
+from ansor.errors import TargetError
+from ansor.runtime.device.door import (
+    Array,
+    Device,
+    DeviceInfo,
+    KernelCall,
+    Launches,
+    Memory,
+    bytes_of,
+    choose_device,
+)
+
+INSTALL: Final = (
+    "pip install 'ansor[cuda-wheels]' brings NVIDIA's cuda-bindings and compiler; "
+    "'ansor[cuda]' is PyCUDA, which is built from source and needs the CUDA toolkit"
+)
+_BINDINGS: Final = ("ansor.runtime.device.cuda_pycuda", "ansor.runtime.device.cuda_bindings")
+
+Launcher = Callable[[Any], None]
+"""Launches one kernel with its arguments on a stream of the driver's; None is the default stream."""
+
+
+class Driver(Protocol):
+    """One device by one binding. What uses the context is called within `current`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+    def attribute(self, name: str) -> int:
+        """A device attribute by the driver API's name, without its prefix."""
+
+    def open(self) -> None:
+        """Take the device's primary context."""
+
+    def current(self) -> AbstractContextManager[object]:
+        """Make that context this thread's for a while; in it the binding's errors are `RunError`s."""
+
+    def load(self, binary: bytes) -> Any:
+        """Load a cubin; a `BuildError` if it does not suit the device."""
+
+    def launcher(self, module: Any, call: KernelCall) -> Launcher:
+        """Prepare a launch; a `BuildError` if the module has no such kernel."""
+
+    def allocate(self, size: int) -> Any:
+        """An allocation that frees itself, and whose int is its address."""
+
+    def to_device(self, address: int, data: Array) -> None: ...
+
+    def from_device(self, data: Array, address: int) -> None: ...
+
+    def fill(self, address: int, byte: int, size: int) -> None: ...
+
+    def seconds(self, launchers: Sequence[Launcher], number: int) -> float:
+        """Launch all so many times and give the time between two events around that."""
+
+    def synchronize(self) -> None: ...
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Wait for a stream of another library, by its handle."""
+
+
+class Binding(Protocol):
+    """What a module of a binding offers."""
+
+    def device_names(self) -> list[str]:
+        """The devices there are; an `ImportError` without the binding, a `TargetError` without a driver."""
+
+    def make_driver(self, number: int) -> Driver: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCUDA:
+    """A CUDA device that is not open yet."""
+
+    driver: Driver
+
+    @property
+    def info(self) -> DeviceInfo:
+        def of(name: str) -> int:
+            return self.driver.attribute(name)
+
+        major, minor = of("COMPUTE_CAPABILITY_MAJOR"), of("COMPUTE_CAPABILITY_MINOR")
+        return DeviceInfo(
+            kind="cuda",
+            name=self.driver.name,
+            arch=f"sm_{major}{minor}",
+            max_threads_per_block=of("MAX_THREADS_PER_BLOCK"),
+            max_block=(of("MAX_BLOCK_DIM_X"), of("MAX_BLOCK_DIM_Y"), of("MAX_BLOCK_DIM_Z")),
+            max_grid=(of("MAX_GRID_DIM_X"), of("MAX_GRID_DIM_Y"), of("MAX_GRID_DIM_Z")),
+            max_shared_memory_per_block=of("MAX_SHARED_MEMORY_PER_BLOCK"),
+            memory_bytes=self.driver.memory_bytes,
+            cache_bytes=of("L2_CACHE_SIZE"),
+            warp_size=of("WARP_SIZE"),
+        )
+
+    def open(self) -> Device:
+        return CUDADevice(self)
+
+
+def find_device() -> FoundCUDA:
+    """Find the CUDA device to use, by whichever binding is installed.
+
+    Raises
+    ------
+    TargetError
+        If no binding is installed, or there is no driver or device.
+    """
+    problems = []
+    for name in _BINDINGS:
+        binding = cast(Binding, import_module(name))
+        try:
+            names = binding.device_names()
+        except ImportError as error:
+            problems.append(str(error))
+            continue
+        if not names:
+            raise TargetError("there is a CUDA driver and no CUDA device; see `nvidia-smi`")
+        return FoundCUDA(binding.make_driver(choose_device("cuda", names)))
+    raise TargetError(
+        f"programs for CUDA need PyCUDA or cuda-bindings to run ({'; '.join(problems)}); {INSTALL}"
+    )
+
+
+class CUDADevice(Device):
+    """A CUDA device, in its primary context."""
+
+    def __init__(self, found: FoundCUDA) -> None:
+        super().__init__(found.info)
+        self._driver = found.driver
+        self._driver.open()
+
+    def compile(self, source: str, options: Sequence[str] = ()) -> Any:
+        from ansor.codegen.c.compile import compile_cubin
+
+        return self.load(compile_cubin(source, self.info.arch))
+
+    def load(self, binary: bytes) -> Any:
+        with self._driver.current():
+            return self._driver.load(binary)
+
+    def allocate(self, size: int) -> Memory:
+        with self._driver.current():
+            return Memory(self._driver.allocate(max(1, size)), size)
+
+    def upload(self, array: Array, memory: Memory, offset: int = 0) -> None:
+        if array.nbytes:
+            with self._driver.current():
+                self._driver.to_device(int(memory.handle) + offset, bytes_of(array))
+
+    def download(self, memory: Memory, array: Array, offset: int = 0) -> None:
+        if array.nbytes:
+            with self._driver.current():
+                self._driver.from_device(bytes_of(array), int(memory.handle) + offset)
+
+    def fill(self, memory: Memory, byte: int) -> None:
+        if memory.size:
+            with self._driver.current():
+                self._driver.fill(int(memory.handle), byte, memory.size)
+
+    def synchronize(self) -> None:
+        with self._driver.current():
+            self._driver.synchronize()
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Wait for a stream of another library, by its handle."""
+        with self._driver.current():
+            self._driver.synchronize_stream(stream)
+
+    def _launches(self, loaded: Any, calls: Sequence[KernelCall]) -> Launches:
+        with self._driver.current():
+            return _Launches(self._driver, calls, [self._driver.launcher(loaded, call) for call in calls])
+
+
+class _Launches:
+    """See `Launches`. It keeps the calls, whose memory must not be freed before."""
+
+    def __init__(self, driver: Driver, calls: Sequence[KernelCall], launchers: list[Launcher]) -> None:
+        self._driver = driver
+        self._calls = calls
+        self._launchers = launchers
+
+    def enqueue(self) -> None:
+        with self._driver.current():
+            for launch in self._launchers:
+                launch(None)
+
+    def seconds(self, number: int) -> float:
+        if not self._launchers:
+            return 0.0
+        with self._driver.current():
+            return self._driver.seconds(self._launchers, number)

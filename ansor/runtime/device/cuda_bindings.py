@@ -1,0 +1,219 @@
+"""The CUDA driver by NVIDIA's cuda-bindings: the door to them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any, Final
+
+from ansor.errors import BuildError, RunError, TargetError
+from ansor.runtime.device.cuda import Launcher
+from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
+
+_NO_DEVICE: Final = 100
+_OUT_OF_MEMORY: Final = 2
+_GRAPH_CALLS: Final = 32
+"""Calls that are launched at once, as a graph, when kernels are timed: short ones would wait for Python."""
+
+
+def device_names() -> list[str]:
+    """See `ansor.runtime.device.cuda.Binding`."""
+    try:
+        cu: Any = import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise ImportError(f"cuda-bindings: {error}") from None
+    try:
+        code = int(cu.cuInit(0)[0])
+    except (RuntimeError, OSError) as error:  # the bindings load the driver's library at the first call
+        raise TargetError(
+            f"there is no NVIDIA driver on this machine ({error}); programs for CUDA are built here and run "
+            "where there is one"
+        ) from None
+    if code == _NO_DEVICE:
+        return []
+    if code:
+        raise TargetError(f"the NVIDIA driver does not work ({_name(cu, code)}); see `nvidia-smi`")
+    count = int(_value(cu, cu.cuDeviceGetCount()))
+    return [_device_name(cu, _value(cu, cu.cuDeviceGet(number))) for number in range(count)]
+
+
+def make_driver(number: int) -> BindingsDriver:
+    return BindingsDriver(import_module("cuda.bindings.driver"), number)
+
+
+class BindingsDriver:
+    """See `ansor.runtime.device.cuda.Driver`."""
+
+    def __init__(self, cu: Any, number: int) -> None:
+        self._cu = cu
+        self._device = _value(cu, cu.cuDeviceGet(number))
+        self.name = _device_name(cu, self._device)
+        self.memory_bytes = int(_value(cu, cu.cuDeviceTotalMem(self._device)))
+        self._context: Any = None
+        self._stream: Any = None
+        self._events: tuple[Any, Any] | None = None
+
+    def attribute(self, name: str) -> int:
+        kind = getattr(self._cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_value(self._cu, self._cu.cuDeviceGetAttribute(kind, self._device)))
+
+    def open(self) -> None:
+        cu = self._cu
+        self._context = _value(cu, cu.cuDevicePrimaryCtxRetain(self._device))
+        with self.current():
+            self._stream = _value(cu, cu.cuStreamCreate(0))
+            self._events = (_value(cu, cu.cuEventCreate(0)), _value(cu, cu.cuEventCreate(0)))
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        _value(self._cu, self._cu.cuCtxPushCurrent(self._context))
+        try:
+            yield
+        finally:
+            self._cu.cuCtxPopCurrent()
+
+    def load(self, binary: bytes) -> Any:
+        try:
+            return _value(self._cu, self._cu.cuModuleLoadData(binary))
+        except RunError as error:
+            raise BuildError(f"{self.name} does not load the program: {error}") from None
+
+    def launcher(self, module: Any, call: KernelCall) -> Launcher:
+        cu = self._cu
+        try:
+            function = _value(cu, cu.cuModuleGetFunction(module, call.kernel.encode()))
+        except RunError as error:
+            raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
+        values = [_c_value(argument) for argument in call.arguments]
+        places = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        place = ctypes.addressof(places)
+
+        def launch(stream: Any, _keep: object = (module, values, places)) -> None:
+            (code,) = cu.cuLaunchKernel(function, *call.grid, *call.block, 0, stream or 0, place, 0)
+            if int(code):
+                why = _name(cu, int(code))
+                raise RunError(f"launching {call.kernel} in blocks of {call.block} threads failed: {why}")
+
+        return launch
+
+    def allocate(self, size: int) -> _Allocation:
+        code, address = self._cu.cuMemAlloc(size)
+        if int(code) == _OUT_OF_MEMORY:
+            raise RunError(f"{self.name} has no {size} bytes of memory left")
+        _value(self._cu, (code,))
+        return _Allocation(self, int(address))
+
+    def free(self, address: int) -> None:
+        with self.current():
+            self._cu.cuMemFree(address)
+
+    def to_device(self, address: int, data: Array) -> None:
+        _value(self._cu, self._cu.cuMemcpyHtoD(address, int(data.ctypes.data), data.nbytes))
+
+    def from_device(self, data: Array, address: int) -> None:
+        _value(self._cu, self._cu.cuMemcpyDtoH(int(data.ctypes.data), address, data.nbytes))
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        _value(self._cu, self._cu.cuMemsetD8(address, byte, size))
+
+    def seconds(self, launchers: Sequence[Launcher], number: int) -> float:
+        cu = self._cu
+        assert self._events is not None
+        start, end = self._events
+        graphs, rest = divmod(number, _GRAPH_CALLS)
+        graph = self._graph(launchers) if graphs else None
+        if graph is None:
+            graphs, rest = 0, number
+        _value(cu, cu.cuEventRecord(start, self._stream))
+        for _ in range(graphs):
+            _value(cu, cu.cuGraphLaunch(graph, self._stream))
+        for _ in range(rest):
+            for launch in launchers:
+                launch(self._stream)
+        _value(cu, cu.cuEventRecord(end, self._stream))
+        _value(cu, cu.cuEventSynchronize(end))
+        milliseconds = float(_value(cu, cu.cuEventElapsedTime(start, end)))
+        if graph is not None:
+            cu.cuGraphExecDestroy(graph)
+        return milliseconds * 1e-3
+
+    def _graph(self, launchers: Sequence[Launcher]) -> Any | None:
+        """Several calls as one graph, ready to launch; None if the driver does not make one."""
+        cu = self._cu
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        if int(cu.cuStreamBeginCapture(self._stream, mode)[0]):
+            return None
+        try:
+            for _ in range(_GRAPH_CALLS):
+                for launch in launchers:
+                    launch(self._stream)
+        except RunError:
+            cu.cuStreamEndCapture(self._stream)
+            return None
+        code, graph = cu.cuStreamEndCapture(self._stream)
+        if int(code):
+            return None
+        code, executable = cu.cuGraphInstantiate(graph, 0)
+        cu.cuGraphDestroy(graph)
+        if int(code):
+            return None
+        cu.cuGraphUpload(executable, self._stream)
+        return executable
+
+    def synchronize(self) -> None:
+        _value(self._cu, self._cu.cuCtxSynchronize())
+
+    def synchronize_stream(self, stream: int) -> None:
+        _value(self._cu, self._cu.cuStreamSynchronize(stream))
+
+
+class _Allocation:
+    """Device memory that is freed with this object; its int is its address."""
+
+    __slots__ = ("_address", "_driver")
+
+    def __init__(self, driver: BindingsDriver, address: int) -> None:
+        self._driver = driver
+        self._address = address
+
+    def __int__(self) -> int:
+        return self._address
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # At the interpreter's exit the driver may be gone already.
+            self._driver.free(self._address)
+
+
+def _c_value(argument: KernelArgument) -> Any:
+    """An argument as C passes it."""
+    if isinstance(argument, Memory):
+        return ctypes.c_void_p(int(argument.handle))
+    return getattr(ctypes, f"c_{argument.dtype}")(int(argument))
+
+
+def _value(cu: Any, answer: tuple[Any, ...]) -> Any:
+    """What a call of the driver gave, without its error code.
+
+    Raises
+    ------
+    RunError
+        If it failed.
+    """
+    code = int(answer[0])
+    if code:
+        raise RunError(f"the CUDA driver failed with {_name(cu, code)}")
+    return answer[1] if len(answer) > 1 else None
+
+
+def _name(cu: Any, code: int) -> str:
+    """The name of an error and what it means."""
+    result = cu.CUresult(code)
+    said = (cu.cuGetErrorName(result)[1], cu.cuGetErrorString(result)[1])
+    return ": ".join(text.decode() if isinstance(text, bytes) else str(text) for text in said)
+
+
+def _device_name(cu: Any, device: Any) -> str:
+    name = _value(cu, cu.cuDeviceGetName(256, device))
+    return bytes(name).split(b"\0")[0].decode().strip()

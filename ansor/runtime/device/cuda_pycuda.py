@@ -1,0 +1,109 @@
+"""The CUDA driver by PyCUDA: the door to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from ansor.errors import BuildError, RunError, TargetError
+from ansor.runtime.device.cuda import Launcher
+from ansor.runtime.device.door import Array, KernelCall, Memory
+
+
+def device_names() -> list[str]:
+    """See `ansor.runtime.device.cuda.Binding`."""
+    try:
+        cuda: Any = import_module("pycuda.driver")
+    except ImportError as error:
+        raise ImportError(f"PyCUDA: {error}") from None
+    try:
+        cuda.init()
+    except cuda.Error as error:
+        if "no CUDA-capable device" in str(error):
+            return []
+        raise TargetError(f"the NVIDIA driver does not work ({error}); see `nvidia-smi`") from None
+    return [str(cuda.Device(number).name()) for number in range(int(cuda.Device.count()))]
+
+
+def make_driver(number: int) -> PyCUDADriver:
+    return PyCUDADriver(import_module("pycuda.driver"), number)
+
+
+class PyCUDADriver:
+    """See `ansor.runtime.device.cuda.Driver`."""
+
+    def __init__(self, cuda: Any, number: int) -> None:
+        self._cuda = cuda
+        self._device = cuda.Device(number)
+        self.name = str(self._device.name())
+        self.memory_bytes = int(self._device.total_memory())
+        self._context: Any = None
+
+    def attribute(self, name: str) -> int:
+        return int(self._device.get_attribute(getattr(self._cuda.device_attribute, name)))
+
+    def open(self) -> None:
+        self._context = self._device.retain_primary_context()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        # Pushed and popped each time: PyCUDA ends a thread that leaves a context behind.
+        self._context.push()
+        try:
+            yield
+        except self._cuda.Error as error:
+            raise RunError(f"the CUDA driver failed: {error}") from None
+        finally:
+            self._context.pop()
+
+    def load(self, binary: bytes) -> Any:
+        try:
+            return self._cuda.module_from_buffer(binary)
+        except self._cuda.Error as error:
+            raise BuildError(f"{self.name} does not load the program: {error}") from None
+
+    def launcher(self, module: Any, call: KernelCall) -> Launcher:
+        try:
+            function = module.get_function(call.kernel)
+        except self._cuda.Error as error:
+            raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
+        function.prepare(["P" if isinstance(one, Memory) else one.dtype for one in call.arguments])
+        values = [int(one.handle) if isinstance(one, Memory) else int(one) for one in call.arguments]
+
+        def launch(stream: Any, _keep: object = module) -> None:
+            function.prepared_async_call(call.grid, call.block, stream, *values)
+
+        return launch
+
+    def allocate(self, size: int) -> Any:
+        try:
+            return self._cuda.mem_alloc(size)
+        except self._cuda.MemoryError:
+            raise RunError(f"{self.name} has no {size} bytes of memory left") from None
+
+    def to_device(self, address: int, data: Array) -> None:
+        self._cuda.memcpy_htod(address, data)
+
+    def from_device(self, data: Array, address: int) -> None:
+        self._cuda.memcpy_dtoh(data, address)
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        self._cuda.memset_d8(address, byte, size)
+
+    def seconds(self, launchers: Sequence[Launcher], number: int) -> float:
+        start, end = self._cuda.Event(), self._cuda.Event()
+        start.record()
+        for _ in range(number):
+            for launch in launchers:
+                launch(None)
+        end.record()
+        end.synchronize()
+        return float(start.time_till(end)) * 1e-3
+
+    def synchronize(self) -> None:
+        self._cuda.Context.synchronize()
+
+    def synchronize_stream(self, stream: int) -> None:
+        self._cuda.Context.synchronize()

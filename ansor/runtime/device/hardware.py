@@ -1,0 +1,73 @@
+"""What programs for a target may use: what the target says, and for the rest what its device says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ansor.errors import TargetError
+from ansor.runtime.device.door import KINDS, DeviceInfo, device_info
+from ansor.task.hardware import HardwareParams
+from ansor.task.target import KINDS as TARGET_KINDS
+from ansor.task.target import Target
+
+_VTHREADS_PER_WARP: Final = 4
+_MOBILE: Final = frozenset(("mali", "adreno"))
+_DEFAULT_ARCH: Final = "sm_80"
+"""What CUDA programs are compiled for where neither the target nor a device tells."""
+
+
+def hardware_params(target: Target) -> HardwareParams:
+    """
+    Describe the hardware of a target.
+
+    For OpenCL and CUDA what the target does not say is asked of the device, if there is one; a target that
+    names another architecture than the device's, or a mobile GPU, is not about the device.
+
+    Raises
+    ------
+    TargetError
+        If the kind has no hardware description.
+    """
+    params = HardwareParams.for_target(target)
+    info = _device_of(target)
+    if info is None:
+        return params
+    changes: dict[str, int] = {}
+    if not _says(target, "max_threads_per_block", "max_num_threads"):
+        changes["max_threads_per_block"] = info.max_threads_per_block
+    if not _says(target, "max_shared_memory_per_block"):
+        changes["max_shared_memory_per_block"] = info.max_shared_memory_per_block
+    if not _says(target, "thread_warp_size") and info.warp_size is not None:
+        changes["warp_size"] = info.warp_size
+        changes["max_vthread_extent"] = max(1, info.warp_size // _VTHREADS_PER_WARP)
+    return replace(params, **changes)
+
+
+def arch_of(target: Target) -> str:
+    """What CUDA programs of a target are compiled for: its `-arch`, else the device's, else sm_80."""
+    if target.kind != "cuda":
+        return ""
+    if _says(target, "arch"):
+        return str(target.arch)
+    info = _device_of(target)
+    return _DEFAULT_ARCH if info is None else info.arch
+
+
+def _device_of(target: Target) -> DeviceInfo | None:
+    """The device that a target is about, if there is one."""
+    if target.kind not in KINDS or _MOBILE & {target.device, *target.keys}:
+        return None
+    try:
+        info = device_info(target.kind)
+    except TargetError:
+        return None
+    if target.kind == "cuda" and _says(target, "arch") and target.arch != info.arch:
+        return None
+    return info
+
+
+def _says(target: Target, *names: str) -> bool:
+    """Whether a target states one of these options: its kind's defaults are in every target's text."""
+    defaults = TARGET_KINDS[target.kind].defaults
+    return any(name in target.attrs and target.attrs[name] != defaults.get(name) for name in names)

@@ -1,0 +1,251 @@
+"""OpenCL devices, by pyopencl: the door to it, and to PoCL, which makes a device of the CPU.
+
+pyopencl is imported when a device is looked for. Timing is by the profiling of events, in the device's own
+nanoseconds. Kernels of a queue run in order.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from math import prod
+from typing import Any, Final, cast
+
+import numpy as np
+
+from ansor.errors import BuildError, RunError, TargetError
+from ansor.runtime.device.door import (
+    Array,
+    Device,
+    DeviceInfo,
+    KernelCall,
+    Launches,
+    Memory,
+    Triple,
+    bytes_of,
+    choose_device,
+)
+from ansor.runtime.device.pocl import name_cpu
+
+INSTALL: Final = (
+    "pip install 'ansor[opencl]' brings pyopencl and, on Linux x86-64, PoCL, which runs OpenCL on the CPU; "
+    "a GPU needs its vendor's OpenCL driver"
+)
+_UNLIMITED: Final = 2**31 - 1
+_EXACT: Final = "-cl-fp32-correctly-rounded-divide-sqrt"
+_BATCH: Final = 256
+"""Launches that are timed between two waits: each has an event, which takes memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOpenCL:
+    """An OpenCL device, by pyopencl's module and object."""
+
+    cl: Any
+    device: Any
+
+    @property
+    def info(self) -> DeviceInfo:
+        device = self.device
+        sizes = [int(size) for size in device.max_work_item_sizes][:3]
+        block = cast(Triple, tuple([*sizes, 1, 1, 1][:3]))
+        return DeviceInfo(
+            kind="opencl",
+            name=_title(device),
+            arch="",
+            max_threads_per_block=int(device.max_work_group_size),
+            max_block=block,
+            max_grid=(_UNLIMITED, _UNLIMITED, _UNLIMITED),
+            max_shared_memory_per_block=int(device.local_mem_size),
+            memory_bytes=int(device.global_mem_size),
+            cache_bytes=int(device.global_mem_cache_size),
+            warp_size=_warp_size(device),
+        )
+
+    def open(self) -> Device:
+        return OpenCLDevice(self)
+
+
+def find_device() -> FoundOpenCL:
+    """Find the OpenCL device to use: GPUs first, then accelerators, then CPUs.
+
+    Raises
+    ------
+    TargetError
+        If pyopencl is not installed, or finds no platform or no device.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of its own dependencies, when it is imported.
+            cl: Any = import_module("pyopencl")
+    except ImportError as error:
+        raise TargetError(
+            f"programs for OpenCL need pyopencl, which cannot be imported ({error}); {INSTALL}"
+        ) from None
+    try:
+        platforms = cl.get_platforms()
+        devices = [device for platform in platforms for device in platform.get_devices()]
+    except cl.Error as error:  # the loader's word for: no driver is installed
+        raise TargetError(f"pyopencl finds no OpenCL platform ({error}); {INSTALL}") from None
+    if not devices:
+        found = ", ".join(str(platform.name) for platform in platforms) or "none"
+        raise TargetError(f"pyopencl finds no OpenCL device (platforms: {found}); {INSTALL}")
+    kinds = cl.device_type
+
+    def rank(device: Any) -> int:
+        order = (kinds.GPU, kinds.ACCELERATOR)
+        return next((place for place, kind in enumerate(order) if device.type & kind), len(order))
+
+    devices.sort(key=rank)
+    return FoundOpenCL(cl, devices[choose_device("opencl", [_title(device) for device in devices])])
+
+
+class OpenCLDevice(Device):
+    """An OpenCL device with a context and a queue of its own."""
+
+    def __init__(self, found: FoundOpenCL) -> None:
+        super().__init__(found.info)
+        self._cl = cl = found.cl
+        self._device = found.device
+        name_cpu(found.device)
+        with self._saying(f"opening {self.name}"):
+            self._context = cl.Context([found.device])
+            self._queue = cl.CommandQueue(
+                self._context, found.device, cl.command_queue_properties.PROFILING_ENABLE
+            )
+            exact = found.device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        self._options = ("-cl-std=CL1.2", *((_EXACT,) if exact else ()))
+
+    def compile(self, source: str, options: Sequence[str] = ()) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Remarks of a compiler that accepted the source.
+                return self._cl.Program(self._context, source).build(
+                    options=[*self._options, *options], cache_dir=False
+                )
+        except self._cl.Error as error:
+            raise BuildError(f"the OpenCL compiler of {self.name} refuses the code: {error}") from None
+
+    def load(self, binary: bytes) -> Any:
+        raise BuildError("programs for OpenCL are loaded from their source, not from a binary")
+
+    def allocate(self, size: int) -> Memory:
+        with self._saying(f"taking {size} bytes of memory of {self.name}"):
+            handle = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, max(1, size))
+        return Memory(handle, size)
+
+    def upload(self, array: Array, memory: Memory, offset: int = 0) -> None:
+        if array.nbytes:
+            with self._saying(f"copying {array.nbytes} bytes to {self.name}"):
+                self._cl.enqueue_copy(self._queue, memory.handle, bytes_of(array), dst_offset=offset)
+
+    def download(self, memory: Memory, array: Array, offset: int = 0) -> None:
+        if array.nbytes:
+            with self._saying(f"copying {array.nbytes} bytes from {self.name}"):
+                self._cl.enqueue_copy(self._queue, bytes_of(array), memory.handle, src_offset=offset)
+
+    def fill(self, memory: Memory, byte: int) -> None:
+        if memory.size:
+            with self._saying(f"filling memory of {self.name}"):
+                self._cl.enqueue_fill_buffer(self._queue, memory.handle, np.uint8(byte), 0, memory.size)
+
+    def synchronize(self) -> None:
+        with self._saying(f"running kernels on {self.name}"):
+            self._queue.finish()
+
+    def _launches(self, loaded: Any, calls: Sequence[KernelCall]) -> Launches:
+        return _Launches(self, [self._bound(loaded, call) for call in calls])
+
+    def _bound(self, loaded: Any, call: KernelCall) -> _Bound:
+        cl = self._cl
+        try:
+            kernel = cl.Kernel(loaded, call.kernel)
+        except cl.Error as error:
+            raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
+        with self._saying(f"passing the arguments of {call.kernel}"):
+            for position, argument in enumerate(call.arguments):
+                kernel.set_arg(position, argument.handle if isinstance(argument, Memory) else argument)
+            most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self._device)
+        if prod(call.block) > most:
+            raise RunError(
+                f"{call.kernel} takes {prod(call.block)} threads in a block, and {self.name} allows {most} "
+                "for it; bind shorter loops to threads, or keep less in registers"
+            )
+        everywhere = tuple(blocks * threads for blocks, threads in zip(call.grid, call.block, strict=True))
+        return _Bound(call.kernel, kernel, call.arguments, cast(Triple, everywhere), call.block)
+
+    @contextmanager
+    def _saying(self, what: str) -> Iterator[None]:
+        """Turn an error of OpenCL into a `RunError` that says what was being done."""
+        try:
+            yield
+        except self._cl.Error as error:
+            raise RunError(f"{what} failed: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A kernel with its arguments; all threads, and those of a block."""
+
+    name: str
+    kernel: Any
+    arguments: tuple[object, ...]
+    """Kept alive: a kernel does not do so."""
+    global_size: Triple
+    local_size: Triple
+
+
+class _Launches:
+    """See `Launches`."""
+
+    def __init__(self, device: OpenCLDevice, bound: Sequence[_Bound]) -> None:
+        self._device = device
+        self._bound = bound
+
+    def enqueue(self) -> None:
+        for _ in self._events():
+            pass
+        self._device._queue.flush()
+
+    def seconds(self, number: int) -> float:
+        if not self._bound:
+            return 0.0
+        total, rest = 0, number
+        while rest:
+            calls = min(rest, max(1, _BATCH // len(self._bound)))
+            events = [event for _ in range(calls) for event in self._events()]
+            self._device.synchronize()
+            with self._device._saying("reading the time that kernels took"):
+                total += int(events[-1].profile.end) - int(events[0].profile.start)
+            rest -= calls
+        return total * 1e-9
+
+    def _events(self) -> Iterator[Any]:
+        device = self._device
+        for bound in self._bound:
+            try:
+                event = device._cl.enqueue_nd_range_kernel(
+                    device._queue, bound.kernel, bound.global_size, bound.local_size
+                )
+            except device._cl.Error as error:
+                raise RunError(
+                    f"launching {bound.name} in blocks of {bound.local_size} threads failed: {error}"
+                ) from None
+            yield event
+
+
+def _title(device: Any) -> str:
+    return f"{str(device.name).strip()} ({str(device.platform.name).strip()})"
+
+
+def _warp_size(device: Any) -> int | None:
+    """Threads that run in step, where a vendor's extension tells."""
+    for name in ("warp_size_nv", "wavefront_width_amd"):
+        try:
+            return int(getattr(device, name))
+        except Exception:  # Each driver has its own way to say no.
+            continue
+    return None

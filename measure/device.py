@@ -1,0 +1,125 @@
+"""A device as a processor: kernels on a GPU, or by OpenCL on a CPU, arguments in the device's memory.
+
+Arguments stand before canaries; what writes further than these is a fault of the device, if it notices. What
+is in its memory is checked on the host. Memory between kernels is poisoned as outputs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ansor.dtypes import to_numpy
+from ansor.runtime.device.build import compiled
+from ansor.runtime.device.door import Device, open_device
+from ansor.runtime.device.package import DevicePackage
+from ansor.runtime.device.program import LoadedProgram
+from ansor.runtime.interference import Waited
+from measure.arena import canary_bytes, poison
+from measure.arguments import ArgumentSet, ArgumentSpec
+
+Array = npt.NDArray[Any]
+
+CANARY_BYTES: Final = 1024
+_POISON: Final = 0xFF
+"""Fills memory between kernels: NaN in every float dtype."""
+
+
+def prepare_opencl() -> None:
+    """Open the OpenCL device; a runner's worker does so when it starts."""
+    open_device("opencl")
+
+
+def prepare_cuda() -> None:
+    """Open the CUDA device; a runner's worker does so when it starts."""
+    open_device("cuda")
+
+
+PREPARE: Final[Mapping[str, Callable[[], None]]] = {"opencl": prepare_opencl, "cuda": prepare_cuda}
+"""What a runner's worker does first, by the kind of device."""
+
+
+class DeviceProcessor:
+    """See `measure.processor.Processor`; it has no settings. Only loading opens the device."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._arguments: ArgumentSet[GuardedBuffer] | None = None
+
+    def compile(self, text: str, machine: Mapping[str, Any]) -> bytes:
+        return compiled(DevicePackage.from_json(machine, text)).to_bytes()
+
+    def load(
+        self,
+        object_bytes: bytes,
+        entry: str,
+        specs: Sequence[ArgumentSpec],
+        settings: Mapping[str, Any],
+    ) -> DeviceTrial:
+        device = open_device(self._kind)
+        if self._arguments is None:
+            self._arguments = ArgumentSet(partial(GuardedBuffer, device))
+        self._arguments.take(specs)
+        return DeviceTrial(LoadedProgram(device, DevicePackage.from_bytes(object_bytes)), self._arguments)
+
+
+class DeviceTrial:
+    """See `measure.processor.LoadedProgram`."""
+
+    def __init__(self, program: LoadedProgram, arguments: ArgumentSet[GuardedBuffer]) -> None:
+        self._program = program
+        self._arguments = arguments
+        launches = program.launches([guarded.memory for guarded in arguments.memories])
+        self.timed: Callable[[int], float] = launches.seconds
+        self.flush: Callable[[], None] = program.device.flush_caches
+        self.waited: Waited | None = None
+
+    def prepare(self) -> None:
+        self._arguments.prepare()
+        for memory in self._program.scratch():
+            self._program.device.fill(memory, _POISON)
+
+    def verify(self) -> None:
+        self._arguments.verify()
+
+
+class GuardedBuffer:
+    """One array in a device's memory with a canary behind it (`measure.arguments.ArgumentMemory`).
+
+    Attributes
+    ----------
+    memory
+        The device's memory; the array is at its start.
+    """
+
+    def __init__(self, device: Device, shape: tuple[int, ...], dtype: str) -> None:
+        self._device = device
+        self._dtype = dtype
+        self._host: Array = np.empty(shape, to_numpy(dtype))
+        self._canary = canary_bytes(CANARY_BYTES)
+        self.memory = device.allocate(self._host.nbytes + CANARY_BYTES)
+        self.restore_canaries()
+
+    def write(self, values: Array) -> None:
+        self._device.upload(np.ascontiguousarray(values), self.memory)
+
+    def poison(self, expected: Array) -> None:
+        poison(self._host, self._dtype, expected)
+        self._device.upload(self._host, self.memory)
+
+    def read(self) -> Array:
+        self._device.download(self.memory, self._host)
+        return self._host
+
+    def restore_canaries(self) -> None:
+        self._device.upload(self._canary, self.memory, self._host.nbytes)
+
+    def damage(self) -> str | None:
+        found = np.empty_like(self._canary)
+        self._device.download(self.memory, found, self._host.nbytes)
+        changed = np.flatnonzero(found != self._canary)
+        return f"{changed[0] + 1} byte(s) past its end" if len(changed) else None

@@ -1,0 +1,83 @@
+"""Programs for devices written by hand in OpenCL C, for tests that need no code generator."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from ansor.codegen.c.launches import Launch
+from ansor.errors import TargetError
+from ansor.runtime.device.door import Device, device_info, open_device
+from ansor.runtime.device.package import DevicePackage, Scratch
+from ansor.runtime.signature import Argument, Signature
+
+
+@cache
+def why_no_device(kind: str) -> str:
+    """Why nothing can run on a device of this kind here; empty if it can."""
+    try:
+        device_info(kind)
+    except TargetError as error:
+        return str(error)
+    return ""
+
+
+needs_opencl = pytest.mark.skipif(bool(why_no_device("opencl")), reason=why_no_device("opencl") or "-")
+needs_cuda = pytest.mark.skipif(bool(why_no_device("cuda")), reason=why_no_device("cuda") or "-")
+
+
+def opencl() -> Device:
+    return open_device("opencl")
+
+
+SCALE = """
+__kernel void scale_kernel0(__global const float* A, __global float* T, int n) {
+  int i = get_group_id(0)*64 + get_local_id(0);
+  if (i < n) T[i] = 2.0f*A[i];
+}
+__kernel void scale_kernel1(__global const float* T, __global float* B, int n) {
+  __local float tile[64];
+  int t = get_local_id(0);
+  int i = get_group_id(0)*64 + t;
+  tile[t] = i < n ? T[i] : 0.0f;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (i < n) B[i] = tile[t] + 1.0f;
+}
+"""
+"""B = 2 A + 1 by two kernels with scratch memory between them and a barrier in the second."""
+
+
+def scale(kind: str = "opencl", source: str = SCALE) -> DevicePackage:
+    """The package of `SCALE` over arrays of symbolic length n."""
+    arguments = (Argument("A", "float32", ("n",)), Argument("B", "float32", ("n",), output=True))
+    blocks = ("floordiv", ("add", "n", 63), 64)
+    return DevicePackage(
+        kind,
+        Signature("scale", "scale", arguments, ("n",), kind, ""),
+        source,
+        (
+            Launch("scale_kernel0", (("param", 0), ("scratch", 0), ("size", 0)), (blocks, 1, 1), (64, 1, 1)),
+            Launch("scale_kernel1", (("scratch", 0), ("param", 1), ("size", 0)), (blocks, 1, 1), (64, 1, 1)),
+        ),
+        (0, 256),
+        (Scratch("float32", ("n",)),),
+    )
+
+
+def double(n: int, body: str = "", block: int = 64, shared: int = 0, where: str = "") -> DevicePackage:
+    """B = 2 A over n floats by one kernel of one thread per element.
+
+    `body` runs after that in each thread; `where` is a further condition for it.
+    """
+    arguments = (Argument("A", "float32", (n,)), Argument("B", "float32", (n,), output=True))
+    source = f"""
+__kernel void program_kernel0(__global float* A, __global float* B) {{
+  int i = get_global_id(0);
+  if (i < {n}{where}) B[i] = 2.0f*A[i];
+  {body}
+}}
+"""
+    launch = Launch("program_kernel0", (("param", 0), ("param", 1)), (-(-n // block), 1, 1), (block, 1, 1))
+    signature = Signature("program", "program", arguments, (), "opencl", "")
+    return DevicePackage("opencl", signature, source, (launch,), (shared,))

@@ -1,0 +1,262 @@
+"""Measuring programs for devices: right ones pass, each that misbehaves costs one trial."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.codegen.c.launches import Launch
+from ansor.errors import BuildError, RunError, TargetError
+from ansor.runtime.device.door import DeviceInfo
+from ansor.runtime.device.package import DevicePackage
+from ansor.schedule.dag import ComputeDAG
+from ansor.task.task import Task
+from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, host
+from measure.arguments import ArgumentSet, ArgumentSpec
+from measure.check import Tolerance
+from measure.emit import EmittedProgram
+from measure.processor import CPU, kind_of
+from tests.device_kernels import double, needs_opencl, opencl, scale
+
+SIZE = 1001
+
+FAULTS = {
+    "wrong element": (
+        {"body": "if (i == 7) B[i] = 0.0f;"},
+        MeasureErrorNo.WRONG_ANSWER,
+        r"output 'B': 1 of 1001 elements are wrong, first \[7\]: expected .*, found 0",
+    ),
+    "element left out": (
+        {"where": " && i != 7"},
+        MeasureErrorNo.WRONG_ANSWER,
+        r"output 'B': 1 of 1001 elements are wrong, first \[7\]",
+    ),
+    "changed input": (
+        {"body": "if (i == 5) A[i] = 0.0f;"},
+        MeasureErrorNo.WRONG_ANSWER,
+        r"changed its input 'A': element \[5\]",
+    ),
+    "one past the end": (
+        {"body": f"if (i == 0) B[{SIZE}] = 1.0f;"},
+        MeasureErrorNo.WRONG_ANSWER,
+        r"outside argument 'B': \d byte\(s\) past its end",
+    ),
+    "crash": (
+        {"body": "if (i == 3) *(volatile __global int*)(size_t)64 = 1;"},
+        MeasureErrorNo.RUNTIME_DEVICE,
+        "the worker was killed by signal",
+    ),
+    "refused source": ({"body": "undeclared = 1;"}, MeasureErrorNo.COMPILE_DEVICE, "refuses the code"),
+    "too many threads": ({"block": 1 << 20}, MeasureErrorNo.RUNTIME_DEVICE, "threads in a block"),
+    "too much shared memory": ({"shared": 1 << 40}, MeasureErrorNo.RUNTIME_DEVICE, "bytes of shared memory"),
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """Stands where a state stands."""
+
+    package: DevicePackage | str
+
+    @property
+    def steps(self) -> tuple[()]:
+        return ()
+
+
+def good() -> Program:
+    return Program(double(SIZE))
+
+
+def emit(inp: MeasureInput) -> EmittedProgram:
+    assert isinstance(inp.state, Program)
+    package = inp.state.package
+    if isinstance(package, str):
+        raise BuildError(package)
+    return EmittedProgram(package.source, "program", package.to_json(), package.kind)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    a = te.placeholder((SIZE,), name="A")
+    b = te.compute((SIZE,), lambda i: a[i] * 2.0, name="B")
+    return Task.create(ComputeDAG([a, b]), '["double on a device"]', "opencl")
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[LocalBuilder]:
+    with LocalBuilder(n_parallel=1, emit=emit) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[LocalRunner]:
+    with LocalRunner(timeout=30.0, number=1, repeat=2, min_repeat_ms=0.01) as made:
+        yield made
+
+
+def inputs(task: Task, *programs: Program) -> list[MeasureInput]:
+    return [MeasureInput(task, program) for program in programs]  # type: ignore[arg-type]
+
+
+@needs_opencl
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_costs_one_trial(task: Task, builder: LocalBuilder, runner: LocalRunner, fault: str) -> None:
+    changes, error_no, message = FAULTS[fault]
+    pair = inputs(task, Program(double(SIZE, **changes)), good())
+    builds = builder.build(pair)
+    assert [build.error_msg for build in builds] == ["", ""]
+    bad, after = runner.run(pair, builds)
+    assert bad.error_no is error_no, bad
+    assert re.search(message, bad.error_msg), bad.error_msg
+    assert list(bad.costs) == [1e10]
+    assert after.ok, after
+    assert all(0 < cost < 10 for cost in after.costs)
+    assert len(after.costs) == 2
+
+
+@needs_opencl
+def test_a_program_that_hangs_costs_its_time_limit(task: Task, builder: LocalBuilder) -> None:
+    endless = double(SIZE, "volatile int go = 1; if (i == 0) while (go) {}")
+    pair = inputs(task, Program(endless), good())
+    with LocalRunner(timeout=8.0, number=1, repeat=1, min_repeat_ms=0.01, num_threads=1) as runner:
+        bad, after = runner.run(pair, builder.build(pair))
+    assert bad.error_no is MeasureErrorNo.RUN_TIMEOUT, bad
+    assert after.ok, after
+
+
+@needs_opencl
+def test_caches_are_emptied_and_what_is_kept_goes_with_the_runner(task: Task, builder: LocalBuilder) -> None:
+    with LocalRunner(timeout=30.0, repeat=2, enable_cpu_cache_flush=True) as runner:
+        (result,) = runner.run(inputs(task, good()), builder.build(inputs(task, good())))
+        folder = runner.references.make_folder("pocl")
+        assert folder.is_dir()
+    assert result.ok, result
+    assert len(result.costs) == 2
+    assert not folder.exists()
+
+
+@needs_opencl
+def test_scratch_memory_between_kernels_is_poisoned(builder: LocalBuilder, runner: LocalRunner) -> None:
+    """A second kernel that reads what the first did not write gets no zeros."""
+    a = te.placeholder((100,), name="A")
+    b = te.compute((100,), lambda i: a[i] * 2.0 + 1.0, name="B")
+    task = Task.create(ComputeDAG([a, b]), '["scale on a device"]', "opencl")
+
+    def fixed(package: DevicePackage) -> DevicePackage:
+        """The package with n = 100 for its size."""
+        text = package.source.replace(", int n)", ")").replace("< n", "< 100")
+        fields: Any = package.to_json()
+        fields["signature"]["sizes"] = []
+        for argument in fields["signature"]["arguments"]:
+            argument["shape"] = [100]
+        for launch in fields["launches"]:
+            launch["arguments"], launch["grid"] = launch["arguments"][:2], [2, 1, 1]
+        fields["scratch"][0]["shape"] = [100]
+        return DevicePackage.from_json(fields, text)
+
+    right = fixed(scale())
+    wrong = fixed(
+        scale(source=right.source.replace("T[i] = 2.0f*A[i]", "if (A[i] == 77.0f) T[i] = 2.0f*A[i]"))
+    )
+    pair = inputs(task, Program(right), Program(wrong))
+    ok, bad = runner.run(pair, builder.build(pair))
+    assert ok.ok, ok
+    assert bad.error_no is MeasureErrorNo.WRONG_ANSWER, bad
+    assert "100 of 100 elements are wrong" in bad.error_msg
+
+
+@needs_opencl
+def test_arguments_on_a_device_are_guarded(tmp_path: Path) -> None:
+    from functools import partial
+
+    from measure.device import GuardedBuffer
+
+    device = opencl()
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    data.tofile(tmp_path / "A")
+    output = ArgumentSpec("A", "float32", (2, 3), True, str(tmp_path / "A"), Tolerance(1e-5, 1.0))
+    held = ArgumentSet(partial(GuardedBuffer, device), [output])
+    (guarded,) = held.memories
+    held.prepare()
+    with pytest.raises(RunError, match="output 'A': 6 of 6 elements are wrong"):
+        held.verify()
+    device.upload(data, guarded.memory)
+    held.verify()
+    held.prepare()
+    device.upload(data, guarded.memory)
+    device.upload(np.zeros(5, np.uint8), guarded.memory, data.nbytes + 2)
+    with pytest.raises(RunError, match=r"outside argument 'A': 3 byte\(s\) past its end"):
+        held.verify()
+    held.prepare()
+    device.upload(data, guarded.memory)
+    held.verify()
+
+
+# -- without a device ----------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_emitted_is_an_error_of_the_device(task: Task, builder: LocalBuilder) -> None:
+    (build,) = builder.build(inputs(task, Program("there is no code for it")))
+    assert build.error_no is MeasureErrorNo.COMPILE_DEVICE
+    assert build.error_msg == "there is no code for it"
+
+
+def test_packages_are_built_without_a_device(task: Task, builder: LocalBuilder) -> None:
+    (build,) = builder.build(inputs(task, good()))
+    assert build.object_bytes is not None
+    assert DevicePackage.from_bytes(build.object_bytes) == double(SIZE)
+    broken = Program(
+        DevicePackage(
+            "opencl", double(1).signature, "", (Launch("k", (("param", 9),), (1, 1, 1), (1, 1, 1)),), (0,)
+        )
+    )
+    (build,) = builder.build(inputs(task, broken))
+    assert build.error_no is MeasureErrorNo.COMPILE_DEVICE
+    assert "takes the param 9 of 2" in build.error_msg
+
+
+def test_tasks_without_a_device_are_refused_at_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(kind: str) -> DeviceInfo:
+        raise TargetError(f"no device for {kind}; install one")
+
+    monkeypatch.setattr(host, "device_info", none)
+    with LocalRunner() as runner, pytest.raises(TargetError, match="no device for opencl; install one"):
+        runner.check_task(task)
+    with pytest.raises(TargetError, match="no code for metal"):
+        host.check_target(Task.create(None, "[]", "metal").target)
+
+
+def test_kinds_of_processors() -> None:
+    targets = {"llvm": CPU, "cuda": "cuda", "opencl": "opencl", "opencl -device=mali": "opencl", "metal": CPU}
+    assert {text: kind_of(Task.create(None, "[]", text).target) for text in targets} == targets
+
+
+@pytest.mark.parametrize(
+    ("arch", "fits"),
+    [("sm_90", True), ("sm_80", False), ("sm_89", False), ("sm_90a", True), ("sm_100", False)],
+)
+def test_code_for_another_gpu_is_refused(monkeypatch: pytest.MonkeyPatch, arch: str, fits: bool) -> None:
+    gpu = DeviceInfo("cuda", "a GPU", "sm_90", 1024, (1, 1, 1), (1, 1, 1), 49152, 1 << 30)
+    monkeypatch.setattr(host, "device_info", lambda kind: gpu)
+    monkeypatch.setattr(host, "find_compiler", lambda: None)
+    target = Task.create(None, "[]", f"cuda -arch={arch}").target
+    if fits:
+        host.check_target(target)
+    else:
+        with pytest.raises(TargetError, match=rf"they are for {arch}, and a GPU is sm_90"):
+            host.check_target(target)
+
+
+def test_arguments_larger_than_the_device_are_refused() -> None:
+    a = te.placeholder((1000,), name="A")
+    dag = ComputeDAG([a, te.compute((1000,), lambda i: a[i] * 2.0, name="B")])
+    host.check_memory(dag, device_bytes=8000)
+    with pytest.raises(RunError, match=r"8,000 bytes.* 7,999 bytes are the memory of the device"):
+        host.check_memory(dag, device_bytes=7999)

@@ -1,0 +1,316 @@
+"""Programs on a device as users hold them: calls, arrays that stay there, timing, files, sources."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor.codegen.c.launches import Launch
+from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError, TargetError
+from ansor.runtime.device.arrays import DeviceArray, adopt
+from ansor.runtime.device.build import check_limits
+from ansor.runtime.device.module import DeviceModule
+from ansor.runtime.device.package import DevicePackage, extent
+from ansor.task.hardware import HardwareParams
+from tests.device_kernels import double, needs_opencl, opencl, scale
+
+
+def data(n: int) -> np.ndarray[Any, Any]:
+    return np.arange(n, dtype=np.float32) - 5
+
+
+# -- packages: no device is needed ---------------------------------------------------------------------
+
+
+def test_a_package_survives_its_bytes() -> None:
+    package = scale()
+    assert DevicePackage.from_bytes(package.to_bytes()) == package
+    assert package.to_bytes() == scale().to_bytes()
+    compiled = replace(scale("cuda"), binary=b"\x7fELF\0\1", arch="sm_90")
+    assert DevicePackage.from_bytes(compiled.to_bytes()) == compiled
+    assert DevicePackage.from_json(json.loads(json.dumps(package.to_json())), package.source) == package
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "ansor-device-9"}, "its format is 'ansor-device-9'"),
+        ({"kind": "metal"}, "malformed"),
+        ({"shared_bytes": [0]}, "2 launches, and shared memory of 1"),
+        ({"scratch": []}, "takes the scratch 0 of 0"),
+        ({"scratch": [{"dtype": "float33", "shape": []}]}, "malformed"),
+        ({"launches": [{"kernel": "k"}]}, "malformed"),
+        ({"arch": None, "signature": {}}, "malformed"),
+    ],
+)
+def test_a_malformed_package_is_refused(change: dict[str, Any], message: str) -> None:
+    package = scale()
+    with pytest.raises(BuildError, match=message):
+        DevicePackage.from_json({**package.to_json(), **change}, package.source)
+
+
+def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
+    for content in (b"", b"PK\x03\x04", b"no archive"):
+        with pytest.raises(BuildError, match="holds no device program"):
+            DevicePackage.from_bytes(content, "it")
+    path = tmp_path / "scale.ansor"
+    path.write_bytes(b"nothing")
+    with pytest.raises(BuildError, match=r"scale.ansor holds no device program"):
+        ansor.load_module(path)
+
+
+def test_extents_are_computed_from_sizes() -> None:
+    dim = ("floordiv", ("add", "n", 63), 64)
+    assert [extent(dim, {"n": n}) for n in (0, 1, 64, 65)] == [0, 1, 1, 2]
+    assert extent(("sub", "n", 9), {"n": 4}) == 0
+    with pytest.raises(BuildError, match="depends on a size"):
+        extent("m", {"n": 1})
+
+
+def test_limits_of_the_target_are_checked() -> None:
+    hardware = HardwareParams(-1, max_threads_per_block=64, max_shared_memory_per_block=100)
+    check_limits(double(8), hardware)
+    with pytest.raises(BuildError, match=r"program_kernel0 breaks a limit.*128 threads in a block, 64 are"):
+        check_limits(double(8, block=128), hardware)
+    with pytest.raises(BuildError, match="101 bytes of shared memory"):
+        check_limits(double(8, shared=101), hardware)
+
+
+def test_sources_need_no_device() -> None:
+    module = DeviceModule(scale())
+    assert module.get_source() == module.get_source("opencl") == module.package.source
+    assert (module.entry_name, module.signature.sizes) == ("scale", ("n",))
+    with pytest.raises(BuildError, match="keeps no 'nest' source"):
+        module.get_source("nest")
+    for kind in ("ptx", "cuda", "ll"):
+        with pytest.raises(DefinitionError, match=rf"'opencl', 'nest', found '{kind}'"):
+            module.get_source(kind)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        module.__reduce__()
+    with pytest.raises(BuildError, match=r"no shared library is made; save\('f.ansor'\)"):
+        module.export_library("f.so")
+    with pytest.raises(BuildError, match=r"files .ansor, found 'f.o'"):
+        module.save("f.o")
+
+
+def test_without_a_device_a_call_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansor.runtime.device import module as modules
+
+    def none(kind: str) -> Any:
+        raise TargetError(f"no device for {kind}; install one")
+
+    monkeypatch.setattr(modules, "open_device", none)
+    with pytest.raises(TargetError, match="no device for opencl; install one"):
+        DeviceModule(scale())(data(4))
+
+
+# -- calls ---------------------------------------------------------------------------------------------
+
+
+@needs_opencl
+@pytest.mark.parametrize("n", [0, 1, 64, 1001])
+def test_numpy_arrays_go_there_and_back(n: int) -> None:
+    module = DeviceModule(scale())
+    np.testing.assert_array_equal(module(data(n)), 2 * data(n) + 1)
+    b = np.zeros(n, np.float32)
+    assert module(data(n), b) is None
+    np.testing.assert_array_equal(b, 2 * data(n) + 1)
+
+
+@needs_opencl
+def test_arrays_stay_on_the_device_between_calls() -> None:
+    module = DeviceModule(scale())
+    a = ansor.device_array(data(100), "opencl")
+    assert (a.shape, a.dtype, a.ndim, a.nbytes, len(a)) == ((100,), np.float32, 1, 400, 100)
+    once = module(a)
+    assert isinstance(once, DeviceArray)
+    twice = module(once)
+    np.testing.assert_array_equal(twice.numpy(), 2 * (2 * data(100) + 1) + 1)
+    into = ansor.device_empty((100,), "float32", "opencl")
+    assert module(a, into) is None
+    np.testing.assert_array_equal(into.numpy(), once.numpy())
+    host = np.zeros(100, np.float32)
+    module(a, host)  # an input there, an output here
+    np.testing.assert_array_equal(host, once.numpy())
+    a.copy_from(np.zeros(100, np.float32))
+    assert (module(a).numpy() == 1).all()
+    with pytest.raises(ArgumentError, match="copy_from: float64"):
+        a.copy_from(np.zeros(100))
+    assert not hasattr(a, "__cuda_array_interface__")
+    assert "float32[100] on" in repr(a)
+
+
+@needs_opencl
+def test_arguments_are_checked_by_name() -> None:
+    module = DeviceModule(scale())
+    a = ansor.device_array(data(8), "opencl")
+    for bad, message in [
+        ((ansor.device_array(np.zeros(8), "opencl"),), "'A' must be float32.*has dtype float64"),
+        ((ansor.device_array(np.zeros((8, 1), np.float32), "opencl"),), "'A'.*has 2 dimensions"),
+        ((a, ansor.device_empty((9,), "float32", "opencl")), r"'B'.*has shape \(9,\)"),
+        ((a, a), "'B'.*shares memory with 'A'"),
+        ((a, a, a), "takes all 2 arrays"),
+        ((data(8), data(9)), "'B'.*has shape"),
+        ((data(16)[::2],), "'A'.*not contiguous"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            module(*bad)
+    with pytest.raises(ArgumentError, match="found the keyword 'A'"):
+        module(A=a)
+    with pytest.raises(ArgumentError, match="is a DeviceArray"):
+        ansor.build(_doubling())(a)
+
+
+def _doubling() -> ansor.LoopNest:
+    n = ansor.te.var("n")
+    a = ansor.te.placeholder((n,), name="A")
+    b = ansor.te.compute((n,), lambda i: a[i] * 2.0, name="B")
+    return ansor.lower(ansor.te.create_schedule(b.op), [a, b], name="twice")
+
+
+@needs_opencl
+def test_several_threads_may_call_one_module() -> None:
+    module = DeviceModule(scale())
+    wrong: list[int] = []
+
+    def call(n: int) -> None:
+        found = [np.array_equal(module(data(n)), 2 * data(n) + 1) for _ in range(10)]
+        wrong.extend([n] * found.count(False))
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in (65, 640, 1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@needs_opencl
+def test_timing_is_by_the_devices_clock_and_outputs_are_written() -> None:
+    module = DeviceModule(scale())
+    b = np.zeros(100, np.float32)
+    flushed: list[int] = []
+    result = module.time_evaluator("scale", number=3, repeat=4, before_repeat=lambda: flushed.append(1))(
+        data(100), b
+    )
+    assert len(result.results) == 4
+    assert len(flushed) == 4
+    assert 0 < result.mean < 1
+    np.testing.assert_array_equal(b, 2 * data(100) + 1)
+    with pytest.raises(DefinitionError, match="there is no 'other'"):
+        module.time_evaluator("other")
+    module.device.flush_caches()
+
+
+@needs_opencl
+def test_a_saved_program_is_loaded_again(tmp_path: Path) -> None:
+    path = DeviceModule(scale()).save(tmp_path / "scale.ansor")
+    module = ansor.load_module(path)
+    assert isinstance(module, DeviceModule)
+    assert str(module) == "<DeviceModule scale(A: float32[n], B: float32[n] (output)) for opencl>"
+    np.testing.assert_array_equal(module(data(70)), 2 * data(70) + 1)
+
+
+@needs_opencl
+def test_programs_that_cannot_be_loaded_or_launched_say_so() -> None:
+    with pytest.raises(BuildError, match="refuses the code"):
+        DeviceModule(scale(source="nonsense"))(data(4))
+    most = opencl().info.max_threads_per_block
+    with pytest.raises(RunError, match=f"takes {2 * most} threads in a block"):
+        DeviceModule(double(8, block=2 * most))(data(8))
+    with pytest.raises(RunError, match="bytes of shared memory in a block"):
+        DeviceModule(double(8, shared=1 << 40))(data(8))
+    missing = replace(double(8), launches=(Launch("other", (), (1, 1, 1), (1, 1, 1)),))
+    with pytest.raises(BuildError, match="no kernel 'other'"):
+        DeviceModule(missing)(data(8))
+
+
+@needs_opencl
+def test_a_program_for_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansor.runtime.device.program import LoadedProgram
+
+    with pytest.raises(BuildError, match=r"a program for cuda, and .* is a device for opencl"):
+        LoadedProgram(opencl(), scale("cuda"))
+
+
+# -- arrays of other libraries -------------------------------------------------------------------------
+
+
+class FakeCUDA:
+    """As much of a CUDA device as adopting arrays needs."""
+
+    kind, name = "cuda", "a GPU"
+
+    def __init__(self) -> None:
+        self.waited: list[int] = []
+
+    def synchronize_stream(self, stream: int) -> None:
+        self.waited.append(stream)
+
+
+def foreign(**changes: Any) -> Any:
+    class Foreign:
+        __cuda_array_interface__ = {
+            "shape": (2, 3),
+            "typestr": "<f4",
+            "data": (4096, False),
+            "version": 3,
+            **changes,
+        }
+
+    return Foreign()
+
+
+def test_foreign_arrays_are_viewed_where_they_lie() -> None:
+    device: Any = FakeCUDA()
+    value = foreign()
+    array = adopt(device, value)
+    assert array is not None
+    assert (array.shape, array.dtype, array.memory.handle, array.memory.size) == (
+        (2, 3),
+        np.float32,
+        4096,
+        24,
+    )
+    assert array.writable
+    assert array._keep is value
+    shown = array.__cuda_array_interface__
+    assert (shown["data"], shown["shape"], shown["typestr"]) == ((4096, False), (2, 3), "<f4")
+    read_only = adopt(device, foreign(data=(4096, True)))
+    assert read_only is not None
+    assert not read_only.writable
+    assert adopt(device, foreign(shape=(2, 1), strides=(4, 99))) is not None
+    assert adopt(device, foreign(stream=1)) is not None
+    assert device.waited == []
+    assert adopt(device, foreign(stream=77)) is not None
+    assert device.waited == [77]
+    assert adopt(device, np.zeros(3)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strides": (4, 8)}, "strides .4, 8. bytes and is not contiguous"),
+        ({"data": (4100, False)}, "no multiple of 16; pass a copy"),
+    ],
+)
+def test_foreign_arrays_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    device: Any = FakeCUDA()
+    with pytest.raises(ArgumentError, match=message):
+        adopt(device, foreign(**changes))
+
+
+def test_arrays_of_another_device_are_refused() -> None:
+    here: Any = FakeCUDA()
+    there: Any = FakeCUDA()
+    value = adopt(there, foreign())
+    with pytest.raises(ArgumentError, match="is not on 'a GPU'"):
+        adopt(here, value)
+    assert adopt(there, value) is value
