@@ -15,6 +15,7 @@ from ansor.codegen.c import OPENCL, emit_c, launches, scratch_shapes, split_kern
 from ansor.dtypes import to_numpy
 from ansor.ir.dims import evaluate
 from ansor.ir.nest import LoopNest
+from ansor.runtime.device.pocl import name_cpu
 
 
 @cache
@@ -30,10 +31,11 @@ def _device() -> tuple[Any, Any, str]:
         return None, None, f"no OpenCL platform is installed: {error}"
     if not devices:
         return None, None, "no OpenCL device is found"
+    name_cpu(devices[0])
     context = cl.Context(devices[:1])
     try:
         _built(context, "__kernel void nothing(void) {}")
-    except cl.Error as error:  # such as PoCL's, on a CPU that is newer than its LLVM
+    except cl.Error as error:
         reason = " ".join(str(error).split())
         return None, None, f"the OpenCL device {devices[0].name} compiles nothing: {reason}"
     return context, cl.CommandQueue(context), ""
