@@ -24,11 +24,40 @@ def why_no_device(kind: str) -> str:
 
 
 needs_opencl = pytest.mark.skipif(bool(why_no_device("opencl")), reason=why_no_device("opencl") or "-")
-needs_cuda = pytest.mark.skipif(bool(why_no_device("cuda")), reason=why_no_device("cuda") or "-")
+each_device = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind, marks=pytest.mark.skipif(bool(why_no_device(kind)), reason=why_no_device(kind) or "-")
+        )
+        for kind in ("opencl", "cuda")
+    ],
+)
+"""Runs a test, which takes a `kind`, on every device that is there."""
 
 
 def opencl() -> Device:
     return open_device("opencl")
+
+
+_IN_CUDA = {
+    "__kernel void": 'extern "C" __global__ void',
+    "__global ": "",
+    "__local ": "__shared__ ",
+    "barrier(CLK_LOCAL_MEM_FENCE)": "__syncthreads()",
+    "get_group_id(0)": "(int)blockIdx.x",
+    "get_local_id(0)": "(int)threadIdx.x",
+    "get_global_id(0)": "(int)(blockIdx.x*blockDim.x + threadIdx.x)",
+    " long ": " long long ",
+}
+
+
+def written_for(kind: str, source: str) -> str:
+    """A source in OpenCL C, or the same in CUDA C++."""
+    if kind == "cuda":
+        for words, others in _IN_CUDA.items():
+            source = source.replace(words, others)
+    return source
 
 
 SCALE = """
@@ -55,7 +84,7 @@ def scale(kind: str = "opencl", source: str = SCALE) -> DevicePackage:
     return DevicePackage(
         kind,
         Signature("scale", "scale", arguments, ("n",), kind, ""),
-        source,
+        written_for(kind, source),
         (
             Launch("scale_kernel0", (("param", 0), ("scratch", 0), ("size", 0)), (blocks, 1, 1), (64, 1, 1)),
             Launch("scale_kernel1", (("scratch", 0), ("param", 1), ("size", 0)), (blocks, 1, 1), (64, 1, 1)),
@@ -65,7 +94,9 @@ def scale(kind: str = "opencl", source: str = SCALE) -> DevicePackage:
     )
 
 
-def double(n: int, body: str = "", block: int = 64, shared: int = 0, where: str = "") -> DevicePackage:
+def double(
+    n: int, body: str = "", block: int = 64, shared: int = 0, where: str = "", kind: str = "opencl"
+) -> DevicePackage:
     """B = 2 A over n floats by one kernel of one thread per element.
 
     `body` runs after that in each thread; `where` is a further condition for it.
@@ -79,5 +110,5 @@ __kernel void program_kernel0(__global float* A, __global float* B) {{
 }}
 """
     launch = Launch("program_kernel0", (("param", 0), ("param", 1)), (-(-n // block), 1, 1), (block, 1, 1))
-    signature = Signature("program", "program", arguments, (), "opencl", "")
-    return DevicePackage("opencl", signature, source, (launch,), (shared,))
+    signature = Signature("program", "program", arguments, (), kind, "")
+    return DevicePackage(kind, signature, written_for(kind, source), (launch,), (shared,))

@@ -16,10 +16,11 @@ from ansor.codegen.c.launches import Launch
 from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError, TargetError
 from ansor.runtime.device.arrays import DeviceArray, adopt
 from ansor.runtime.device.build import check_limits
+from ansor.runtime.device.door import open_device
 from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.package import DevicePackage, extent
 from ansor.task.hardware import HardwareParams
-from tests.device_kernels import double, needs_opencl, opencl, scale
+from tests.device_kernels import double, each_device, scale
 
 
 def data(n: int) -> np.ndarray[Any, Any]:
@@ -114,26 +115,26 @@ def test_without_a_device_a_call_says_what_to_install(monkeypatch: pytest.Monkey
 # -- calls ---------------------------------------------------------------------------------------------
 
 
-@needs_opencl
+@each_device
 @pytest.mark.parametrize("n", [0, 1, 64, 1001])
-def test_numpy_arrays_go_there_and_back(n: int) -> None:
-    module = DeviceModule(scale())
+def test_numpy_arrays_go_there_and_back(kind: str, n: int) -> None:
+    module = DeviceModule(scale(kind))
     np.testing.assert_array_equal(module(data(n)), 2 * data(n) + 1)
     b = np.zeros(n, np.float32)
     assert module(data(n), b) is None
     np.testing.assert_array_equal(b, 2 * data(n) + 1)
 
 
-@needs_opencl
-def test_arrays_stay_on_the_device_between_calls() -> None:
-    module = DeviceModule(scale())
-    a = ansor.device_array(data(100), "opencl")
+@each_device
+def test_arrays_stay_on_the_device_between_calls(kind: str) -> None:
+    module = DeviceModule(scale(kind))
+    a = ansor.device_array(data(100), kind)
     assert (a.shape, a.dtype, a.ndim, a.nbytes, len(a)) == ((100,), np.float32, 1, 400, 100)
     once = module(a)
     assert isinstance(once, DeviceArray)
     twice = module(once)
     np.testing.assert_array_equal(twice.numpy(), 2 * (2 * data(100) + 1) + 1)
-    into = ansor.device_empty((100,), "float32", "opencl")
+    into = ansor.device_empty((100,), "float32", kind)
     assert module(a, into) is None
     np.testing.assert_array_equal(into.numpy(), once.numpy())
     host = np.zeros(100, np.float32)
@@ -143,18 +144,18 @@ def test_arrays_stay_on_the_device_between_calls() -> None:
     assert (module(a).numpy() == 1).all()
     with pytest.raises(ArgumentError, match="copy_from: float64"):
         a.copy_from(np.zeros(100))
-    assert not hasattr(a, "__cuda_array_interface__")
+    assert hasattr(a, "__cuda_array_interface__") == (kind == "cuda")
     assert "float32[100] on" in repr(a)
 
 
-@needs_opencl
-def test_arguments_are_checked_by_name() -> None:
-    module = DeviceModule(scale())
-    a = ansor.device_array(data(8), "opencl")
+@each_device
+def test_arguments_are_checked_by_name(kind: str) -> None:
+    module = DeviceModule(scale(kind))
+    a = ansor.device_array(data(8), kind)
     for bad, message in [
-        ((ansor.device_array(np.zeros(8), "opencl"),), "'A' must be float32.*has dtype float64"),
-        ((ansor.device_array(np.zeros((8, 1), np.float32), "opencl"),), "'A'.*has 2 dimensions"),
-        ((a, ansor.device_empty((9,), "float32", "opencl")), r"'B'.*has shape \(9,\)"),
+        ((ansor.device_array(np.zeros(8), kind),), "'A' must be float32.*has dtype float64"),
+        ((ansor.device_array(np.zeros((8, 1), np.float32), kind),), "'A'.*has 2 dimensions"),
+        ((a, ansor.device_empty((9,), "float32", kind)), r"'B'.*has shape \(9,\)"),
         ((a, a), "'B'.*shares memory with 'A'"),
         ((a, a, a), "takes all 2 arrays"),
         ((data(8), data(9)), "'B'.*has shape"),
@@ -175,9 +176,9 @@ def _doubling() -> ansor.LoopNest:
     return ansor.lower(ansor.te.create_schedule(b.op), [a, b], name="twice")
 
 
-@needs_opencl
-def test_several_threads_may_call_one_module() -> None:
-    module = DeviceModule(scale())
+@each_device
+def test_several_threads_may_call_one_module(kind: str) -> None:
+    module = DeviceModule(scale(kind))
     wrong: list[int] = []
 
     def call(n: int) -> None:
@@ -192,9 +193,9 @@ def test_several_threads_may_call_one_module() -> None:
     assert wrong == []
 
 
-@needs_opencl
-def test_timing_is_by_the_devices_clock_and_outputs_are_written() -> None:
-    module = DeviceModule(scale())
+@each_device
+def test_timing_is_by_the_devices_clock_and_outputs_are_written(kind: str) -> None:
+    module = DeviceModule(scale(kind))
     b = np.zeros(100, np.float32)
     flushed: list[int] = []
     result = module.time_evaluator("scale", number=3, repeat=4, before_repeat=lambda: flushed.append(1))(
@@ -209,35 +210,36 @@ def test_timing_is_by_the_devices_clock_and_outputs_are_written() -> None:
     module.device.flush_caches()
 
 
-@needs_opencl
-def test_a_saved_program_is_loaded_again(tmp_path: Path) -> None:
-    path = DeviceModule(scale()).save(tmp_path / "scale.ansor")
+@each_device
+def test_a_saved_program_is_loaded_again(kind: str, tmp_path: Path) -> None:
+    path = DeviceModule(scale(kind)).save(tmp_path / "scale.ansor")
     module = ansor.load_module(path)
     assert isinstance(module, DeviceModule)
-    assert str(module) == "<DeviceModule scale(A: float32[n], B: float32[n] (output)) for opencl>"
+    assert str(module) == f"<DeviceModule scale(A: float32[n], B: float32[n] (output)) for {kind}>"
     np.testing.assert_array_equal(module(data(70)), 2 * data(70) + 1)
 
 
-@needs_opencl
-def test_programs_that_cannot_be_loaded_or_launched_say_so() -> None:
-    with pytest.raises(BuildError, match="refuses the code"):
-        DeviceModule(scale(source="nonsense"))(data(4))
-    most = opencl().info.max_threads_per_block
+@each_device
+def test_programs_that_cannot_be_loaded_or_launched_say_so(kind: str) -> None:
+    with pytest.raises(BuildError, match="refuses the"):
+        DeviceModule(scale(kind, "nonsense"))(data(4))
+    most = open_device(kind).info.max_threads_per_block
     with pytest.raises(RunError, match=f"takes {2 * most} threads in a block"):
-        DeviceModule(double(8, block=2 * most))(data(8))
+        DeviceModule(double(8, block=2 * most, kind=kind))(data(8))
     with pytest.raises(RunError, match="bytes of shared memory in a block"):
-        DeviceModule(double(8, shared=1 << 40))(data(8))
-    missing = replace(double(8), launches=(Launch("other", (), (1, 1, 1), (1, 1, 1)),))
+        DeviceModule(double(8, shared=1 << 40, kind=kind))(data(8))
+    missing = replace(double(8, kind=kind), launches=(Launch("other", (), (1, 1, 1), (1, 1, 1)),))
     with pytest.raises(BuildError, match="no kernel 'other'"):
         DeviceModule(missing)(data(8))
 
 
-@needs_opencl
-def test_a_program_for_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@each_device
+def test_a_program_for_another_kind_is_refused(kind: str) -> None:
     from ansor.runtime.device.program import LoadedProgram
 
-    with pytest.raises(BuildError, match=r"a program for cuda, and .* is a device for opencl"):
-        LoadedProgram(opencl(), scale("cuda"))
+    other = {"opencl": "cuda", "cuda": "opencl"}[kind]
+    with pytest.raises(BuildError, match=rf"a program for {other}, and .* is a device for {kind}"):
+        LoadedProgram(open_device(kind), scale(other))
 
 
 # -- arrays of other libraries -------------------------------------------------------------------------
