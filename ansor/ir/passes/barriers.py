@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansor.errors import LoweringError
+from ansor.errors import ScheduleError
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import IndependenceTest, accesses_of, loop_ranges, statement_expressions
 from ansor.ir.kernel_form import OpenKernel, differs, open_kernel
@@ -44,7 +44,7 @@ from ansor.ir.nest import (
 )
 from ansor.ir.printer import format_stmt
 from ansor.ir.rewriting import conjuncts, guarded, map_statements, reads_memory, with_statements
-from ansor.ir.simplify import assume
+from ansor.ir.simplify import assume, interval
 from ansor.te.expr import Expr, Load, Var, distinct_nodes
 
 _TOGETHER = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
@@ -64,7 +64,7 @@ def place_barriers(kernel: Stmt, bounds: Bounds) -> Stmt:
 
     Raises
     ------
-    LoweringError
+    ScheduleError
         If threads would have to meet where not all of them come by.
     """
     opened = open_kernel(kernel)
@@ -87,6 +87,20 @@ class _Access:
 _Accesses = tuple[_Access, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loop:
+    """A loop with its barriers, whatever is around it.
+
+    `first` are the accesses before the first barrier of an iteration, `after` those since the last one of the
+    iterations; `stopped` tells whether threads meet in it for sure.
+    """
+
+    made: Stmt
+    first: _Accesses
+    after: _Accesses
+    stopped: bool
+
+
 class _Placer:
     """Walks a kernel in the order of execution, with the accesses since the last barrier."""
 
@@ -97,6 +111,8 @@ class _Placer:
         stored = {s.buffer for s in walk_statements(kernel.body) if isinstance(s, Store)}
         self._written = {buffer for buffer in stored if buffer.scope in ("shared", "global")}
         self._found: dict[Stmt, _Accesses] = {}
+        self._placed: dict[Stmt, tuple[Stmt, _Accesses]] = {}
+        self._loops: dict[For, _Loop] = {}
         self._known: dict[tuple[_Access, _Access], bool] = {}
         self._apart: dict[tuple[_Access, _Access, Var], bool] = {}
         self._carried: For | None = None
@@ -127,21 +143,34 @@ class _Placer:
         return loop.kind in _TOGETHER and not differs(loop.extent, self._inside)
 
     def _loop(self, loop: For, before: _Accesses) -> tuple[Stmt, _Accesses]:
-        """A loop: what an iteration leaves behind is before the next one."""
-        around, self._carried = self._carried, None
-        body, after = self.statement(loop.body, ())
-        self._carried = loop
-        while True:
-            again, left = self.statement(body, after)
-            if again is body:
-                break
-            body, after = again, left
-        self._carried = around
-        made = with_statements(loop, (body,))
-        first, stopped = self._head(body)
-        if self._conflict(before, first):
-            return seq(Barrier(), made), after
-        return made, after if stopped else _joined(before, after)
+        """A loop; a barrier for what comes before it stands before it."""
+        known = self._loop_alone(loop)
+        if self._conflict(before, known.first):
+            return seq(Barrier(), known.made), known.after
+        return known.made, known.after if known.stopped else _joined(before, known.after)
+
+    def _loop_alone(self, loop: For) -> _Loop:
+        """A loop with nothing before it: what an iteration leaves behind is before the next one."""
+        known = self._loops.get(loop)
+        if known is None:
+            body, after = self._alone(loop.body)
+            around, self._carried = self._carried, loop
+            while True:
+                again, left = self.statement(body, after)
+                if again is body:
+                    break
+                body, after = again, left
+            self._carried = around
+            made = with_statements(loop, (body,))
+            first, stopped = self._head(body)
+            known = _Loop(made, first, after, stopped and self._has_iteration(loop))
+            self._loops[loop] = self._loops[made] = known
+        return known
+
+    def _has_iteration(self, loop: For) -> bool:
+        """Whether a loop has an iteration for sure."""
+        least = loop.extent if isinstance(loop.extent, int) else interval(loop.extent, self._bounds)[0]
+        return least is not None and least >= 1
 
     def _branches(self, stmt: If, before: _Accesses) -> tuple[Stmt, _Accesses]:
         """A condition on which all threads agree."""
@@ -156,8 +185,10 @@ class _Placer:
         if isinstance(stmt, (For, If)) and any(self._meets(inner) for inner in sub_statements(stmt)):
             inwards = _inwards(stmt)
             if inwards is None:
-                raise LoweringError(
-                    f"threads would have to meet where some do not come by:\n{format_stmt(stmt)}"
+                raise ScheduleError(
+                    "threads would have to meet where some do not come by, for memory that they share; "
+                    "do not vectorize the loop, or compute what fills that memory outside of it:\n"
+                    f"{format_stmt(stmt)}"
                 )
             return self.statement(inwards, before)
         own = self._accesses(stmt)
@@ -165,7 +196,16 @@ class _Placer:
 
     def _meets(self, stmt: Stmt) -> bool:
         """Whether threads have to meet inside of a statement."""
-        return self.statement(stmt, ())[0] is not stmt
+        return self._alone(stmt)[0] is not stmt
+
+    def _alone(self, stmt: Stmt) -> tuple[Stmt, _Accesses]:
+        """A statement with nothing before it."""
+        placed = self._placed.get(stmt)
+        if placed is None:
+            around, self._carried = self._carried, None
+            placed = self._placed[stmt] = self.statement(stmt, ())
+            self._carried = around
+        return placed
 
     def _head(self, stmt: Stmt) -> tuple[_Accesses, bool]:
         """The accesses of a statement before its first barrier, and whether it has one for sure."""
@@ -182,8 +222,9 @@ class _Placer:
                 return found, False
             case Alloc(body=body):
                 return self._head(body)
-            case For(body=body) if self._is_together(stmt):
-                return self._head(body)
+            case For() if self._is_together(stmt):
+                known = self._loop_alone(stmt)
+                return known.first, known.stopped
             case If() if not differs(stmt.cond, self._inside):
                 heads = [self._head(inner) for inner in sub_statements(stmt)]
                 stopped = stmt.other is not None and all(one for _, one in heads)
