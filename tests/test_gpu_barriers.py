@@ -2,11 +2,14 @@
 
 from textwrap import dedent
 
+import numpy as np
 import pytest
 
-from ansor.errors import LoweringError
+from ansor.errors import ScheduleError
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Store, seq
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Store, seq
+from ansor.ir.passes import barriers
 from ansor.ir.passes.barriers import place_barriers
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.printer import format_stmt
@@ -100,6 +103,33 @@ def test_threads_apart_in_tiles():
     assert count(place_barriers(kernel(Alloc(big, shifted)), Bounds({})), Barrier) > 0
 
 
+def test_threads_apart_in_fused_axes_of_symbolic_extents():
+    """The row and column that a number is taken apart into are of that number's thread."""
+    n, m, v = Var("n"), Var("m"), Var("v")
+    flat, deep = Buffer("F", "int32", (n, m)), Buffer("D", "int32", (4, n, m))
+    x = b * 32 + t * 4 + v
+
+    def sums(buffer, *place, read=None, kind=LoopKind.VECTORIZED):
+        add = store(buffer, place, load(buffer, *(read or place)) + load(X, b, k))
+        update = seq(store(buffer, place, const(0)), loop(k, 4, If(load(X, t, k) > 0, add)))
+        return loop(i, 2, loop(v, 4, update, kind))
+
+    untouched(sums(flat, x // m, x % m))
+    untouched(sums(deep, x // (n * m), x // m % n, x % m))
+    untouched(sums(deep, b, x // m, x % m))
+    for place, read in (
+        ((x // m, x % n), None),
+        ((x // n, x % m), None),
+        ((x // m, (x + 1) % m), None),
+        ((x // (i + 1), x % (i + 1)), None),
+        ((x // m, x % m), ((x + 1) // m, (x + 1) % m)),
+    ):
+        body = sums(flat, *place, read=read, kind=LoopKind.SERIAL)
+        assert count(place_barriers(kernel(body), Bounds({})), Barrier) > 0
+    with pytest.raises(ScheduleError, match="do not vectorize the loop"):
+        place_barriers(kernel(sums(flat, x // m, x % n)), Bounds({}))
+
+
 def test_global_memory_that_other_threads_wrote():
     placed(
         seq(store(Y, (b, t), t), store(Y, (b + 4, t), load(Y, b, const(7) - t))),
@@ -155,6 +185,54 @@ def test_a_loop_that_begins_with_a_barrier_needs_none_before_it():
     )
 
 
+def test_loops_are_looked_at_a_few_times_each(monkeypatch):
+    """However deep they nest: twice as often for each loop around would be a million times here."""
+    visits = 0
+    look = barriers._Placer.statement
+
+    def counted(placer, stmt, before):
+        nonlocal visits
+        visits += 1
+        assert visits < 1000
+        return look(placer, stmt, before)
+
+    monkeypatch.setattr(barriers._Placer, "statement", counted)
+    for inside, outside in ((None, None), (t < 4, None), (None, t < 4)):
+        visits, body = 0, seq(FILL, USE) if inside is None else If(inside, seq(FILL, USE))
+        for depth in range(20):
+            body = loop(Var(f"k{depth}"), 2, body)
+        body = body if outside is None else If(outside, body)
+        assert count(place_barriers(kernel(body), Bounds({})), Barrier) == 2
+
+
+def test_a_loop_that_may_not_run_is_no_barrier():
+    """What is before it and what follows meet where it has no iteration."""
+    n, x, y = Var("n"), Buffer("X", "int32", (8,)), Buffer("Y", "int32", (8,))
+    middle = seq(store(R, (t,), t), store(y, (t,), load(R, const(7) - t)))
+    body = seq(
+        store(S, (t,), load(x, t)), loop(k, n // 4, middle), store(y, (t,), load(S, const(7) - t) + load(y, t))
+    )
+    made = place_barriers(
+        For(t, 8, LoopKind.THREAD_X, Alloc(S, Alloc(R, body))), Bounds({n: (1, None)})
+    )
+    nest = LoopNest("f", (x, y), (n,), made, (1,))
+    for size in (3, 4, 9):
+        run_nest(nest, [np.arange(8, dtype=np.int32), np.zeros(8, np.int32)], [size], check_races=True)
+    assert count(made, Barrier) == 3
+    placed(
+        seq(FILL, loop(k, 2, seq(store(R, (t,), t), store(Y, (b, t), load(R, const(7) - t)))), USE),
+        """
+        S[t] = X[b, t]
+        for k in 0..2:
+          barrier
+          R[t] = t
+          barrier
+          Y[b, t] = R[7 - t]
+        Y[b, t] = S[7 - t]
+        """,
+    )
+
+
 def test_conditions_on_which_all_threads_agree():
     placed(
         seq(If(b < 2, FILL, store(S, (t,), t)), If(b < 1, USE)),
@@ -196,7 +274,7 @@ def test_no_barrier_stands_where_only_some_threads_come_by():
             Y[b, t] = S[7 - t]
         """,
     )
-    with pytest.raises(LoweringError, match="threads would have to meet where some do not come by"):
+    with pytest.raises(ScheduleError, match="threads would have to meet where some do not come by"):
         place_barriers(kernel(loop(k, t + 1, seq(FILL, USE))), Bounds({}))
 
 

@@ -17,8 +17,20 @@ from math import gcd
 from ansor.ir.affine import Affine
 from ansor.ir.bounds import Bounds, End, OptionalInterval
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Stmt, Store, walk_statements
+from ansor.ir.rewriting import reads_memory
 from ansor.ir.strides import flat_form
-from ansor.te.expr import Expr, Load, Var, distinct_nodes, int_value
+from ansor.te.expr import (
+    INDEX_DTYPE,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Var,
+    distinct_nodes,
+    free_vars,
+    int_value,
+)
 
 
 @dataclass
@@ -126,7 +138,8 @@ class IndependenceTest:
         apart, whatever `i` is, if `j` is below 2.
         """
         return any(
-            self._separates(position, var, inner, far=True) for position in self._positions(buffer, touched)
+            self._separates(position, var, inner, far=True)
+            for position in (*self._positions(buffer, touched), *self._fused(touched, {var, *inner}))
         )
 
     def _positions(self, buffer: Buffer, touched: list[tuple[Expr, ...]]) -> Iterable[list[Affine]]:
@@ -137,6 +150,42 @@ class IndependenceTest:
             flat = [flat_form(self._simplifier, buffer, indices) for indices in touched]
             if all(form is not None for form in flat):
                 yield [form for form in flat if form is not None]
+
+    def _fused(self, touched: list[tuple[Expr, ...]], varying: Collection[Var]) -> Iterable[list[Affine]]:
+        """Per run of indices that are the pieces of one number, `x // (m*k), x // k % m, x % k`: that number.
+
+        Constant extents need no such look: with these the flattened index is put together again. `varying`
+        are the variables that the extents must not be made of.
+        """
+        for last in range(len(touched[0])):
+            found = [self._whole(indices[: last + 1], varying) for indices in touched]
+            whole = [number for number, _ in found if number is not None]
+            if len(whole) == len(touched) and len({extents for _, extents in found}) == 1:
+                yield whole
+
+    def _whole(
+        self, indices: tuple[Expr, ...], varying: Collection[Var]
+    ) -> tuple[Affine | None, tuple[object, ...]]:
+        """The number that the last of some indices are pieces of, and the extents of all but the first."""
+        affine = self._simplifier.affine
+        number: Affine | None = None
+        extents: list[object] = []
+        step: Expr = Const(1, INDEX_DTYPE)
+        for index in reversed(indices):
+            base, divisor, modulus = _piece(index)
+            form = affine(base)
+            if number is not None and form.key() != number.key():
+                break
+            number = form
+            if affine(divisor).key() != affine(step).key():
+                break
+            if modulus is None:
+                return number if extents else None, tuple(extents)
+            if reads_memory(modulus) or not free_vars(modulus).isdisjoint(varying):
+                break
+            extents.append(affine(modulus).key())
+            step = Binary(BinaryOp.MUL, step, modulus, modulus.dtype)
+        return None, ()
 
     def _separates(self, forms: list[Affine], var: Var, inner: Collection[Var], *, far: bool = False) -> bool:
         own = next(iter(self._simplifier.affine(var).terms), None)
@@ -189,3 +238,13 @@ class IndependenceTest:
             facts = variables, any(isinstance(node, Load) for node in nodes)
             self._atom_facts[number] = facts
         return facts
+
+
+def _piece(index: Expr) -> tuple[Expr, Expr, Expr | None]:
+    """`x`, `d` and `m` of an index `x // d % m`; no `m` where it is a quotient, or `x` itself."""
+    modulus = None
+    if isinstance(index, Binary) and index.op is BinaryOp.FLOORMOD:
+        index, modulus = index.a, index.b
+    if isinstance(index, Binary) and index.op is BinaryOp.FLOORDIV:
+        return index.a, index.b, modulus
+    return index, Const(1, index.dtype), modulus
