@@ -6,7 +6,7 @@ import pytest
 
 from ansor import te
 from ansor.errors import ScheduleError
-from ansor.ir.nest import Alloc, Buffer, For, Let, LoopKind, Store, seq
+from ansor.ir.nest import Alloc, Barrier, Buffer, For, Let, LoopKind, Store, seq
 from ansor.ir.passes.bind_threads import bind_threads
 from ansor.ir.printer import format_stmt
 from ansor.schedule.lowering import lower
@@ -109,6 +109,26 @@ def test_one_thread_alone_computes_what_it_stores():
           if t == 0:
             let x: int32 = Y[0] + S[3]
             Y[0] = x"""
+    )
+
+
+def test_one_thread_alone_stores_all_that_is_computed_together():
+    """Under one condition; what stores nothing needs none."""
+    t, x, y = Var("t"), Var("x"), Var("y")
+    first, second = Buffer("Y", "int32", (1,)), Buffer("Z", "int32", (1,))
+    stores = seq(Store(first, (const(0),), x), Store(second, (const(0),), y))
+    both = Let(x, Load(first, (const(0),), "int32") + 1, Let(y, x + 1, stores))
+    nest = For(t, 8, LoopKind.THREAD_X, seq(both, Let(Var("z"), t + 1, Barrier())))
+    assert format_stmt(bind_threads(nest, "Y")) == dedent(
+        """\
+        threadIdx.x t in 0..8:
+          if t == 0:
+            let x: int32 = Y[0] + 1
+            let y: int32 = x + 1
+            Y[0] = x
+            Z[0] = y
+          let z: int32 = t + 1
+          barrier"""
     )
 
 

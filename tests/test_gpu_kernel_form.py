@@ -61,10 +61,11 @@ def test_kernels_stand_one_after_another_inside_of_the_memory_that_they_share():
     assert isinstance(kernels_of(fewer)[1], Barrier)
 
 
-def test_a_kernel_without_a_launch_runs_as_one_thread():
+def test_kernels_of_one_thread():
     nest = LoopNest("f", (X, Y), (), store(Y, (0, 0), const(1)), (1,))
     assert open_kernel(kernels_of(nest)[0]).launch == ()
     check_kernels(nest)
+    check_kernels(program(For(b, 1, BLOCK, seq(store(Y, (b, 0), const(1)), store(Y, (b, 0), const(2))))))
 
 
 def test_blocks_are_outside_of_threads_and_each_index_is_there_once():

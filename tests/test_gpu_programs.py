@@ -122,7 +122,14 @@ def test_scalars():
     c = te.compute((), lambda: b[()] + a[()], name="C")
     s = te.create_schedule(c)
     nest = check_schedule(s)
-    assert text_of(nest) == "allocate B[] float32 global\nB[] = A[]*2.0\nC[] = B[] + A[]"
+    assert text_of(nest) == dedent(
+        """\
+        allocate B[] float32 global
+        blockIdx.x block in 0..1:
+          B[] = A[]*2.0
+        blockIdx.x block_1 in 0..1:
+          C[] = B[] + A[]"""
+    )
     assert len(kernels_of(nest)) == 2
 
 
@@ -130,7 +137,19 @@ def test_axes_of_one_element():
     _, _, c = matmul(1, 1, 5)
     s = te.create_schedule(c)
     nest = check_schedule(s)
-    assert not any(isinstance(x, For) and x.kind is not LoopKind.SERIAL for x in walk_statements(nest.body))
+    loops = [x for x in walk_statements(nest.body) if isinstance(x, For) and x.kind is not LoopKind.SERIAL]
+    assert [(loop.kind, loop.extent) for loop in loops] == [(LoopKind.BLOCK_X, 1)]
+
+
+def test_a_stage_that_one_thread_computes_is_one_kernel():
+    """Its statements, an initial value and sums, stay together."""
+    a = te.placeholder((9,), name="A")
+    k, q = te.reduce_axis((0, 9), name="k"), te.reduce_axis((0, 9), name="q")
+    b = te.compute((1,), lambda i: te.sum(a[k], axis=k), name="B")
+    c = te.compute((1,), lambda i: te.sum(te.select(a[q] > b[i], a[q], 0.0), axis=q), name="C")
+    s = te.create_schedule(c)
+    assert len(kernels_of(check_schedule(s))) == 2
+    assert len(kernels_of(check_schedule(te.create_schedule(b)))) == 1
 
 
 def test_a_result_of_several_stages_in_one_kernel():

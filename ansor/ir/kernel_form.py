@@ -8,7 +8,8 @@ kernel form
 - a kernel is its *launch* around what one thread does. The launch is a loop for each index of blocks and
   threads that the kernel uses, of more than one iteration, nested in the order of `LAUNCH_KINDS`: blocks
   outside, then the threads of a block. The extents of thread loops are numbers, those of block loops may be
-  made of the sizes. A kernel without a launch runs as one thread of one block.
+  made of the sizes. One thread of one block is a loop over blocks of one iteration, or a single statement
+  without a launch.
 - inside the launch loops are serial, unrolled or vectorized. A `Barrier` stands only where all threads of a
   block come by equally often: in no vectorized loop, and under no condition and no loop whose condition or
   extent may differ between threads (`differs`). It orders the accesses of the block's threads to shared and
@@ -178,7 +179,8 @@ class _Checker:
             extent = int_value(loop.extent)
             if extent is None and loop.kind in THREAD_KINDS:
                 self.fail(loop, f"{loop.kind} has the extent `{loop.extent}`, which is no number")
-            if extent is not None and extent < 2:
+            needed = 1 if len(self.kernel.launch) == 1 else 2
+            if extent is not None and extent < needed:
                 self.fail(loop, f"{loop.kind} has the extent {extent}; one that is not needed is left out")
             if isinstance(loop.extent, Expr) and differs(
                 loop.extent, free_vars(loop.extent) - {*self.nest.sizes}
@@ -230,7 +232,7 @@ class _Checker:
             return
         used = tested.union(*map(self._thread_vars, stmt.indices))
         for loop in self.kernel.threads:
-            if loop.var not in used:
+            if loop.var not in used and int_value(loop.extent) != 1:
                 self.fail(stmt, f"every thread {loop.var.name!r} of {loop.kind} stores this")
 
     def _thread_vars(self, expr: Expr) -> frozenset[Var]:

@@ -94,6 +94,8 @@ def bind_threads(stmt: Stmt, name: str) -> Stmt:
         if kind in launch:
             loop = launch[kind]
             body = For(loop.var, loop.extent, kind, body)
+    if not launch:  # one thread; the loop keeps its statements together
+        return For(Var("block"), 1, LoopKind.BLOCK_X, body)
     return body
 
 
@@ -264,6 +266,8 @@ class _Binder:
             case If(cond=cond, then=then, other=other):
                 after = None if other is None else self._inner(other)
                 return If(self._expr(cond), self._inner(then), after)
+            case Seq(stmts=stmts):
+                return seq(*map(self._inner, stmts))
             case _:
                 return self.statement(stmt, {})
 
@@ -271,8 +275,8 @@ class _Binder:
         """A statement whose stores are not done by several threads alike; `alone` are 0 there already."""
         match stmt:
             case Store() | Let():
-                stores = [inner for inner in walk_statements(stmt) if isinstance(inner, Store)]
-                once = frozenset.intersection(*map(self._alike, stores)) - alone
+                alike = [self._alike(inner) for inner in walk_statements(stmt) if isinstance(inner, Store)]
+                once = frozenset.intersection(*alike) - alone if alike else frozenset[Var]()
                 if isinstance(stmt, Let):
                     stmt = with_statements(stmt, (self._once(stmt.body, alone | once),))
                 kept = (loop.var for loop in self._launch.values() if loop.var in once)
