@@ -176,7 +176,7 @@ def gelu(dtype: str) -> LoopNest:
     padded = select(inside, cast(load(wide, i2, j2 - 1), dtype), const(0.0, dtype), lazy=True)
     second = store(y, (i2, j2), padded + const(1.0, dtype))
     nest = seq(
-        launch(For(j, m, SERIAL, If(i < n, first)), bx=(Var("unused"), 1), tx=(i, 64)),
+        launch(For(j, m, SERIAL, If(i < n, first)), tx=(i, 64)),
         launch(If(j2 < m + 3, second), bx=(i2, n), tx=(j2, 32)),
     )
     return LoopNest("gelu", (x, y), (n, m), Alloc(wide, nest), (1,))

@@ -57,7 +57,10 @@ def together(nests: list[LoopNest]) -> LoopNest:
     for buffer in scratch:
         whole = Alloc(buffer, whole)
     params = [param for nest in nests for param in nest.params]
-    return LoopNest("all", tuple(params), tuple(size for nest in nests for size in nest.sizes), whole)
+    written = {nest.params[position] for nest in nests for position in nest.outputs}
+    outputs = tuple(position for position, param in enumerate(params) if param in written)
+    sizes = tuple(size for nest in nests for size in nest.sizes)
+    return LoopNest("all", tuple(params), sizes, whole, outputs)
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -215,6 +217,18 @@ def test_a_barrier_orders_global_memory_that_is_read_back() -> None:
     np.testing.assert_array_equal(y, np.arange(8)[::-1])
 
 
+def test_a_barrier_orders_global_memory_that_is_written_twice() -> None:
+    """By different threads; what is stored at one place needs no such order."""
+    a, shared, i = Buffer("A", "int32", (8,)), Buffer("S", "int32", (8,), "shared"), Var("i")
+
+    def text(*stmts: Stmt) -> str:
+        nest = LoopNest("kernel", (a,), (), launch(Alloc(shared, seq(*stmts)), tx=(i, 8)), (0,))
+        return emit_c(split_kernels(nest), OPENCL)
+
+    assert "CLK_GLOBAL" in text(store(a, (i,), i), Barrier(), store(a, (7 - i,), i))
+    assert "CLK_GLOBAL" not in text(store(shared, (i,), i), Barrier(), store(a, (i,), load(shared, 7 - i)))
+
+
 def test_large_arrays_are_addressed_in_64_bits() -> None:
     n, i, j = Var("n"), Var("i"), Var("j")
     small, large = (
@@ -222,8 +236,8 @@ def test_large_arrays_are_addressed_in_64_bits() -> None:
         Buffer("large", "int8", (1 << 15, 1 << 16)),
     )
     symbolic, row = Buffer("symbolic", "int8", (n, 8)), Buffer("row", "int8", (n,))
-    body = seq(*(store(b, (i, j) if len(b.shape) == 2 else (i,), const(1, "int8"))
-                 for b in (small, large, symbolic, row)))  # fmt: skip
+    ones = [store(b, (i, j), const(1, "int8")) for b in (small, large, symbolic)]
+    body = seq(*ones, If(j < 1, store(row, (i,), const(1, "int8"))))
     nest = LoopNest(
         "kernel", (small, large, symbolic, row), (n,), launch(body, bx=(i, n), tx=(j, 8)), (0, 1, 2, 3)
     )
@@ -291,26 +305,34 @@ def test_sizes_of_64_bits_are_passed_as_such() -> None:
 # -- what is refused ---------------------------------------------------------------------------------
 
 
-def test_what_no_thread_can_do_is_refused() -> None:
+def test_what_is_not_in_kernel_form_is_refused() -> None:
     n, i, j = Var("n"), Var("i"), Var("j")
     a = Buffer("A", "float32", (8, 8))
     one = store(a, (i, j), const(1.0))
 
-    def split(body: Stmt) -> None:
-        emit_c(split_kernels(LoopNest("f", (a,), (n,), body, (0,))), OPENCL)
+    def refused(body: Stmt, message: str) -> None:
+        with pytest.raises(BuildError, match=f"no GPU can run 'f'; lower .* for the GPU target.*{message}"):
+            split_kernels(LoopNest("f", (a,), (n,), body, (0,)))
 
     for kind in (LoopKind.PARALLEL, LoopKind.VTHREAD, LoopKind.THREAD_X, LoopKind.BLOCK_Y):
-        with pytest.raises(BuildError, match=f"f_kernel0: a thread cannot run the {kind} loop over 'j'"):
-            split(launch(If(i < n, For(j, 8, kind, one)), tx=(i, 8)))
-    with pytest.raises(
-        BuildError, match=r"the extent of threadIdx.x must be a number of at least 1, found `n`"
-    ):
-        split(launch(For(j, 8, SERIAL, one), tx=(i, n)))
-    scratch = Buffer("scratch", "float32", (8,))
-    with pytest.raises(BuildError, match="'scratch' is allocated inside a kernel"):
-        split(launch(Alloc(scratch, For(j, 8, SERIAL, one)), tx=(i, 8)))
-    private = Buffer("private", "float32", (n,), "local")
-    with pytest.raises(BuildError, match="the local array 'private' has a symbolic size"):
-        split(
-            launch(Alloc(private, For(j, 8, SERIAL, seq(store(private, (0,), const(0.0)), one))), tx=(i, 8))
+        refused(
+            launch(If(i < n, For(j, 8, kind, one)), tx=(i, 8)), f"f: .* a {kind} loop inside of a kernel"
         )
+    refused(
+        launch(For(j, 8, SERIAL, one), tx=(i, n)), "threadIdx.x has the extent `n`, which is no number"
+    )
+    scratch = Buffer("scratch", "float32", (8,))
+    inside = launch(Alloc(scratch, For(j, 8, SERIAL, one)), tx=(i, 8))
+    refused(inside, "'scratch' of scope 'global' is allocated inside of a kernel")
+    private = Buffer("private", "float32", (n,), "local")
+    used = Alloc(private, For(j, 8, SERIAL, seq(store(private, (0,), const(0.0)), one)))
+    refused(launch(used, tx=(i, 8)), "'private', allocated inside of a kernel, has no constant size")
+    refused(launch(store(a, (j, 0), const(1.0)), tx=(i, 8)), "")
+
+
+def test_kernels_are_named_by_identifiers_of_c() -> None:
+    nest = vector_add()
+    for name, symbol in (("a-b", "a_b_kernel0"), ("2nd", "_2nd_kernel0")):
+        (kernel,) = split_kernels(replace(nest, name=name)).kernels
+        assert kernel.name == symbol
+        assert f" {symbol}(" in emit_c(split_kernels(replace(nest, name=name)), CUDA)

@@ -23,10 +23,11 @@ def kernel_form(nest: LoopNest) -> LoopNest:
     while isinstance(body, For):
         loops.append(body)
         body = body.body
-    inside = [loop for loop in loops if loop.kind is not LoopKind.PARALLEL]
-    outside = [loop for loop in loops if loop.kind is LoopKind.PARALLEL]
-    for loop in reversed(inside):
-        body = replace(loop, body=body)
+    outside = [loop for loop in loops if loop.kind is LoopKind.PARALLEL and loop.extent != 1]
+    for loop in reversed(loops):
+        if loop not in outside:
+            kind = LoopKind.SERIAL if loop.kind is LoopKind.PARALLEL else loop.kind
+            body = replace(loop, kind=kind, body=body)
     for kind, loop in reversed(list(zip(BOUND, outside, strict=False))):
         body = replace(loop, kind=kind, body=body)
     return replace(nest, body=body)
@@ -38,7 +39,7 @@ def test_random_kernels_match_the_interpreter(block: int) -> None:
         generator = Generator(seed)
         nest = kernel_form(generator.nest())
         arrays = generator.arrays()
-        size = generator.pick(0, 20)
+        size = generator.pick(1, 20)
         shape, dtype = nest.params[-1].constant_shape, to_numpy(generator.dtype)
         expected, found = np.full(shape, 77, dtype), np.full(shape, 77, dtype)
         run_nest(nest, [*arrays, expected], [size])

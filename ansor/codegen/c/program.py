@@ -1,25 +1,25 @@
-"""A nest in kernel form taken apart: its kernels, and the memory between them.
-
-The body of such a nest is allocations of scope "global" (scratch memory that kernels share) around a sequence
-of kernels. A kernel is one loop for each of blockIdx.x/y/z and threadIdx.x/y/z that it uses, nested directly
-in each other, around what one thread does.
-"""
+"""A nest in kernel form (`ansor.ir.kernel_form`) as functions of a device, and the memory between them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from ansor.errors import BuildError
+from ansor.codegen.names import c_name
+from ansor.errors import BuildError, LoweringError
 from ansor.ir.independence import accesses_of, statement_expressions
-from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Seq, Stmt, walk_statements
+from ansor.ir.kernel_form import (
+    BLOCK_KINDS,
+    THREAD_KINDS,
+    OpenKernel,
+    check_kernels,
+    kernels_of,
+    open_kernel,
+    scratch_of,
+)
+from ansor.ir.nest import Buffer, LoopKind, LoopNest, Stmt, walk_statements
+from ansor.ir.verify import check_nest
 from ansor.te.expr import Expr, Var, free_vars, int_value
-
-BLOCKS: Final = (LoopKind.BLOCK_X, LoopKind.BLOCK_Y, LoopKind.BLOCK_Z)
-THREADS: Final = (LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z)
-_BOUND: Final = frozenset((*BLOCKS, *THREADS))
-_IN_THREAD: Final = frozenset((LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED))
 
 Grid = tuple[int | Expr, int | Expr, int | Expr]
 Block = tuple[int, int, int]
@@ -45,8 +45,10 @@ class Kernel:
         The variable of each index that it uses.
     body
         What one thread does.
-    written, read
-        The buffers among `buffers` that it stores to, and loads from.
+    written
+        The buffers among `buffers` that it stores to.
+    ordered
+        Those of them that it touches at more places than one, so that barriers have to order the accesses.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Kernel:
     variables: Mapping[LoopKind, Var]
     body: Stmt
     written: frozenset[Buffer]
-    read: frozenset[Buffer]
+    ordered: frozenset[Buffer]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,87 +79,46 @@ def split_kernels(nest: LoopNest, symbol: str | None = None) -> DeviceProgram:
     nest
         As `lower` gives it for a GPU.
     symbol
-        What the names of the kernels start with, a C identifier; default: the nest's name.
+        What the names of the kernels start with; default: the nest's name.
 
     Raises
     ------
     BuildError
-        If a kernel holds a loop that no thread can run, or an extent that a launch cannot have.
+        If the nest is not in kernel form; it says where.
     """
-    scratch: list[Buffer] = []
-    tops: list[Stmt] = []
-    _collect(nest.body, scratch, tops)
-    prefix = symbol or nest.name
-    kernels = [_kernel(nest, f"{prefix}_kernel{number}", top, scratch) for number, top in enumerate(tops)]
-    return DeviceProgram(tuple(kernels), tuple(scratch), nest)
+    try:
+        check_nest(nest)
+        check_kernels(nest)
+    except LoweringError as error:
+        raise BuildError(
+            f"no GPU can run {nest.name!r}; lower the program for the GPU target that it is built for: {error}"
+        ) from error
+    scratch, prefix = scratch_of(nest), c_name(symbol or nest.name)
+    kernels = tuple(
+        _kernel(nest, f"{prefix}_kernel{number}", open_kernel(kernel), scratch)
+        for number, kernel in enumerate(kernels_of(nest))
+    )
+    return DeviceProgram(kernels, scratch, nest)
 
 
-def _collect(stmt: Stmt, scratch: list[Buffer], tops: list[Stmt]) -> None:
-    """Find the scratch memory and the kernels."""
-    match stmt:
-        case Alloc(buffer=buffer, body=body) if buffer.scope == "global":
-            scratch.append(buffer)
-            _collect(body, scratch, tops)
-        case Seq(stmts=stmts):
-            for one in stmts:
-                _collect(one, scratch, tops)
-        case _:
-            tops.append(stmt)
-
-
-def _kernel(nest: LoopNest, name: str, top: Stmt, scratch: list[Buffer]) -> Kernel:
-    bound: dict[LoopKind, For] = {}
-    body = top
-    while isinstance(body, For) and body.kind in _BOUND and body.kind not in bound:
-        bound[body.kind] = body
-        body = body.body
-    _check_body(name, body)
-    found = accesses_of(body)
+def _kernel(nest: LoopNest, name: str, kernel: OpenKernel, scratch: tuple[Buffer, ...]) -> Kernel:
+    found = accesses_of(kernel.body)
     buffers = tuple(b for b in (*nest.params, *scratch) if b in found.reads or b in found.writes)
+    written = [b for b in buffers if b in found.writes]
+    extents = {loop.kind: loop.extent for loop in kernel.launch}
+    grid_z, grid_y, grid_x = (extents.get(kind, 1) for kind in BLOCK_KINDS)
+    block_z, block_y, block_x = (int_value(extents.get(kind, 1)) or 1 for kind in THREAD_KINDS)
     return Kernel(
         name,
         buffers,
-        _sizes(nest, body, buffers),
-        _grid(bound),
-        _block(name, bound),
-        {kind: loop.var for kind, loop in bound.items()},
-        body,
-        frozenset(b for b in buffers if b in found.writes),
-        frozenset(b for b in buffers if b in found.reads),
+        _sizes(nest, kernel.body, buffers),
+        (grid_x, grid_y, grid_z),
+        (block_x, block_y, block_z),
+        {loop.kind: loop.var for loop in kernel.launch},
+        kernel.body,
+        frozenset(written),
+        frozenset(b for b in written if len(found.writes[b]) + len(found.reads.get(b, ())) > 1),
     )
-
-
-def _check_body(name: str, body: Stmt) -> None:
-    for inner in walk_statements(body):
-        if isinstance(inner, For) and inner.kind not in _IN_THREAD:
-            raise BuildError(
-                f"{name}: a thread cannot run the {inner.kind} loop over {inner.var.name!r}; "
-                "lower the program for the GPU target that it is built for"
-            )
-        if isinstance(inner, Alloc) and inner.buffer.scope == "global":
-            raise BuildError(
-                f"{name}: the global scratch memory {inner.buffer.name!r} is allocated inside a kernel; "
-                "lower the program for the GPU target that it is built for"
-            )
-
-
-def _grid(bound: Mapping[LoopKind, For]) -> Grid:
-    x, y, z = (bound[kind].extent if kind in bound else 1 for kind in BLOCKS)
-    return x, y, z
-
-
-def _block(name: str, bound: Mapping[LoopKind, For]) -> Block:
-    extents = []
-    for kind in THREADS:
-        extent = int_value(bound[kind].extent) if kind in bound else 1
-        if extent is None or extent < 1:
-            raise BuildError(
-                f"{name}: the extent of {kind} must be a number of at least 1, found `{bound[kind].extent}`; "
-                "split the loop by a constant factor and bind the inner part"
-            )
-        extents.append(extent)
-    x, y, z = extents
-    return x, y, z
 
 
 def _sizes(nest: LoopNest, body: Stmt, buffers: tuple[Buffer, ...]) -> tuple[Var, ...]:

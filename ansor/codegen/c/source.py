@@ -50,8 +50,7 @@ def _text(program: DeviceProgram, dialect: Dialect) -> str:
         names.reserve(buffer)
     for size in program.nest.sizes:
         names.reserve(size)
-    sizes = dict.fromkeys(program.nest.sizes, (0, None))  # one of them may be empty
-    bounds = nest_bounds(program.nest).extended(sizes)
+    bounds = nest_bounds(program.nest)
     kernels = [
         "\n".join(KernelText(kernel, dialect, Names(names), helpers, bounds).lines())
         for kernel in program.kernels

@@ -18,7 +18,6 @@ from ansor.codegen.c.names import Names
 from ansor.codegen.c.program import Kernel
 from ansor.codegen.c.text import SUM, Text, indented
 from ansor.codegen.c.vectors import Vectors
-from ansor.errors import BuildError
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store, walk_statements
@@ -93,8 +92,7 @@ class KernelText:
             case Alloc():
                 return self._alloc(stmt)
             case Barrier():
-                crossed = self._kernel.written & self._kernel.read
-                return [self._dialect.fence if crossed else self._dialect.barrier]
+                return [self._dialect.fence if self._kernel.ordered else self._dialect.barrier]
 
     def _store(self, stmt: Store) -> list[str]:
         e = self._expressions
@@ -164,13 +162,7 @@ class KernelText:
         buffer = stmt.buffer
         if buffer not in self._used_buffers:
             return self.statement(stmt.body)
-        try:
-            count = elements(buffer.constant_shape, buffer.strides)
-        except ValueError:
-            raise BuildError(
-                f"{self._kernel.name}: the {buffer.scope} array {buffer.name!r} has a symbolic size; "
-                "the memory of a thread and of a block must have a constant one"
-            ) from None
+        count = elements(buffer.constant_shape, buffer.strides)
         name, type_ = self._names.of(buffer), self._stored(buffer.dtype)
         if buffer.scope == "shared":
             self._shared.append(self._dialect.shared.format(type=type_, name=name, elements=count))
