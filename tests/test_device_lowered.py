@@ -1,0 +1,100 @@
+"""GPU programs from their schedules to the text of both languages: OpenCL runs them, CUDA compiles them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import pytest
+
+from ansor.codegen.c import CUDA, OPENCL, emit_c, split_kernels
+from ansor.codegen.c.compile import compile_ptx, find_nvcc, find_nvrtc
+from ansor.errors import ScheduleError
+from ansor.ir.nest import LoopNest
+from ansor.schedule.lowering import lower
+from tests.opencl_helper import need_opencl, run_opencl
+from tests.program_laws import Case
+from tests.random_choice import Chooser
+from tests.random_graphs import random_graph, random_symbolic_graph
+from tests.random_kernels import random_gpu_state
+from tests.test_gpu_recorded import MOST_STEPS, case_of, programs, steps
+
+MOST_THREADS = 1024
+"""Of a block, on every device."""
+
+
+def random_programs(seeds: range) -> Iterator[tuple[str, Case, LoopNest]]:
+    """Those of some seeds that a GPU can run; one in four has symbolic sizes."""
+    for seed in seeds:
+        c = Chooser.from_seed(seed)
+        dag, sizes = random_symbolic_graph(c) if c.chance(4) else (random_graph(c), {})
+        state = random_gpu_state(c, dag, 12)
+        try:
+            nest = lower(state, name="kernel", kernels=True)
+        except ScheduleError:
+            continue
+        yield f"seed {seed}", Case.of(state, sizes), nest
+
+
+def recorded_programs() -> Iterator[tuple[str, Case, LoopNest]]:
+    """The first of each workload that is short."""
+    met = set()
+    for entry, state in programs():
+        workload = entry["workload"]
+        if workload not in met:
+            nest = lower(state, name="kernel", kernels=True)
+            if steps(nest.body) <= MOST_STEPS:
+                met.add(workload)
+                yield workload, case_of(workload), nest
+
+
+def check_opencl(name: str, case: Case, nest: LoopNest) -> None:
+    """OpenCL computes what the graph says."""
+    arrays = case.arrays()
+    text = run_opencl(nest, *arrays, sizes=[case.sizes[size] for size in nest.sizes])
+    try:
+        case.check(arrays)
+    except AssertionError as error:
+        error.add_note(f"{name}\n{nest}\n{text}")
+        raise
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_random_programs_run_on_opencl(block: int) -> None:
+    need_opencl()
+    found = 0
+    for name, case, nest in random_programs(range(14 * block, 14 * block + 14)):
+        if all(prod(kernel.block) <= MOST_THREADS for kernel in split_kernels(nest).kernels):
+            check_opencl(name, case, nest)
+            found += 1
+    assert found >= 7
+
+
+def test_recorded_programs_run_on_opencl() -> None:
+    need_opencl()
+    found = 0
+    for name, case, nest in recorded_programs():
+        check_opencl(name, case, nest)
+        found += 1
+    assert found >= 8
+
+
+def test_programs_are_written_in_both_languages() -> None:
+    """The same statements, whether a device is there or not."""
+    found = 0
+    for name, _, nest in (*random_programs(range(100, 140)), *recorded_programs()):
+        program = split_kernels(nest)
+        texts = [emit_c(program, dialect) for dialect in (CUDA, OPENCL)]
+        assert len({text.count("for (") for text in texts}) == 1, name
+        assert all(text.count("kernel_kernel") == len(program.kernels) for text in texts), name
+        found += 1
+    assert found >= 35
+
+
+def test_cuda_compiles_programs() -> None:
+    compiler = find_nvrtc() or find_nvcc()
+    if compiler is None:
+        pytest.skip("neither nvcc nor NVRTC is installed")
+    for name, _, nest in (*random_programs(range(200, 206)), *list(recorded_programs())[::4]):
+        text = emit_c(split_kernels(nest), CUDA)
+        assert compile_ptx(text, "sm_80", compiler).count(".visible .entry") == text.count("__global__"), name
