@@ -59,10 +59,21 @@ def test_arrays_that_stay_in_memory(private, index):
     assert unroll_private_arrays(stmt, THREAD_LIMITS) is stmt
 
 
-def test_code_that_would_be_long_stays_a_loop():
-    """The inner loop is unrolled, the outer around it not."""
+def test_code_that_would_be_long_stays_loops():
+    """Of too many stores, or of too many instructions; no loop is unrolled for nothing."""
     private = Buffer("L", "int32", (128,), "local")
     many = seq(*(Store(private, (i * 8 + j,), load(X, i, j) + n) for n in range(10)))
     stmt = For(t, 8, LoopKind.THREAD_X, Alloc(private, loop(i, 16, loop(j, 8, many))))
-    lines = format_stmt(unroll_private_arrays(stmt, THREAD_LIMITS)).splitlines()
-    assert [line.strip() for line in lines[2:4]] == ["for i in 0..16:", "unroll j in 0..8:"]
+    assert unroll_private_arrays(stmt, THREAD_LIMITS) is stmt
+    value = load(X, i, i)
+    for n in range(300):
+        value = value * load(X, i, n % 64)
+    stmt = For(t, 8, LoopKind.THREAD_X, Alloc(private, loop(i, 64, Store(private, (i,), value))))
+    assert unroll_private_arrays(stmt, THREAD_LIMITS) is stmt
+
+
+def test_a_loop_around_an_array_stays_a_loop():
+    private = Buffer("L", "int32", (4,), "local")
+    body = seq(loop(j, 4, Store(private, (j,), load(X, i, j))), Store(Y, (t, i), load(private, i)))
+    stmt = For(t, 8, LoopKind.THREAD_X, loop(i, 4, Alloc(private, body)))
+    assert unroll_private_arrays(stmt, THREAD_LIMITS) is stmt

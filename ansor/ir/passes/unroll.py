@@ -13,6 +13,7 @@ over blocks and threads are no loops of a thread's code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ansor.ir.code_size import own_instructions, vectors_of
@@ -27,13 +28,8 @@ _ONE_OPERATION = frozenset({LoopKind.VECTORIZED, LoopKind.TENSORIZE})
 _NO_LOOPS = frozenset({*LAUNCH_KINDS, LoopKind.VTHREAD})
 
 
-def auto_unroll(stmt: Stmt, max_step: int, limits: RegisterLimits) -> Stmt:
-    """Mark serial loops as unrolled, of at most `max_step` steps and as many instructions as limits allow."""
-    return stmt if max_step <= 0 else _unroll(stmt, max_step, limits, 1).stmt
-
-
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class Unrolled:
     """A statement, its steps and instructions, how deep unrolled loops nest in it, whether any loop stays."""
 
     stmt: Stmt
@@ -43,27 +39,42 @@ class _Counted:
     has_loop: bool
 
 
-def _unroll(stmt: Stmt, max_step: int, limits: RegisterLimits, vectors: int) -> _Counted:
-    """Unroll inside `stmt`, each value of which is as many `vectors`, and then `stmt` itself."""
+Choice = Callable[[For, int, Unrolled], bool]
+"""Whether to unroll a serial loop, given with its extent and what one iteration takes."""
+
+
+def auto_unroll(stmt: Stmt, max_step: int, limits: RegisterLimits) -> Stmt:
+    """Mark serial loops as unrolled, of at most `max_step` steps and as many instructions as limits allow."""
+
+    def is_short(loop: For, extent: int, each: Unrolled) -> bool:
+        small = extent * each.steps <= max_step and extent * each.instructions <= limits.max_instructions
+        return small and not each.has_loop and each.depth <= MAX_DEPTH
+
+    return stmt if max_step <= 0 else unroll(stmt, is_short, limits).stmt
+
+
+def unroll(stmt: Stmt, choose: Choice, limits: RegisterLimits, vectors: int = 1) -> Unrolled:
+    """Mark serial loops as unrolled, from the inside out, and count; a value is as many `vectors`."""
     if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:
         vectors = vectors_of(stmt, limits.vector_bits)
-    inner = [_unroll(one, max_step, limits, vectors) for one in sub_statements(stmt)]
+    inner = [unroll(one, choose, limits, vectors) for one in sub_statements(stmt)]
     steps = sum(one.steps for one in inner) + isinstance(stmt, Store)
     instructions = sum(one.instructions for one in inner) + own_instructions(stmt) * vectors
     depth = max((one.depth for one in inner), default=0)
     has_loop = any(one.has_loop for one in inner)
     new = with_statements(stmt, tuple(one.stmt for one in inner))
+    each = Unrolled(new, steps, instructions, depth, has_loop)
     if (
         not isinstance(new, For)
         or new.kind in _ONE_OPERATION
         or (limits.per_thread and new.kind in _NO_LOOPS)
     ):
-        return _Counted(new, steps, instructions, depth, has_loop)
+        return each
     extent = int_value(new.extent)
     wanted = new.kind is LoopKind.UNROLLED
-    if new.kind is LoopKind.SERIAL and extent is not None and not has_loop and depth <= MAX_DEPTH:
-        wanted = extent * steps <= max_step and extent * instructions <= limits.max_instructions
+    if new.kind is LoopKind.SERIAL and extent is not None:
+        wanted = choose(new, extent, each)
     if wanted and extent is not None:
-        unrolled = replace(new, kind=LoopKind.UNROLLED)
-        return _Counted(unrolled, steps * extent, instructions * extent, depth + 1, has_loop)
-    return _Counted(new, steps, instructions, depth, True)
+        unrolled = new if new.kind is LoopKind.UNROLLED else replace(new, kind=LoopKind.UNROLLED)
+        return Unrolled(unrolled, steps * extent, instructions * extent, depth + 1, has_loop)
+    return Unrolled(new, steps, instructions, depth, True)
