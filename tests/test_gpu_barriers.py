@@ -210,11 +210,11 @@ def test_a_loop_that_may_not_run_is_no_barrier():
     n, x, y = Var("n"), Buffer("X", "int32", (8,)), Buffer("Y", "int32", (8,))
     middle = seq(store(R, (t,), t), store(y, (t,), load(R, const(7) - t)))
     body = seq(
-        store(S, (t,), load(x, t)), loop(k, n // 4, middle), store(y, (t,), load(S, const(7) - t) + load(y, t))
+        store(S, (t,), load(x, t)),
+        loop(k, n // 4, middle),
+        store(y, (t,), load(S, const(7) - t)),
     )
-    made = place_barriers(
-        For(t, 8, LoopKind.THREAD_X, Alloc(S, Alloc(R, body))), Bounds({n: (1, None)})
-    )
+    made = place_barriers(For(t, 8, LoopKind.THREAD_X, Alloc(S, Alloc(R, body))), Bounds({n: (1, None)}))
     nest = LoopNest("f", (x, y), (n,), made, (1,))
     for size in (3, 4, 9):
         run_nest(nest, [np.arange(8, dtype=np.int32), np.zeros(8, np.int32)], [size], check_races=True)

@@ -244,7 +244,7 @@ def _piece(index: Expr) -> tuple[Expr, Expr, Expr | None]:
     """`x`, `d` and `m` of an index `x // d % m`; no `m` where it is a quotient, or `x` itself."""
     modulus = None
     if isinstance(index, Binary) and index.op is BinaryOp.FLOORMOD:
-        index, modulus = index.a, index.b
+        modulus, index = index.b, index.a
     if isinstance(index, Binary) and index.op is BinaryOp.FLOORDIV:
         return index.a, index.b, modulus
     return index, Const(1, index.dtype), modulus

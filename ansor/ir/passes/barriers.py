@@ -22,7 +22,7 @@ Source: hazards since the last synchronisation, as in ThreadSync of TVM.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansor.errors import ScheduleError
 from ansor.ir.bounds import Bounds
@@ -161,7 +161,7 @@ class _Placer:
                     break
                 body, after = again, left
             self._carried = around
-            made = with_statements(loop, (body,))
+            made = loop if body is loop.body else replace(loop, body=body)
             first, stopped = self._head(body)
             known = _Loop(made, first, after, stopped and self._has_iteration(loop))
             self._loops[loop] = self._loops[made] = known
