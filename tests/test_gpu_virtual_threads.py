@@ -149,6 +149,19 @@ def test_many_virtual_threads_are_a_loop():
     assert format_stmt(inject_virtual_threads(virtual(body, 17))).startswith("for v in 0..17")
 
 
+def test_virtual_threads_of_several_loops_are_many_together():
+    w = Var("w")
+    inner = For(w, 4, LoopKind.VTHREAD, store(Y, (v, w), load(X, v, w)))
+    becomes(
+        virtual(inner, 8),
+        """
+        for w in 0..4:
+          unroll v in 0..8:
+            Y[v, w] = X[v, w]
+        """,
+    )
+
+
 def test_several_loops_over_virtual_threads():
     local, w = Buffer("L", "int32", (1,), "local"), Var("w")
     inner = Alloc(local, seq(store(local, (0,), v + w), store(Y, (v, w), load(local, 0))))

@@ -13,19 +13,20 @@ between the virtual threads gets room for all of them:
                                                      L[v_1, 0] = L[v_1, 0] + S[2*t + v_1]
 
 So the virtual threads share what they read, and a thread has several independent operations under way. Vector
-loops stay whole. More than `MOST_UNROLLED` virtual threads are a loop.
+loops stay whole. Of more than `MOST_UNROLLED` virtual threads, all loops taken together, some stay in a loop.
 
 Source: virtual threads as in TVM.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, assert_never
 
 from ansor.errors import ScheduleError
 from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import (
     Alloc,
+    Barrier,
     Buffer,
     For,
     If,
@@ -44,33 +45,38 @@ from ansor.te.expr import Expr, Load, Var, distinct_nodes, int_value, rewrite
 MOST_UNROLLED: Final = 16
 
 
-def inject_virtual_threads(stmt: Stmt) -> Stmt:
+def inject_virtual_threads(stmt: Stmt, outside: int = 1) -> Stmt:
     """
-    Replace the loops over virtual threads of a statement.
+    Replace the loops over virtual threads of a statement; `outside` of it there are so many.
 
     Raises
     ------
     ScheduleError
         If one has a symbolic extent.
     """
-    stmt = map_statements(stmt, inject_virtual_threads)
-    if isinstance(stmt, For) and stmt.kind is LoopKind.VTHREAD:
-        return _Distribution(stmt).statement(stmt.body)
-    return stmt
+    if not isinstance(stmt, For) or stmt.kind is not LoopKind.VTHREAD:
+        return map_statements(stmt, lambda inner: inject_virtual_threads(inner, outside))
+    count = outside * _extent(stmt)
+    body = inject_virtual_threads(stmt.body, count)
+    kind = LoopKind.UNROLLED if count <= MOST_UNROLLED else LoopKind.SERIAL
+    return _Distribution(For(stmt.var, stmt.extent, kind, body)).statement(body)
+
+
+def _extent(loop: For) -> int:
+    extent = int_value(loop.extent)
+    if extent is None:
+        raise ScheduleError(
+            f"vthread {loop.var.name!r}: its extent {loop.extent} is symbolic; split it by a constant "
+            "and make the inner part a virtual thread"
+        )
+    return extent
 
 
 class _Distribution:
-    """Moves one loop inwards."""
+    """Moves one loop, serial or unrolled, inwards."""
 
     def __init__(self, loop: For) -> None:
-        extent = int_value(loop.extent)
-        if extent is None:
-            raise ScheduleError(
-                f"vthread {loop.var.name!r}: its extent {loop.extent} is symbolic; split it by a constant "
-                "and make the inner part a virtual thread"
-            )
         self._loop = loop
-        self._extent = extent
         self._own = {s.buffer for s in walk_statements(loop.body) if isinstance(s, Alloc)}
         self._dependent: set[Var | Buffer] = {loop.var}
         """What differs between iterations: variables, and buffers that are allocated in each."""
@@ -79,7 +85,8 @@ class _Distribution:
             count = len(self._dependent)
             self._find_dependent(loop.body, chosen=False)
         self._grown = {
-            buffer: with_rows(buffer, (extent,), buffer.scope) for buffer in self._own & self._dependent
+            buffer: with_rows(buffer, (_extent(loop),), buffer.scope)
+            for buffer in self._own & self._dependent
         }
 
     def _find_dependent(self, stmt: Stmt, *, chosen: bool) -> None:
@@ -92,8 +99,10 @@ class _Distribution:
                 self._dependent.add(var)
             case For() | If():
                 chosen = depends
-            case _:
+            case Store() | Let() | Seq() | Alloc() | Barrier():
                 pass
+            case _:
+                assert_never(stmt)
         for inner in sub_statements(stmt):
             self._find_dependent(inner, chosen=chosen)
 
@@ -133,8 +142,8 @@ class _Distribution:
         var = Var(self._loop.var.name, self._loop.var.dtype)
         inside = {s.buffer for s in walk_statements(stmt) if isinstance(s, Alloc)}
         grown = {buffer: new for buffer, new in self._grown.items() if buffer not in inside}
-        kind = LoopKind.UNROLLED if self._extent <= MOST_UNROLLED else LoopKind.SERIAL
-        return For(var, self._extent, kind, _for_iteration(stmt, self._loop.var, var, grown))
+        loop = self._loop
+        return For(var, _extent(loop), loop.kind, _for_iteration(stmt, loop.var, var, grown))
 
 
 def _for_iteration(stmt: Stmt, old: Var, new: Var, grown: dict[Buffer, Buffer]) -> Stmt:
