@@ -171,6 +171,22 @@ def test_threads_of_one_index_may_fill_memory_for_each_of_another():
     )
 
 
+def test_shared_memory_is_there_once_for_a_block():
+    """Also where a loop over blocks stands inside of one over threads."""
+    A = te.placeholder((6, 8), name="A")
+    C = te.compute((6, 8), lambda i, j: A[i, j] + 1.0, name="C")
+    s = te.create_schedule(C)
+    i, j = s[C].op.axis
+    outer, inner = s[C].split(j, factor=4)
+    s[C].bind(i, te.thread_axis("threadIdx.y"))
+    s[C].bind(outer, BLOCK)
+    s[C].bind(inner, THREAD)
+    shared = s.cache_read(A, "shared", [C])
+    s[shared].compute_at(s[C], outer)
+    s[shared].bind(s[shared].op.axis[1], THREAD)
+    assert "allocate A.shared[6, 4] float32 shared" in text_of(check_schedule(s))
+
+
 def test_blocks_nest_outside_of_threads_in_the_order_z_y_x():
     _, B, s = matrix(4, 6)
     i, j = s[B].op.axis
@@ -195,7 +211,9 @@ def test_indices_of_one_iteration_are_left_out():
     s[B].bind(j, THREAD)
     assert text_of(check_schedule(s)) == "threadIdx.x j in 0..6:\n  B[0, j] = A[0, j]*2.0"
     t, y = Var("t"), Buffer("Y", "int32", (1,))
-    assert format_stmt(bind_threads(For(t, 1, LoopKind.THREAD_X, Store(y, (t,), t)), "Y")) == "Y[0] = 0"
+    assert format_stmt(bind_threads(For(t, 1, LoopKind.THREAD_X, Store(y, (t,), t)), "Y")) == (
+        "blockIdx.x block in 0..1:\n  Y[0] = 0"
+    )
 
 
 def test_a_loop_that_reduces_outside_of_the_threads():

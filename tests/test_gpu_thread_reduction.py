@@ -77,10 +77,13 @@ def test_several_thread_indices_reduce_together():
     s[S].bind(q, BLOCK)
     s[S].bind(i, te.thread_axis("threadIdx.y"))
     s[S].bind(inner, THREAD)
-    text = text_of(check_schedule(s))
+    nest = check_schedule(s)
+    text = text_of(nest)
     assert "S.red[i*4 + j.1] = S.part[]" in text
     assert "if i < 2:\n        S.red[i*4 + j.1] = max(S.red[i*4 + j.1], S.red[i*4 + j.1 + 16])" in text
     assert "if i == 0 and j.1 == 0:" in text
+    assert "if i < 1 and j.1 < 2:" in text
+    assert count(nest.body, Barrier) == 5  # for five steps: who takes the last one stores
 
 
 @pytest.mark.parametrize("place", ["outside", "inside"])

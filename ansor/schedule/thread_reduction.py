@@ -4,7 +4,7 @@ The threads of a block reduce together. Each of them first reduces what its iter
 loops give, in memory of its own; then these partial results meet in shared memory, where every step combines
 the second half of what is left with the first:
 
-    for k.0 in 0..8:                     allocate S.red[32] shared
+    for k.0 in 0..8:                     allocate S.red[32] local
       threadIdx.x k.1 in 0..32:            threadIdx.x k.1 in 0..32:
         S[] = S[] + X[k.0*32 + k.1]          allocate S.part[] local
                                              S.part[] = 0.0
@@ -18,7 +18,8 @@ the second half of what is left with the first:
 
 Any combiner and any number of threads will do, in one index or several; threads that other loops of the stage
 are bound to reduce each their own. All loops bound to an index move out of the reduction for this. The
-barriers, and that one thread stores the result, come with the form of kernels (`ansor.ir.passes`).
+barriers, that memory which threads fill together is shared, and that one thread stores the result, come with
+the form of kernels (`ansor.ir.passes`).
 
 Source: tree reduction in shared memory; M. Harris, "Optimizing parallel reduction in CUDA", 2007; TVM's
 cross-thread reductions (reference, section 3.5).
@@ -32,8 +33,8 @@ from math import prod
 
 from ansor.ir.bounds import Bounds
 from ansor.ir.kernel_form import BLOCK_KINDS
-from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Stmt, Store, seq
-from ansor.ir.rewriting import fresh_copy
+from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
+from ansor.ir.rewriting import fresh_copy, guarded
 from ansor.schedule.combining import Targets, combined
 from ansor.schedule.stages import IteratorKind
 from ansor.schedule.state import State
@@ -136,9 +137,7 @@ def reduce_across_threads(
     rows = [loop for loop in threads if not loop.reduces]
     reducing = [loop for loop in threads if loop.reduces]
     count = prod(loop.extent for loop in reducing)
-    meeting = [
-        Buffer(f"{b.name}.red", b.dtype, (*(x.extent for x in rows), count), "shared") for b in results
-    ]
+    meeting = [Buffer(f"{b.name}.red", b.dtype, (*(x.extent for x in rows), count), "local") for b in results]
     row, thread = tuple(loop.var for loop in rows), _number(reducing)
 
     point = tuple(loop.init for loop in elements)
@@ -150,7 +149,7 @@ def reduce_across_threads(
         for shared, part in zip(meeting, parts, strict=True)
     ]
     first = [Load(shared, (*row, _index(0)), shared.dtype) for shared in meeting]
-    finish = seq(*arrive, *_tree(roots, meeting, row, thread, count, bounds), store(first))
+    finish = seq(*arrive, *_tree(roots, meeting, row, reducing, bounds), store(first))
 
     body = seq(_over(elements, begin), partial, fresh_copy(_over(_in_order(elements), finish)))
     for part in reversed(parts):
@@ -169,11 +168,11 @@ def _tree(
     roots: Sequence[Reduce],
     meeting: Sequence[Buffer],
     row: tuple[Expr, ...],
-    thread: Expr,
-    count: int,
+    reducing: Sequence[BoundLoop],
     bounds: Bounds,
 ) -> Iterator[Stmt]:
-    """The steps that combine `count` partial results into the first of them."""
+    """The steps that combine the partial results into the first of them."""
+    thread, count = _number(reducing), prod(loop.extent for loop in reducing)
     by_index = {root.index: shared for root, shared in zip(roots, meeting, strict=True)}
     distance = 1 << (count - 1).bit_length()
     while distance > 1:
@@ -181,7 +180,17 @@ def _tree(
         other = Binary(BinaryOp.ADD, thread, _index(distance), INDEX_DTYPE)
         values = [Load(by_index[i], (*row, other), by_index[i].dtype) for i in range(len(roots))]
         step = combined(roots, [(shared, (*row, thread)) for shared in meeting], values, bounds)
-        yield If(Binary(BinaryOp.LT, thread, _index(min(distance, count - distance)), "bool"), step)
+        yield guarded(_below(reducing, min(distance, count - distance)), step)
+
+
+def _below(loops: Sequence[BoundLoop], limit: int) -> tuple[Expr, ...]:
+    """That the number of a thread is less than a limit, said of single indices where that is possible."""
+    first, inner = loops[0].var, prod(loop.extent for loop in loops[1:])
+    if limit % inner == 0:
+        return (Binary(BinaryOp.LT, first, _index(limit // inner), "bool"),)
+    if limit < inner:
+        return (Binary(BinaryOp.LT, first, _index(1), "bool"), *_below(loops[1:], limit))
+    return (Binary(BinaryOp.LT, _number(loops), _index(limit), "bool"),)
 
 
 def _number(loops: Sequence[BoundLoop]) -> Expr:

@@ -15,10 +15,11 @@ together inside of a loop over their own work. A kernel has each index once, aro
 The longest loop of an index gives the launch its extent. What the others do is tested to be in their range,
 statement by statement, so that barriers can stand between statements.
 
-Memory is moved to where it has to be. Private memory is for what a thread stores itself. A buffer that loops
-over threads fill is shared: one for each of the threads that it was allocated in. So is one of scope "global"
-that is allocated outside of all loops over threads. What all threads would store alike to shared or global
-memory, the first stores alone.
+Memory is moved to where it has to be. Of scope "shared" there is one buffer for a block, wherever it is
+allocated. Private memory is for what a thread stores itself: another buffer that loops over threads fill is
+shared, too, one for each of the threads that it was allocated in, and so is one of scope "global" that is
+allocated outside of all loops over threads. What all threads would store alike to shared or global memory,
+the first stores alone.
 
 Source: thread binding and the inference of scopes as in TVM.
 """
@@ -187,15 +188,16 @@ def _place(buffer: Buffer, use: _Use, launch: Mapping[LoopKind, For], name: str)
             f"kernel of {name!r}: {buffer.name!r} would need memory of symbolic size inside of the kernel; "
             f"compute {buffer.name!r} at root, or inside of more loops"
         )
+    if buffer.scope == "shared":
+        return _Place(buffer)
     around = [kind for kind in THREAD_KINDS if kind in use.around]
     together = use.fills | use.reads.intersection(around)
-    if buffer.scope != "shared" and not together and (around or buffer.scope != "global"):
+    if not together and (around or buffer.scope != "global"):
         return _Place(buffer if buffer.scope != "global" else with_rows(buffer, (), "local"))
     kinds = [kind for kind in around if kind not in together]
     extents = [int_value(use.around[kind].extent) or 1 for kind in kinds]
     rows = tuple(launch[kind].var for kind in kinds)
-    same = buffer.scope == "shared" and not rows
-    return _Place(buffer if same else with_rows(buffer, extents, "shared"), rows)
+    return _Place(with_rows(buffer, extents, "shared"), rows)
 
 
 # -- statements --------------------------------------------------------------------------------------------
