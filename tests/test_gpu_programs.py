@@ -1,5 +1,6 @@
 """Whole GPU programs by hand: their text, and that they compute what their graphs say without races."""
 
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -8,6 +9,7 @@ import ansor
 from ansor import te
 from ansor.ir.kernel_form import check_kernels, kernels_of
 from ansor.ir.nest import Alloc, Barrier, For, LoopKind, walk_statements
+from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS
 from ansor.schedule.lowering import lower
 from tests.gpu_schedules import bind_all, check_schedule, count, load_together, matmul, text_of, tiled_matmul
 from tests.schedule_helper import matrix, product
@@ -191,6 +193,13 @@ def test_large_tiles_accumulate_where_they_are():
     i0, i1, j0, j1, k = s[C].leaf_iter_vars
     s[C].reorder(i0, j0, k, i1, j1)
     assert "C.acc" not in text_of(check_schedule(s))
+
+
+def test_registers_are_those_of_a_thread_whatever_limits_are_given():
+    """A thread of a GPU has no lanes to reduce in, and loops over threads are no code of its own."""
+    s = tiled_matmul((16, 16, 16), (1, 4, 2), (1, 4, 2), 4, unroll=64)
+    as_given = lower(s, name="kernel", kernels=True, limits=replace(THREAD_LIMITS, per_thread=False))
+    assert str(as_given) == str(lower(s, name="kernel", kernels=True))
 
 
 def test_lowering_for_a_target():

@@ -13,7 +13,7 @@ becomes a vector that the schedule does not ask for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ansor.errors import DefinitionError, LoweringError, ScheduleError
@@ -96,8 +96,8 @@ def lower(
     simple_mode
         Leave out the polishing passes: the nest as the schedule says it.
     limits
-        The vector registers that accumulators may use; default: those of a common 256-bit machine, for
-        kernels those of a GPU's thread.
+        The registers that accumulators may use; default: those of a common 256-bit machine, for kernels
+        those of a GPU's thread.
     kernels
         Make the kernels of a GPU program; not in simple mode, which shows the loops as they are bound.
 
@@ -122,11 +122,9 @@ def lower(
     bounds = infer_bounds(state)
     if simple_mode:
         return _Lowering(bounds, tensors, None).run(name)
-    if kernels:
-        limits = limits or THREAD_LIMITS
-        return polish_kernels(_Lowering(bounds, tensors, limits, kernels=True).run(name), limits)
-    limits = limits or RegisterLimits()
-    return polish(_Lowering(bounds, tensors, limits).run(name), limits)
+    limits = replace(limits or (THREAD_LIMITS if kernels else RegisterLimits()), per_thread=kernels)
+    nest = _Lowering(bounds, tensors, limits, kernels).run(name)
+    return polish_kernels(nest, limits) if kernels else polish(nest, limits)
 
 
 def _as_stored(state: State, tensor: Tensor) -> Tensor:

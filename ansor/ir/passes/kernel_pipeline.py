@@ -4,8 +4,7 @@ Lowering has made a kernel of each stage at root (`bind_threads`), its reduction
 
 1. Virtual threads move inwards.
 2. Reductions that accumulate in global or shared memory do so in registers, as on a CPU (`register_tile`),
-and
-   small private arrays are brought there (`private_arrays`).
+   and small private arrays are brought there (`private_arrays`).
 3. Barriers are placed, which is where threads meet; nothing moves across them from then on.
 4. Guards are removed, hoisted and peeled inside of each kernel.
 """
@@ -30,11 +29,12 @@ from ansor.ir.simplify import simplify
 THREAD_LIMITS: Final = RegisterLimits(
     vector_bits=32, num_registers=160, reserved=32, max_instructions=1 << 14, per_thread=True
 )
-"""Of a GPU's thread, which has 255 registers of 32 bits at most: accumulators in half of them leave room for
-operands and for a second block of threads. What is unrolled is bounded by the steps of pragmas alone."""
+"""Of a thread of a GPU, which has up to 255 registers of 32 bits: accumulators and private arrays in 128 of
+them, about half, leave room for operands, and for more blocks on a multiprocessor. Unrolling may make as many
+instructions of a loop as a thousand steps of 16 take."""
 
 MOST_COPIED: Final = 64
-"""Statements of a tile that is written twice, with and without guards."""
+"""The largest tile that is written twice, with and without guards: stores, with unrolled loops expanded."""
 
 
 def polish_kernels(nest: LoopNest, limits: RegisterLimits = THREAD_LIMITS) -> LoopNest:
