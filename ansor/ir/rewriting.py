@@ -77,12 +77,10 @@ def with_rows(buffer: Buffer, extents: Sequence[int], scope: str) -> Buffer:
 
     A ValueError for one of symbolic size.
     """
-    shape, strides = buffer.constant_shape, buffer.strides
     for extent in reversed(extents):
-        if strides is not None:
-            strides = (shape[0] * strides[0] if shape else 1, *strides)
-        shape = (extent, *shape)
-    return replace(buffer, shape=shape, strides=strides, scope=scope)
+        strides = None if buffer.strides is None else (buffer.elements, *buffer.strides)
+        buffer = replace(buffer, shape=(extent, *buffer.constant_shape), strides=strides)
+    return replace(buffer, shape=buffer.constant_shape, scope=scope)
 
 
 def fresh_copy(stmt: Stmt) -> Stmt:

@@ -39,13 +39,12 @@ class Buffer:
         return tuple(value for value in values if value is not None)
 
     @property
+    def elements(self) -> int:
+        """Elements that a constant-shaped buffer's memory has, padding by strides included."""
+        shape = self.constant_shape
+        return prod(shape) if self.strides is None or not shape else shape[0] * self.strides[0]
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of a constant-shaped buffer, padding by strides included."""
-        shape = self.constant_shape
-        if not shape:
-            elements = 1
-        elif self.strides is not None:
-            elements = shape[0] * self.strides[0] if shape else 1
-        else:
-            elements = prod(shape)
-        return elements * dtype_info(self.dtype).bytes
+        return self.elements * dtype_info(self.dtype).bytes

@@ -13,7 +13,6 @@ array is known to have fewer than 2**31 elements, and in 64 bits elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Final
 
 from ansor.codegen.c.dialect import HALVES, Dialect
@@ -279,16 +278,6 @@ def _int_strides(buffer: Buffer) -> tuple[int, ...] | None:
     """The strides of a buffer that int can address; None for others."""
     if len(buffer.shape) == 1 and buffer.strides is None:
         return (1,)
-    extents = [int_value(extent) for extent in buffer.shape]
-    known = [extent for extent in extents if extent is not None]
-    if len(known) < len(extents):
+    if any(int_value(extent) is None for extent in buffer.shape) or buffer.elements >= _INT_ELEMENTS:
         return None
-    strides = buffer.strides or row_major_strides(known)
-    return strides if elements(known, strides) < _INT_ELEMENTS else None
-
-
-def elements(shape: list[int] | tuple[int, ...], strides: tuple[int, ...] | None) -> int:
-    """How many elements the memory of an array has, padding between rows included; at least 1."""
-    if strides is None:
-        return max(1, prod(shape))
-    return max(1, 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)))
+    return buffer.strides or row_major_strides(buffer.constant_shape)

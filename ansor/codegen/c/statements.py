@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from ansor.codegen.c.dialect import Dialect
-from ansor.codegen.c.expressions import Expressions, elements
+from ansor.codegen.c.expressions import Expressions
 from ansor.codegen.c.helpers import Helpers
 from ansor.codegen.c.literals import literal
 from ansor.codegen.c.names import Names
@@ -162,7 +162,7 @@ class KernelText:
         buffer = stmt.buffer
         if buffer not in self._used_buffers:
             return self.statement(stmt.body)
-        count = elements(buffer.constant_shape, buffer.strides)
+        count = max(1, buffer.elements)
         name, type_ = self._names.of(buffer), self._stored(buffer.dtype)
         if buffer.scope == "shared":
             self._shared.append(self._dialect.shared.format(type=type_, name=name, elements=count))
