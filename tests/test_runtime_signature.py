@@ -93,5 +93,7 @@ def test_of_a_loop_nest() -> None:
         Argument("A", "float32", ("n", 4)),
         Argument("A_1", "int8", (("mul", "n_1", 2), 3), True),
     )
-    with pytest.raises(BuildError, match="which the sizes do not define"):
+    with pytest.raises(
+        BuildError, match="the shape of parameter 'A' holds `n`, which the sizes do not define"
+    ):
         Signature.of_nest(LoopNest("f", params, (), Seq(())), symbol="g", triple="t", cpu="c")

@@ -17,8 +17,8 @@ Dim = Union[int, str, tuple[str, "Dim", "Dim"]]
 _SIGNS: Final = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
 
 
-def dim_of(extent: int | Expr, names: Mapping[Var, str]) -> Dim:
-    """Describe an extent whose variables are sizes of these names.
+def dim_of(extent: int | Expr, names: Mapping[Var, str], what: str) -> Dim:
+    """Describe an extent whose variables are sizes of these names; `what` has it, for messages.
 
     Raises
     ------
@@ -31,13 +31,13 @@ def dim_of(extent: int | Expr, names: Mapping[Var, str]) -> Dim:
         case Const(value=value):
             return int(value)
         case Cast(a=a):
-            return dim_of(a, names)
+            return dim_of(a, names, what)
         case Binary(op=op, a=a, b=b):
-            return (str(op), dim_of(a, names), dim_of(b, names))
+            return (str(op), dim_of(a, names, what), dim_of(b, names, what))
         case Var() if extent in names:
             return names[extent]
         case _:
-            raise BuildError(f"an extent holds `{extent}`, which the sizes do not define")
+            raise BuildError(f"{what} holds `{extent}`, which the sizes do not define")
 
 
 def format_dim(dim: Dim) -> str:

@@ -120,7 +120,7 @@ class Signature:
             Argument(
                 label,
                 buffer.dtype,
-                tuple(dim_of(extent, names) for extent in buffer.shape),
+                tuple(dim_of(x, names, f"the shape of parameter {label!r}") for x in buffer.shape),
                 position in nest.outputs,
             )
             for position, (label, buffer) in enumerate(zip(buffers, nest.params, strict=True))

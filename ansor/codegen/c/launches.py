@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from ansor.codegen.c.expressions import elements
 from ansor.codegen.c.program import Block, DeviceProgram, Kernel
 from ansor.errors import BuildError
 from ansor.ir.dims import Dim, dim_from_json, dim_of, dim_to_json
@@ -101,9 +100,10 @@ def scratch_shapes(program: DeviceProgram, signature: Sizes) -> list[tuple[str, 
     found: list[tuple[str, tuple[Dim, ...]]] = []
     for buffer in program.scratch:
         if buffer.strides is None:
-            shape = tuple(dim_of(extent, names) for extent in buffer.shape)
+            what = f"the shape of the scratch memory {buffer.name!r}"
+            shape = tuple(dim_of(extent, names, what) for extent in buffer.shape)
         else:
-            shape = (elements(buffer.constant_shape, buffer.strides),)
+            shape = (buffer.elements,)
         found.append((buffer.dtype, shape))
     return found
 
@@ -121,7 +121,7 @@ def _launch(program: DeviceProgram, kernel: Kernel, names: Mapping[Var, str]) ->
     arguments += [
         (SIZE64 if size.dtype == "int64" else SIZE, _position(sizes, size)) for size in kernel.sizes
     ]
-    x, y, z = (dim_of(extent, names) for extent in kernel.grid)
+    x, y, z = (dim_of(extent, names, f"the grid of {kernel.name}") for extent in kernel.grid)
     return Launch(kernel.name, tuple(arguments), (x, y, z), kernel.block)
 
 
