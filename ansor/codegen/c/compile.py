@@ -13,9 +13,9 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,6 +29,7 @@ _FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, 
 _REGISTERS: Final = re.compile(r"Used (\d+) registers")
 _SHARED: Final = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
 _REPORT: Final = re.compile(r"ptxas info|Function properties for|bytes stack frame")
+_UNKNOWN_ARCH: Final = re.compile(r"gpu[- ]architecture")
 _TOOLKIT: Final = Path("/usr/local/cuda/bin")
 _LOG_LINES: Final = 30
 
@@ -112,7 +113,7 @@ def disassemble(cubin: bytes) -> str:
             with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
                 file = Path(folder) / "kernels.cubin"
                 file.write_bytes(cubin)
-                return _run([path, *options, str(file)], f"{tool} fails").stdout
+                return _run([path, *options, str(file)], partial("{} fails".format, tool)).stdout
     raise BuildError(
         "disassembling GPU code needs nvdisasm or cuobjdump; install the wheel nvidia-cuda-nvdisasm "
         "or NVIDIA's CUDA toolkit"
@@ -245,7 +246,7 @@ class Nvcc:
             (Path(folder) / "kernels.cu").write_text(text)
             options = ["-cubin", "-Xptxas=-v"] if form == "cubin" else [f"-{form}"]
             command = [self.path, *options, f"-arch={arch}", "-o", "kernels.out", "kernels.cu"]
-            done = _run(command, _refusal(self.name, arch), folder)
+            done = _run(command, partial(_refusal, self.name, arch), folder)
             return (Path(folder) / "kernels.out").read_bytes(), done.stdout + done.stderr
 
 
@@ -274,7 +275,7 @@ class Nvrtc:
             status = self.library.nvrtcCompileProgram(program, len(options), array)
             log = self._read(program, "ProgramLog").decode(errors="replace").rstrip("\0")
             if status:
-                raise BuildError(f"{_refusal(self.name, arch)}:\n{_head(log or self._meaning(status))}")
+                raise BuildError(f"{_refusal(self.name, arch, log)}:\n{_head(log or self._meaning(status))}")
             return self._read(program, "CUBIN" if form == "cubin" else "PTX"), log
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -297,17 +298,24 @@ class Nvrtc:
         return text.decode()
 
 
-def _refusal(compiler: str, arch: str) -> str:
-    return f"{compiler} refuses the generated code for {arch} (-arch of the target names another one)"
+def _refusal(compiler: str, arch: str, log: str) -> str:
+    """What a compiler that ends with an error and a log does not like."""
+    if _UNKNOWN_ARCH.search(log):
+        return f"{compiler} compiles nothing for {arch}; let -arch of the target name another architecture"
+    return f"{compiler} refuses the generated code for {arch}"
 
 
-def _run(command: list[str], failure: str, folder: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(
+    command: list[str], failure: Callable[[str], str], folder: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; `failure` says of its output what it failed to do."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     except OSError as error:
-        raise BuildError(f"{failure}: {command[0]} cannot be run: {error}") from None
+        raise BuildError(f"{failure('')}: {command[0]} cannot be run: {error}") from None
     if done.returncode:
-        raise BuildError(f"{failure}:\n{_head(done.stdout + done.stderr)}")
+        log = done.stdout + done.stderr
+        raise BuildError(f"{failure(log)}:\n{_head(log)}")
     return done
 
 
