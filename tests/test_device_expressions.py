@@ -188,6 +188,7 @@ def test_names_of_a_let() -> None:
         ("threadIdx", "threadIdx_"),
         ("threadIdx.x", "threadIdx_x"),
         ("ansor_abs_int32", "ansor_abs_int32_"),
+        ("make_float4", "make_float4_"),
         ("int", "int_"),
         ("INT_MAX", "INT_MAX_"),
         ("__shared__", "v__shared__"),

@@ -33,8 +33,7 @@ from ansor.dtypes import to_numpy
 from ansor.errors import ArgumentError, RunError
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import IndependenceTest, nest_bounds
-from ansor.ir.kernel_form import BLOCK_KINDS
-from ansor.ir.kernel_form import THREAD_KINDS as BLOCK_THREADS
+from ansor.ir.kernel_form import BLOCK_KINDS, THREAD_KINDS
 from ansor.ir.lanes import LANES, Array, BlockSlots, Env, Storage, keep, per_lane, spread, varies
 from ansor.ir.nest import (
     Alloc,
@@ -67,8 +66,8 @@ MAX_SCRATCH = 1 << 22
 MAX_CALLS = 50_000
 """How deep calls of closures may nest, that is, expressions."""
 
-THREAD_KINDS = frozenset({*BLOCK_THREADS, LoopKind.VTHREAD})
-SIDE_BY_SIDE = THREAD_KINDS | {LoopKind.PARALLEL, LoopKind.VECTORIZED, *BLOCK_KINDS}
+_THREADS = frozenset({*THREAD_KINDS, LoopKind.VTHREAD})
+SIDE_BY_SIDE = _THREADS | {LoopKind.PARALLEL, LoopKind.VECTORIZED, *BLOCK_KINDS}
 
 
 def run_nest(
@@ -232,7 +231,7 @@ class _Compiler(ExpressionCompiler):
         extent = (lambda env: fixed) if isinstance(fixed, int) else self.value(fixed)
         declared = stmt.kind in SIDE_BY_SIDE
         around = self._block
-        if stmt.kind in BLOCK_THREADS:
+        if stmt.kind in THREAD_KINDS:
             self._block = around or BlockSlots(self.new_slot(), self.new_slot())
         elif stmt.kind in BLOCK_KINDS or stmt.kind is LoopKind.PARALLEL:
             self._block = None
@@ -245,7 +244,7 @@ class _Compiler(ExpressionCompiler):
         if self.races is not None and watch is not None:
             self.races.leave()
         enter = None
-        if stmt.kind in BLOCK_THREADS and self._block is not None:
+        if stmt.kind in THREAD_KINDS and self._block is not None:
             enter = partial(self._block.enter, outermost=around is None)
         self._block = around
         shuffled = self._rng if stmt.kind is LoopKind.PARALLEL else None
@@ -276,7 +275,7 @@ class _Compiler(ExpressionCompiler):
 
     def _lane_limit(self, stmt: For) -> int:
         """How many lanes there may be in a loop: threads of a block must meet, memory is finite."""
-        if stmt.kind in THREAD_KINDS:
+        if stmt.kind in _THREADS:
             return 1 << 62
         scratch = sum(prod(self.shape(s.buffer)) for s in walk_statements(stmt.body) if isinstance(s, Alloc))
         threads = _threads_in(stmt.body)
@@ -319,7 +318,7 @@ def _is_met_in(loop: For) -> bool:
 def _threads_in(stmt: Stmt) -> int:
     """The lanes that loops over threads make of one."""
     inner = max(map(_threads_in, sub_statements(stmt)), default=1)
-    extent = int_value(stmt.extent) if isinstance(stmt, For) and stmt.kind in BLOCK_THREADS else None
+    extent = int_value(stmt.extent) if isinstance(stmt, For) and stmt.kind in THREAD_KINDS else None
     return inner * max(extent or 1, 1)
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn, TypeGuard
+from typing import Final, NoReturn, TypeGuard, assert_never
 
 from ansor.errors import LoweringError
 from ansor.ir.nest import (
@@ -204,10 +204,13 @@ class _Checker:
                 self._alloc(stmt)
             case Store():
                 self._store(stmt, tested)
-            case Barrier() if not uniform:
-                self.fail(stmt, "a barrier that not all threads of a block come by equally often")
-            case _:
+            case Barrier():
+                if not uniform:
+                    self.fail(stmt, "a barrier that not all threads of a block come by equally often")
+            case Seq():
                 pass
+            case _:
+                assert_never(stmt)
         for inner in sub_statements(stmt):
             self.statement(inner, uniform=uniform, tested=tested)
 

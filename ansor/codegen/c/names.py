@@ -35,7 +35,7 @@ _WORDS: Final = frozenset((
 _PATTERN: Final = re.compile(
     r"u?(char|short|int|long|longlong)(1|2|3|4|8|16)?|(float|double|half|bool)(2|3|4|8|16)|image\w*_t"
     r"|(M|FLT|DBL|HALF|INT|UINT|CHAR|UCHAR|SCHAR|SHRT|USHRT|LONG|ULONG|LLONG|ULLONG|CLK|CL|cl|CUDA|CUDART|FP)_\w*"
-    r"|ansor_\w*"
+    r"|(ansor|make)_\w*"
 )
 # fmt: on
 

@@ -91,7 +91,7 @@ def split_kernels(nest: LoopNest, symbol: str | None = None) -> DeviceProgram:
         check_kernels(nest)
     except LoweringError as error:
         raise BuildError(
-            f"no GPU can run {nest.name!r}; lower the program for the GPU target that it is built for: {error}"
+            f"no GPU can run {nest.name!r}; lower it for the GPU target that it is built for: {error}"
         ) from error
     scratch, prefix = scratch_of(nest), c_name(symbol or nest.name)
     kernels = tuple(
