@@ -9,7 +9,7 @@ import pytest
 
 from ansor.codegen.c import CUDA, OPENCL, Launch, emit_c, launches, scratch_shapes, split_kernels
 from ansor.dtypes import DTYPES, dtype_info, int_range, to_numpy
-from ansor.errors import BuildError
+from ansor.errors import BuildError, RunError
 from ansor.ir.dims import evaluate
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, LoopKind, LoopNest, Stmt, seq
@@ -270,6 +270,10 @@ def test_launches() -> None:
     )
     assert evaluate(add.grid[0], {"n": 257}) == 2
     assert Launch.from_json(add.to_json()) == add
+    assert add.blocks({"n": 257}) == (2, 1, 1)
+    assert add.blocks({"n": 2**31 - 256}) == (2**23 - 1, 1, 1)
+    with pytest.raises(RunError, match="vector_add_kernel0 takes 8388608 blocks of 256 threads along x"):
+        add.blocks({"n": 2**31 - 255})
 
 
 @pytest.mark.parametrize(

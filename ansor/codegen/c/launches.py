@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from ansor.codegen.c.program import Block, DeviceProgram, Kernel
-from ansor.errors import BuildError
-from ansor.ir.dims import Dim, dim_from_json, dim_of, dim_to_json
-from ansor.te.expr import Var
+from ansor.dtypes import int_range
+from ansor.errors import BuildError, RunError
+from ansor.ir.dims import Dim, dim_from_json, dim_of, dim_to_json, evaluate
+from ansor.te.expr import INDEX_DTYPE, Var
 
 PARAM: Final = "param"
 """An array that the caller passes, by its position among the nest's parameters."""
@@ -44,6 +45,26 @@ class Launch:
     arguments: tuple[tuple[str, int], ...]
     grid: Grid
     block: Block
+
+    def blocks(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
+        """Compute the grid for the sizes of a call, by name.
+
+        Raises
+        ------
+        RunError
+            If there are more threads in a row than they can count themselves.
+        """
+        most = int_range(INDEX_DTYPE)[1]
+        grid = [evaluate(dim, sizes) for dim in self.grid]
+        for axis, blocks, threads in zip("xyz", grid, self.block, strict=True):
+            assert blocks is not None, (self.kernel, sizes)
+            if blocks * threads > most:
+                raise RunError(
+                    f"{self.kernel} takes {blocks} blocks of {threads} threads along {axis}, and kernels "
+                    f"count to {most}; use smaller arrays"
+                )
+        x, y, z = (blocks or 0 for blocks in grid)
+        return x, y, z
 
     def to_json(self) -> dict[str, Any]:
         """Describe it in JSON's types."""
