@@ -11,7 +11,16 @@ from ansor.ir.kernel_form import check_kernels, kernels_of
 from ansor.ir.nest import Alloc, Barrier, For, LoopKind, walk_statements
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS
 from ansor.schedule.lowering import lower
-from tests.gpu_schedules import bind_all, check_schedule, count, load_together, matmul, text_of, tiled_matmul
+from tests.gpu_schedules import (
+    argmax,
+    bind_all,
+    check_schedule,
+    count,
+    load_together,
+    matmul,
+    text_of,
+    tiled_matmul,
+)
 from tests.schedule_helper import matrix, product
 
 BLOCK, THREAD = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
@@ -144,14 +153,11 @@ def test_axes_of_one_element():
 
 
 def test_a_stage_that_one_thread_computes_is_one_kernel():
-    """Its statements, an initial value and sums, stay together."""
-    a = te.placeholder((9,), name="A")
-    k, q = te.reduce_axis((0, 9), name="k"), te.reduce_axis((0, 9), name="q")
-    b = te.compute((1,), lambda i: te.sum(a[k], axis=k), name="B")
-    c = te.compute((1,), lambda i: te.sum(te.select(a[q] > b[i], a[q], 0.0), axis=q), name="C")
-    s = te.create_schedule(c)
-    assert len(kernels_of(check_schedule(s))) == 2
-    assert len(kernels_of(check_schedule(te.create_schedule(b)))) == 1
+    """Its statements, initial values and what they are combined with, stay together."""
+    _, place, value = argmax(1, 9)
+    assert len(kernels_of(check_schedule(te.create_schedule([place, value])))) == 1
+    best = te.compute((1,), lambda i: value[i] + place[i], name="C")
+    assert len(kernels_of(check_schedule(te.create_schedule(best)))) == 2
 
 
 def test_a_result_of_several_stages_in_one_kernel():
