@@ -5,6 +5,7 @@
 | `ANSOR_DEBUG` | least verbosity of tuning runs, 0 to 5, see `search.details` |
 | `ANSOR_DEVICE` | device that GPU programs run on: its position, or part of its name |
 | `ANSOR_NUM_THREADS` | threads of parallel loops, at least 1 |
+| `ANSOR_POCL_CPU` | name that PoCL 3.0 is given for a CPU it does not know, see `ansor.runtime.device.pocl` |
 | `ANSOR_TRACEBACK` | other than 0: errors of the command line come with their traceback |
 
 Exported libraries read `ANSOR_NUM_THREADS` by themselves.
@@ -20,6 +21,7 @@ from ansor.errors import DefinitionError, TargetError
 DEBUG: Final = "ANSOR_DEBUG"
 DEVICE: Final = "ANSOR_DEVICE"
 NUM_THREADS: Final = "ANSOR_NUM_THREADS"
+POCL_CPU: Final = "ANSOR_POCL_CPU"
 TRACEBACK: Final = "ANSOR_TRACEBACK"
 MOST_DEBUG: Final = 5
 
@@ -61,6 +63,11 @@ def num_threads() -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise TargetError(f"{NUM_THREADS} must be a positive integer, found {text!r}")
     return int(text)
+
+
+def pocl_cpu() -> str | None:
+    """Read `ANSOR_POCL_CPU`; None if it is not set."""
+    return os.environ.get(POCL_CPU, "").strip() or None
 
 
 def traceback_wanted() -> bool:

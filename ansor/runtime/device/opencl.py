@@ -28,7 +28,7 @@ from ansor.runtime.device.door import (
     bytes_of,
     choose_device,
 )
-from ansor.runtime.device.pocl import name_cpu
+from ansor.runtime.device.pocl import check_cpu, name_cpu
 
 INSTALL: Final = (
     "pip install 'ansor[opencl]' brings pyopencl and, on Linux x86-64, PoCL, which runs OpenCL on the CPU; "
@@ -75,7 +75,7 @@ def find_device() -> FoundOpenCL:
     Raises
     ------
     TargetError
-        If pyopencl is not installed, or finds no platform or no device.
+        If pyopencl is not installed, or finds no platform or no device, or one that compiles nothing.
     """
     try:
         with warnings.catch_warnings():
@@ -100,7 +100,9 @@ def find_device() -> FoundOpenCL:
         return next((place for place, kind in enumerate(order) if device.type & kind), len(order))
 
     devices.sort(key=rank)
-    return FoundOpenCL(cl, devices[choose_device("opencl", [_title(device) for device in devices])])
+    chosen = devices[choose_device("opencl", [_title(device) for device in devices])]
+    check_cpu(chosen)
+    return FoundOpenCL(cl, chosen)
 
 
 class OpenCLDevice(Device):
