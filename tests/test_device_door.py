@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -222,6 +223,25 @@ def test_another_device_changes_what_is_not_said(monkeypatch: pytest.MonkeyPatch
         1,
     ]
     assert hardware_params(Target("opencl -thread_warp_size=8")).warp_size == 8
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_a_target_says_counts_though_it_is_the_default() -> None:
+    assert hardware_params(Target("cuda -thread_warp_size=32 -max_num_threads=1024")).warp_size == 32
+    for text in ("cuda -arch=sm_50", "cuda -arch=sm_50 -max_num_threads=1024"):
+        assert arch_of(Target(text)) == "sm_50"
+    assert arch_of(Target(str(Target("cuda")))) == "sm_90"
+
+
+def test_a_cpu_that_poses_as_a_device_allows_no_more_than_gpus_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = DeviceInfo("opencl", "CPU", "", 4096, (4096, 9, 9), (9, 9, 9), 1 << 20, 1 << 30, is_cpu=True)
+    monkeypatch.setattr("ansor.runtime.device.hardware.device_info", lambda kind: cpu)
+    assert hardware_params(Target("opencl")) == HardwareParams.for_target(Target("opencl"))
+    assert hardware_params(Target("opencl -max_num_threads=256")).max_threads_per_block == 256
+    assert hardware_params(Target("opencl -max_num_threads=2048")).max_threads_per_block == 2048
+    monkeypatch.setattr("ansor.runtime.device.hardware.device_info", lambda kind: replace(cpu, is_cpu=False))
+    assert hardware_params(Target("opencl")).max_threads_per_block == 4096
+    assert hardware_params(Target("opencl -max_num_threads=256")).max_threads_per_block == 256
 
 
 @pytest.mark.usefixtures("gpu")

@@ -54,6 +54,22 @@ def test_fields() -> None:
     assert Target("cuda").thread_warp_size == 32
 
 
+def test_a_target_knows_what_its_author_said() -> None:
+    said = Target("opencl -max_num_threads=256")
+    assert said == Target("opencl")
+    for copied in (said, Target(said), pickle.loads(pickle.dumps(said)), copy.deepcopy(said)):
+        assert copied.states("max_num_threads", "arch")
+        assert not copied.states("thread_warp_size", "keys")
+    assert not Target("opencl").states("max_num_threads")
+    changed = Target("opencl").with_attrs(thread_warp_size=1)
+    assert changed.states("thread_warp_size")
+    assert not changed.states("max_num_threads")
+    assert not changed.with_attrs(thread_warp_size=None).states("thread_warp_size")
+    full = Target(str(Target("opencl -max_num_threads=64")))
+    assert full.states("max_num_threads")
+    assert not full.states("thread_warp_size")
+
+
 def test_a_target_is_a_value() -> None:
     target = Target("llvm -num-cores=2")
     assert target == Target(target) == pickle.loads(pickle.dumps(target)) == copy.deepcopy(target)

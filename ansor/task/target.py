@@ -127,15 +127,16 @@ class Target:
         If the kind or an option is unknown, an option has no or a malformed value, or is given twice.
     """
 
-    __slots__ = ("_attrs", "_kind", "_text")
+    __slots__ = ("_attrs", "_kind", "_stated", "_text")
 
     _kind: str
     _attrs: Mapping[str, AttrValue]
+    _stated: frozenset[str]
     _text: str
 
     def __init__(self, text: str | Target) -> None:
         if isinstance(text, Target):
-            self._set(text._kind, dict(text._attrs))
+            self._set(text._kind, dict(text._attrs), text._stated)
         else:
             self._set(*_parse(text, strict=True))
 
@@ -146,8 +147,9 @@ class Target:
         made._set(*_parse(text, strict=False))
         return made
 
-    def _set(self, kind: str, attrs: dict[str, AttrValue]) -> None:
+    def _set(self, kind: str, attrs: dict[str, AttrValue], stated: frozenset[str] | None = None) -> None:
         info = KINDS[kind]
+        object.__setattr__(self, "_stated", _stated(info, attrs) if stated is None else stated)
         keys = list(_as_list(attrs.get("keys", ())))
         if "device" in attrs:
             keys.append(str(attrs["device"]))
@@ -169,6 +171,14 @@ class Target:
     def attrs(self) -> Mapping[str, AttrValue]:
         """All options with a value, defaults included, by name without the dash (read-only)."""
         return self._attrs
+
+    def states(self, *names: str) -> bool:
+        """Whether its author gave one of these options; the defaults of its kind are in every target's text.
+
+        A text with all of these, as `str` and logs give it, does not tell who said what is as by default:
+        such an option does not count as given.
+        """
+        return not self._stated.isdisjoint(names)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -219,14 +229,18 @@ class Target:
     def with_attrs(self, **changes: AttrValue | None) -> Target:
         """Copy the target with options set, or removed by None; ``num_cores`` means ``num-cores``."""
         attrs = dict(self._attrs)
+        stated = set(self._stated)
         for key, value in changes.items():
             dashed = key.replace("_", "-")
             name = dashed if dashed in KINDS[self._kind].options else key
             if value is None:
                 attrs.pop(name, None)
+                stated.discard(name)
             else:
                 attrs[name] = value
-        return Target(_format(self._kind, attrs))
+                stated.add(name)
+        made = Target(_format(self._kind, attrs))
+        return _with_stated(made, frozenset(stated))
 
     def _string(self, name: str) -> str | None:
         value = self._attrs.get(name)
@@ -248,8 +262,25 @@ class Target:
     def __hash__(self) -> int:
         return hash(self._text)
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (Target.parse, (self._text,))
+    def __reduce__(self) -> tuple[object, tuple[str, frozenset[str]]]:
+        return (_restored, (self._text, self._stated))
+
+
+def _restored(text: str, stated: frozenset[str]) -> Target:
+    """The target that was pickled or copied."""
+    return _with_stated(Target.parse(text), stated)
+
+
+def _with_stated(target: Target, stated: frozenset[str]) -> Target:
+    """A target just made, of whose options the author gave these."""
+    object.__setattr__(target, "_stated", stated)
+    return target
+
+
+def _stated(kind: TargetKind, attrs: Mapping[str, AttrValue]) -> frozenset[str]:
+    """The options that a text with these gives on purpose, see `Target.states`."""
+    unclear: Mapping[str, AttrValue] = kind.defaults if kind.defaults.keys() <= attrs.keys() else {}
+    return frozenset(name for name, value in attrs.items() if name not in unclear or value != unclear[name])
 
 
 def _as_list(value: AttrValue) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class DeviceInfo:
     """What a device is and allows; sizes in bytes, extents in threads and blocks.
 
     `arch` is what CUDA compiles for ("sm_90"), empty for OpenCL. `cache_bytes` is the last cache, 0 if nobody
-    tells. `warp_size` is None if nobody tells.
+    tells. `warp_size` is None if nobody tells. `is_cpu`: it is a CPU, by OpenCL.
     """
 
     kind: str
@@ -52,6 +52,7 @@ class DeviceInfo:
     memory_bytes: int
     cache_bytes: int = 0
     warp_size: int | None = None
+    is_cpu: bool = False
 
 
 class Memory:

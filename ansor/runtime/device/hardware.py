@@ -8,7 +8,6 @@ from typing import Final
 from ansor.errors import TargetError
 from ansor.runtime.device.door import KINDS, DeviceInfo, device_info
 from ansor.task.hardware import HardwareParams
-from ansor.task.target import KINDS as TARGET_KINDS
 from ansor.task.target import Target
 
 _VTHREADS_PER_WARP: Final = 4
@@ -22,7 +21,8 @@ def hardware_params(target: Target) -> HardwareParams:
     Describe the hardware of a target.
 
     For OpenCL and CUDA what the target does not say is asked of the device, if there is one; a target that
-    names another architecture than the device's, or a mobile GPU, is not about the device.
+    names another architecture than the device's, or a mobile GPU, is not about the device. A CPU that poses
+    as a device allows blocks that no GPU would run: of it and a GPU's defaults the smaller counts.
 
     Raises
     ------
@@ -33,12 +33,17 @@ def hardware_params(target: Target) -> HardwareParams:
     info = _device_of(target)
     if info is None:
         return params
+
+    def allowed(by_device: int, by_default: int) -> int:
+        return min(by_device, by_default) if info.is_cpu else by_device
+
     changes: dict[str, int] = {}
-    if not _says(target, "max_threads_per_block", "max_num_threads"):
-        changes["max_threads_per_block"] = info.max_threads_per_block
-    if not _says(target, "max_shared_memory_per_block"):
-        changes["max_shared_memory_per_block"] = info.max_shared_memory_per_block
-    if not _says(target, "thread_warp_size") and info.warp_size is not None:
+    if not target.states("max_threads_per_block", "max_num_threads"):
+        changes["max_threads_per_block"] = allowed(info.max_threads_per_block, params.max_threads_per_block)
+    if not target.states("max_shared_memory_per_block"):
+        shared = allowed(info.max_shared_memory_per_block, params.max_shared_memory_per_block)
+        changes["max_shared_memory_per_block"] = shared
+    if not target.states("thread_warp_size") and info.warp_size is not None:
         changes["warp_size"] = info.warp_size
         changes["max_vthread_extent"] = max(1, info.warp_size // _VTHREADS_PER_WARP)
     return replace(params, **changes)
@@ -48,7 +53,7 @@ def arch_of(target: Target) -> str:
     """What CUDA programs of a target are compiled for: its `-arch`, else the device's, else sm_80."""
     if target.kind != "cuda":
         return ""
-    if _says(target, "arch"):
+    if target.states("arch"):
         return str(target.arch)
     info = _device_of(target)
     return _DEFAULT_ARCH if info is None else info.arch
@@ -62,12 +67,6 @@ def _device_of(target: Target) -> DeviceInfo | None:
         info = device_info(target.kind)
     except TargetError:
         return None
-    if target.kind == "cuda" and _says(target, "arch") and target.arch != info.arch:
+    if target.kind == "cuda" and target.states("arch") and target.arch != info.arch:
         return None
     return info
-
-
-def _says(target: Target, *names: str) -> bool:
-    """Whether a target states one of these options: its kind's defaults are in every target's text."""
-    defaults = TARGET_KINDS[target.kind].defaults
-    return any(name in target.attrs and target.attrs[name] != defaults.get(name) for name in names)

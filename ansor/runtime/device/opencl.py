@@ -63,6 +63,7 @@ class FoundOpenCL:
             memory_bytes=int(device.global_mem_size),
             cache_bytes=int(device.global_mem_cache_size),
             warp_size=_warp_size(device),
+            is_cpu=bool(device.type & self.cl.device_type.CPU),
         )
 
     def open(self) -> Device:
