@@ -36,6 +36,13 @@ Launcher = Callable[[Any], None]
 """Launches one kernel with its arguments on a stream of the driver's; None is the default stream."""
 
 
+class Clock(Protocol):
+    """Times launches by the device's clock."""
+
+    def seconds(self, number: int) -> float:
+        """Launch all so many times and give the time between two events around that."""
+
+
 class Driver(Protocol):
     """One device by one binding. What uses the context is called within `current`."""
 
@@ -69,8 +76,8 @@ class Driver(Protocol):
 
     def fill(self, address: int, byte: int, size: int) -> None: ...
 
-    def seconds(self, launchers: Sequence[Launcher], number: int) -> float:
-        """Launch all so many times and give the time between two events around that."""
+    def clock(self, launchers: Sequence[Launcher]) -> Clock:
+        """Prepare to time these launches."""
 
     def synchronize(self) -> None: ...
 
@@ -197,6 +204,7 @@ class _Launches:
         self._driver = driver
         self._calls = calls
         self._launchers = launchers
+        self._clock = driver.clock(launchers)
 
     def enqueue(self) -> None:
         with self._driver.current():
@@ -207,4 +215,4 @@ class _Launches:
         if not self._launchers:
             return 0.0
         with self._driver.current():
-            return self._driver.seconds(self._launchers, number)
+            return self._clock.seconds(number)

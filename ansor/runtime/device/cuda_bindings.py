@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import Any, Final
 
 from ansor.errors import BuildError, RunError, TargetError
-from ansor.runtime.device.cuda import Launcher
+from ansor.runtime.device.cuda import Clock, Launcher
 from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
 
 _NO_DEVICE: Final = 100
 _OUT_OF_MEMORY: Final = 2
 _GRAPH_CALLS: Final = 32
-"""Calls that are launched at once, as a graph, when kernels are timed: short ones would wait for Python."""
+"""Most calls that are launched at once, as a graph, when kernels are timed."""
 
 
 def device_names() -> list[str]:
@@ -74,16 +74,21 @@ class BindingsDriver:
         finally:
             self._cu.cuCtxPopCurrent()
 
-    def load(self, binary: bytes) -> Any:
+    def load(self, binary: bytes) -> _Module:
         try:
-            return _value(self._cu, self._cu.cuModuleLoadData(binary))
+            return _Module(self, _value(self._cu, self._cu.cuModuleLoadData(binary)))
         except RunError as error:
             raise BuildError(f"{self.name} does not load the program: {error}") from None
 
-    def launcher(self, module: Any, call: KernelCall) -> Launcher:
+    def unload(self, handle: Any) -> None:
+        with self.current():
+            self._cu.cuCtxSynchronize()  # A kernel of it may still run.
+            self._cu.cuModuleUnload(handle)
+
+    def launcher(self, module: _Module, call: KernelCall) -> Launcher:
         cu = self._cu
         try:
-            function = _value(cu, cu.cuModuleGetFunction(module, call.kernel.encode()))
+            function = _value(cu, cu.cuModuleGetFunction(module.handle, call.kernel.encode()))
         except RunError as error:
             raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
         values = [_c_value(argument) for argument in call.arguments]
@@ -118,55 +123,113 @@ class BindingsDriver:
     def fill(self, address: int, byte: int, size: int) -> None:
         _value(self._cu, self._cu.cuMemsetD8(address, byte, size))
 
-    def seconds(self, launchers: Sequence[Launcher], number: int) -> float:
-        cu = self._cu
+    def clock(self, launchers: Sequence[Launcher]) -> Clock:
         assert self._events is not None
-        start, end = self._events
-        graphs, rest = divmod(number, _GRAPH_CALLS)
-        graph = self._graph(launchers) if graphs else None
-        if graph is None:
-            graphs, rest = 0, number
-        _value(cu, cu.cuEventRecord(start, self._stream))
-        for _ in range(graphs):
-            _value(cu, cu.cuGraphLaunch(graph, self._stream))
-        for _ in range(rest):
-            for launch in launchers:
-                launch(self._stream)
-        _value(cu, cu.cuEventRecord(end, self._stream))
-        _value(cu, cu.cuEventSynchronize(end))
-        milliseconds = float(_value(cu, cu.cuEventElapsedTime(start, end)))
-        if graph is not None:
-            cu.cuGraphExecDestroy(graph)
-        return milliseconds * 1e-3
-
-    def _graph(self, launchers: Sequence[Launcher]) -> Any | None:
-        """Several calls as one graph, ready to launch; None if the driver does not make one."""
-        cu = self._cu
-        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        if int(cu.cuStreamBeginCapture(self._stream, mode)[0]):
-            return None
-        try:
-            for _ in range(_GRAPH_CALLS):
-                for launch in launchers:
-                    launch(self._stream)
-        except RunError:
-            cu.cuStreamEndCapture(self._stream)
-            return None
-        code, graph = cu.cuStreamEndCapture(self._stream)
-        if int(code):
-            return None
-        code, executable = cu.cuGraphInstantiate(graph, 0)
-        cu.cuGraphDestroy(graph)
-        if int(code):
-            return None
-        cu.cuGraphUpload(executable, self._stream)
-        return executable
+        return _GraphClock(self, self._cu, launchers, self._stream, self._events)
 
     def synchronize(self) -> None:
         _value(self._cu, self._cu.cuCtxSynchronize())
 
     def synchronize_stream(self, stream: int) -> None:
         _value(self._cu, self._cu.cuStreamSynchronize(stream))
+
+
+class _Module:
+    """A loaded program, unloaded with the last reference to it."""
+
+    __slots__ = ("_driver", "handle")
+
+    def __init__(self, driver: BindingsDriver, handle: Any) -> None:
+        self._driver = driver
+        self.handle = handle
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # At the interpreter's exit the driver may be gone already.
+            self._driver.unload(self.handle)
+
+
+class _GraphClock:
+    """See `ansor.runtime.device.cuda.Clock`.
+
+    Calls are launched as graphs, one at least, so that the GPU does not wait for Python between two kernels.
+    Graphs are kept, so that a second timing of as many calls begins at once.
+    """
+
+    def __init__(
+        self,
+        driver: BindingsDriver,
+        cu: Any,
+        launchers: Sequence[Launcher],
+        stream: Any,
+        events: tuple[Any, Any],
+    ) -> None:
+        self._driver = driver
+        self._cu = cu
+        self._launchers = launchers
+        self._stream = stream
+        self._events = events
+        self._graphs: dict[int, Any] = {}
+        """By the number of calls; None where the driver makes none."""
+
+    def seconds(self, number: int) -> float:
+        cu, (start, end) = self._cu, self._events
+        whole, rest = divmod(number, _GRAPH_CALLS)
+        parts = [(calls, times) for calls, times in ((_GRAPH_CALLS, whole), (rest, 1)) if calls and times]
+        for calls, _ in parts:
+            if calls not in self._graphs:
+                self._graphs[calls] = self._graph(calls)
+        _value(cu, cu.cuEventRecord(start, self._stream))
+        for calls, times in parts:
+            for _ in range(times):
+                self._launch(calls)
+        _value(cu, cu.cuEventRecord(end, self._stream))
+        _value(cu, cu.cuEventSynchronize(end))
+        return float(_value(cu, cu.cuEventElapsedTime(start, end))) * 1e-3
+
+    def _launch(self, calls: int) -> None:
+        graph = self._graphs[calls]
+        if graph is not None:
+            _value(self._cu, self._cu.cuGraphLaunch(graph, self._stream))
+        else:
+            self._enqueue(calls)
+
+    def _enqueue(self, calls: int) -> None:
+        for _ in range(calls):
+            for launch in self._launchers:
+                launch(self._stream)
+
+    def _graph(self, calls: int) -> Any | None:
+        """So many calls as one graph, ready to launch; None if the driver does not make one."""
+        cu = self._cu
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        if int(cu.cuStreamBeginCapture(self._stream, mode)[0]):
+            return None
+        try:
+            self._enqueue(calls)
+        except BaseException as error:
+            _, graph = cu.cuStreamEndCapture(self._stream)
+            if graph is not None:
+                cu.cuGraphDestroy(graph)
+            if isinstance(error, RunError):
+                return None
+            raise
+        code, graph = cu.cuStreamEndCapture(self._stream)
+        if int(code):
+            return None
+        try:
+            code, executable = cu.cuGraphInstantiate(graph, 0)
+        finally:
+            cu.cuGraphDestroy(graph)
+        if int(code):
+            return None
+        cu.cuGraphUpload(executable, self._stream)
+        return executable
+
+    def __del__(self) -> None:
+        with suppress(Exception), self._driver.current():
+            for graph in self._graphs.values():
+                if graph is not None:
+                    self._cu.cuGraphExecDestroy(graph)
 
 
 class _Allocation:

@@ -1,4 +1,8 @@
-"""The CUDA driver by PyCUDA: the door to it."""
+"""The CUDA driver by PyCUDA: the door to it.
+
+PyCUDA has no graphs of launches: where a kernel takes less time than Python does to launch it, some
+microseconds, it is Python that is timed. The other binding times such kernels as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from ansor.errors import BuildError, RunError, TargetError
-from ansor.runtime.device.cuda import Launcher
+from ansor.runtime.device.cuda import Clock, Launcher
 from ansor.runtime.device.door import Array, KernelCall, Memory
 
 
@@ -92,18 +96,29 @@ class PyCUDADriver:
     def fill(self, address: int, byte: int, size: int) -> None:
         self._cuda.memset_d8(address, byte, size)
 
-    def seconds(self, launchers: Sequence[Launcher], number: int) -> float:
-        start, end = self._cuda.Event(), self._cuda.Event()
-        start.record()
-        for _ in range(number):
-            for launch in launchers:
-                launch(None)
-        end.record()
-        end.synchronize()
-        return float(start.time_till(end)) * 1e-3
+    def clock(self, launchers: Sequence[Launcher]) -> Clock:
+        return _EventClock(self._cuda, launchers)
 
     def synchronize(self) -> None:
         self._cuda.Context.synchronize()
 
     def synchronize_stream(self, stream: int) -> None:
         self._cuda.Context.synchronize()
+
+
+class _EventClock:
+    """See `ansor.runtime.device.cuda.Clock`; between two launches the GPU may wait for Python."""
+
+    def __init__(self, cuda: Any, launchers: Sequence[Launcher]) -> None:
+        self._cuda = cuda
+        self._launchers = launchers
+
+    def seconds(self, number: int) -> float:
+        start, end = self._cuda.Event(), self._cuda.Event()
+        start.record()
+        for _ in range(number):
+            for launch in self._launchers:
+                launch(None)
+        end.record()
+        end.synchronize()
+        return float(start.time_till(end)) * 1e-3

@@ -1,0 +1,136 @@
+"""NVIDIA's bindings without a GPU: what they are asked for, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import gc
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ansor.errors import BuildError, RunError
+from ansor.runtime.device.cuda_bindings import BindingsDriver
+from ansor.runtime.device.door import KernelCall
+
+ANSWERS: dict[str, tuple[Any, ...]] = {
+    "cuDeviceGetName": (0, b"a GPU\0"),
+    "cuDeviceTotalMem": (0, 1 << 30),
+    "cuEventElapsedTime": (0, 2.0),
+    "cuGetErrorName": (0, b"CUDA_ERROR_X"),
+    "cuGetErrorString": (0, b"it is broken"),
+    "cuLaunchKernel": (0,),
+    "cuFuncGetAttribute": (0, 1024),
+}
+
+
+class FakeCU:
+    """cuda-bindings' module of the driver, which notes what it is asked for."""
+
+    CUstreamCaptureMode = types.SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
+    CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK=0)
+    CUresult = int
+
+    def __init__(self, **answers: tuple[Any, ...]) -> None:
+        self.answers = {**ANSWERS, **answers}
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: object) -> tuple[Any, ...]:
+            self.calls.append(name)
+            return self.answers.get(name, (0, name))
+
+        return call
+
+    def count(self, name: str) -> int:
+        return self.calls.count(name)
+
+
+def opened(**answers: tuple[Any, ...]) -> tuple[FakeCU, BindingsDriver]:
+    cu = FakeCU(**answers)
+    driver = BindingsDriver(cu, 0)
+    driver.open()
+    return cu, driver
+
+
+def kernel(block: tuple[int, int, int] = (64, 1, 1)) -> KernelCall:
+    return KernelCall("k", (np.int32(3),), (1, 1, 1), block)
+
+
+def test_a_program_is_unloaded_when_nothing_refers_to_it() -> None:
+    cu, driver = opened()
+    module = driver.load(b"cubin")
+    launch = driver.launcher(module, kernel())
+    del module
+    gc.collect()
+    launch(None)
+    assert cu.count("cuModuleUnload") == 0
+    del launch
+    gc.collect()
+    assert cu.calls[-4:] == ["cuCtxPushCurrent", "cuCtxSynchronize", "cuModuleUnload", "cuCtxPopCurrent"]
+
+
+@pytest.mark.parametrize(
+    ("number", "launches", "graphs"), [(1, 1, [1]), (31, 1, [31]), (32, 1, [32]), (100, 4, [32, 4])]
+)
+def test_calls_are_timed_as_graphs_which_are_kept_and_destroyed(
+    number: int, launches: int, graphs: list[int]
+) -> None:
+    cu, driver = opened()
+    clock = driver.clock([driver.launcher(driver.load(b""), kernel())])
+    assert clock.seconds(number) == pytest.approx(2e-3)
+    assert cu.count("cuLaunchKernel") == sum(graphs)
+    assert cu.count("cuGraphLaunch") == launches
+    clock.seconds(number)
+    assert cu.count("cuLaunchKernel") == sum(graphs)
+    assert cu.count("cuGraphLaunch") == 2 * launches
+    assert cu.count("cuGraphInstantiate") == cu.count("cuGraphDestroy") == len(graphs)
+    assert cu.count("cuGraphExecDestroy") == 0
+    del clock
+    gc.collect()
+    assert cu.count("cuGraphExecDestroy") == len(graphs)
+
+
+def test_nothing_happens_between_the_events_but_launches() -> None:
+    cu, driver = opened()
+    driver.clock([driver.launcher(driver.load(b""), kernel())]).seconds(33)
+    first = cu.calls.index("cuEventRecord")
+    timed = ["cuEventRecord", "cuGraphLaunch", "cuGraphLaunch", "cuEventRecord", "cuEventSynchronize"]
+    assert cu.calls[first : first + 5] == timed
+
+
+@pytest.mark.parametrize("refused", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
+def test_without_graphs_kernels_are_launched_one_by_one(refused: str) -> None:
+    cu, driver = opened(**{refused: (900, None)})
+    clock = driver.clock([driver.launcher(driver.load(b""), kernel())])
+    before = cu.count("cuLaunchKernel")
+    clock.seconds(3)
+    captured = 0 if refused == "cuStreamBeginCapture" else 3
+    assert cu.count("cuLaunchKernel") == before + captured + 3
+    assert cu.count("cuGraphLaunch") == 0
+    assert cu.count("cuGraphDestroy") == (refused == "cuGraphInstantiate")
+
+
+def test_a_launch_that_fails_ends_the_capture_and_leaves_no_graph() -> None:
+    cu, driver = opened(cuLaunchKernel=(1,))
+    clock = driver.clock([driver.launcher(driver.load(b""), kernel())])
+    with pytest.raises(RunError, match=r"launching k in blocks of .64, 1, 1. threads failed: CUDA_ERROR_X"):
+        clock.seconds(2)
+    assert cu.count("cuStreamEndCapture") == cu.count("cuGraphDestroy") == 1
+
+
+def test_an_interrupt_ends_the_capture_too() -> None:
+    cu, driver = opened()
+
+    def interrupted(stream: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        driver.clock([interrupted]).seconds(2)
+    assert cu.count("cuStreamEndCapture") == cu.count("cuGraphDestroy") == 1
+
+
+def test_what_does_not_load_is_a_build_error() -> None:
+    _, driver = opened(cuModuleLoadData=(209, None))
+    with pytest.raises(BuildError, match=r"a GPU does not load the program: .*CUDA_ERROR_X: it is broken"):
+        driver.load(b"")
