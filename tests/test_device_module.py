@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ansor.runtime.device.door import open_device
 from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.package import DevicePackage, extent
 from ansor.task.hardware import HardwareParams
-from tests.device_kernels import double, each_device, scale
+from tests.device_kernels import double, each_device, needs_opencl, scale
 
 
 def data(n: int) -> np.ndarray[Any, Any]:
@@ -208,6 +209,23 @@ def test_timing_is_by_the_devices_clock_and_outputs_are_written(kind: str) -> No
     with pytest.raises(DefinitionError, match="there is no 'other'"):
         module.time_evaluator("other")
     module.device.flush_caches()
+
+
+@needs_opencl
+def test_what_this_process_takes_to_launch_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls of two kernels, each of which takes long to enqueue."""
+    device: Any = open_device("opencl")
+    launch = device._cl.enqueue_nd_range_kernel
+    pause = 0.1
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        time.sleep(pause)
+        return launch(*arguments, **options)
+
+    module = DeviceModule(scale())
+    module(data(100))
+    monkeypatch.setattr(device._cl, "enqueue_nd_range_kernel", slowly)
+    assert 0 < module.time_evaluator(number=2)(data(100), data(100)).mean * 2 < pause
 
 
 @each_device

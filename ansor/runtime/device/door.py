@@ -89,7 +89,11 @@ class Launches(Protocol):
         """Launch each once; they run when the device comes to it."""
 
     def seconds(self, number: int) -> float:
-        """Launch all so many times, wait, and tell the time from first start to last end by the device."""
+        """Launch all so many times, wait, and tell how long that kept the device, by its own clock.
+
+        While the device waits for this process between two calls, or before the first, no time is counted as
+        far as its interface allows.
+        """
 
 
 class Device(ABC):
@@ -191,12 +195,15 @@ class Device(ABC):
         self.synchronize()
 
     def flush_caches(self) -> None:
-        """Evict everything from the device's caches by writing through more memory than they hold."""
+        """Evict everything from the device's caches by writing through more memory than they hold.
+
+        It does not wait for that: what is launched next runs after it, and is enqueued while the device is
+        busy.
+        """
         if self._flush is None:
             self._flush = self.allocate(max(FLUSH_BYTES, 2 * self.info.cache_bytes))
         self._flushed = (self._flushed + 1) % 256
         self.fill(self._flush, self._flushed)
-        self.synchronize()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -1,7 +1,8 @@
 """OpenCL devices, by pyopencl: the door to it, and to PoCL, which makes a device of the CPU.
 
 pyopencl is imported when a device is looked for. Timing is by the profiling of events, in the device's own
-nanoseconds. Kernels of a queue run in order.
+nanoseconds: of each call from the start of its first kernel to the end of its last, all of which are enqueued
+before the first may start. Kernels of a queue run in order.
 """
 
 from __future__ import annotations
@@ -219,19 +220,42 @@ class _Launches:
         total, rest = 0, number
         while rest:
             calls = min(rest, max(1, _BATCH // len(self._bound)))
-            events = [event for _ in range(calls) for event in self._events()]
+            ends = [self._call() for _ in range(calls)]
             self._device.synchronize()
             with self._device._saying("reading the time that kernels took"):
-                total += int(events[-1].profile.end) - int(events[0].profile.start)
+                total += sum(int(last.profile.end) - int(first.profile.start) for first, last in ends)
             rest -= calls
         return total * 1e-9
 
-    def _events(self) -> Iterator[Any]:
+    def _call(self) -> tuple[Any, Any]:
+        """Launch each once; gives the events of the first and the last."""
+        with self._held_back() as until:
+            events = list(self._events(until))
+        return events[0], events[-1]
+
+    @contextmanager
+    def _held_back(self) -> Iterator[Any]:
+        """Give an event that happens at the end, for kernels to wait for; None for one alone."""
+        if len(self._bound) == 1:
+            yield None
+            return
         device = self._device
-        for bound in self._bound:
+        with device._saying("making an event"):
+            event = device._cl.UserEvent(device._context)
+        try:
+            yield event
+        finally:
+            with device._saying("setting an event"):
+                event.set_status(device._cl.command_execution_status.COMPLETE)
+
+    def _events(self, until: Any = None) -> Iterator[Any]:
+        """Launch each once, the first not before an event."""
+        device = self._device
+        for position, bound in enumerate(self._bound):
+            wait_for = None if until is None or position else [until]
             try:
                 event = device._cl.enqueue_nd_range_kernel(
-                    device._queue, bound.kernel, bound.global_size, bound.local_size
+                    device._queue, bound.kernel, bound.global_size, bound.local_size, wait_for=wait_for
                 )
             except device._cl.Error as error:
                 raise RunError(
