@@ -130,6 +130,13 @@ def test_an_interrupt_ends_the_capture_too() -> None:
     assert cu.count("cuStreamEndCapture") == cu.count("cuGraphDestroy") == 1
 
 
+def test_a_block_that_lacks_registers_is_refused_before_it_is_launched() -> None:
+    _, driver = opened(cuFuncGetAttribute=(0, 512))
+    driver.launcher(driver.load(b""), kernel((512, 1, 1)))
+    with pytest.raises(BuildError, match="k takes 513 threads in a block, and the GPU has registers for 512"):
+        driver.launcher(driver.load(b""), kernel((513, 1, 1)))
+
+
 def test_what_does_not_load_is_a_build_error() -> None:
     _, driver = opened(cuModuleLoadData=(209, None))
     with pytest.raises(BuildError, match=r"a GPU does not load the program: .*CUDA_ERROR_X: it is broken"):

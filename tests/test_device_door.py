@@ -141,13 +141,14 @@ def test_code_that_the_compiler_refuses_is_a_build_error(device: Device) -> None
 
 
 @each_device
-def test_what_the_device_does_not_allow_is_a_run_error(device: Device) -> None:
+def test_what_the_device_does_not_allow_is_refused_before_it_is_launched(device: Device) -> None:
     loaded = compiled(device)
     call, *_ = add_call(device, 8)
     most = device.info.max_threads_per_block
     large = KernelCall(call.kernel, call.arguments, call.grid, (most + 1, 1, 1))
-    with pytest.raises(RunError, match=rf"{most + 1} threads in a block.*bind shorter loops"):
+    with pytest.raises(BuildError, match=rf"{most + 1} threads in a block.*bind shorter loops"):
         device.prepare(loaded, [large])
+    device.synchronize()
     with pytest.raises(RunError, match=r"failed|no \d+ bytes of memory left"):
         device.allocate(1 << 50)
 
@@ -156,7 +157,7 @@ def test_what_the_device_does_not_allow_is_a_run_error(device: Device) -> None:
 def test_a_wrong_number_of_arguments_is_noticed() -> None:
     device = open_device("opencl")
     call, *_ = add_call(device, 8)
-    with pytest.raises(RunError, match="arguments of add failed"):
+    with pytest.raises(BuildError, match="arguments of add failed"):
         device.prepare(
             compiled(device), [KernelCall("add", (*call.arguments, np.int32(1)), (1, 1, 1), (1, 1, 1))]
         )
@@ -182,7 +183,7 @@ def test_limits_are_checked_before_a_launch(
     grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, message: str
 ) -> None:
     check_call(KernelCall("k", (), (2**31 - 1, 1, 1), (1024, 1, 1), 49152), GPU)
-    with pytest.raises(RunError, match=f"k cannot run on a GPU: it takes {message}"):
+    with pytest.raises(BuildError, match=f"k cannot run on a GPU: it takes {message}"):
         check_call(KernelCall("k", (), grid, block, shared), GPU)
 
 

@@ -54,8 +54,8 @@ FAULTS = {
         "the worker was killed by signal",
     ),
     "refused source": ({"body": "undeclared = 1;"}, MeasureErrorNo.COMPILE_DEVICE, "refuses the code"),
-    "too many threads": ({"block": 1 << 20}, MeasureErrorNo.RUNTIME_DEVICE, "threads in a block"),
-    "too much shared memory": ({"shared": 1 << 40}, MeasureErrorNo.RUNTIME_DEVICE, "bytes of shared memory"),
+    "too many threads": ({"block": 1 << 20}, MeasureErrorNo.COMPILE_DEVICE, "threads in a block"),
+    "too much shared memory": ({"shared": 1 << 40}, MeasureErrorNo.COMPILE_DEVICE, "bytes of shared memory"),
 }
 
 

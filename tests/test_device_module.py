@@ -14,7 +14,7 @@ import pytest
 
 import ansor
 from ansor.codegen.c.launches import Launch
-from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError, TargetError
+from ansor.errors import ArgumentError, BuildError, DefinitionError, TargetError
 from ansor.runtime.device.arrays import DeviceArray, adopt
 from ansor.runtime.device.build import check_limits
 from ansor.runtime.device.door import open_device
@@ -83,6 +83,21 @@ def test_limits_of_the_target_are_checked() -> None:
         check_limits(double(8, block=128), hardware)
     with pytest.raises(BuildError, match="101 bytes of shared memory"):
         check_limits(double(8, shared=101), hardware)
+
+
+def test_limits_along_one_dimension_are_those_of_the_kind() -> None:
+    hardware = HardwareParams(-1, max_threads_per_block=1024, max_shared_memory_per_block=100)
+
+    def launched(kind: str, grid: Any, block: Any) -> DevicePackage:
+        package = double(8, kind=kind)
+        return replace(package, launches=(replace(package.launches[0], grid=grid, block=block),))
+
+    check_limits(launched("cuda", (70000, 65535, "n"), (1, 1, 64)), hardware)
+    check_limits(launched("opencl", (1, 65536, 1), (1, 1, 65)), hardware)
+    with pytest.raises(BuildError, match="65536 blocks along y, 65535 are allowed; give each block more"):
+        check_limits(launched("cuda", (1, 65536, 1), (1, 1, 1)), hardware)
+    with pytest.raises(BuildError, match="65 threads along z, 64 are allowed"):
+        check_limits(launched("cuda", (1, 1, 1), (1, 1, 65)), hardware)
 
 
 def test_sources_need_no_device() -> None:
@@ -242,9 +257,9 @@ def test_programs_that_cannot_be_loaded_or_launched_say_so(kind: str) -> None:
     with pytest.raises(BuildError, match="refuses the"):
         DeviceModule(scale(kind, "nonsense"))(data(4))
     most = open_device(kind).info.max_threads_per_block
-    with pytest.raises(RunError, match=f"takes {2 * most} threads in a block"):
+    with pytest.raises(BuildError, match=f"takes {2 * most} threads in a block"):
         DeviceModule(double(8, block=2 * most, kind=kind))(data(8))
-    with pytest.raises(RunError, match="bytes of shared memory in a block"):
+    with pytest.raises(BuildError, match="bytes of shared memory in a block"):
         DeviceModule(double(8, shared=1 << 40, kind=kind))(data(8))
     missing = replace(double(8, kind=kind), launches=(Launch("other", (), (1, 1, 1), (1, 1, 1)),))
     with pytest.raises(BuildError, match="no kernel 'other'"):

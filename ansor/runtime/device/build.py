@@ -10,9 +10,9 @@ from ansor.codegen.c.program import split_kernels
 from ansor.codegen.c.source import emit_c
 from ansor.depth import with_depth
 from ansor.errors import BuildError
-from ansor.runtime.device.door import broken_limit
 from ansor.runtime.device.hardware import arch_of, hardware_params
 from ansor.runtime.device.launches import make_package
+from ansor.runtime.device.limits import Limits
 from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.names import symbol_of
@@ -55,18 +55,17 @@ def package_nest(nest: LoopNest, target: Target, name: str) -> DevicePackage:
 def check_limits(package: DevicePackage, hardware: HardwareParams) -> None:
     """Refuse a program that breaks a limit of the hardware it is for.
 
+    Grids that depend on symbolic sizes are checked when the program is launched.
+
     Raises
     ------
     BuildError
         With the kernel, the limit, and what to do.
     """
+    limits = Limits.of_hardware(package.kind, hardware)
     for launch, shared in zip(package.launches, package.shared_bytes, strict=True):
-        broken = broken_limit(
-            launch.block,
-            shared,
-            hardware.max_threads_per_block,
-            hardware.max_shared_memory_per_block,
-        )
+        blocks = [extent if isinstance(extent, int) else 1 for extent in launch.grid]
+        broken = limits.broken_by(blocks, launch.block, shared)
         if broken is not None:
             raise BuildError(f"{launch.kernel} breaks a limit of the target: it {broken}")
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
+from math import prod
 from typing import Any, Final, Protocol, cast
 
-from ansor.errors import TargetError
+from ansor.errors import BuildError, TargetError
 from ansor.runtime.device.door import (
     Array,
     Device,
@@ -65,7 +66,7 @@ class Driver(Protocol):
         """Load a cubin; a `BuildError` if it does not suit the device."""
 
     def launcher(self, module: Any, call: KernelCall) -> Launcher:
-        """Prepare a launch; a `BuildError` if the module has no such kernel."""
+        """Prepare a launch; a `BuildError` if there is no such kernel, or it takes too many registers."""
 
     def allocate(self, size: int) -> Any:
         """An allocation that frees itself, and whose int is its address."""
@@ -121,6 +122,16 @@ class FoundCUDA:
 
     def open(self) -> Device:
         return CUDADevice(self)
+
+
+def check_threads(call: KernelCall, most: int) -> None:
+    """Refuse a block of more threads than there are registers for; a `BuildError` that says so."""
+    threads = prod(call.block)
+    if threads > most:
+        raise BuildError(
+            f"{call.kernel} takes {threads} threads in a block, and the GPU has registers for {most} of it; "
+            "bind shorter loops to threads, or keep less in registers"
+        )
 
 
 def find_device() -> FoundCUDA:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ansor.errors import BuildError, RunError, TargetError
-from ansor.runtime.device.cuda import Clock, Launcher
+from ansor.runtime.device.cuda import Clock, Launcher, check_threads
 from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
 
 _NO_DEVICE: Final = 100
@@ -91,6 +91,8 @@ class BindingsDriver:
             function = _value(cu, cu.cuModuleGetFunction(module.handle, call.kernel.encode()))
         except RunError as error:
             raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
+        most = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+        check_threads(call, int(_value(cu, cu.cuFuncGetAttribute(most, function))))
         values = [_c_value(argument) for argument in call.arguments]
         places = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         place = ctypes.addressof(places)

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from ansor.errors import BuildError, RunError, TargetError
-from ansor.runtime.device.cuda import Clock, Launcher
+from ansor.runtime.device.cuda import Clock, Launcher, check_threads
 from ansor.runtime.device.door import Array, KernelCall, Memory
 
 
@@ -73,6 +73,7 @@ class PyCUDADriver:
             function = module.get_function(call.kernel)
         except self._cuda.Error as error:
             raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
+        check_threads(call, int(function.get_attribute(self._cuda.function_attribute.MAX_THREADS_PER_BLOCK)))
         function.prepare(["P" if isinstance(one, Memory) else one.dtype for one in call.arguments])
         values = [int(one.handle) if isinstance(one, Memory) else int(one) for one in call.arguments]
 

@@ -21,11 +21,11 @@ from typing import Any, Final, Protocol, Union
 import numpy as np
 import numpy.typing as npt
 
-from ansor.errors import RunError, TargetError
+from ansor.errors import BuildError, TargetError
 from ansor.knobs import DEVICE, device_choice
+from ansor.runtime.device.limits import Limits, Triple
 
 Array = npt.NDArray[Any]
-Triple = tuple[int, int, int]
 
 KINDS: Final = ("opencl", "cuda")
 """Kinds of targets whose programs run on devices."""
@@ -53,6 +53,16 @@ class DeviceInfo:
     cache_bytes: int = 0
     warp_size: int | None = None
     is_cpu: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """What it allows of a launch."""
+        return Limits(
+            self.max_threads_per_block,
+            self.max_block,
+            self.max_grid,
+            self.max_shared_memory_per_block,
+        )
 
 
 class Memory:
@@ -178,12 +188,13 @@ class Device(ABC):
     def prepare(self, loaded: Any, calls: Sequence[KernelCall]) -> Launches:
         """Make calls of kernels ready; those of an empty grid are left out, as they have nothing to do.
 
+        Nothing is launched, so that what is refused here is no fault of the device.
+
         Raises
         ------
         BuildError
-            If a kernel is not in what was loaded.
-        RunError
-            If the device does not allow a call.
+            If a kernel is not in what was loaded or takes other arguments, or the device does not allow a
+            call.
         """
         real = [call for call in calls if prod(call.grid)]
         for call in real:
@@ -214,49 +225,12 @@ def check_call(call: KernelCall, info: DeviceInfo) -> None:
 
     Raises
     ------
-    RunError
+    BuildError
         With the limit, what the kernel wants, and what to do.
     """
-    broken = broken_limit(
-        call.block, call.shared_bytes, info.max_threads_per_block, info.max_shared_memory_per_block
-    )
-    if broken is None:
-        rows = [
-            *zip(
-                call.block,
-                info.max_block,
-                "xyz",
-                ("threads along",) * 3,
-                ("bind shorter loops",) * 3,
-                strict=True,
-            ),
-            *zip(
-                call.grid,
-                info.max_grid,
-                "xyz",
-                ("blocks along",) * 3,
-                ("give each block more to do",) * 3,
-                strict=True,
-            ),
-        ]
-        for wanted, allowed, axis, what, remedy in rows:
-            if wanted > allowed:
-                broken = f"takes {wanted} {what} {axis}, {allowed} are allowed; {remedy}"
+    broken = info.limits.broken_by(call.grid, call.block, call.shared_bytes)
     if broken is not None:
-        raise RunError(f"{call.kernel} cannot run on {info.name}: it {broken}")
-
-
-def broken_limit(block: Triple, shared_bytes: int, max_threads: int, max_shared: int) -> str | None:
-    """Say which limit of a block its threads or its shared memory break; None if they break none."""
-    threads = prod(block)
-    if threads > max_threads:
-        return f"takes {threads} threads in a block, {max_threads} are allowed; bind shorter loops to threads"
-    if shared_bytes > max_shared:
-        return (
-            f"takes {shared_bytes} bytes of shared memory in a block, {max_shared} are allowed; "
-            "keep smaller tiles in shared memory"
-        )
-    return None
+        raise BuildError(f"{call.kernel} cannot run on {info.name}: it {broken}")
 
 
 _open: Final[dict[str, Device]] = {}

@@ -113,9 +113,9 @@ class DeviceModule:
         TargetError
             If there is no device for it.
         BuildError
-            If it cannot be compiled or loaded.
+            If it cannot be compiled or loaded, or the device does not allow its launches.
         RunError
-            If the device refuses it, or it fails there; the failure of an earlier call may show here.
+            If it fails on the device; the failure of an earlier call may show here.
         """
         refuse_keywords(self.signature, named)
         staged = self._stage(arrays, sizes)

@@ -25,17 +25,16 @@ from ansor.runtime.device.door import (
     KernelCall,
     Launches,
     Memory,
-    Triple,
     bytes_of,
     choose_device,
 )
+from ansor.runtime.device.limits import UNLIMITED, Triple
 from ansor.runtime.device.pocl import check_cpu, name_cpu
 
 INSTALL: Final = (
     "pip install 'ansor[opencl]' brings pyopencl and, on Linux x86-64, PoCL, which runs OpenCL on the CPU; "
     "a GPU needs its vendor's OpenCL driver"
 )
-_UNLIMITED: Final = 2**31 - 1
 _EXACT: Final = "-cl-fp32-correctly-rounded-divide-sqrt"
 _BATCH: Final = 256
 """Launches that are timed between two waits: each has an event, which takes memory."""
@@ -59,7 +58,7 @@ class FoundOpenCL:
             arch="",
             max_threads_per_block=int(device.max_work_group_size),
             max_block=block,
-            max_grid=(_UNLIMITED, _UNLIMITED, _UNLIMITED),
+            max_grid=(UNLIMITED, UNLIMITED, UNLIMITED),
             max_shared_memory_per_block=int(device.local_mem_size),
             memory_bytes=int(device.global_mem_size),
             cache_bytes=int(device.global_mem_cache_size),
@@ -169,12 +168,14 @@ class OpenCLDevice(Device):
             kernel = cl.Kernel(loaded, call.kernel)
         except cl.Error as error:
             raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
-        with self._saying(f"passing the arguments of {call.kernel}"):
+        try:
             for position, argument in enumerate(call.arguments):
                 kernel.set_arg(position, argument.handle if isinstance(argument, Memory) else argument)
             most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self._device)
+        except cl.Error as error:
+            raise BuildError(f"passing the arguments of {call.kernel} failed: {error}") from None
         if prod(call.block) > most:
-            raise RunError(
+            raise BuildError(
                 f"{call.kernel} takes {prod(call.block)} threads in a block, and {self.name} allows {most} "
                 "for it; bind shorter loops to threads, or keep less in registers"
             )

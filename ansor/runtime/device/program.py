@@ -10,7 +10,8 @@ import numpy as np
 from ansor.codegen.c.launches import PARAM, SCRATCH, SIZE64
 from ansor.dtypes import int_range, to_numpy
 from ansor.errors import BuildError, RunError
-from ansor.runtime.device.door import Device, KernelArgument, KernelCall, Launches, Memory, Triple
+from ansor.runtime.device.door import Device, KernelArgument, KernelCall, Launches, Memory
+from ansor.runtime.device.limits import Triple
 from ansor.runtime.device.package import DevicePackage, extent
 
 
@@ -59,8 +60,10 @@ class LoadedProgram:
 
         Raises
         ------
+        BuildError
+            If the device does not allow a launch.
         RunError
-            If the device does not allow a launch, or has no memory for scratch buffers.
+            If it has no memory for scratch buffers.
         """
         package = self.package
         known = self._known(sizes)
