@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ansor.task.target import Target
 from measure.processor import CPU, kind_of
 
 if TYPE_CHECKING:
-    from ansor.codegen.machine import Machine
     from ansor.ir.nest import LoopNest
     from ansor.schedule.state import State
     from ansor.task.hardware import HardwareParams
@@ -37,14 +35,6 @@ class EmittedProgram:
     entry: str
     machine: dict[str, Any]
     kind: str = CPU
-
-
-@lru_cache(maxsize=16)
-def machine_for(target: Target) -> Machine:
-    """Return the machine of a target; asking LLVM takes milliseconds, so the answer is kept."""
-    from ansor.codegen.machine import Machine
-
-    return Machine.for_target(target)
 
 
 _MOST_NESTS: Final = 128
@@ -95,8 +85,9 @@ def emit_program(
     if kind_of(target) != CPU:
         return _emit_for_device(nest, target, hardware)
     from ansor.codegen.llvm import emit_llvm
+    from ansor.codegen.machine import Machine
 
-    machine = machine_for(target)
+    machine = Machine.for_target(target)
     return EmittedProgram(emit_llvm(nest, machine, ENTRY), ENTRY, machine.to_json())
 
 

@@ -42,6 +42,16 @@ def test_facts_follow_cpu_and_features(
     assert Machine.from_json(json.loads(json.dumps(m.to_json()))) == m
 
 
+def test_llvm_is_asked_once_for_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine.for_target("llvm -num-cores=3")
+
+    def asked() -> str:
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", asked)
+    assert Machine.for_target("llvm -num-cores=3") is machine
+
+
 def test_targets_name_machines() -> None:
     host = Machine.host()
     assert Machine.for_target(None) == host

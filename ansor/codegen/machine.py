@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
@@ -72,6 +72,7 @@ class Machine:
         """The machine that an "llvm" target names; options it leaves out are this machine's.
 
         Without `-mcpu` the CPU is this machine's if the triple is of the same architecture, else "generic".
+        Asking LLVM takes milliseconds; the answer is kept.
 
         Raises
         ------
@@ -84,18 +85,7 @@ class Machine:
             from ansor.task.target import Target as TargetClass
 
             target = TargetClass(target)
-        if target.kind not in ("llvm", "c"):
-            raise TargetError(
-                f"the target `{target}` is not a CPU; there is code for the kinds llvm, opencl and cuda"
-            )
-        triple = target.mtriple or llvm.get_process_triple()
-        extra = ",".join(target.mattr)
-        if target.mcpu is not None and target.mcpu != "native":
-            return cls.of(triple, target.mcpu, extra)
-        if triple.split("-")[0] == llvm.get_process_triple().split("-")[0]:
-            features = ",".join(part for part in (_host_features(), extra) if part)
-            return cls.of(triple, llvm.get_host_cpu_name(), features)
-        return cls.of(triple, "generic", extra)
+        return _machine_of(target)
 
     @staticmethod
     def of(triple: str, cpu: str, features: str = "") -> Machine:
@@ -149,6 +139,23 @@ def target_machine(triple: str, cpu: str, features: str, opt: int = 3) -> Any:
 @cache
 def _host_features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
+
+
+@lru_cache(maxsize=64)
+def _machine_of(target: Target) -> Machine:
+    """See `Machine.for_target`."""
+    if target.kind not in ("llvm", "c"):
+        raise TargetError(
+            f"the target `{target}` is not a CPU; there is code for the kinds llvm, opencl and cuda"
+        )
+    triple = target.mtriple or llvm.get_process_triple()
+    extra = ",".join(target.mattr)
+    if target.mcpu is not None and target.mcpu != "native":
+        return Machine.of(triple, target.mcpu, extra)
+    if triple.split("-")[0] == llvm.get_process_triple().split("-")[0]:
+        features = ",".join(part for part in (_host_features(), extra) if part)
+        return Machine.of(triple, llvm.get_host_cpu_name(), features)
+    return Machine.of(triple, "generic", extra)
 
 
 _PROBE = """
