@@ -1,8 +1,8 @@
 """`LocalBuilder`: states become object files or device programs, in worker processes of this machine.
 
 This process lowers a state and writes its LLVM IR, or C for a device; a worker compiles that to bytes, which
-is where time goes and where a malformed module can abort a process. While workers compile, this process
-lowers the next states.
+is where time goes and where a malformed module or a driver can abort a process. While workers compile, this
+process lowers the next states.
 
 What goes wrong with one program is its `BuildResult`. What is no fault of the program (a bug in lowering, a
 computation that is defined wrongly) is raised.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from typing import Any, Final, Self
 
 from ansor.checks import check_number
 from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError
+from measure.device import device_environment, prepare_compiler
 from measure.emit import EmittedProgram, emit_program
 from measure.jobs import compile_program, prepare_builder
 from measure.layouts import built_state
@@ -28,6 +30,7 @@ from measure.pool import WorkerPool
 from measure.process import RemoteError
 from measure.processor import CPU, kind_of
 from measure.record import BuildResult, MeasureErrorNo, MeasureInput
+from measure.scratch import ScratchFolder
 
 MEMORY_SHARE: Final = 0.75
 
@@ -84,7 +87,8 @@ class LocalBuilder(ProgramBuilder):
     n_parallel
         Worker processes; None for the cores that this process may use.
     memory_limit
-        Bytes of address space per worker; None for three quarters of the machine's memory.
+        Bytes of address space per worker, but for OpenCL, whose drivers map memory at will; None for three
+        quarters of the machine's memory.
     emit
         What turns an input into code; replaced to compile something else.
     executor
@@ -120,6 +124,7 @@ class LocalBuilder(ProgramBuilder):
         self._executor = executor or WorkerPool(
             self.n_parallel, timeout=timeout, memory_limit=limit, initializer=prepare_builder
         )
+        self._drivers: WorkerPool | None = None
 
     def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
         waiting: deque[BuildResult | _Pending] = deque()
@@ -145,8 +150,24 @@ class LocalBuilder(ProgramBuilder):
             where = _compile_error(kind_of(inp.task.target))
             return BuildResult.failed(where, str(error), time.perf_counter() - start)
         emitted = time.perf_counter() - start
-        future = self._executor.submit(compile_program, program.text, program.machine, program.kind)
+        executor = self._executor_for(program.kind)
+        future = executor.submit(compile_program, program.text, program.machine, program.kind)
         return _Pending(future, program.entry, emitted, program.kind)
+
+    def _executor_for(self, kind: str) -> Executor:
+        """Where programs of a kind are compiled: those of OpenCL in workers that have the device open."""
+        if kind != "opencl" or not self._own_executor:
+            return self._executor
+        if self._drivers is None:
+            scratch = ScratchFolder()
+            weakref.finalize(self, scratch.remove)
+            self._drivers = WorkerPool(
+                self.n_parallel,
+                timeout=self.timeout,
+                environment=device_environment(scratch.path, threads=1),
+                initializer=prepare_compiler,
+            )
+        return self._drivers
 
     def _finish(self, item: BuildResult | _Pending) -> BuildResult:
         if isinstance(item, BuildResult):
@@ -170,12 +191,17 @@ class LocalBuilder(ProgramBuilder):
         pending = [item for item in waiting if isinstance(item, _Pending)]
         for item in pending:
             item.future.cancel()
-        if isinstance(self._executor, WorkerPool) and not all(item.future.done() for item in pending):
-            self._executor.abort()
+        if all(item.future.done() for item in pending):
+            return
+        for executor in (self._executor, self._drivers):
+            if isinstance(executor, WorkerPool):
+                executor.abort()
 
     def close(self) -> None:
         if self._own_executor:
             self._executor.shutdown(wait=False)
+        if self._drivers is not None:
+            self._drivers.shutdown(wait=False)
 
 
 class _Pending:

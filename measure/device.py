@@ -6,14 +6,18 @@ is in its memory is checked on the host. Memory between kernels is poisoned as o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ansor.dtypes import to_numpy
+from ansor.errors import RunError, TargetError
 from ansor.runtime.device.build import compiled
 from ansor.runtime.device.door import Device, open_device
 from ansor.runtime.device.package import DevicePackage
@@ -43,15 +47,42 @@ PREPARE: Final[Mapping[str, Callable[[], None]]] = {"opencl": prepare_opencl, "c
 """What a runner's worker does first, by the kind of device."""
 
 
+def prepare_compiler() -> None:
+    """Open the OpenCL device, whose driver is its compiler; a builder's worker does so when it starts."""
+    with suppress(TargetError, RunError):  # Where there is none, programs are packed all the same.
+        open_device("opencl")
+
+
+def device_environment(folder: Path, threads: int) -> dict[str, str]:
+    """Variables for workers that open a device, but for those that are set already; PoCL heeds them.
+
+    What it compiles, it deletes with the program, which mostly runs once; what workers that were killed leave
+    behind lies in `folder`. It runs so many threads.
+    """
+    wanted = {
+        "POCL_CACHE_DIR": str(folder),
+        "POCL_KERNEL_CACHE": "0",
+        "POCL_MAX_PTHREAD_COUNT": str(threads),
+    }
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
 class DeviceProcessor:
-    """See `measure.processor.Processor`; it has no settings. Only loading opens the device."""
+    """See `measure.processor.Processor`; it has no settings.
+
+    OpenCL compiles where a program runs. It is compiled before all the same, if there is a device: what its
+    driver refuses, crashes at or takes too long for, shows there.
+    """
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._arguments: ArgumentSet[GuardedBuffer] | None = None
 
     def compile(self, text: str, machine: Mapping[str, Any]) -> bytes:
-        return compiled(DevicePackage.from_json(machine, text)).to_bytes()
+        package = compiled(DevicePackage.from_json(machine, text))
+        if package.binary is None:
+            self._try(package.source)
+        return package.to_bytes()
 
     def load(
         self,
@@ -65,6 +96,13 @@ class DeviceProcessor:
             self._arguments = ArgumentSet(partial(GuardedBuffer, device))
         self._arguments.take(specs)
         return DeviceTrial(LoadedProgram(device, DevicePackage.from_bytes(object_bytes)), self._arguments)
+
+    def _try(self, source: str) -> None:
+        try:
+            device = open_device(self._kind)
+        except TargetError:  # There is none here.
+            return
+        device.compile(source)
 
 
 class DeviceTrial:

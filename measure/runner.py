@@ -10,7 +10,6 @@ What is checked, and when, is told in `measure.jobs.measure_program`; the right 
 
 from __future__ import annotations
 
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ from ansor.errors import (
 from ansor.runtime.device.door import device_info
 from ansor.task.task import Task
 from measure.builder import default_memory_limit
-from measure.device import PREPARE
+from measure.device import PREPARE, device_environment
 from measure.host import check_memory, check_target
 from measure.jobs import measure_program, prepare_runner
 from measure.layouts import argument_digits
@@ -109,8 +108,9 @@ class LocalRunner(ProgramRunner):
         Empty the caches, of a device its own, before each repeat. Forces ``number=1`` and
         ``min_repeat_ms=0``.
     num_threads
-        Threads of parallel loops, and of PoCL; None for what `ansor.set_num_threads` or the environment says.
-        A target's ``-num-cores`` is an upper limit in any case.
+        Threads of parallel loops, and of PoCL if ``POCL_MAX_PTHREAD_COUNT`` is not set; None for what
+        `ansor.set_num_threads` or the environment says, to PoCL when its worker starts. For parallel loops a
+        target's ``-num-cores`` is an upper limit in any case.
     seed
         Seed of the random inputs.
     memory_limit
@@ -255,17 +255,14 @@ class LocalRunner(ProgramRunner):
     def _device_pool(self, kind: str) -> WorkerPool:
         """The pool of one worker that has the device of a kind open."""
         if kind not in self._devices:
+            folder = self._references.make_folder("pocl")
             self._devices[kind] = WorkerPool(
-                1, timeout=self.timeout, environment=self._device_environment(), initializer=PREPARE[kind]
+                1,
+                timeout=self.timeout,
+                environment=device_environment(folder, self._threads()),
+                initializer=PREPARE[kind],
             )
         return self._devices[kind]
-
-    def _device_environment(self) -> dict[str, str]:
-        """Variables that PoCL heeds: it keeps what it compiles, which for programs that run once is waste."""
-        wanted = {"POCL_CACHE_DIR": str(self._references.make_folder("pocl"))}
-        if self.num_threads is not None:
-            wanted["POCL_MAX_PTHREAD_COUNT"] = str(self.num_threads)
-        return {name: value for name, value in wanted.items() if name not in os.environ}
 
     def _pools(self) -> tuple[WorkerPool, ...]:
         return (self._pool, *self._devices.values())

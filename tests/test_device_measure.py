@@ -21,6 +21,7 @@ from ansor.task.task import Task
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, host
 from measure.arguments import ArgumentSet, ArgumentSpec
 from measure.check import Tolerance
+from measure.device import device_environment
 from measure.emit import EmittedProgram
 from measure.processor import CPU, kind_of
 from tests.device_kernels import double, needs_opencl, opencl, scale
@@ -53,7 +54,6 @@ FAULTS = {
         MeasureErrorNo.RUNTIME_DEVICE,
         "the worker was killed by signal",
     ),
-    "refused source": ({"body": "undeclared = 1;"}, MeasureErrorNo.COMPILE_DEVICE, "refuses the code"),
     "too many threads": ({"block": 1 << 20}, MeasureErrorNo.COMPILE_DEVICE, "threads in a block"),
     "too much shared memory": ({"shared": 1 << 40}, MeasureErrorNo.COMPILE_DEVICE, "bytes of shared memory"),
 }
@@ -122,6 +122,27 @@ def test_fault_costs_one_trial(task: Task, builder: LocalBuilder, runner: LocalR
 
 
 @needs_opencl
+def test_what_the_driver_refuses_is_not_run(task: Task, builder: LocalBuilder, runner: LocalRunner) -> None:
+    pair = inputs(task, Program(double(SIZE, "undeclared = 1;")), good())
+    builds = builder.build(pair)
+    assert builds[0].error_no is MeasureErrorNo.COMPILE_DEVICE
+    assert "refuses the code" in builds[0].error_msg
+    assert builds[0].object_bytes is None
+    assert builds[1].error_msg == ""
+    assert [result.error_no for result in runner.run(pair, builds)] == [
+        MeasureErrorNo.COMPILE_DEVICE,
+        MeasureErrorNo.NO_ERROR,
+    ]
+
+
+def test_the_driver_is_told_nothing_that_is_set_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POCL_MAX_PTHREAD_COUNT", "7")
+    monkeypatch.delenv("POCL_CACHE_DIR", raising=False)
+    monkeypatch.delenv("POCL_KERNEL_CACHE", raising=False)
+    assert device_environment(Path("here"), 2) == {"POCL_CACHE_DIR": "here", "POCL_KERNEL_CACHE": "0"}
+
+
+@needs_opencl
 def test_a_program_that_hangs_costs_its_time_limit(task: Task, builder: LocalBuilder) -> None:
     endless = double(SIZE, "volatile int go = 1; if (i == 0) while (go) {}")
     pair = inputs(task, Program(endless), good())
@@ -134,9 +155,13 @@ def test_a_program_that_hangs_costs_its_time_limit(task: Task, builder: LocalBui
 @needs_opencl
 def test_caches_are_emptied_and_what_is_kept_goes_with_the_runner(task: Task, builder: LocalBuilder) -> None:
     with LocalRunner(timeout=30.0, repeat=2, enable_cpu_cache_flush=True) as runner:
-        (result,) = runner.run(inputs(task, good()), builder.build(inputs(task, good())))
         folder = runner.references.make_folder("pocl")
-        assert folder.is_dir()
+        left = []
+        for scale in (2.0, 2.0, 2.0):
+            programs = inputs(task, Program(double(SIZE, f"if (i < 0) B[i] = {scale + len(left)}f;")))
+            (result,) = runner.run(programs, builder.build(programs))
+            left.append(sum(path.is_file() for path in folder.rglob("*")))
+        assert left[0] == left[2]
     assert result.ok, result
     assert len(result.costs) == 2
     assert not folder.exists()
