@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ansor.errors import LogWriteError as LogWriteError
     from ansor.errors import LoweringError as LoweringError
     from ansor.errors import MeasureTimeoutError as MeasureTimeoutError
+    from ansor.errors import NoDeviceError as NoDeviceError
     from ansor.errors import RunError as RunError
     from ansor.errors import ScheduleError as ScheduleError
     from ansor.errors import TargetError as TargetError
@@ -177,6 +178,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "LogWriteError",
         "LoweringError",
         "MeasureTimeoutError",
+        "NoDeviceError",
         "RunError",
         "ScheduleError",
         "TargetError",

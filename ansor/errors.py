@@ -19,6 +19,10 @@ class TargetError(AnsorError, ValueError):
     """A target string or hardware description cannot be used."""
 
 
+class NoDeviceError(TargetError):
+    """There is no device for a target, it cannot be opened, or no library to reach it by is installed."""
+
+
 class ScheduleError(AnsorError, ValueError):
     """A transform step does not apply to the state it was given; a search prunes and counts it."""
 

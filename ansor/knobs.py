@@ -3,7 +3,7 @@
 | variable | meaning |
 |---|---|
 | `ANSOR_DEBUG` | least verbosity of tuning runs, 0 to 5, see `search.details` |
-| `ANSOR_DEVICE` | device that GPU programs run on: its position, or part of its name |
+| `ANSOR_DEVICE` | device of GPU programs: its position or part of its name, or `opencl:1,cuda:H100` |
 | `ANSOR_NUM_THREADS` | threads of parallel loops, at least 1 |
 | `ANSOR_POCL_CPU` | name that PoCL 3.0 is given for a CPU it does not know, see `ansor.runtime.device.pocl` |
 | `ANSOR_TRACEBACK` | other than 0: errors of the command line come with their traceback |
@@ -14,6 +14,7 @@ Exported libraries read `ANSOR_NUM_THREADS` by themselves.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from ansor.errors import DefinitionError, TargetError
@@ -43,9 +44,25 @@ def debug_level() -> int:
     return int(text)
 
 
-def device_choice() -> str | None:
-    """Read `ANSOR_DEVICE`; None if it is not set."""
-    return os.environ.get(DEVICE, "").strip() or None
+def device_choice(kind: str, kinds: Sequence[str]) -> str | None:
+    """
+    Read from `ANSOR_DEVICE` what it says for a kind of device; None if it says nothing.
+
+    Parameters
+    ----------
+    kind
+        The kind, "opencl" or "cuda".
+    kinds
+        All there are. What stands behind one of these and a colon is said for that kind only, between commas.
+    """
+    wanted = None
+    for part in os.environ.get(DEVICE, "").split(","):
+        head, colon, tail = part.strip().partition(":")
+        if colon and head in kinds:
+            wanted = tail.strip() if head == kind else wanted
+        elif wanted is None:
+            wanted = part.strip()
+    return wanted or None
 
 
 def num_threads() -> int | None:

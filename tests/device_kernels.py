@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from ansor.codegen.c.launches import Launch
-from ansor.errors import TargetError
+from ansor.errors import NoDeviceError
 from ansor.runtime.device.door import Device, device_info, open_device
 from ansor.runtime.device.package import DevicePackage, Scratch
 from ansor.runtime.signature import Argument, Signature
@@ -18,7 +18,7 @@ def why_no_device(kind: str) -> str:
     """Why nothing can run on a device of this kind here; empty if it can."""
     try:
         device_info(kind)
-    except TargetError as error:
+    except NoDeviceError as error:
         return str(error)
     return ""
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gc
 import types
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ansor.errors import BuildError, RunError
+from ansor.errors import BuildError, NoDeviceError, RunError
+from ansor.knobs import DEVICE
+from ansor.runtime.device import cuda, cuda_bindings, cuda_pycuda
 from ansor.runtime.device.cuda_bindings import BindingsDriver
 from ansor.runtime.device.door import KernelCall
 
 ANSWERS: dict[str, tuple[Any, ...]] = {
+    "cuDeviceGetAttribute": (0, 32),
+    "cuDeviceGetCount": (0, 1),
     "cuDeviceGetName": (0, b"a GPU\0"),
     "cuDeviceTotalMem": (0, 1 << 30),
     "cuEventElapsedTime": (0, 2.0),
@@ -29,6 +34,7 @@ class FakeCU:
 
     CUstreamCaptureMode = types.SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
     CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK=0)
+    CUdevice_attribute = types.SimpleNamespace(CU_DEVICE_ATTRIBUTE_WARP_SIZE=0)
     CUresult = int
 
     def __init__(self, **answers: tuple[Any, ...]) -> None:
@@ -141,3 +147,47 @@ def test_what_does_not_load_is_a_build_error() -> None:
     _, driver = opened(cuModuleLoadData=(209, None))
     with pytest.raises(BuildError, match=r"a GPU does not load the program: .*CUDA_ERROR_X: it is broken"):
         driver.load(b"")
+
+
+class FakePyCUDA:
+    """PyCUDA's driver module, which fails."""
+
+    class Error(Exception):
+        pass
+
+    def init(self) -> None:
+        raise self.Error("cuInit failed: system not yet initialized")
+
+
+@pytest.fixture
+def _broken_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DEVICE, raising=False)
+    monkeypatch.setattr(cuda_pycuda, "import_module", lambda name: FakePyCUDA())
+
+
+@pytest.mark.usefixtures("_broken_pycuda")
+def test_where_one_binding_fails_the_other_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_bindings, "import_module", lambda name: FakeCU(cuInit=(0,)))
+    assert isinstance(cuda.find_device().driver, BindingsDriver)
+    monkeypatch.setattr(cuda_bindings, "import_module", lambda name: FakeCU(cuInit=(100,)))
+    with pytest.raises(NoDeviceError, match=r"system not yet initialized.*no CUDA device"):
+        cuda.find_device()
+
+
+@pytest.mark.usefixtures("_broken_pycuda")
+@pytest.mark.parametrize("failing", ["cuDeviceGetCount", "cuDeviceGet", "cuDeviceTotalMem"])
+def test_a_driver_that_does_not_tell_of_its_devices_has_none(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    cu = FakeCU(cuInit=(0,), **{failing: (999, None)})
+    monkeypatch.setattr(cuda_bindings, "import_module", lambda name: cu)
+    with pytest.raises(NoDeviceError, match="CUDA_ERROR_X: it is broken; see `nvidia-smi`"):
+        cuda.find_device()
+
+
+@pytest.mark.parametrize("failing", ["cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuStreamCreate"])
+def test_a_device_that_cannot_be_asked_or_opened_is_none(failing: str) -> None:
+    driver = BindingsDriver(FakeCU(**{failing: (2, None)}), 0)
+    ask = partial(driver.attribute, "WARP_SIZE") if failing == "cuDeviceGetAttribute" else driver.open
+    with pytest.raises(NoDeviceError, match="CUDA_ERROR_X"):
+        ask()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ansor.errors import BuildError, RunError, TargetError
+from ansor.errors import BuildError, NoDeviceError, RunError, TargetError
 from ansor.runtime.device import cuda, door, opencl
 from ansor.runtime.device.door import (
     Device,
@@ -195,7 +195,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _only(kind: str) -> DeviceInfo:
     if kind != "cuda":
-        raise TargetError("none")
+        raise NoDeviceError("none")
     return GPU
 
 
@@ -256,11 +256,22 @@ def test_the_architecture_is_the_targets_then_the_devices() -> None:
 
 def test_without_a_device_there_is_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(kind: str) -> DeviceInfo:
-        raise TargetError("none")
+        raise NoDeviceError("none")
 
     monkeypatch.setattr("ansor.runtime.device.hardware.device_info", none)
     assert arch_of(Target("cuda")) == "sm_80"
     assert hardware_params(Target("cuda")) == HardwareParams.for_target(Target("cuda"))
+
+
+def test_a_wrong_choice_of_a_device_is_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(kind: str) -> DeviceInfo:
+        choose_device(kind, ["a GPU"])
+        return GPU
+
+    monkeypatch.setattr("ansor.runtime.device.hardware.device_info", chosen)
+    monkeypatch.setenv(door.DEVICE, "H1000")
+    with pytest.raises(TargetError, match="ANSOR_DEVICE='H1000' names no device for cuda"):
+        hardware_params(Target("cuda"))
 
 
 # -- absence -------------------------------------------------------------------------------------------
@@ -309,6 +320,49 @@ def test_without_a_platform_it_is_said_that_none_was_found(monkeypatch: pytest.M
         opencl.find_device()
 
 
+def test_a_platform_that_fails_does_not_hide_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Any:
+        raise NoPlatformError("DEVICE_NOT_FOUND")
+
+    monkeypatch.delenv(door.DEVICE, raising=False)
+    broken = types.SimpleNamespace(name="Broken", get_devices=refuse)
+    platform = types.SimpleNamespace(name="Good")
+    device = types.SimpleNamespace(name="g", type=4, platform=platform)
+    platform.get_devices = lambda: [device]
+    monkeypatch.setattr(opencl, "import_module", fake_opencl(lambda: [broken, platform]))
+    assert opencl.find_device().device is device
+    monkeypatch.setattr(opencl, "import_module", fake_opencl(lambda: [broken]))
+    with pytest.raises(NoDeviceError, match=r"platforms: Broken, which says DEVICE_NOT_FOUND"):
+        opencl.find_device()
+
+
+def test_a_device_that_does_not_tell_what_it_allows_is_none() -> None:
+    class Silent:
+        name = "silent"
+        platform = types.SimpleNamespace(name="Broken")
+
+        @property
+        def max_work_item_sizes(self) -> Any:
+            raise NoPlatformError("INVALID_VALUE")
+
+    cl = fake_opencl(lambda: [])("pyopencl")
+    with pytest.raises(NoDeviceError, match=r"silent .Broken. does not tell what it allows .INVALID_VALUE"):
+        _ = opencl.FoundOpenCL(cl, Silent()).info
+
+
+def test_a_device_that_cannot_be_opened_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Found:
+        info = GPU
+
+        def open(self) -> Any:
+            raise RunError("out of memory")
+
+    monkeypatch.setattr(door, "_open", {})
+    monkeypatch.setattr(door, "_find", lambda kind: Found())
+    with pytest.raises(NoDeviceError, match="the device a GPU cannot be opened: out of memory"):
+        open_device("cuda")
+
+
 def test_gpus_come_before_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(door.DEVICE, raising=False)
     platform = types.SimpleNamespace(name="Both")
@@ -320,6 +374,18 @@ def test_gpus_come_before_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert opencl.find_device().device is devices[1]
     monkeypatch.setenv(door.DEVICE, "1")
     assert opencl.find_device().device is devices[0]
+
+
+def test_the_variable_may_choose_for_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["one", "two", "three"]
+    for text, opencl_choice, cuda_choice in (
+        ("opencl:1", 1, 0),
+        ("opencl:1,cuda:three", 1, 2),
+        ("two, opencl:2", 2, 1),
+        ("cuda:2,two", 1, 2),
+    ):
+        monkeypatch.setenv(door.DEVICE, text)
+        assert (choose_device("opencl", names), choose_device("cuda", names)) == (opencl_choice, cuda_choice)
 
 
 def test_the_variable_chooses_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

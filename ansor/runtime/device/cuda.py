@@ -15,7 +15,7 @@ from importlib import import_module
 from math import prod
 from typing import Any, Final, Protocol, cast
 
-from ansor.errors import BuildError, TargetError
+from ansor.errors import BuildError, NoDeviceError
 from ansor.runtime.device.door import (
     Array,
     Device,
@@ -45,7 +45,10 @@ class Clock(Protocol):
 
 
 class Driver(Protocol):
-    """One device by one binding. What uses the context is called within `current`."""
+    """One device by one binding. What uses the context is called within `current`.
+
+    What tells of the device and opens it raises a `NoDeviceError` if the driver fails.
+    """
 
     @property
     def name(self) -> str: ...
@@ -90,9 +93,11 @@ class Binding(Protocol):
     """What a module of a binding offers."""
 
     def device_names(self) -> list[str]:
-        """The devices there are; an `ImportError` without the binding, a `TargetError` without a driver."""
+        """The devices there are; an `ImportError` without the binding, a `NoDeviceError` without a driver."""
 
-    def make_driver(self, number: int) -> Driver: ...
+    def make_driver(self, number: int) -> Driver:
+        """Give a device; a `NoDeviceError` if it does not say what it is."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +144,28 @@ def find_device() -> FoundCUDA:
 
     Raises
     ------
+    NoDeviceError
+        If no binding is installed, or with none that is there is a driver that works, and a device.
     TargetError
-        If no binding is installed, or there is no driver or device.
+        If `ANSOR_DEVICE` names none of them.
     """
-    problems = []
+    missing: list[str] = []
+    problems: list[str] = []
     for name in _BINDINGS:
         binding = cast(Binding, import_module(name))
         try:
             names = binding.device_names()
+            if names:
+                return FoundCUDA(binding.make_driver(choose_device("cuda", names)))
+            problems.append("there is a CUDA driver and no CUDA device; see `nvidia-smi`")
         except ImportError as error:
+            missing.append(str(error))
+        except NoDeviceError as error:
             problems.append(str(error))
-            continue
-        if not names:
-            raise TargetError("there is a CUDA driver and no CUDA device; see `nvidia-smi`")
-        return FoundCUDA(binding.make_driver(choose_device("cuda", names)))
-    raise TargetError(
-        f"programs for CUDA need PyCUDA or cuda-bindings to run ({'; '.join(problems)}); {INSTALL}"
+    if problems:
+        raise NoDeviceError("; ".join(dict.fromkeys(problems)))
+    raise NoDeviceError(
+        f"programs for CUDA need PyCUDA or cuda-bindings to run ({'; '.join(missing)}); {INSTALL}"
     )
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, Final
 
-from ansor.errors import BuildError, RunError, TargetError
+from ansor.errors import BuildError, NoDeviceError, RunError
 from ansor.runtime.device.cuda import Clock, Launcher, check_threads
 from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
 
@@ -27,16 +27,17 @@ def device_names() -> list[str]:
     try:
         code = int(cu.cuInit(0)[0])
     except (RuntimeError, OSError) as error:  # the bindings load the driver's library at the first call
-        raise TargetError(
+        raise NoDeviceError(
             f"there is no NVIDIA driver on this machine ({error}); programs for CUDA are built here and run "
             "where there is one"
         ) from None
     if code == _NO_DEVICE:
         return []
     if code:
-        raise TargetError(f"the NVIDIA driver does not work ({_name(cu, code)}); see `nvidia-smi`")
-    count = int(_value(cu, cu.cuDeviceGetCount()))
-    return [_device_name(cu, _value(cu, cu.cuDeviceGet(number))) for number in range(count)]
+        raise NoDeviceError(f"the NVIDIA driver does not work ({_name(cu, code)}); see `nvidia-smi`")
+    with _asking():
+        count = int(_value(cu, cu.cuDeviceGetCount()))
+        return [_device_name(cu, _value(cu, cu.cuDeviceGet(number))) for number in range(count)]
 
 
 def make_driver(number: int) -> BindingsDriver:
@@ -48,21 +49,24 @@ class BindingsDriver:
 
     def __init__(self, cu: Any, number: int) -> None:
         self._cu = cu
-        self._device = _value(cu, cu.cuDeviceGet(number))
-        self.name = _device_name(cu, self._device)
-        self.memory_bytes = int(_value(cu, cu.cuDeviceTotalMem(self._device)))
+        with _asking():
+            self._device = _value(cu, cu.cuDeviceGet(number))
+            self.name = _device_name(cu, self._device)
+            self.memory_bytes = int(_value(cu, cu.cuDeviceTotalMem(self._device)))
         self._context: Any = None
         self._stream: Any = None
         self._events: tuple[Any, Any] | None = None
 
     def attribute(self, name: str) -> int:
         kind = getattr(self._cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(_value(self._cu, self._cu.cuDeviceGetAttribute(kind, self._device)))
+        with _asking():
+            return int(_value(self._cu, self._cu.cuDeviceGetAttribute(kind, self._device)))
 
     def open(self) -> None:
         cu = self._cu
-        self._context = _value(cu, cu.cuDevicePrimaryCtxRetain(self._device))
-        with self.current():
+        with _asking():
+            self._context = _value(cu, cu.cuDevicePrimaryCtxRetain(self._device))
+        with _asking(), self.current():
             self._stream = _value(cu, cu.cuStreamCreate(0))
             self._events = (_value(cu, cu.cuEventCreate(0)), _value(cu, cu.cuEventCreate(0)))
 
@@ -134,6 +138,15 @@ class BindingsDriver:
 
     def synchronize_stream(self, stream: int) -> None:
         _value(self._cu, self._cu.cuStreamSynchronize(stream))
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Turn a failure of the driver, while it is asked for a device, into a `NoDeviceError`."""
+    try:
+        yield
+    except RunError as error:
+        raise NoDeviceError(f"{error}; see `nvidia-smi`") from None
 
 
 class _Module:

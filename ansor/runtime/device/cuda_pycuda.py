@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from ansor.errors import BuildError, RunError, TargetError
+from ansor.errors import BuildError, NoDeviceError, RunError
 from ansor.runtime.device.cuda import Clock, Launcher, check_threads
 from ansor.runtime.device.door import Array, KernelCall, Memory
 
@@ -27,8 +27,9 @@ def device_names() -> list[str]:
     except cuda.Error as error:
         if "no CUDA-capable device" in str(error):
             return []
-        raise TargetError(f"the NVIDIA driver does not work ({error}); see `nvidia-smi`") from None
-    return [str(cuda.Device(number).name()) for number in range(int(cuda.Device.count()))]
+        raise NoDeviceError(f"the NVIDIA driver does not work ({error}); see `nvidia-smi`") from None
+    with _asking(cuda):
+        return [str(cuda.Device(number).name()) for number in range(int(cuda.Device.count()))]
 
 
 def make_driver(number: int) -> PyCUDADriver:
@@ -40,16 +41,19 @@ class PyCUDADriver:
 
     def __init__(self, cuda: Any, number: int) -> None:
         self._cuda = cuda
-        self._device = cuda.Device(number)
-        self.name = str(self._device.name())
-        self.memory_bytes = int(self._device.total_memory())
+        with _asking(cuda):
+            self._device = cuda.Device(number)
+            self.name = str(self._device.name())
+            self.memory_bytes = int(self._device.total_memory())
         self._context: Any = None
 
     def attribute(self, name: str) -> int:
-        return int(self._device.get_attribute(getattr(self._cuda.device_attribute, name)))
+        with _asking(self._cuda):
+            return int(self._device.get_attribute(getattr(self._cuda.device_attribute, name)))
 
     def open(self) -> None:
-        self._context = self._device.retain_primary_context()
+        with _asking(self._cuda):
+            self._context = self._device.retain_primary_context()
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -105,6 +109,15 @@ class PyCUDADriver:
 
     def synchronize_stream(self, stream: int) -> None:
         self._cuda.Context.synchronize()
+
+
+@contextmanager
+def _asking(cuda: Any) -> Iterator[None]:
+    """Turn a failure of the driver, while it is asked for a device, into a `NoDeviceError`."""
+    try:
+        yield
+    except cuda.Error as error:
+        raise NoDeviceError(f"the CUDA driver failed: {error}; see `nvidia-smi`") from None
 
 
 class _EventClock:

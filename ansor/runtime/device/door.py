@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, Union
 import numpy as np
 import numpy.typing as npt
 
-from ansor.errors import BuildError, TargetError
+from ansor.errors import BuildError, NoDeviceError, RunError, TargetError
 from ansor.knobs import DEVICE, device_choice
 from ansor.runtime.device.limits import Limits, Triple
 
@@ -242,8 +242,10 @@ def device_info(kind: str) -> DeviceInfo:
 
     Raises
     ------
-    TargetError
+    NoDeviceError
         If there is none, or no library to reach it by; the message says what to install.
+    TargetError
+        If `ANSOR_DEVICE` names another one than there is.
     """
     _check_kind(kind)
     with _lock:
@@ -260,13 +262,20 @@ def open_device(kind: str) -> Device:
 
     Raises
     ------
+    NoDeviceError
+        If there is none, or no library to reach it by, or it cannot be opened; the message says what to
+        install.
     TargetError
-        If there is none, or no library to reach it by; the message says what to install.
+        If `ANSOR_DEVICE` names another one than there is.
     """
     _check_kind(kind)
     with _lock:
         if kind not in _open:
-            _open[kind] = _find(kind).open()
+            found = _find(kind)
+            try:
+                _open[kind] = found.open()
+            except RunError as error:
+                raise NoDeviceError(f"the device {found.info.name} cannot be opened: {error}") from None
         return _open[kind]
 
 
@@ -302,7 +311,7 @@ def choose_device(kind: str, names: Sequence[str]) -> int:
     TargetError
         If the variable names none of them.
     """
-    wanted = device_choice()
+    wanted = device_choice(kind, KINDS)
     if wanted is None:
         return 0
     if wanted.isdecimal():
@@ -313,7 +322,10 @@ def choose_device(kind: str, names: Sequence[str]) -> int:
             if wanted.lower() in name.lower():
                 return position
     listed = "; ".join(f"{position}: {name}" for position, name in enumerate(names))
-    raise TargetError(f"{DEVICE}={wanted!r} names no device for {kind}; there are {listed}")
+    raise TargetError(
+        f"{DEVICE}={wanted!r} names no device for {kind}; there are {listed}; what is meant for another "
+        f"kind only is written {next(one for one in KINDS if one != kind)}:{wanted}"
+    )
 
 
 def bytes_of(array: Array) -> npt.NDArray[np.uint8]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ansor.errors import TargetError
+from ansor.errors import NoDeviceError
 from ansor.runtime.device.door import KINDS, DeviceInfo, device_info
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
@@ -27,7 +27,7 @@ def hardware_params(target: Target) -> HardwareParams:
     Raises
     ------
     TargetError
-        If the kind has no hardware description.
+        If the kind has no hardware description, or `ANSOR_DEVICE` names no device.
     """
     params = HardwareParams.for_target(target)
     info = _device_of(target)
@@ -65,7 +65,7 @@ def _device_of(target: Target) -> DeviceInfo | None:
         return None
     try:
         info = device_info(target.kind)
-    except TargetError:
+    except NoDeviceError:
         return None
     if target.kind == "cuda" and target.states("arch") and target.arch != info.arch:
         return None

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from ansor.errors import BuildError, RunError, TargetError
+from ansor.errors import BuildError, NoDeviceError, RunError
 from ansor.runtime.device.door import (
     Array,
     Device,
@@ -49,6 +49,15 @@ class FoundOpenCL:
 
     @property
     def info(self) -> DeviceInfo:
+        try:
+            return self._ask()
+        except self.cl.Error as error:
+            raise NoDeviceError(
+                f"the OpenCL device {_title(self.device)} does not tell what it allows ({error}); choose "
+                "another, or update its driver"
+            ) from None
+
+    def _ask(self) -> DeviceInfo:
         device = self.device
         sizes = [int(size) for size in device.max_work_item_sizes][:3]
         block = cast(Triple, tuple([*sizes, 1, 1, 1][:3]))
@@ -75,25 +84,34 @@ def find_device() -> FoundOpenCL:
 
     Raises
     ------
-    TargetError
+    NoDeviceError
         If pyopencl is not installed, or finds no platform or no device, or one that compiles nothing.
+    TargetError
+        If `ANSOR_DEVICE` names none of them.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Of its own dependencies, when it is imported.
             cl: Any = import_module("pyopencl")
     except ImportError as error:
-        raise TargetError(
+        raise NoDeviceError(
             f"programs for OpenCL need pyopencl, which cannot be imported ({error}); {INSTALL}"
         ) from None
     try:
         platforms = cl.get_platforms()
-        devices = [device for platform in platforms for device in platform.get_devices()]
     except cl.Error as error:  # the loader's word for: no driver is installed
-        raise TargetError(f"pyopencl finds no OpenCL platform ({error}); {INSTALL}") from None
+        raise NoDeviceError(f"pyopencl finds no OpenCL platform ({error}); {INSTALL}") from None
+    devices: list[Any] = []
+    found: list[str] = []
+    for platform in platforms:
+        try:
+            devices += platform.get_devices()
+            found.append(str(platform.name))
+        except cl.Error as error:  # as a driver says it whose GPU is not there
+            found.append(f"{platform.name}, which says {error}")
     if not devices:
-        found = ", ".join(str(platform.name) for platform in platforms) or "none"
-        raise TargetError(f"pyopencl finds no OpenCL device (platforms: {found}); {INSTALL}")
+        listed = ", ".join(found) or "none"
+        raise NoDeviceError(f"pyopencl finds no OpenCL device (platforms: {listed}); {INSTALL}")
     kinds = cl.device_type
 
     def rank(device: Any) -> int:

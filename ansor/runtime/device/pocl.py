@@ -20,7 +20,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from ansor.errors import TargetError
+from ansor.errors import NoDeviceError, TargetError
 from ansor.knobs import POCL_CPU, pocl_cpu
 
 PLATFORM: Final = "Portable Computing Language"
@@ -57,11 +57,11 @@ def check_cpu(device: Any) -> None:
 
     Raises
     ------
-    TargetError
+    NoDeviceError
         If it is one, and `ANSOR_POCL_CPU` is not set; the message says what to do.
     """
     if is_unknown(device) and pocl_cpu() is None:
-        raise TargetError(
+        raise NoDeviceError(
             f"PoCL {VERSION} does not know this CPU and compiles nothing for it; install a newer PoCL, or "
             "name a CPU that it knows and whose instructions this one has, "
             f"{POCL_CPU}={known_name(cpu_flags())}, to be written into its memory"
