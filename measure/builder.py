@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ansor.checks import check_number
-from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError
-from measure.device import device_environment, prepare_compiler
+from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError, TargetError
+from measure.device import Reach, device_environment, prepare_compiler
 from measure.emit import EmittedProgram, emit_program
 from measure.jobs import compile_program, prepare_builder
 from measure.layouts import built_state
@@ -125,6 +125,7 @@ class LocalBuilder(ProgramBuilder):
             self.n_parallel, timeout=timeout, memory_limit=limit, initializer=prepare_builder
         )
         self._drivers: WorkerPool | None = None
+        self._reach = Reach()
 
     def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
         waiting: deque[BuildResult | _Pending] = deque()
@@ -179,11 +180,15 @@ class LocalBuilder(ProgramBuilder):
             return BuildResult.failed(
                 MeasureErrorNo.BUILD_TIMEOUT, str(error), item.emit_seconds + self.timeout
             )
-        except (BuildError, RunError, MemoryError, RemoteError) as error:
+        except (BuildError, RunError, MemoryError, RemoteError, TargetError) as error:
+            if item.kind == CPU and isinstance(error, TargetError):
+                raise
+            self._reach.note(item.kind, error)
             unknown = isinstance(error, RemoteError)
             where = MeasureErrorNo.UNKNOWN_ERROR if unknown else _compile_error(item.kind)
             text = f"out of memory: {error}" if isinstance(error, MemoryError) else str(error)
             return BuildResult.failed(where, text, item.emit_seconds + time.perf_counter() - start)
+        self._reach.note(item.kind, None)
         return BuildResult(built["object"], item.entry, time_cost=item.emit_seconds + float(built["seconds"]))
 
     def _drop(self, waiting: deque[BuildResult | _Pending]) -> None:

@@ -32,6 +32,33 @@ CANARY_BYTES: Final = 1024
 _POISON: Final = 0xFF
 """Fills memory between kernels: NaN in every float dtype."""
 
+MOST_UNREACHED: Final = 3
+
+
+class Reach:
+    """Counts how often in a row a device could not be had; once may be the fault of a program.
+
+    A device that was left in the midst of a faulty kernel may need a while, and another process.
+    """
+
+    def __init__(self) -> None:
+        self._failed: dict[str, int] = {}
+
+    def note(self, kind: str, error: BaseException | None) -> None:
+        """Note how a worker's call for a kind of device ended.
+
+        Raises
+        ------
+        TargetError
+            If it was one, as were the two before.
+        """
+        self._failed[kind] = self._failed.get(kind, 0) + 1 if isinstance(error, TargetError) else 0
+        if self._failed[kind] >= MOST_UNREACHED:
+            raise TargetError(
+                f"no program for {kind} can be measured any more, as {MOST_UNREACHED} in a row failed "
+                f"with: {error}"
+            ) from error
+
 
 def prepare_opencl() -> None:
     """Open the OpenCL device; a runner's worker does so when it starts."""

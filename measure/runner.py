@@ -21,12 +21,13 @@ from ansor.errors import (
     BuildError,
     MeasureTimeoutError,
     RunError,
+    TargetError,
     WrongAnswerError,
 )
 from ansor.runtime.device.door import device_info
 from ansor.task.task import Task
 from measure.builder import default_memory_limit
-from measure.device import PREPARE, device_environment
+from measure.device import PREPARE, Reach, device_environment
 from measure.host import check_memory, check_target
 from measure.jobs import measure_program, prepare_runner
 from measure.layouts import argument_digits
@@ -45,7 +46,7 @@ from measure.record import (
 from measure.reducers import order_dependence
 from measure.reference import ReferenceStore
 
-_FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError)
+_FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError, TargetError)
 _SPOILING: Final = (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR)
 """Failures after which a worker is not used again."""
 
@@ -169,6 +170,7 @@ class LocalRunner(ProgramRunner):
         )
         self._references = ReferenceStore(seed)
         self._devices: dict[str, WorkerPool] = {}
+        self._reach = Reach()
 
     @property
     def references(self) -> ReferenceStore:
@@ -234,6 +236,9 @@ class LocalRunner(ProgramRunner):
                 kind,
             ).result()
         except _FAILURES as error:
+            if kind == CPU and isinstance(error, TargetError):
+                raise
+            self._reach.note(kind, error)
             error_no, message = _classify(error, kind)
             if error_no in _SPOILING or (kind != CPU and error_no is MeasureErrorNo.RUNTIME_DEVICE):
                 # Who writes wrong values may have written anywhere, and a device that failed once fails on.
@@ -243,6 +248,7 @@ class LocalRunner(ProgramRunner):
                 message += f"; {reason}" if reason else ""
             seconds = build.time_cost + time.perf_counter() - start
             return MeasureResult.failed(error_no, message, seconds, time.time())
+        self._reach.note(kind, None)
         seconds = build.time_cost + time.perf_counter() - start
         return MeasureResult(
             tuple(map(Seconds, timed["costs"])),
@@ -302,7 +308,7 @@ def _classify(error: Exception, kind: str) -> tuple[MeasureErrorNo, str]:
             return MeasureErrorNo.COMPILE_HOST if kind == CPU else MeasureErrorNo.COMPILE_DEVICE, str(error)
         case MemoryError():
             return MeasureErrorNo.RUNTIME_DEVICE, f"out of memory: {error}"
-        case RunError():
+        case RunError() | TargetError():
             return MeasureErrorNo.RUNTIME_DEVICE, str(error)
         case _:
             return MeasureErrorNo.UNKNOWN_ERROR, str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from ansor import te
 from ansor.codegen.c.launches import Launch
-from ansor.errors import BuildError, RunError, TargetError
+from ansor.errors import BuildError, NoDeviceError, RunError, TargetError
+from ansor.knobs import DEVICE
 from ansor.runtime.device.door import DeviceInfo
 from ansor.runtime.device.package import DevicePackage
 from ansor.schedule.dag import ComputeDAG
@@ -21,7 +23,7 @@ from ansor.task.task import Task
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, host
 from measure.arguments import ArgumentSet, ArgumentSpec
 from measure.check import Tolerance
-from measure.device import device_environment
+from measure.device import Reach, device_environment
 from measure.emit import EmittedProgram
 from measure.processor import CPU, kind_of
 from tests.device_kernels import double, needs_opencl, opencl, scale
@@ -256,6 +258,54 @@ def test_tasks_without_a_device_are_refused_at_once(task: Task, monkeypatch: pyt
         runner.check_task(task)
     with pytest.raises(TargetError, match="no code for metal"):
         host.check_target(Task.create(None, "[]", "metal").target)
+
+
+def test_a_device_that_cannot_be_opened_again_ends_the_run(
+    task: Task, builder: LocalBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = DeviceInfo("opencl", "a GPU", "", 64, (64, 64, 64), (9, 9, 9), 1 << 15, 1 << 30)
+    monkeypatch.setattr(host, "device_info", lambda kind: gone)
+    monkeypatch.setattr("measure.runner.device_info", lambda kind: gone)
+    programs = inputs(task, good(), good(), good())
+    builds = builder.build(programs)
+    monkeypatch.setenv(DEVICE, "a device that is gone")
+    with LocalRunner() as runner:
+        results = runner.run_each(programs, builds)
+        for _ in range(2):
+            assert next(results).error_no is MeasureErrorNo.RUNTIME_DEVICE
+        with pytest.raises(TargetError, match="no program for opencl can be measured any more"):
+            next(results)
+
+
+class Refusing(Executor):
+    """Compiles nothing, for lack of a device."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(NoDeviceError("it is gone"))
+        return future
+
+
+def test_a_device_that_a_builder_lacks_ends_the_run(task: Task) -> None:
+    programs = inputs(task, good(), good(), good())
+    results = LocalBuilder(emit=emit, executor=Refusing()).build_each(programs)
+    for _ in range(2):
+        failed = next(results)
+        assert (failed.error_no, failed.error_msg) == (MeasureErrorNo.COMPILE_DEVICE, "it is gone")
+    with pytest.raises(TargetError, match="3 in a row failed with: it is gone"):
+        next(results)
+
+
+def test_only_failures_in_a_row_count() -> None:
+    reach = Reach()
+    gone = TargetError("gone")
+    errors: list[Exception | None] = [gone, gone, None, gone, gone, RunError("x"), gone]
+    for error in errors:
+        reach.note("cuda", error)
+    reach.note("opencl", TargetError("gone"))
+    reach.note("cuda", TargetError("gone"))
+    with pytest.raises(TargetError, match="no program for cuda"):
+        reach.note("cuda", TargetError("gone"))
 
 
 def test_kinds_of_processors() -> None:
