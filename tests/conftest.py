@@ -1,8 +1,19 @@
-"""What all tests share: PoCL may run on CPUs it does not know, here and in processes started here."""
+"""What all tests share.
+
+PoCL may run on CPUs that it does not know, here and in every process started here. What ran nowhere for lack
+of a device is counted at the end.
+"""
 
 import os
+from typing import Any
 
 from ansor.knobs import POCL_CPU
 from ansor.runtime.device.pocl import cpu_flags, known_name
 
 os.environ.setdefault(POCL_CPU, known_name(cpu_flags()))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skipped = [one for one in terminalreporter.stats.get("skipped", ()) if "test_device_" in one.nodeid]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests of programs for devices were skipped")
