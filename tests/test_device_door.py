@@ -451,6 +451,23 @@ def test_other_kinds_have_no_devices() -> None:
             ask("metal")
 
 
+def test_programs_for_cpus_import_nothing_for_devices() -> None:
+    import subprocess
+
+    code = (
+        "import sys, ansor\n"
+        "ansor.build, ansor.lower, ansor.load_module, ansor.Module\n"
+        "room = ('ansor.runtime.device.', 'ansor.codegen.c.')\n"
+        "print(sorted(name for name in sys.modules if name.startswith(room)))\n"
+        "print(ansor.DeviceModule.__name__, ansor.device_array.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        "['ansor.runtime.device.door', 'ansor.runtime.device.limits']",
+        "DeviceModule device_array",
+    ], done.stderr
+
+
 def test_nothing_is_imported_before_a_device_is_looked_for() -> None:
     import subprocess
 

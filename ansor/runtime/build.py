@@ -18,15 +18,14 @@ from ansor.codegen.machine import Machine
 from ansor.depth import with_depth
 from ansor.errors import BuildError
 from ansor.ir.nest import LoopNest
-from ansor.runtime.device.build import build_device
 from ansor.runtime.device.door import KINDS
-from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.module import Module, Source
 from ansor.runtime.names import DEFAULT_NAME, symbol_of
 from ansor.runtime.signature import Signature
 from ansor.task.target import Target
 
 if TYPE_CHECKING:
+    from ansor.runtime.device.module import DeviceModule
     from ansor.schedule.manual import Schedule
     from ansor.schedule.state import State
     from ansor.te.tensor import Tensor
@@ -134,6 +133,8 @@ def build(
             raise BuildError("building a schedule needs its arguments: build(schedule, [A, B, C])")
         nest = lower(sch, args, name=name, target=resolved)
     if machine is None:
+        from ansor.runtime.device.build import build_device
+
         return build_device(nest, resolved, name)
     symbol = symbol_of(name)
     signature = Signature.of_nest(

@@ -19,21 +19,22 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.codegen.names import c_name
 from ansor.errors import BuildError
 from ansor.ir.dims import Dim
-from ansor.runtime.device.module import SUFFIX as DEVICE_SUFFIX
-from ansor.runtime.device.module import DeviceModule
-from ansor.runtime.device.package import DevicePackage
+from ansor.runtime.device.door import SUFFIX as DEVICE_SUFFIX
 from ansor.runtime.module import Module
 from ansor.runtime.names import unique
 from ansor.runtime.pool import POOL_FUNCTIONS, limited_launch_ir
 from ansor.runtime.pool_ir import pool_ir
 from ansor.runtime.signature import Signature, describe, find_metadata
+
+if TYPE_CHECKING:
+    from ansor.runtime.device.module import DeviceModule
 
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 OBJECT_SUFFIXES: Final = (".o", ".obj")
@@ -61,6 +62,9 @@ def load_module(path: str | Path) -> Module | DeviceModule:
     except OSError as error:
         raise BuildError(f"the module {path} cannot be read: {error}") from None
     if path.suffix == DEVICE_SUFFIX:
+        from ansor.runtime.device.module import DeviceModule
+        from ansor.runtime.device.package import DevicePackage
+
         return DeviceModule(DevicePackage.from_bytes(data, str(path)))
     if path.suffix not in (*OBJECT_SUFFIXES, *LIBRARY_SUFFIXES):
         known = ", ".join((*OBJECT_SUFFIXES, *LIBRARY_SUFFIXES, DEVICE_SUFFIX))

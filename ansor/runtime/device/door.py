@@ -30,6 +30,9 @@ Array = npt.NDArray[Any]
 KINDS: Final = ("opencl", "cuda")
 """Kinds of targets whose programs run on devices."""
 
+SUFFIX: Final = ".ansor"
+"""Of files that hold programs for devices."""
+
 FLUSH_BYTES: Final = 32 << 20
 """Least size of the memory that is written to empty a device's caches."""
 

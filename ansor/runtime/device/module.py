@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Union
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy.typing as npt
 
@@ -26,7 +26,7 @@ from ansor.runtime.arguments import (
     take_arguments,
 )
 from ansor.runtime.device.arrays import DeviceArray, adopt, empty_on
-from ansor.runtime.device.door import Device, Memory, open_device
+from ansor.runtime.device.door import SUFFIX, Device, Memory, open_device
 from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.device.program import LoadedProgram
 from ansor.runtime.signature import Argument, Signature
@@ -34,9 +34,6 @@ from ansor.runtime.timing import TimeResult, time_calls
 
 if TYPE_CHECKING:
     from ansor.ir.nest import LoopNest
-
-SUFFIX: Final = ".ansor"
-"""Of the files that `DeviceModule.save` writes."""
 
 AnyArray = Union[npt.NDArray[Any], DeviceArray]
 
