@@ -57,7 +57,7 @@ class SketchContext:
     @property
     def is_gpu(self) -> bool:
         """Whether programs have blocks and threads (mobile GPUs of Arm are scheduled like CPUs)."""
-        return self.target.is_gpu and self.target.device != "mali"
+        return self.target.is_searched_as_gpu
 
     @property
     def tiling_structure(self) -> str:
