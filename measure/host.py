@@ -98,27 +98,29 @@ def _lacking(text: str) -> str:
     return ""
 
 
-def check_memory(dag: ComputeDAG, memory_limit: int | None = None, device_bytes: int | None = None) -> None:
+def check_memory(dag: ComputeDAG, memory_limit: int | None = None, device: DeviceInfo | None = None) -> None:
     """Refuse a computation whose arguments this machine has no room for.
 
     Parameters
     ----------
     memory_limit
         Bytes that the process which runs programs may use.
-    device_bytes
-        Bytes of the memory of the device that programs run on, if they run on one.
+    device
+        What programs run on, if they run on a device.
 
     Raises
     ------
     RunError
-        If the arguments, as often as they are needed, exceed the memory or the space for temporary files.
+        If the arguments, as often as they are needed, exceed the memory or the space for temporary files, or
+        one is larger than the device allows.
     """
-    size = sum(prod(constant_shape(tensor)) * to_numpy(tensor.dtype).itemsize for tensor in dag.tensors)
+    sizes = [prod(constant_shape(tensor)) * to_numpy(tensor.dtype).itemsize for tensor in dag.tensors]
+    size = sum(sizes)
     folder = tempfile.gettempdir()
     rooms = [
         (COPIES * size, available_memory(), "bytes of memory are available"),
         (size, memory_limit, "bytes are what the process that runs programs may use"),
-        (size, device_bytes, "bytes are the memory of the device"),
+        (size, None if device is None else device.memory_bytes, "bytes are the memory of the device"),
         (size, shutil.disk_usage(folder).free, f"bytes are free in {folder}"),
     ]
     for needed, room, what in rooms:
@@ -127,6 +129,13 @@ def check_memory(dag: ComputeDAG, memory_limit: int | None = None, device_bytes:
                 f"the arguments of this task take {size:,} bytes, measuring it needs {needed:,}, and "
                 f"{room:,} {what}; tune it for smaller sizes, or on a larger machine"
             )
+    most = None if device is None else device.max_allocation
+    if device is not None and most is not None and max(sizes, default=0) > most:
+        largest = dag.tensors[sizes.index(max(sizes))]
+        raise RunError(
+            f"the argument {largest.name!r} of this task takes {max(sizes):,} bytes, and {device.name} "
+            f"allows {most:,} in one piece; tune it for smaller sizes, or on another device"
+        )
 
 
 def available_memory(

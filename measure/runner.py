@@ -194,8 +194,7 @@ class LocalRunner(ProgramRunner):
             if kind_of(task.target) == CPU:
                 check_memory(task.compute_dag, self._memory_limit)
             else:
-                device = device_info(task.target.kind)
-                check_memory(task.compute_dag, device_bytes=device.memory_bytes)
+                check_memory(task.compute_dag, device=device_info(task.target.kind))
             self._checked.add(name)
 
     def run_each(

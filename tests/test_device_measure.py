@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +338,9 @@ def test_code_for_another_gpu_is_refused(monkeypatch: pytest.MonkeyPatch, arch: 
 def test_arguments_larger_than_the_device_are_refused() -> None:
     a = te.placeholder((1000,), name="A")
     dag = ComputeDAG([a, te.compute((1000,), lambda i: a[i] * 2.0, name="B")])
-    host.check_memory(dag, device_bytes=8000)
+    gpu = DeviceInfo("opencl", "a GPU", "", 64, (64, 64, 64), (9, 9, 9), 1 << 15, 8000, max_allocation=4000)
+    host.check_memory(dag, device=gpu)
     with pytest.raises(RunError, match=r"8,000 bytes.* 7,999 bytes are the memory of the device"):
-        host.check_memory(dag, device_bytes=7999)
+        host.check_memory(dag, device=replace(gpu, memory_bytes=7999))
+    with pytest.raises(RunError, match=r"argument 'A' .*4,000 bytes, and a GPU allows 3,999 in one piece"):
+        host.check_memory(dag, device=replace(gpu, max_allocation=3999))

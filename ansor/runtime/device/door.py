@@ -42,7 +42,8 @@ class DeviceInfo:
     """What a device is and allows; sizes in bytes, extents in threads and blocks.
 
     `arch` is what CUDA compiles for ("sm_90"), empty for OpenCL. `cache_bytes` is the last cache, 0 if nobody
-    tells. `warp_size` is None if nobody tells. `is_cpu`: it is a CPU, by OpenCL.
+    tells. `warp_size` is None if nobody tells. `is_cpu`: it is a CPU, by OpenCL. `max_allocation` is the
+    largest array, None if all of the memory may be one.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class DeviceInfo:
     cache_bytes: int = 0
     warp_size: int | None = None
     is_cpu: bool = False
+    max_allocation: int | None = None
 
     @property
     def limits(self) -> Limits:

@@ -73,6 +73,7 @@ class FoundOpenCL:
             cache_bytes=int(device.global_mem_cache_size),
             warp_size=_warp_size(device),
             is_cpu=bool(device.type & self.cl.device_type.CPU),
+            max_allocation=int(device.max_mem_alloc_size),
         )
 
     def open(self) -> Device:
