@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
+import zipfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +69,25 @@ def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(BuildError, match=r"scale.ansor holds no device program"):
         ansor.load_module(path)
+
+
+def test_a_damaged_package_is_refused() -> None:
+    """Whichever bytes of the archive are changed: it is refused, or the change did not matter."""
+    package = scale()
+    whole = package.to_bytes()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        header = json.dumps(package.to_json())
+        for name, content in (("package.json", header), ("program.cl", package.source)):
+            archive.writestr(name, content)
+    for data in (whole, file.getvalue()):
+        for position in range(len(data)):
+            damaged = bytearray(data)
+            damaged[position] ^= 0xFF
+            with suppress(BuildError):
+                assert DevicePackage.from_bytes(bytes(damaged)) == package
+            with suppress(BuildError):
+                assert DevicePackage.from_bytes(data[:position]) == package
 
 
 def test_extents_are_computed_from_sizes() -> None:

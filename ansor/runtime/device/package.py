@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -26,6 +27,17 @@ _HEADER: Final = "package.json"
 _SOURCES: Final = {"opencl": "program.cl", "cuda": "program.cu"}
 _BINARY: Final = "program.cubin"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_DAMAGE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,  # of an archive that is encrypted, or packed in a way unknown here
+    TypeError,
+    ValueError,
+)
+"""What reading an archive raises that is damaged, or is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +160,7 @@ class DevicePackage:
                 fields = json.loads(archive.read(_HEADER))
                 source = archive.read(_SOURCES[fields["kind"]]).decode()
                 binary = archive.read(_BINARY) if _BINARY in archive.namelist() else None
-        except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
+        except _DAMAGE as error:
             raise BuildError(f"{place} holds no device program of ansor: {error}") from None
         return cls.from_json(fields, source, binary)
 
