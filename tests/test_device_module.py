@@ -364,6 +364,17 @@ def test_foreign_arrays_that_do_not_fit_are_refused(changes: dict[str, Any], mes
         adopt(device, foreign(**changes))
 
 
+def test_a_foreign_array_that_hides_its_memory_is_refused() -> None:
+    class Tensor:
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise RuntimeError("can't get it on a variable that requires grad")
+
+    device: Any = FakeCUDA()
+    with pytest.raises(ArgumentError, match=r"a Tensor does not show its memory .can't get it .* grad."):
+        adopt(device, Tensor())
+
+
 def test_arrays_of_another_device_are_refused() -> None:
     here: Any = FakeCUDA()
     there: Any = FakeCUDA()

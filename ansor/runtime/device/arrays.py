@@ -154,7 +154,7 @@ def adopt(device: Device, value: object) -> DeviceArray | None:
     Raises
     ------
     ArgumentError
-        If it is on another device, or not contiguous.
+        If it is on another device, not contiguous, or its library does not show it.
     """
     if isinstance(value, DeviceArray):
         if value.device is not device:
@@ -162,7 +162,13 @@ def adopt(device: Device, value: object) -> DeviceArray | None:
         return value
     if device.kind != "cuda":
         return None
-    interface = getattr(value, "__cuda_array_interface__", None)
+    try:
+        interface = getattr(value, "__cuda_array_interface__", None)
+    except Exception as error:  # A library's own, as of PyTorch for a tensor that requires a gradient.
+        raise ArgumentError(
+            f"a {type(value).__name__} does not show its memory ({error}); pass a plain array, as .detach() "
+            "gives"
+        ) from None
     return None if interface is None else _from_interface(device, value, interface)
 
 
