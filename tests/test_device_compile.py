@@ -14,6 +14,7 @@ import ansor.codegen.c.compile as compiling
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.codegen.c.compile import (
     CudaCompiler,
+    Nvcc,
     Resources,
     compile_cubin,
     compile_cuda,
@@ -146,6 +147,18 @@ def test_without_any_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     finally:
         find_nvcc.cache_clear()
         find_nvrtc.cache_clear()
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compiler_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(compiling, "TIMEOUT", 0.2)
+    with pytest.raises(BuildError, match=r"nvcc took more than 0.2 s"):
+        compile_cubin("", "sm_90", Nvcc(script(tmp_path / "nvcc", "exec sleep 60")))
 
 
 def test_the_report_of_several_kernels() -> None:

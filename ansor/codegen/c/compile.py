@@ -32,6 +32,8 @@ _REPORT: Final = re.compile(r"ptxas info|Function properties for|bytes stack fra
 _UNKNOWN_ARCH: Final = re.compile(r"gpu[- ]architecture")
 _TOOLKIT: Final = Path("/usr/local/cuda/bin")
 _LOG_LINES: Final = 30
+TIMEOUT: Final = 300.0
+"""Seconds that a tool may take for one program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +312,13 @@ def _run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; `failure` says of its output what it failed to do."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=folder, timeout=TIMEOUT
+        )
     except OSError as error:
         raise BuildError(f"{failure('')}: {command[0]} cannot be run: {error}") from None
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{failure('')}: {command[0]} took more than {TIMEOUT:g} s") from None
     if done.returncode:
         log = done.stdout + done.stderr
         raise BuildError(f"{failure(log)}:\n{_head(log)}")
