@@ -68,11 +68,23 @@ def _check_device(target: Target, info: DeviceInfo) -> None:
     """Refuse a CUDA target whose code this GPU does not take: its generation, and no newer revision of it."""
     wanted, here = (arch.rstrip("abcdefghijklmnopqrstuvwxyz") for arch in (arch_of(target), info.arch))
     if info.kind == "cuda":
-        find_compiler()  # Said now, and not of each program.
+        _check_compiler(info)  # Said now, and not of each program.
     if wanted[:-1] != here[:-1] or wanted > here:
         raise TargetError(
             f"programs for the target `{target}` cannot run on this machine: they are for {arch_of(target)}, "
             f"and {info.name} is {info.arch}; leave out -arch to tune for it"
+        )
+
+
+def _check_compiler(info: DeviceInfo) -> None:
+    """Refuse a compiler of a newer CUDA than the GPU's driver, which would not load its code."""
+    compiler, known = find_compiler(), info.cuda_release
+    if known and compiler.release > known:
+        wheel = f"nvidia-cuda-nvrtc-cu{known}" if known < 13 else f"nvidia-cuda-nvrtc=={known}.*"
+        raise TargetError(
+            f"{compiler.name} is of CUDA {compiler.release}, and the driver of {info.name} runs code of CUDA "
+            f"{known} and before; update the driver, or install a compiler that suits it: pip install "
+            f"'{wheel}', without a newer one beside it"
         )
 
 

@@ -15,6 +15,7 @@ from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.codegen.c.compile import (
     CudaCompiler,
     Nvcc,
+    Nvrtc,
     Resources,
     compile_cubin,
     compile_cuda,
@@ -159,6 +160,17 @@ def test_a_compiler_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiling, "TIMEOUT", 0.2)
     with pytest.raises(BuildError, match=r"nvcc took more than 0.2 s"):
         compile_cubin("", "sm_90", Nvcc(script(tmp_path / "nvcc", "exec sleep 60")))
+
+
+def test_compilers_tell_their_version(compiler: CudaCompiler) -> None:
+    assert isinstance(compiler, Nvcc | Nvrtc)
+    assert compiler.release >= 11
+
+
+def test_the_version_of_nvcc_is_read(tmp_path: Path) -> None:
+    said = "Cuda compilation tools, release 12.8, V12.8.93"
+    assert Nvcc(script(tmp_path / "nvcc", f"echo '{said}'")).release == 12
+    assert Nvcc(script(tmp_path / "other", "echo nothing")).release == 0
 
 
 def test_the_report_of_several_kernels() -> None:

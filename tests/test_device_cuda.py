@@ -21,6 +21,7 @@ ANSWERS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetCount": (0, 1),
     "cuDeviceGetName": (0, b"a GPU\0"),
     "cuDeviceTotalMem": (0, 1 << 30),
+    "cuDriverGetVersion": (0, 13010),
     "cuEventElapsedTime": (0, 2.0),
     "cuGetErrorName": (0, b"CUDA_ERROR_X"),
     "cuGetErrorString": (0, b"it is broken"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -333,6 +334,24 @@ def test_code_for_another_gpu_is_refused(monkeypatch: pytest.MonkeyPatch, arch: 
     else:
         with pytest.raises(TargetError, match=rf"they are for {arch}, and a GPU is sm_90"):
             host.check_target(target)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "driver", "wheel"),
+    [(13, 12, "nvidia-cuda-nvrtc-cu12'"), (14, 13, r"nvidia-cuda-nvrtc==13\.\*"), (13, 13, ""), (12, 13, "")],
+)
+def test_a_compiler_newer_than_the_driver_is_refused(
+    monkeypatch: pytest.MonkeyPatch, compiler: int, driver: int, wheel: str
+) -> None:
+    gpu = DeviceInfo("cuda", "GPU", "sm_90", 1024, (1, 1, 1), (1, 1, 1), 9999, 1 << 30, cuda_release=driver)
+    monkeypatch.setattr(host, "device_info", lambda kind: gpu)
+    monkeypatch.setattr(host, "find_compiler", lambda: SimpleNamespace(name="NVRTC", release=compiler))
+    target = Task.create(None, "[]", "cuda -arch=sm_90").target
+    if wheel:
+        with pytest.raises(TargetError, match=f"NVRTC is of CUDA {compiler}, .* of CUDA {driver} .*{wheel}"):
+            host.check_target(target)
+    else:
+        host.check_target(target)
 
 
 def test_arguments_larger_than_the_device_are_refused() -> None:

@@ -173,7 +173,7 @@ def _reports(log: str) -> list[list[str]]:
 # -- compilers ---------------------------------------------------------------------------------------
 
 
-def find_compiler() -> CudaCompiler:
+def find_compiler() -> Nvrtc | Nvcc:
     """Give the compiler that is installed.
 
     Raises
@@ -242,6 +242,13 @@ class Nvcc:
     def name(self) -> str:
         return "nvcc"
 
+    @property
+    def release(self) -> int:
+        """The version of CUDA that it belongs to, before the point; 0 if it does not say."""
+        said = _run([self.path, "--version"], f"{self.name} does not tell its version").stdout
+        found = re.search(r"\brelease (\d+)\.", said)
+        return int(found.group(1)) if found else 0
+
     def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
         """See `CudaCompiler`."""
         with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
@@ -262,6 +269,13 @@ class Nvrtc:
     @property
     def name(self) -> str:
         return "NVRTC"
+
+    @property
+    def release(self) -> int:
+        """The version of CUDA that it belongs to, before the point."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        return major.value
 
     def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
         """See `CudaCompiler`."""

@@ -56,6 +56,10 @@ class Driver(Protocol):
     @property
     def memory_bytes(self) -> int: ...
 
+    @property
+    def cuda_release(self) -> int:
+        """The newest version of CUDA that it knows, before the point."""
+
     def attribute(self, name: str) -> int:
         """A device attribute by the driver API's name, without its prefix."""
 
@@ -123,6 +127,7 @@ class FoundCUDA:
             memory_bytes=self.driver.memory_bytes,
             cache_bytes=of("L2_CACHE_SIZE"),
             warp_size=of("WARP_SIZE"),
+            cuda_release=self.driver.cuda_release,
         )
 
     def open(self) -> Device:

@@ -53,6 +53,7 @@ class BindingsDriver:
             self._device = _value(cu, cu.cuDeviceGet(number))
             self.name = _device_name(cu, self._device)
             self.memory_bytes = int(_value(cu, cu.cuDeviceTotalMem(self._device)))
+            self.cuda_release = int(_value(cu, cu.cuDriverGetVersion())) // 1000
         self._context: Any = None
         self._stream: Any = None
         self._events: tuple[Any, Any] | None = None

@@ -45,6 +45,7 @@ class PyCUDADriver:
             self._device = cuda.Device(number)
             self.name = str(self._device.name())
             self.memory_bytes = int(self._device.total_memory())
+            self.cuda_release = int(cuda.get_driver_version()) // 1000
         self._context: Any = None
 
     def attribute(self, name: str) -> int:
