@@ -120,11 +120,12 @@ class LocalBuilder(ProgramBuilder):
         self.n_parallel = n_parallel or available_cores()
         self._emit = emit
         self._own_executor = executor is None
-        limit = memory_limit or default_memory_limit()
+        self._limit = memory_limit or default_memory_limit()
         self._executor = executor or WorkerPool(
-            self.n_parallel, timeout=timeout, memory_limit=limit, initializer=prepare_builder
+            self.n_parallel, timeout=timeout, memory_limit=self._limit, initializer=prepare_builder
         )
-        self._drivers: WorkerPool | None = None
+        self._devices: dict[str, WorkerPool] = {}
+        self._remove: list[Callable[[], object]] = []
         self._reach = Reach()
 
     def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
@@ -156,19 +157,24 @@ class LocalBuilder(ProgramBuilder):
         return _Pending(future, program.entry, emitted, program.kind)
 
     def _executor_for(self, kind: str) -> Executor:
-        """Where programs of a kind are compiled: those of OpenCL in workers that have the device open."""
-        if kind != "opencl" or not self._own_executor:
+        """Where programs of a kind are compiled: those of OpenCL in workers that have the device open.
+
+        What compilers for devices leave behind when their worker is killed goes with this object.
+        """
+        if kind == CPU or not self._own_executor:
             return self._executor
-        if self._drivers is None:
+        if kind not in self._devices:
             scratch = ScratchFolder()
-            weakref.finalize(self, scratch.remove)
-            self._drivers = WorkerPool(
+            self._remove.append(weakref.finalize(self, scratch.remove))
+            is_driver = kind == "opencl"
+            self._devices[kind] = WorkerPool(
                 self.n_parallel,
                 timeout=self.timeout,
-                environment=device_environment(scratch.path, threads=1),
-                initializer=prepare_compiler,
+                memory_limit=None if is_driver else self._limit,
+                environment={**device_environment(scratch.path, threads=1), "TMPDIR": str(scratch.path)},
+                initializer=prepare_compiler if is_driver else prepare_builder,
             )
-        return self._drivers
+        return self._devices[kind]
 
     def _finish(self, item: BuildResult | _Pending) -> BuildResult:
         if isinstance(item, BuildResult):
@@ -198,15 +204,17 @@ class LocalBuilder(ProgramBuilder):
             item.future.cancel()
         if all(item.future.done() for item in pending):
             return
-        for executor in (self._executor, self._drivers):
+        for executor in (self._executor, *self._devices.values()):
             if isinstance(executor, WorkerPool):
                 executor.abort()
 
     def close(self) -> None:
         if self._own_executor:
             self._executor.shutdown(wait=False)
-        if self._drivers is not None:
-            self._drivers.shutdown(wait=False)
+        for pool in self._devices.values():
+            pool.shutdown(wait=False)
+        for remove in self._remove:
+            remove()
 
 
 class _Pending:

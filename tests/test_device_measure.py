@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
@@ -291,6 +292,15 @@ class Refusing(Executor):
         future: Future[Any] = Future()
         future.set_exception(NoDeviceError("it is gone"))
         return future
+
+
+@pytest.mark.parametrize("kind", ["opencl", "cuda"])
+def test_what_compilers_for_devices_leave_behind_goes_with_the_builder(kind: str) -> None:
+    with LocalBuilder(n_parallel=1, emit=emit) as builder:
+        folder = Path(builder._executor_for(kind).submit(os.getenv, "TMPDIR").result() or "")
+        (folder / "left").write_text("")
+    assert folder.name
+    assert not folder.exists()
 
 
 def test_a_device_that_a_builder_lacks_ends_the_run(task: Task) -> None:
