@@ -245,7 +245,7 @@ class Nvcc:
     @property
     def release(self) -> int:
         """The version of CUDA that it belongs to, before the point; 0 if it does not say."""
-        said = _run([self.path, "--version"], f"{self.name} does not tell its version").stdout
+        said = _run([self.path, "--version"], lambda _: f"{self.name} does not tell its version").stdout
         found = re.search(r"\brelease (\d+)\.", said)
         return int(found.group(1)) if found else 0
 
