@@ -16,11 +16,13 @@ from tests.gpu_schedules import (
     bind_all,
     check_schedule,
     count,
+    kernels,
     load_together,
     matmul,
     text_of,
     tiled_matmul,
 )
+from tests.program_laws import Case
 from tests.schedule_helper import matrix, product
 
 BLOCK, THREAD = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
@@ -158,6 +160,24 @@ def test_a_stage_that_one_thread_computes_is_one_kernel():
     assert len(kernels_of(check_schedule(te.create_schedule([place, value])))) == 1
     best = te.compute((1,), lambda i: value[i] + place[i], name="C")
     assert len(kernels_of(check_schedule(te.create_schedule(best)))) == 2
+
+
+def test_sums_in_memory_over_fused_axes_of_symbolic_extents():
+    """No thread touches an element of another, so none waits."""
+    n, m = te.var("n"), te.var("m")
+    x, y = te.placeholder((n, m), name="X"), te.placeholder((m,), "int32", name="Y")
+    k = te.reduce_axis((0, 8), name="k")
+    c = te.compute((n, m), lambda i, j: te.sum(x[i, j], axis=k, where=y[j] > k), name="C")
+    for vector in (1, 4):
+        s = te.create_schedule(c)
+        outer, inner = s[c].split(s[c].fuse(*c.op.axis), factor=vector)
+        s[c].vectorize(inner)
+        block, thread = s[c].split(outer, factor=16)
+        s[c].bind(block, BLOCK)
+        s[c].bind(thread, THREAD)
+        nest = kernels(s)
+        assert count(nest.body, Barrier) == 0
+        Case.of(s.state, {n: 5, m: 7}).check_interpreted(nest, check_races=True)
 
 
 def test_a_result_of_several_stages_in_one_kernel():
