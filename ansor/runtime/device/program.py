@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from ansor.codegen.c.launches import PARAM, SCRATCH, SIZE64
 from ansor.dtypes import int_range, to_numpy
 from ansor.errors import BuildError, RunError
 from ansor.runtime.device.door import Device, KernelArgument, KernelCall, Launches, Memory
-from ansor.runtime.device.limits import Triple
-from ansor.runtime.device.package import DevicePackage, extent
+from ansor.runtime.device.package import DevicePackage
 
 
 class LoadedProgram:
@@ -63,7 +62,7 @@ class LoadedProgram:
         BuildError
             If the device does not allow a launch.
         RunError
-            If it has no memory for scratch buffers.
+            If there are more threads along an index than kernels count to, or no memory for scratch buffers.
         """
         package = self.package
         known = self._known(sizes)
@@ -80,7 +79,7 @@ class LoadedProgram:
             KernelCall(
                 launch.kernel,
                 tuple(argument(kind, position) for kind, position in launch.arguments),
-                cast(Triple, tuple(extent(dim, known) for dim in launch.grid)),
+                launch.blocks(known),
                 launch.block,
                 shared,
             )
