@@ -60,6 +60,11 @@ class SketchContext:
         return self.target.is_gpu and self.target.device != "mali"
 
     @property
+    def moves_stages(self) -> bool:
+        """Whether a program may compute stages elsewhere than its sketch says; never on a GPU."""
+        return not self.is_gpu and not self.params.disable_change_compute_location
+
+    @property
     def tiling_structure(self) -> str:
         """The string of tile levels for this target, upper case."""
         params = self.params

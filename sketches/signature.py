@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind, SplitRelation, Stage
+from ansor.schedule.stages import Annotation, ComputeAt, Iterator, IteratorKind, SplitRelation, Stage
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
     ComputeAtStep,
@@ -41,7 +41,7 @@ from ansor.schedule.steps import (
     SplitStep,
 )
 from sketches.annotate import extent_matrix
-from sketches.columns import ColumnKind, stage_names
+from sketches.columns import ColumnKind, fill_holes, stage_names
 from sketches.family import Family
 from sketches.population import Population
 from sketches.unrolling import Steps, count_steps
@@ -62,6 +62,8 @@ _LOOP_STEPS: Final = (
 )
 """Steps that change nothing but loops and places; these are in the fingerprint by what they do."""
 _OPERATIONS: Final = frozenset({Annotation.VECTORIZE, Annotation.TENSORIZE})
+_FREE: Final = frozenset({Annotation.NONE, Annotation.UNROLL, *_OPERATIONS})
+"""What does not bind a loop to threads."""
 _A: Final = np.uint64(0x9E3779B97F4A7C15)
 _B: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _PARALLEL: Final = np.uint64(0x165667B19E3779F9)
@@ -127,6 +129,8 @@ class _Loop:
     run: int
     whole: bool
     """Whether the loop is an operation of the machine from the outset."""
+    held: bool
+    """Whether it is bound to threads from the outset."""
     reduces: bool
     attached: tuple[int, ...]
 
@@ -161,7 +165,7 @@ class _Shape:
 
 @lru_cache(maxsize=4096)
 def _shape_of(family: Family) -> _Shape:
-    state = State.replay(family.dag, family.program(_plain_row(family)))
+    state = State.replay(family.dag, fill_holes(family.steps, family.holes, [1] * family.filling))
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
     stream = dict(zip(family.streams, family.positions(ColumnKind.STREAM), strict=True))
@@ -176,10 +180,11 @@ def _shape_of(family: Family) -> _Shape:
         runs = _runs(stage)
         loops = tuple(
             _Loop(
-                _hash(f"{_LEVEL.sub('', loop.name)} {loop.kind}"),
-                _hash(f"{_PART.sub('', _LEVEL.sub('', loop.name))} {loop.kind}"),
+                _hash(f"{_LEVEL.sub('', loop.name)} {_how(loop)}"),
+                _hash(f"{_PART.sub('', _LEVEL.sub('', loop.name))} {_how(loop)}"),
                 runs[position],
                 loop.annotation in _OPERATIONS,
+                loop.annotation not in _FREE,
                 loop.kind is not IteratorKind.SPATIAL,
                 state.attached_to(stage_id, position),
             )
@@ -197,6 +202,11 @@ def _shape_of(family: Family) -> _Shape:
         )
     roots = tuple(s for s in stages if state.stages[s].compute_at is ComputeAt.ROOT)
     return _Shape(token, _hash(f"{alike} {inlined}"), roots, stages)
+
+
+def _how(loop: Iterator) -> str:
+    """What tells loops of one axis apart: their kind, and the index that they are bound to."""
+    return f"{loop.kind}" if loop.annotation in _FREE else f"{loop.kind} {loop.annotation.word}"
 
 
 def _runs(stage: Stage) -> list[int]:
@@ -219,12 +229,6 @@ def _fusible(family: Family, stage_id: int, runs: Sequence[int]) -> tuple[int, .
         if site.stage == stage_id:
             found.update(range(len(runs) - site.count, len(runs)))
     return tuple(sorted(found)) if len({runs[p] for p in found}) < len(found) else ()
-
-
-def _plain_row(family: Family) -> list[int]:
-    """One row with all lengths 1 and no annotations."""
-    tiles = sum(len(hole.columns) for hole in family.holes)
-    return [1] * tiles + [0] * (len(family.columns) - tiles)
 
 
 def _site_columns(
@@ -334,16 +338,20 @@ def _steps(
     marks: NDArray[np.uint64],
     inside: list[tuple[int, Steps]],
 ) -> Steps:
-    reduces, whole = (
+    reduces, whole, held = (
         np.array(one, dtype=np.bool_)[:, None]
-        for one in ([x.reduces for x in shape.loops], [x.whole for x in shape.loops])
+        for one in (
+            [x.reduces for x in shape.loops],
+            [x.whole for x in shape.loops],
+            [x.held for x in shape.loops],
+        )
     )
     marks = np.ascontiguousarray(marks.T)
     return count_steps(
         extents.T.astype(np.float32, order="C"),
         reduces,
         (marks == _VECTOR) | whole,
-        (marks == 0) & ~whole,
+        (marks == 0) & ~whole & ~held,
         inside,
         shape.stores,
     )
