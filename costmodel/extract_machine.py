@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from ansor.task.device import DeviceModel
 from ansor.task.hardware import MachineModel
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Columns
@@ -25,11 +26,15 @@ _MOST_PER_OP: Final = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The machine as features need it: one core's model, how many cores work, the line size [bytes]."""
+    """The machine as features need it: one core's model, how many cores work, the line size [bytes].
+
+    Of a GPU the core is a multiprocessor, and `device` describes the whole.
+    """
 
     model: MachineModel
     cores: int
     line: int
+    device: DeviceModel | None = None
 
     @property
     def vector_bits(self) -> int:
@@ -48,9 +53,8 @@ class Core:
         return (first, self.model.l1_ways), (second, self.model.l2_ways), (third, 0)
 
 
-def machine_rows(columns: Columns, plan: Plan, regions: Regions, core: Core, out: Floats) -> None:
-    """Write the machine's features, unscaled, into `out`, shape `(features, columns of the regions)`."""
-    view = _View(columns, plan, regions, core)
+def machine_rows(view: View, out: Floats) -> None:
+    """Write the machine's features, unscaled, into `out`, shape `(features, columns of the view)`."""
     rows = [
         *view.vectors(),
         *view.tile(),
@@ -63,7 +67,7 @@ def machine_rows(columns: Columns, plan: Plan, regions: Regions, core: Core, out
         out[position] = row
 
 
-class _View:
+class View:
     """A block of columns with what several groups of features need."""
 
     def __init__(self, columns: Columns, plan: Plan, regions: Regions, core: Core) -> None:

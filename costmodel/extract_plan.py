@@ -96,12 +96,36 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
         accumulators = accumulators * vectors
         starts = starts & (width == 1)
         unrolled |= in_lanes & (columns.extent < 2 * width * vectors)
+    _spread_to_attached(columns, unrolled, loops)
+    chunks = _chunks(columns, own, lane, ragged)
+    return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)
+
+
+def kernel_plan(columns: Columns, limits: RegisterLimits) -> Plan:
+    """
+    Decide vectors and unrolling of the statements of GPU kernels.
+
+    Only what is annotated becomes vectors, nothing is done in parallel beside blocks and threads, and
+    accumulators are the device compiler's business.
+    """
+    loops = np.arange(columns.loops)[:, None]
+    shape = columns.extent.shape
+    own = columns.own & (columns.extent > 1)
+    lane = np.where(own & columns.vector, columns.extent, 1.0)
+    nothing, none = np.zeros(shape, np.bool_), np.zeros(len(columns), np.bool_)
+    unrolled = _Unroller(columns, limits, own, lane, none, loops).run()
+    _spread_to_attached(columns, unrolled, loops)
+    ones = np.ones(shape)
+    zero, one = np.zeros(len(columns)), np.ones(len(columns))
+    return Plan(lane, ones, unrolled, _last(own, loops), none, nothing, nothing, zero, one, none)
+
+
+def _spread_to_attached(columns: Columns, unrolled: Bools, loops: Ints) -> None:
+    """Loops around attached stages are unrolled where they are those of the stage that they belong to."""
     for generation in range(1, int(columns.generation.max(initial=0)) + 1):
         attached = np.flatnonzero(columns.generation == generation)
         around = loops < columns.depth[attached]
         unrolled[:, attached] |= around & unrolled[:, columns.parent[attached]]
-    chunks = _chunks(columns, own, lane, ragged)
-    return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)
 
 
 def _chunks(columns: Columns, own: Bools, lane: Floats, ragged: Bools) -> Floats:

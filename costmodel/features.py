@@ -1,7 +1,7 @@
 """The feature table: what a cost model is told of a stored statement.
 
 One row of numbers describes one statement that stores a stage's result (of a stage with several outputs, one
-row each); the initialisation of a reduction and its update are one statement. The table has two parts.
+row each); the initialisation of a reduction and its update are one statement. The table has three parts.
 
 `features_reference` lists the 164 columns of the reference (TVM v0.16, section 6.2) under its names and in
 its order, with its mistakes corrected: loop positions are told, the multiply-adds are counted, integer
@@ -10,7 +10,8 @@ extent, and the contiguous run of a region is that of its own buffer.
 
 `features_machine` adds what decides speed on a CPU: what the emitter makes of the loops (lanes, register
 tile, unrolled code), the instructions that follow, what moves between the caches, and how evenly the cores
-are occupied.
+are occupied. `features_device` adds what decides it on a GPU: how blocks fill the device, and how the threads
+that run in step access memory together; on a CPU all of that is 0.
 
 All columns but flags and ratios are scaled by ``sign(x) * log2(|x| + 1)``; `unscale` inverts that. Loops of
 one iteration count nowhere.
@@ -24,11 +25,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.features_device import DEVICE_FEATURES
 from costmodel.features_machine import MACHINE_FEATURES
 from costmodel.features_reference import REFERENCE_FEATURES
 from costmodel.features_spec import Feature
 
-FEATURES: Final[tuple[Feature, ...]] = (*REFERENCE_FEATURES, *MACHINE_FEATURES)
+FEATURES: Final[tuple[Feature, ...]] = (*REFERENCE_FEATURES, *MACHINE_FEATURES, *DEVICE_FEATURES)
 """The columns, in order."""
 
 N_FEATURES: Final = len(FEATURES)

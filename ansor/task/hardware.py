@@ -116,12 +116,28 @@ class MachineModel:
 
     @classmethod
     def for_target(cls, target: Target) -> MachineModel:
-        """Return this machine's model when the target is this machine, else one typical of its kind."""
+        """Return this machine's model when the target is this machine, else one typical of its kind.
+
+        The core of a GPU is a multiprocessor, whose threads have vectors of 16 bytes.
+        """
+        if target.is_gpu:
+            return _MULTIPROCESSOR
         width = vector_bytes(target)
         arm = architecture(target) == "aarch64"
         registers = 32 if width == 64 or arm else 16
         caches = host_caches() if is_host(target) else {}
         return cls(vector_bytes=width, vector_registers=registers, **caches)
+
+
+_MULTIPROCESSOR: Final = MachineModel(
+    vector_bytes=16,
+    vector_registers=64,
+    l1_bytes=128 * 1024,
+    l1_ways=4,
+    l2_bytes=0,
+    l2_ways=0,
+    l3_bytes=1 << 25,
+)
 
 
 def is_host(target: Target) -> bool:
