@@ -30,7 +30,7 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
-from ansor.schedule.kernels import KernelUsage, kernels_of
+from ansor.schedule.kernel_usage import KernelUsage, kernels_of
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.task.device import DeviceModel
 from ansor.te.expr import Binary, BinaryOp, Expr, Read, Var, walk

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom
 from ansor.schedule.bounds import enclosing_loops
-from ansor.schedule.kernels import THREADS
+from ansor.schedule.kernel_usage import THREADS
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
