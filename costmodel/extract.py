@@ -147,8 +147,10 @@ def _fill(
 ) -> None:
     """Compute the rows block by block and put each where it belongs."""
     places = offsets[columns.program] + columns.ordinal
-    limits = RegisterLimits(core.vector_bits, core.model.vector_registers)
-    made = plan(columns, limits) if core.device is None else kernel_plan(columns, limits)
+    if core.device is None:
+        made = plan(columns, RegisterLimits(core.vector_bits, core.model.vector_registers))
+    else:
+        made = kernel_plan(columns)
 
     def fill(group: Group, part: slice) -> None:
         block = np.empty((N_FEATURES, part.stop - part.start))

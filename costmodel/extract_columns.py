@@ -133,9 +133,11 @@ class Columns:
     store_bits, lane_bits, outputs, instructions
         Of the widest `Body` of the stage; how many stores one point makes; and its instructions, all outputs
         together (`ansor.ir.code_size`).
-    needed, whole, reduced, divisions, pragma, limit
+    needed, whole, reduced, divisions, limit
         Points needed per visit, in all, and for one element; divisions in the indices of a point; limit of
-        the own unroll pragma, and of those around as well.
+        the unroll pragma, the own one and those around.
+    steps
+        Steps that the limit leaves for each virtual thread of a GPU; the limit itself on a CPU.
     program, ordinal, output
         Which statement of which program a column is, and which output of its stage it stores.
     kernels
@@ -170,8 +172,8 @@ class Columns:
     whole: Floats
     reduced: Floats
     divisions: Floats
-    pragma: Floats
     limit: Floats
+    steps: Floats
     program: Ints
     ordinal: Ints
     output: Ints
@@ -258,8 +260,8 @@ class _Packer:
             whole=np.zeros(total),
             reduced=np.zeros(total),
             divisions=np.zeros(total),
-            pragma=np.zeros(total),
             limit=np.zeros(total),
+            steps=np.zeros(total),
             program=np.zeros(total, np.int64),
             ordinal=np.zeros(total, np.int64),
             output=np.zeros(total, np.int64),
@@ -315,9 +317,10 @@ class _Packer:
         made.whole[at] = one.whole
         made.reduced[at] = one.reduced
         made.divisions[at] = one.divisions
-        made.pragma[at] = one.unroll_steps
         for ancestor in ancestors:
             np.maximum(made.limit[at], ancestor.unroll_steps, out=made.limit[at])
+            own = ancestor.unroll_steps // ancestor.virtual
+            np.maximum(made.steps[at], own, out=made.steps[at])
         made.program[at] = np.arange(start, start + form.rows)
         made.ordinal[at] = ordinal
         made.output[at] = one.output

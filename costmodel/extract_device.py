@@ -11,7 +11,7 @@ from costmodel.extract_columns import BOUND, Group
 from costmodel.extract_indices import Floats
 from costmodel.extract_machine import View
 from costmodel.extract_regions import last_loop
-from costmodel.extract_statements import READ, READ_WRITE
+from costmodel.extract_statements import READ
 from costmodel.extract_warps import GLOBAL, SHARED
 
 _REGISTERS: Final = 32
@@ -82,7 +82,7 @@ def _requests(view: View, device: DeviceModel) -> Floats:
     """Requests of every access, shape `(buffers, columns)`.
 
     A load runs in all iterations of the loops that its index moves with, of those around them, of those that
-    threads run, and of those around what fills its buffer.
+    threads run, and of those around what fills its buffer. A reduction is stored once.
     """
     grid = np.full(view.extent.shape, -1) if view.columns.bound is None else view.columns.bound[:, view.at]
     threads = np.where(np.isin(grid, _THREADS), view.extent, 1.0).prod(axis=0)
@@ -92,6 +92,6 @@ def _requests(view: View, device: DeviceModel) -> Floats:
     last = np.maximum(last, regions.shared - 1)
     runs = (regions.used | (looping & (view.numbers[:, None] <= last))) & ~view.body[:, None]
     requests: Floats = view.loaded * np.where(runs, view.strips[:, None], 1.0).prod(axis=0) / working
-    stores = view.groups * view.regs * np.where(view.regions.kind[0] == READ_WRITE, 2.0, 1.0)
-    requests[0] = stores / working
+    reduced = np.where(view.own & view.reduces, view.strips, 1.0).prod(axis=0)
+    requests[0] = view.groups * view.regs / reduced / working
     return requests

@@ -17,6 +17,7 @@ and loops that turn contiguous only through arithmetic on a remainder.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +30,10 @@ from costmodel.extract_indices import Floats
 from costmodel.extract_lanes import lane_reductions
 
 _Place = slice | tuple[int, slice | Ints]
+THREAD_LIMITS: Final = RegisterLimits(
+    vector_bits=32, num_registers=160, reserved=32, max_instructions=1 << 14
+)
+"""Of a GPU's thread: what is unrolled is bounded by the steps of pragmas alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,19 +106,20 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
     return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)
 
 
-def kernel_plan(columns: Columns, limits: RegisterLimits) -> Plan:
+def kernel_plan(columns: Columns) -> Plan:
     """
     Decide vectors and unrolling of the statements of GPU kernels.
 
-    Only what is annotated becomes vectors, nothing is done in parallel beside blocks and threads, and
-    accumulators are the device compiler's business.
+    Only what is annotated becomes vectors, and nothing is done in parallel beside blocks and threads, loops
+    over which are no loops of a thread's code. Accumulators are registers without more ado.
     """
     loops = np.arange(columns.loops)[:, None]
     shape = columns.extent.shape
     own = columns.own & (columns.extent > 1)
     lane = np.where(own & columns.vector, columns.extent, 1.0)
     nothing, none = np.zeros(shape, np.bool_), np.zeros(len(columns), np.bool_)
-    unrolled = _Unroller(columns, limits, own, lane, none, loops).run()
+    looping = own if columns.bound is None else own & (columns.bound < 0)
+    unrolled = _Unroller(columns, THREAD_LIMITS, looping, lane, none, loops).run()
     _spread_to_attached(columns, unrolled, loops)
     ones = np.ones(shape)
     zero, one = np.zeros(len(columns)), np.ones(len(columns))
@@ -307,7 +313,7 @@ class _Unroller:
 
     def run(self) -> Bools:
         columns = self.columns
-        if not (columns.limit.any() or columns.unroll.any()):
+        if not (columns.steps.any() or columns.unroll.any()):
             return self.unrolled
         for generation in range(int(columns.generation.max(initial=0)), -1, -1):
             at = np.flatnonzero(columns.generation == generation)
@@ -323,7 +329,7 @@ class _Unroller:
         everything = len(at) == len(columns)
         pick = slice(None) if everything else at
         own, lane, extent = self.own[:, pick], self.lane[:, pick], columns.extent[:, pick]
-        reduces, limit, ragged = columns.reduces[:, pick], columns.limit[pick], self.ragged[pick]
+        reduces, limit, ragged = columns.reduces[:, pick], columns.steps[pick], self.ragged[pick]
         held = columns.parallel[:, pick]
         if columns.bound is not None:
             held = held | (columns.bound[:, pick] >= 0)

@@ -100,6 +100,8 @@ class Statement:
         Points that the operation has, and of them those of one element's reduction.
     unroll_steps
         Limit of the unroll pragma, 0 without one.
+    virtual
+        Virtual threads of a GPU's thread.
     streaming
         Whether its stores may pass the caches by.
     divisions
@@ -126,6 +128,7 @@ class Statement:
     whole: Value
     reduced: Value
     unroll_steps: Value
+    virtual: Value
     streaming: Mask
     divisions: Value
     separable: Mask
@@ -224,8 +227,6 @@ class _StageGatherer:
                     self.loops[number] = Loop(1, reduces, {})
         numbers = {atom: position for position, (atom, _) in enumerate(found)}
         self.indices = LoopIndices(self.loops, numbers, self.form.rows)
-        device = parent.device
-        self.warp = None if device is None else Warp(self.loops, numbers, self.form.rows, device)
         self.local = self._local_axes()
         op = self.stage.compute
         self.axes: dict[Var, Interval] = {
@@ -233,6 +234,17 @@ class _StageGatherer:
             for axis, region in zip(op.axis, self.bounds.region, strict=True)
         }
         self.axes.update((axis, self.local[axis.name]) for axis in op.reduce_axis)
+        device = parent.device
+        self.warp = (
+            None if device is None else Warp(self.loops, numbers, self.form.rows, device, self._guarded())
+        )
+
+    def _guarded(self) -> list[tuple[Affine, Value]]:
+        """The loops, past and present, and axes of the stage that must not run too far, and how far."""
+        extents = self.bounds.extents
+        below = [(one.base, self.all.number(extents[name], "a loop")) for name, one in self.local.items()]
+        axes = [(self.axes[axis].base, extent_of(axis.extent)) for axis in self.stage.compute.axis]
+        return [*below, *((form, self.all.number(extent, "an axis")) for form, extent in axes)]
 
     def _loop(self, atom: LoopAtom, reduces: bool) -> Loop:
         extent = self.all.number(self.all.stages[atom.stage].extents[atom.name], "a loop")
@@ -292,6 +304,7 @@ class _StageGatherer:
                     whole=_product([*full, *reduce_extents]),
                     reduced=_product(reduce_extents),
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
+                    virtual=_product([x.extent for x in self.loops if Annotation.VTHREAD in x.marks]),
                     streaming=self.form.streaming.get(self.stage_id, False),
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
                     separable=self._is_separable(body),

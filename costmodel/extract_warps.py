@@ -84,10 +84,17 @@ class Warp:
         Length of columns.
     device
         The GPU.
+    below
+        Forms that guards keep below a bound: where they are not, a thread touches nothing.
     """
 
     def __init__(
-        self, loops: Sequence[Loop], numbers: Mapping[LoopAtom, int], rows: int, device: DeviceModel
+        self,
+        loops: Sequence[Loop],
+        numbers: Mapping[LoopAtom, int],
+        rows: int,
+        device: DeviceModel,
+        below: Sequence[tuple[Affine, Value]],
     ) -> None:
         self.device, self.numbers, self.shape = device, numbers, (device.warp, rows)
         lane: Any = np.arange(device.warp)[:, None]
@@ -100,6 +107,9 @@ class Warp:
         self.ends = {
             number: loop.extent - 1 for number, loop in enumerate(loops) if Annotation.VECTORIZE in loop.marks
         }
+        self.active: Any = np.ones(self.shape, np.bool_)
+        for form, bound in below:
+            self.active &= self._value(form, {}) < bound
 
     def access(
         self, space: int, forms: Sequence[Affine | None], shape: Sequence[Value], size: int
@@ -136,7 +146,7 @@ class Warp:
                 return None
             total = total + self._value(form, others) * stride
             stride = stride * extent
-        return np.asarray(total)
+        return np.asarray(np.where(self.active, total, total[:1]))  # the first thread is always at work
 
     def _value(self, form: Affine, others: Mapping[int, Value]) -> Any:
         total: Any = form.const

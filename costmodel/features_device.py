@@ -34,7 +34,8 @@ _DEVICE: Final = (
         "requests",
         "sum over accesses to memory of the device: instructions / threads of a warp that work. Loads: those "
         "of the body, in all iterations of loops that threads run, that the index moves with, that are "
-        "around these or around what fills the buffer. Stores: one for each vector, two for an update",
+        "around these or around what fills the buffer. Stores: one for each vector, or for all "
+        "terms of a reduction",
     ),
     ("global_traffic", "bytes", "sum over them: requests x sectors x bytes of a sector"),
     ("sectors", "sectors", "most sectors that one of these requests touches"),

@@ -96,7 +96,7 @@ def fingerprints(population: Population) -> Fingerprints:
     walk = _Walk(population, population.bounds, rows, shape)
     fine = np.full(len(rows), shape.token, dtype=np.uint64)
     for stage in shape.roots:
-        fine = _mix(fine, walk.visit(stage)[0])
+        fine = _mix(fine, walk.visit(stage, np.ones(len(rows), dtype=np.int64))[0])
     return Fingerprints(fine, walk.coarse)
 
 
@@ -130,7 +130,9 @@ class _Loop:
     whole: bool
     """Whether the loop is an operation of the machine from the outset."""
     held: bool
-    """Whether it is bound to threads from the outset."""
+    """Whether it is bound to blocks or threads: then it is no loop of the code."""
+    virtual: bool
+    """Whether these are virtual threads, each of which is code of its own."""
     reduces: bool
     attached: tuple[int, ...]
 
@@ -185,6 +187,7 @@ def _shape_of(family: Family) -> _Shape:
                 runs[position],
                 loop.annotation in _OPERATIONS,
                 loop.annotation not in _FREE,
+                loop.annotation is Annotation.VTHREAD,
                 loop.kind is not IteratorKind.SPATIAL,
                 state.attached_to(stage_id, position),
             )
@@ -253,9 +256,20 @@ class _Walk:
         self.values, self.bounded, self.rows, self.shape = population.values, bounded, rows, shape
         self.coarse: Hashes = np.full(len(rows), shape.root, dtype=np.uint64)
 
-    def visit(self, stage_id: int, pragma: bool = False) -> tuple[Hashes, Steps | None]:
+    def visit(
+        self, stage_id: int, virtual: NDArray[np.int64], pragma: bool = False
+    ) -> tuple[Hashes, Steps | None]:
         """
         Hash a stage with what is computed inside it; its loops also join the coarse hash.
+
+        Parameters
+        ----------
+        stage_id
+            The stage.
+        virtual
+            Virtual threads around it, shape `(rows,)`.
+        pragma
+            Whether a pragma is around it.
 
         Returns
         -------
@@ -285,8 +299,9 @@ class _Walk:
             run = np.where(ended, extent, run * extent)
             last_axis = np.where(ended, loop.root, last_axis)
             parallel = np.where(marks[:, position] == _PARALLEL, parallel * extent, parallel)
+            virtual = virtual * extent if loop.virtual else virtual
             for inner in loop.attached:
-                print_of_inner, steps = self.visit(inner, counted)
+                print_of_inner, steps = self.visit(inner, virtual, counted)
                 fine = _mix(fine, print_of_inner)
                 if steps is not None:
                     inside.append((position, steps))
@@ -294,7 +309,7 @@ class _Walk:
         self.coarse = self.coarse + _mix(coarse, _scaled(parallel))
         steps = _steps(shape, extents, marks, inside) if counted else None
         if shape.unroll >= 0 and steps is not None:
-            fine = _mix(fine, _scaled(steps.effect(self.values[:, shape.unroll])))
+            fine = _mix(fine, _scaled(steps.effect(self.values[:, shape.unroll] // virtual)))
         if shape.stream >= 0:
             fine = _mix(fine, _scaled(self.values[:, shape.stream]))
         return fine, steps
@@ -350,7 +365,7 @@ def _steps(
     return count_steps(
         extents.T.astype(np.float32, order="C"),
         reduces,
-        (marks == _VECTOR) | whole,
+        (marks == _VECTOR) | whole | held,
         (marks == 0) & ~whole & ~held,
         inside,
         shape.stores,

@@ -119,33 +119,77 @@ def gpu_faults(program: State | LoopNest, hardware: HardwareParams) -> tuple[str
 def count_kernels(nest: LoopNest) -> list[KernelCount]:
     """Count what each kernel of a nest takes, kernels in order; scratch between them is no kernel's."""
     outside: list[Buffer] = []
-    return [_Counter(outside).run(stmt) for stmt in _kernels(nest.body, outside)]
+    list(_statements(nest.body, outside))
+    kernels = kernel_statements(nest.body)
+    users = [{buffer for stmt in kernel for buffer in _used(stmt)} for kernel in kernels]
+    own = [
+        [x for x in outside if x.scope != "global" and x in used and sum(x in one for one in users) == 1]
+        for used in users
+    ]
+    return [_Counter().run(kernel, scratch) for kernel, scratch in zip(kernels, own, strict=True)]
 
 
-def _kernels(stmt: Stmt, outside: list[Buffer]) -> Iterator[Stmt]:
-    """The statements that are kernels; what is allocated around them goes to `outside`."""
+def kernel_statements(body: Stmt) -> list[list[Stmt]]:
+    """
+    Divide the outer statements of a nest into those of each kernel.
+
+    A kernel of one block and one thread has no loop around it, and may be several statements: those that
+    store the same buffer, or use the same scratch that is not in the device's memory, with all between them.
+    """
+    outside: list[Buffer] = []
+    statements = list(_statements(body, outside))
+    scratch = {buffer for buffer in outside if buffer.scope != "global"}
+    last: dict[Buffer, int] = {}
+    for number, stmt in enumerate(statements):
+        if not _is_launched(stmt):
+            stored = {one.buffer for one in walk_statements(stmt) if isinstance(one, Store)}
+            last.update(dict.fromkeys(stored | (scratch & set(_used(stmt))), number))
+    kernels: list[list[Stmt]] = []
+    end = -1
+    for number, stmt in enumerate(statements):
+        if number > end:
+            kernels.append([])
+        kernels[-1].append(stmt)
+        end = max([end, *(last.get(buffer, -1) for buffer in _used(stmt) if not _is_launched(stmt))])
+    return kernels
+
+
+def _is_launched(stmt: Stmt) -> bool:
+    """Whether a statement is a loop over blocks or threads, and so a whole kernel."""
+    return isinstance(stmt, For) and stmt.kind in (*_BLOCKS, *_THREADS, LoopKind.VTHREAD)
+
+
+def _used(stmt: Stmt) -> Iterator[Buffer]:
+    """The buffers that a statement stores to or reads."""
+    for one in walk_statements(stmt):
+        if isinstance(one, Store):
+            yield one.buffer
+            yield from (node.buffer for node in walk(one.value) if isinstance(node, Load))
+
+
+def _statements(stmt: Stmt, outside: list[Buffer]) -> Iterator[Stmt]:
+    """The outer statements; what is allocated around them goes to `outside`."""
     if isinstance(stmt, Alloc):
         outside.append(stmt.buffer)
-        yield from _kernels(stmt.body, outside)
+        yield from _statements(stmt.body, outside)
     elif isinstance(stmt, Seq):
         for inner in stmt.stmts:
-            yield from _kernels(inner, outside)
+            yield from _statements(inner, outside)
     else:
         yield stmt
 
 
 class _Counter:
-    def __init__(self, outside: list[Buffer]) -> None:
-        self.outside = outside
+    def __init__(self) -> None:
         self.found = KernelCount()
         self.private: set[Buffer] = set()
 
-    def run(self, kernel: Stmt) -> KernelCount:
-        self._visit(kernel, [])
-        stored = {stmt.buffer for stmt in walk_statements(kernel) if isinstance(stmt, Store)}
-        for buffer in self.outside:  # A kernel of one block: its scratch stands beside it.
-            if buffer in stored and buffer.scope != "global":
-                self._allocate(buffer, [])
+    def run(self, kernel: list[Stmt], scratch: list[Buffer]) -> KernelCount:
+        """Count a kernel; of one block, its own `scratch` may stand outside."""
+        for stmt in kernel:
+            self._visit(stmt, [])
+        for buffer in scratch:
+            self._allocate(buffer, [])
         return self.found
 
     def _visit(self, stmt: Stmt, around: list[For]) -> None:
