@@ -60,8 +60,10 @@ class WarpAccess:
 
 
 def space_of(state: State, stage_id: int) -> int:
-    """Where a stage's result is kept."""
+    """Where a stage's result is kept; one at root is passed between kernels, in the device's memory."""
     stage = state.stages[stage_id]
+    if stage_id not in state.attach:
+        return GLOBAL
     if stage.scope != "global":
         return SHARED if stage.scope == "shared" else PRIVATE
     loops = [state.stages[target].iterators[at].annotation for target, at in enclosing_loops(state, stage_id)]

@@ -64,8 +64,8 @@ def bound(context: SketchContext, sketch: Sketch) -> Sketch:
     made = Binding(binder.structure, binder.program, spelling, ())
     plain = replace(sketch, steps=steps, binding=made)
     holes = {hole.step: hole for hole in plain.holes}
-    launches = tuple(_launch(context, state, tiled, holes) for tiled in binder.tiled)
-    return replace(plain, binding=replace(made, launches=launches))
+    launches = [_launch(context, state, tiled, holes) for tiled in binder.tiled]
+    return replace(plain, binding=replace(made, launches=tuple(filter(None, launches))))
 
 
 def _opened(steps: Sequence[Step]) -> list[Step]:
@@ -78,14 +78,16 @@ def _opened(steps: Sequence[Step]) -> list[Step]:
 
 def _launch(
     context: SketchContext, state: State, tiled: tuple[int, tuple[int, ...], int], holes: Mapping[int, Hole]
-) -> Launch:
-    """Find the columns of a tiled stage's threads: `tiled` is its root, its spatial splits, their levels."""
+) -> Launch | None:
+    """Find the columns of a tiled stage's threads, if all are open: `tiled` is its root, splits, levels."""
     root, splits, levels = tiled
-    own = [holes[step] for step in splits if step in holes]
+    if not splits or not set(splits) <= set(holes):
+        return None
+    own = [holes[step] for step in splits]
     starts = [hole.start for hole in own]
     elements = prod(_number(state.stages[root], extent_of(x.extent)) for x in state.stages[root].compute.axis)
     return Launch(
-        own[0].columns[0].stage if own else "",
+        own[0].columns[0].stage,
         tuple(starts) if levels > 2 else (),
         tuple(start + levels - 2 for start in starts),
         elements <= 2 * context.hardware.warp_size,

@@ -15,6 +15,7 @@ from typing import Any
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Stmt, Store, sub_statements, walk_statements
 from ansor.task.device import DeviceModel
 from ansor.task.gpu_limits import count_kernels, kernel_statements
+from ansor.te.expr import Load, walk
 from tests.costmodel_counts import Counted, Touched, touched, value_of
 from tests.costmodel_executed import value_of as value_at
 
@@ -27,7 +28,8 @@ def extent_of(loop: For) -> int:
 
 
 def spaces(nest: LoopNest) -> dict[str, str]:
-    """Where every buffer is kept, by name."""
+    """Where every buffer is kept, by name: what is passed between kernels in the device's memory."""
+    users = Counter(name for kernel in kernel_statements(nest.body) for name in _names(kernel))
     found = {buffer.name: "global" for buffer in nest.params}
 
     def visit(stmt: Stmt, kinds: frozenset[LoopKind]) -> None:
@@ -35,7 +37,9 @@ def spaces(nest: LoopNest) -> dict[str, str]:
             threads = [s for s in walk_statements(stmt) if isinstance(s, For) and s.kind in THREADS]
             alone = kinds & {*THREADS, LoopKind.VTHREAD} or not threads
             inside = "global" if not kinds else "private" if alone else "shared"
-            found[stmt.buffer.name] = {"shared": "shared", "local": "private"}.get(stmt.buffer.scope, inside)
+            own = {"shared": "shared", "local": "private"}.get(stmt.buffer.scope, inside)
+            passed = not kinds and users[stmt.buffer.name] > 1
+            found[stmt.buffer.name] = "global" if passed else own
         if isinstance(stmt, For) and stmt.kind in (*THREADS, *BLOCKS, LoopKind.VTHREAD):
             kinds = kinds | {stmt.kind}
         for inner in sub_statements(stmt):
@@ -149,3 +153,10 @@ def kernel_columns(nest: LoopNest, buffer: Buffer, device: DeviceModel) -> dict[
 def _stores(kernel: list[Stmt], buffer: Buffer) -> bool:
     inside = (one for stmt in kernel for one in walk_statements(stmt))
     return any(isinstance(one, Store) and one.buffer.name == buffer.name for one in inside)
+
+
+def _names(kernel: list[Stmt]) -> set[str]:
+    """The buffers that a kernel stores to or reads."""
+    stores = [one for stmt in kernel for one in walk_statements(stmt) if isinstance(one, Store)]
+    loads = (node for one in stores for node in walk(one.value) if isinstance(node, Load))
+    return {one.buffer.name for one in (*stores, *loads)}
