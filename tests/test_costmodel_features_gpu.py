@@ -32,12 +32,11 @@ from tests.gpu_cases import GPU_SMALL, gpu_task
 from tests.sketches_cases import matmul, oracle_workload, row_sum, softmax, task_of
 
 TASKS = {name: gpu_task(make()) for name, make in GPU_SMALL.items()}
-WASTEFUL = {"max_tile_waste": 1.25}
 DEVICE = DeviceModel.for_target(Target("cuda -arch=sm_80"))
 
 
 def sample(task: Task, count: int, seed: int = 0) -> tuple[Population, ...]:
-    return ProgramSpace.of(task, WASTEFUL).sample(count, np.random.default_rng(seed)).populations
+    return ProgramSpace.of(task).sample(count, np.random.default_rng(seed)).populations
 
 
 def structure(population: Population, row: int) -> State:

@@ -32,12 +32,11 @@ from tests.search_fakes import simulated_cost
 from tests.sketches_cases import matmul, row_sum, softmax
 
 MUTATIONS = [mutation for mutation, _ in GPU_MUTATIONS]
-WASTEFUL = {"max_tile_waste": 1.25}
 
 
 @cache
 def space_of(name: str) -> Neighbourhood:
-    return Neighbourhood(ProgramSpace.of(gpu_task(GPU_SMALL[name]()), WASTEFUL))
+    return Neighbourhood(ProgramSpace.of(gpu_task(GPU_SMALL[name]())))
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -78,8 +77,8 @@ def test_every_admitted_gpu_cross_is_legal(name: str, seed: int) -> None:
 
 
 def test_each_gpu_mutation_changes_its_kind_of_column() -> None:
-    neighbourhood = Neighbourhood(ProgramSpace.of(gpu_task(softmax(200, 300)), WASTEFUL))
-    product = Neighbourhood(ProgramSpace.of(gpu_task(matmul(256, 256, 256)), WASTEFUL))
+    neighbourhood = Neighbourhood(ProgramSpace.of(gpu_task(softmax(200, 300))))
+    product = Neighbourhood(ProgramSpace.of(gpu_task(matmul(256, 256, 256))))
     for mutation, kind, space in (
         (ThreadCount(), ColumnKind.THREADS, neighbourhood),
         (FetchLength(), ColumnKind.FETCH, product),
@@ -146,7 +145,7 @@ def test_equal_fingerprints_are_equal_gpu_programs(name: str) -> None:
 
 
 def test_neighbours_of_a_gpu_program_are_one_step_away() -> None:
-    space = ProgramSpace.of(gpu_task(softmax(200, 300)), WASTEFUL)
+    space = ProgramSpace.of(gpu_task(softmax(200, 300)))
     kinds: set[ColumnKind] = set()
     for population in space.sample(30, rng()).populations:
         ring = neighbours(population.take([0]), space.context)

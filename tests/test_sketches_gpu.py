@@ -20,6 +20,7 @@ from ansor.schedule.steps import SplitStep
 from ansor.task.gpu_limits import gpu_faults
 from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
+from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, generate_sketches
 from sketches.factors import sample_factorizations
 from sketches.launch import fetch_lengths, thread_lengths
@@ -39,17 +40,15 @@ from tests.sketches_cases import (
     zero_rank,
 )
 
-WASTEFUL = {"max_tile_waste": 1.25}
-
 
 @cache
 def space_of(name: str) -> ProgramSpace:
-    return ProgramSpace.of(gpu_task(GPU_SMALL[name]()), WASTEFUL)
+    return ProgramSpace.of(gpu_task(GPU_SMALL[name]()))
 
 
 @cache
 def recorded_space(name: str) -> Neighbourhood:
-    return Neighbourhood(ProgramSpace.of(task_of(oracle_workload(name), "cuda")))
+    return Neighbourhood(ProgramSpace.of(task_of(oracle_workload(name), "cuda"), REFERENCE_SPACE))
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -192,7 +191,7 @@ def test_a_sampled_gpu_program_is_found_again(name: str, seed: int) -> None:
     ids=["matmul", "conv2d", "conv1d", "softmax"],
 )
 def test_a_good_share_of_what_is_drawn_is_valid(make: Any, least: float) -> None:
-    sample = ProgramSpace.of(gpu_task(make()), WASTEFUL).sample(500, rng())
+    sample = ProgramSpace.of(gpu_task(make())).sample(500, rng())
     assert len(sample) >= least * 500, sample.dropped
 
 
@@ -223,7 +222,7 @@ def test_all_values_are_drawn() -> None:
 
 
 def test_lengths_that_do_not_divide_are_drawn() -> None:
-    space = ProgramSpace.of(gpu_task(matmul(250, 67, 96)), WASTEFUL)
+    space = ProgramSpace.of(gpu_task(matmul(250, 67, 96)))
     inexact = 0
     for population in space.sample(60, rng()).populations:
         for hole in population.family.tiles:
@@ -282,9 +281,7 @@ def test_a_reduction_to_nothing_runs_over_threads() -> None:
 
 
 def test_two_outer_levels_are_blocks_and_threads() -> None:
-    space = ProgramSpace.of(
-        gpu_task(matmul(64, 64, 64)), {"gpu_multi_level_tiling_structure": "SSRSRS", **WASTEFUL}
-    )
+    space = ProgramSpace.of(gpu_task(matmul(64, 64, 64)), {"gpu_multi_level_tiling_structure": "SSRSRS"})
     for population, row in space.sample(12, rng()).in_order():
         state = population.materialize(row)
         check_gpu_program(state)
