@@ -30,8 +30,9 @@ from costmodel.candidates import Candidates, batches_of
 from costmodel.extract_columns import Columns, Group, pack
 from costmodel.extract_device import device_rows
 from costmodel.extract_form import Form
+from costmodel.extract_kernels import kernel_plan
 from costmodel.extract_machine import Core, View, machine_rows
-from costmodel.extract_plan import kernel_plan, plan
+from costmodel.extract_plan import plan
 from costmodel.extract_reference import reference_rows
 from costmodel.extract_regions import regions_of
 from costmodel.extract_statements import statements_of

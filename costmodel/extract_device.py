@@ -81,8 +81,8 @@ def _residence(
 def _requests(view: View, device: DeviceModel) -> Floats:
     """Requests of every access, shape `(buffers, columns)`.
 
-    A load runs in all iterations of the loops that its index moves with, of those around them, of those that
-    threads run, and of those around what fills its buffer. A reduction is stored once.
+    A load runs in all iterations of loops over blocks and threads, of those that its index moves with, and of
+    those around them, or around what fills its buffer, that stay loops. A reduction is stored once.
     """
     grid = np.full(view.extent.shape, -1) if view.columns.bound is None else view.columns.bound[:, view.at]
     threads = np.where(np.isin(grid, _THREADS), view.extent, 1.0).prod(axis=0)

@@ -12,6 +12,7 @@ from ansor.task.hardware import MachineModel
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Columns
 from costmodel.extract_indices import Floats
+from costmodel.extract_kernels import VIRTUAL
 from costmodel.extract_plan import Plan
 from costmodel.extract_regions import Regions, first_loop, last_loop
 from costmodel.extract_statements import READ, READ_WRITE
@@ -97,6 +98,11 @@ class View:
         self.per_point = np.maximum(self.counts[_NODES] - self.counts[_LOADS] - self.counts[_MAD], 0.0)
         self.numbers = np.arange(len(self.extent))[:, None]
         looping = self.real & ~self.unrolled & (self.strips > 1)
+        self.launched = np.zeros(looping.shape, np.bool_)
+        if core.device is not None and columns.bound is not None:
+            bound = columns.bound[:, at]
+            self.launched = (bound >= 0) & (bound != VIRTUAL)
+            looping &= bound != VIRTUAL
         self.looping = looping
         last = last_loop(looping)
         self.body = (self.numbers > last) & self.real
@@ -194,7 +200,8 @@ class View:
         times = np.where(stored, np.where(self.promoted & self.starts, 1.0, 2.0), 1.0)
         moves = registers * times
         looping = np.where(self.looping, self.strips, 1.0)
-        branches = np.where(self.looping, _running_product(looping)[1:], 0.0).sum(axis=0)
+        again = self.looping & ~self.launched
+        branches = np.where(again, _running_product(looping)[1:], 0.0).sum(axis=0)
         innermost_reduction = last_loop(self.own & self.real & self.reduces)
         free = self.own & self.real & ~self.reduces & (self.numbers > innermost_reduction)
         independent = np.where(free, self.strips, 1.0).prod(axis=0) * self.regs * self.at_once

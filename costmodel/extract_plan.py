@@ -5,7 +5,7 @@ The counterpart of the passes that lowering applies, without a nest:
 - `ansor.ir.passes.vectorize`: the innermost loop, where the schedule left it alone and stores run along it,
   becomes vectors of the machine's width (`lanes_of`).
 - `ansor.ir.passes.unroll`: the pragma's limit unrolls loops from the inside out, as long as that makes little
-  code (`_Unroller`).
+  code (`Unroller`).
 - `ansor.ir.passes.register_tile`: the element loops inside the innermost reduction loops, if their elements
   fit into the vector registers, are unrolled and accumulate there (`_register_tile`), in several vectors
   along the reduction where that runs along memory (`extract_lanes`).
@@ -17,7 +17,6 @@ and loops that turn contiguous only through arithmetic on a remainder.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -30,10 +29,6 @@ from costmodel.extract_indices import Floats
 from costmodel.extract_lanes import lane_reductions
 
 _Place = slice | tuple[int, slice | Ints]
-THREAD_LIMITS: Final = RegisterLimits(
-    vector_bits=32, num_registers=160, reserved=32, max_instructions=1 << 14
-)
-"""Of a GPU's thread: what is unrolled is bounded by the steps of pragmas alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +82,7 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
     lane, ragged = lanes_of(columns, inner, inner >= children, limits, own)
     found = _register_tile(columns, limits, own, lane, ragged, children, loops)
     tile, steps, accumulators, starts = found
-    unrolled = _Unroller(columns, limits, own, lane, ragged, loops).run()
+    unrolled = Unroller(columns, limits, own, lane, ragged, loops).run()
     unrolled |= tile & (columns.extent > lane)
     last = _last(own & columns.reduces, loops)
     width, vectors = lane_reductions(columns, limits, accumulators, tile, steps, last)
@@ -101,32 +96,12 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
         accumulators = accumulators * vectors
         starts = starts & (width == 1)
         unrolled |= in_lanes & (columns.extent < 2 * width * vectors)
-    _spread_to_attached(columns, unrolled, loops)
+    spread_to_attached(columns, unrolled, loops)
     chunks = _chunks(columns, own, lane, ragged)
     return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)
 
 
-def kernel_plan(columns: Columns) -> Plan:
-    """
-    Decide vectors and unrolling of the statements of GPU kernels.
-
-    Only what is annotated becomes vectors, and nothing is done in parallel beside blocks and threads, loops
-    over which are no loops of a thread's code. Accumulators are registers without more ado.
-    """
-    loops = np.arange(columns.loops)[:, None]
-    shape = columns.extent.shape
-    own = columns.own & (columns.extent > 1)
-    lane = np.where(own & columns.vector, columns.extent, 1.0)
-    nothing, none = np.zeros(shape, np.bool_), np.zeros(len(columns), np.bool_)
-    looping = own if columns.bound is None else own & (columns.bound < 0)
-    unrolled = _Unroller(columns, THREAD_LIMITS, looping, lane, none, loops).run()
-    _spread_to_attached(columns, unrolled, loops)
-    ones = np.ones(shape)
-    zero, one = np.zeros(len(columns)), np.ones(len(columns))
-    return Plan(lane, ones, unrolled, _last(own, loops), none, nothing, nothing, zero, one, none)
-
-
-def _spread_to_attached(columns: Columns, unrolled: Bools, loops: Ints) -> None:
+def spread_to_attached(columns: Columns, unrolled: Bools, loops: Ints) -> None:
     """Loops around attached stages are unrolled where they are those of the stage that they belong to."""
     for generation in range(1, int(columns.generation.max(initial=0)) + 1):
         attached = np.flatnonzero(columns.generation == generation)
@@ -287,7 +262,7 @@ def _is_first(steps: Bools, first: Ints) -> Bools:
     return steps[np.minimum(first, len(steps) - 1), np.arange(len(first))]
 
 
-class _Unroller:
+class Unroller:
     """The pragma's decisions, stage by stage from the inside out, as `ansor.ir.passes.unroll` takes them.
 
     Steps and instructions of a statement are counted through its loops; where it is a reduction its

@@ -5,8 +5,9 @@ A *kernel* is a stage at root with all that is computed inside it, and all its s
 first warp (`extract_warps`). Where statements load from is memory of the device, or shared memory: what is
 private to a thread is in neither. The *resident* blocks of a multiprocessor are the least of what its blocks,
 threads, shared memory and registers allow (32 registers and the words of its scratch for each thread, at most
-255), at least 1; those of all multiprocessors are one *wave*. The *body* is that of `features_machine`.
-Devices are described in `ansor.task.device`.
+255), at least 1; those of all multiprocessors are one *wave*. The *body* is that of `features_machine`; loops
+over blocks and threads are no loops of it, and those over virtual threads and over the elements of a private
+array that finds room in registers are written out. Devices are described in `ansor.task.device`.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _DEVICE: Final = (
         "global_requests",
         "requests",
         "sum over accesses to memory of the device: instructions / threads of a warp that work. Loads: those "
-        "of the body, in all iterations of loops that threads run, that the index moves with, that are "
-        "around these or around what fills the buffer. Stores: one for each vector, or for all "
-        "terms of a reduction",
+        "of the body, in all iterations of loops over blocks and threads, of those that the index moves "
+        "with, and of those around them, or around what fills the buffer, that stay loops. Stores: one for "
+        "each vector, or for all terms of a reduction",
     ),
     ("global_traffic", "bytes", "sum over them: requests x sectors x bytes of a sector"),
     ("sectors", "sectors", "most sectors that one of these requests touches"),

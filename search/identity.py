@@ -41,15 +41,13 @@ def plan_key(task: Task, state: State) -> str:
     Digest of the loop nest that would be compiled, whatever its variables are called.
 
     Programs with different keys (`program_key`) may have equal plans: a loop may be unrolled because a pragma
-    says so, or anyway. For a GPU nothing of the kind is known, and the plan is the program.
+    says so, or anyway.
 
     Raises
     ------
     ScheduleError
         If the program cannot be lowered.
     """
-    if task.target.is_gpu:
-        return program_key(state)
     nest = lowered(state, task.compute_dag.tensors, task.target)
     text = with_depth(lambda: format_stmt(nest.body, _Numbered()))
     text += "".join(f"\nstreamed {position}" for position in nest.streamed)

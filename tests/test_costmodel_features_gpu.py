@@ -10,6 +10,7 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.ir.nest import For, LoopKind, LoopNest, Stmt, Store, sub_statements
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
@@ -19,7 +20,9 @@ from costmodel import AnalyticModel, Programs
 from costmodel.analytic_device import DeviceRates
 from costmodel.explain import explain
 from costmodel.extract import extract_forms, extract_population, extract_populations, extract_states
+from costmodel.extract_columns import pack
 from costmodel.extract_form import Form
+from costmodel.extract_kernels import VIRTUAL, kernel_plan
 from costmodel.extract_statements import statements_of
 from costmodel.features import INDEX, unscale
 from costmodel.features_device import DEVICE_FEATURES
@@ -29,6 +32,7 @@ from tests.costmodel_counts import stored_statements
 from tests.costmodel_law import Compared, buffer_name, check_rows
 from tests.costmodel_warps import fills_of, kernel_columns, warp_columns
 from tests.gpu_cases import GPU_SMALL, gpu_task
+from tests.gpu_schedules import kernels
 from tests.sketches_cases import matmul, oracle_workload, row_sum, softmax, task_of
 
 TASKS = {name: gpu_task(make()) for name, make in GPU_SMALL.items()}
@@ -79,6 +83,42 @@ def check_device(form: Form, values: np.ndarray, plain: State, full: State) -> N
 def test_rows_of_gpu_programs_are_what_a_count_over_each_nest_says(name: str) -> None:
     parts = [check_population(TASKS[name], one) for one in sample(TASKS[name], 10, 3)]
     sum(parts, Compared()).check_most(accesses=0.9)
+
+
+def unrolled_in(nest: LoopNest) -> dict[str, int]:
+    """Copies of the statement that stores each buffer, of several the one with most."""
+    found: dict[str, int] = {}
+
+    def visit(stmt: Stmt, copies: int) -> None:
+        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+            copies *= int(stmt.extent)  # type: ignore[call-overload]
+        if isinstance(stmt, Store):
+            name = stmt.buffer.name.removesuffix(".acc").removesuffix(".part")
+            found[name] = max(found.get(name, 1), copies)
+        for inner in sub_statements(stmt):
+            visit(inner, copies)
+
+    visit(nest.body, 1)
+    return found
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_loops_are_unrolled_as_kernels_have_them(name: str) -> None:
+    """By pragmas, over the elements of private arrays, and over virtual threads."""
+    agree = total = 0
+    for population in sample(TASKS[name], 12, 5):
+        form = Form.of_population(population)
+        statements = statements_of(form, DEVICE)
+        columns = pack([form], [statements])
+        made = kernel_plan(columns)
+        copied = made.unrolled if columns.bound is None else made.unrolled | (columns.bound == VIRTUAL)
+        copies = np.where(copied, np.ceil(columns.extent / made.lane), 1.0).prod(axis=0)
+        for row in range(len(population)):
+            found = unrolled_in(kernels(population.materialize(row)))
+            for column in np.flatnonzero(columns.program == row):
+                buffer = buffer_name(form.state, statements[columns.ordinal[column]])
+                agree, total = agree + int(found[buffer] == copies[column]), total + 1
+    assert agree >= 0.9 * total > 0, f"{agree} of {total}"
 
 
 @pytest.mark.parametrize("name", ["conv2d_bn_relu", "depthwise", "transpose_bmm_softmax", "norm", "grouped"])

@@ -22,6 +22,7 @@ from ansor.dtypes import dtype_info
 from ansor.errors import ScheduleError
 from ansor.schedule.bounds import Bounds, enclosing_loops
 from ansor.schedule.extents import Extent, Number, where
+from ansor.schedule.kernels import root_of
 from ansor.schedule.stages import Annotation, Iterator, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.storage import padded_strides
@@ -84,14 +85,8 @@ def kernels_of(bounds: Bounds) -> tuple[KernelUsage, ...]:
     state = bounds.state
     members: dict[int, list[int]] = {}
     for stage_id in sorted(bounds.stages):
-        members.setdefault(_root(state, stage_id), []).append(stage_id)
+        members.setdefault(root_of(state, stage_id), []).append(stage_id)
     return tuple(_usage(bounds, root, tuple(found)) for root, found in sorted(members.items()))
-
-
-def _root(state: State, stage_id: int) -> int:
-    while stage_id in state.attach:
-        stage_id = state.attach[stage_id][0]
-    return stage_id
 
 
 def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:

@@ -217,7 +217,7 @@ class _Counter:
         alone = bool(kinds & {*_THREADS, LoopKind.VTHREAD})
         if buffer.scope == "shared" or (buffer.scope == "global" and not alone and kinds & {*_BLOCKS}):
             self.found.shared_bytes += _bytes(buffer)
-        elif buffer.scope != "global" or alone:
+        elif buffer.scope == "local" or (buffer.scope == "global" and alone):
             virtual = prod(_length(loop) for loop in around if loop.kind is LoopKind.VTHREAD)
             self.found.local_bytes += _bytes(buffer) * virtual
 
