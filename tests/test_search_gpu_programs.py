@@ -1,4 +1,4 @@
-"""Programs that a search draws and breeds for GPUs are right: interpreted, and on each device that is there."""
+"""Programs that a search draws and breeds for GPUs are right: interpreted, and on each device there is."""
 
 from __future__ import annotations
 
