@@ -1,8 +1,8 @@
 """What a GPU is like beyond the limits that records carry: what a cost model of its kernels wants to know.
 
 `HardwareParams` says what a block may take; a `DeviceModel` says how many of them run side by side and how
-fast memory is. Figures are NVIDIA's, by compute capability; another device gets those of a middling one,
-except for what its target string says.
+fast memory is. Figures are NVIDIA's, by compute capability, of one that is not in the table those of the next
+lower one; another device gets those of a middling one, except for what its target string says.
 
 Source: CUDA C++ programming guide, technical specifications per compute capability.
 """
@@ -10,10 +10,18 @@ Source: CUDA C++ programming guide, technical specifications per compute capabil
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ansor.task.target import Target
+from ansor.task.target import KINDS, Target
+
+DEFAULT_ARCH: Final = "sm_80"
+"""What a program for CUDA is for where neither its target nor a device tells."""
+
+
+def stated_arch(target: Target) -> str | None:
+    """The architecture that a target names; its kind's default is in every target's text and says nothing."""
+    return None if target.arch == KINDS[target.kind].defaults.get("arch") else target.arch
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +67,21 @@ class DeviceModel:
     @classmethod
     def for_target(cls, target: Target) -> DeviceModel:
         """Return the model of a target's architecture, changed by what its string says."""
-        found = re.fullmatch(r"sm_(\d+)[a-z]?", target.arch or "")
-        model = _BY_CAPABILITY.get(int(found[1])) if found else None
-        known = model or cls()
-        l2 = target.attrs.get("l2_cache_size_bytes")
-        warp = target.thread_warp_size or 0
-        return cls(
-            known.multiprocessors,
-            known.threads,
-            known.blocks,
-            known.registers,
-            known.shared_bytes,
-            known.lanes,
-            known.hertz,
-            known.memory_bytes,
-            l2 if isinstance(l2, int) else known.l2_bytes,
-            warp if warp > 1 else known.warp,
+        arch = stated_arch(target) or (DEFAULT_ARCH if target.kind == "cuda" else "")
+        found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
+        known = cls() if found is None else _of_capability(int(found[1]))
+        l2, warp = target.attrs.get("l2_cache_size_bytes"), target.thread_warp_size or 0
+        return replace(
+            known,
+            l2_bytes=l2 if isinstance(l2, int) else known.l2_bytes,
+            warp=warp if warp > 1 else known.warp,
         )
+
+
+def _of_capability(capability: int) -> DeviceModel:
+    """The model of a compute capability, or of the next lower one that is known."""
+    lower = [known for known in _BY_CAPABILITY if known <= capability]
+    return _BY_CAPABILITY[max(lower, default=min(_BY_CAPABILITY))]
 
 
 _BY_CAPABILITY: Final = {
