@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError
+from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS
 from ansor.task.device import DeviceModel
 
 Raw = Mapping[str, NDArray[np.float64]]
@@ -44,7 +45,6 @@ USED: Final = (
 """The columns of the feature table that are looked at."""
 
 _WORD: Final = 4
-_REGISTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     resident = np.maximum(np.minimum(raw["occupancy"] * device.threads / device.warp, rounds * warps), 1.0)
     busy = working * resident / (resident + rates.hiding)
     lanes = device.lanes * np.where(raw["warp_fill"] > 0, raw["warp_fill"], 1.0)
-    homeless = np.maximum(raw["thread_local"] / _WORD - _REGISTERS, 0.0)
+    homeless = np.maximum(raw["thread_local"] / _WORD - THREAD_LIMITS.room, 0.0)
     spilled = homeless / np.maximum(raw["thread_local"] / _WORD, 1.0)
     operations = raw["work"] + raw["math"] * (rates.math - 1.0) + raw["index_div"] * rates.division
     requests = raw["global_requests"] + raw["shared_requests"]

@@ -29,7 +29,6 @@ VIRTUAL: Final = BOUND.index(Annotation.VTHREAD)
 """What `Columns.bound` says of loops over virtual threads."""
 
 _WORD: Final = 4
-_ROOM: Final = THREAD_LIMITS.num_registers - THREAD_LIMITS.reserved
 
 
 def kernel_plan(columns: Columns) -> Plan:
@@ -68,10 +67,11 @@ def _over_private(columns: Columns, virtual: Floats) -> Bools:
             continue
         at = group.columns
         words = group.shape.prod(axis=1) * np.ceil(group.element_bytes / _WORD) * virtual[at]
-        held = (group.warps.space == PRIVATE) & (words <= _ROOM)
+        held = (group.warps.space == PRIVATE) & (words <= THREAD_LIMITS.room)
         used = (group.coefficients != 0).any(axis=2)
         if columns.bound is not None:  # Where threads differ in their element, it is in memory.
-            launched = (columns.bound[:, None, at] >= 0) & (columns.bound[:, None, at] != VIRTUAL)
-            held &= ~(used & launched).any(axis=0)
+            launched = (columns.bound[:, at] >= 0) & (columns.bound[:, at] != VIRTUAL)
+            launched &= columns.extent[:, at] > 1
+            held &= ~(used & launched[:, None]).any(axis=0)
         wanted[:, at] = (used & held).any(axis=1)
     return wanted

@@ -241,9 +241,7 @@ def _register_tile(
     lanes = np.where(tile, lane, 1.0).prod(axis=0)
     elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
     needed = elements / lanes * np.ceil(lanes * columns.lane_bits / limits.vector_bits)
-    fits = (needed <= limits.num_registers - limits.reserved) & (
-        needed * columns.instructions <= limits.max_instructions
-    )
+    fits = (needed <= limits.room) & (needed * columns.instructions <= limits.max_instructions)
     plain = columns.is_reduction & columns.separable & (columns.outputs == 1) & ~ragged
     promoted = plain & fits & (last >= 0) & (last >= children)
     promoted &= ~(tile & columns.parallel).any(axis=0)

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom
-from ansor.schedule.bounds import enclosing_loops
-from ansor.schedule.kernel_usage import THREADS
+from ansor.schedule.kernels import THREADS, loops_around
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
@@ -60,16 +59,17 @@ class WarpAccess:
 
 
 def space_of(state: State, stage_id: int) -> int:
-    """Where a stage's result is kept; one at root is passed between kernels, in the device's memory."""
+    """Where a stage's result is kept (`ansor.schedule.kernel_usage`), taken that bound loops have iterations.
+
+    One at root is passed between kernels, in the device's memory.
+    """
     stage = state.stages[stage_id]
     if stage_id not in state.attach:
         return GLOBAL
-    if stage.scope != "global":
-        return SHARED if stage.scope == "shared" else PRIVATE
-    loops = [state.stages[target].iterators[at].annotation for target, at in enclosing_loops(state, stage_id)]
-    if any(mark in THREADS or mark is Annotation.VTHREAD for mark in loops):
-        return PRIVATE
-    return SHARED if any(mark.is_block for mark in loops) else GLOBAL
+    if stage.scope == "shared" or any(loop.annotation.is_thread for loop in stage.iterators):
+        return SHARED
+    alone = any(loop.annotation.is_thread for loop in loops_around(state, stage_id))
+    return PRIVATE if alone or stage.scope != "global" else SHARED
 
 
 class Warp:

@@ -1,8 +1,8 @@
 """Which rows of a population a GPU can run: its limits, checked on columns before anything is lowered.
 
 A program that breaks a limit is refused wherever programs come into a search (sampling, breeding, neighbours,
-lists of small spaces), so that no cost model has to know. `ansor.task.gpu_limits` counts the same on the nest
-of one program.
+lists of small spaces), so that no cost model has to know. `ansor.task.gpu_limits` counts the same on the
+kernels of one program. Beside that, the number of virtual threads and what TVM would not run are refused.
 
 Source: reference sections 4.2 (ThreadBind) and 7.5 (the GPU verifier).
 """
@@ -40,7 +40,7 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
     """
     if not context.is_gpu or not len(population):
         return {}
-    rows, hardware = len(population), context.hardware
+    rows, hardware = len(population), context.hardware.limits
     found: dict[str, Mask] = {}
 
     def refuse(reason: str, broken: object) -> None:
@@ -58,7 +58,8 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
             refuse(f"more than {most} {what}", taken > most)
         refuse("loops of different lengths bound to one thread index", kernel.uneven)
     launches = population.family.sketch.launches
-    refuse("blocks of fewer threads than run in step", ~launchable(launches, population.values, hardware))
+    allowed = launchable(launches, population.values, context.hardware)
+    refuse("blocks of fewer threads than run in step", ~allowed)
     return {reason: mask for reason, mask in found.items() if mask.any()}
 
 

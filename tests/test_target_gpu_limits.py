@@ -1,4 +1,4 @@
-"""What one GPU program takes, counted on its nest, and what is said of one that takes too much."""
+"""What one GPU program takes, counted on its kernels, and what is said of one that takes too much."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import ScheduleError
+from ansor.schedule.bounds import infer_bounds
+from ansor.schedule.kernel_usage import kernels_of
 from ansor.schedule.lowering import lower
-from ansor.task.gpu_limits import count_kernels, gpu_faults
+from ansor.task.gpu_limits import KernelCount, count_kernels, gpu_faults
 from ansor.task.hardware import HardwareParams
 from tests.gpu_cases import GPU
 
@@ -42,10 +44,19 @@ def tiled(block: int = 16, inner: int = 4) -> ansor.Schedule:
     return s
 
 
+def counts(schedule: ansor.Schedule) -> list[KernelCount]:
+    """What the kernels of a schedule take; that is what is told of columns."""
+    found = count_kernels(lower(schedule.state, kernels=True))
+    for usage, kernel in zip(kernels_of(infer_bounds(schedule.state)), found, strict=True):
+        assert usage.threads == kernel.threads
+        assert usage.shared_bytes == kernel.shared_bytes
+        assert usage.local_bytes == kernel.local_bytes
+    return found
+
+
 def test_a_kernel_is_counted() -> None:
-    (kernel,) = count_kernels(lower(tiled().state, simple_mode=True))
-    assert kernel.block_threads == 16 * 16
-    assert kernel.vthreads == 2
+    (kernel,) = counts(tiled())
+    assert kernel.threads == 16 * 16
     assert kernel.shared_bytes == 2 * 16 * 4 * 8 * 4
     assert kernel.local_bytes == 4 * 4 * 4 * 2
     assert gpu_faults(tiled().state, GPU) == ()
@@ -55,7 +66,6 @@ def test_a_kernel_is_counted() -> None:
     ("hardware", "message"),
     [
         ({"max_threads_per_block": 128}, "kernel 0 takes 256 threads in a block, of 128"),
-        ({"max_vthread_extent": 1}, "takes 2 virtual threads, of 1"),
         ({"max_shared_memory_per_block": 2048}, "takes 4096 bytes of shared memory, of 2048"),
         ({"max_local_memory_per_block": 100}, "takes 128 bytes of memory of each thread, of 100"),
     ],
@@ -65,7 +75,16 @@ def test_what_breaks_a_limit_is_named(hardware: dict[str, int], message: str) ->
     small = HardwareParams(**{**values, **hardware})
     with pytest.raises(ScheduleError, match=message):
         ansor.verify_gpu(tiled().state, small)
-    ansor.verify_gpu(lower(tiled().state, simple_mode=True), GPU)
+    ansor.verify_gpu(lower(tiled().state, kernels=True), GPU)
+
+
+def test_a_limit_of_0_is_not_known() -> None:
+    ansor.verify_gpu(tiled().state, HardwareParams(-1, 0, 64))
+
+
+def test_a_nest_without_kernels_is_refused() -> None:
+    with pytest.raises(ScheduleError, match=r"not in the form of kernels: a vthread loop.*lower the program"):
+        ansor.verify_gpu(lower(tiled().state, simple_mode=True), GPU)
 
 
 def test_a_long_vector_is_refused() -> None:
@@ -81,11 +100,8 @@ def test_a_long_vector_is_refused() -> None:
         ansor.verify_gpu(s.state, GPU)
 
 
-def test_one_index_has_one_length() -> None:
-    """Loops of a kernel on one thread index that differ, as of a copy with threads of its own."""
-    s = tiled()
-    stage = s.state.stage_id("A.shared")
-    assert gpu_faults(s.state, GPU) == ()
+def test_the_longest_loop_on_an_index_counts() -> None:
+    """As of a copy with threads of its own: the other threads have nothing to do there."""
     x = te.placeholder((64,), name="X")
     y = te.compute((64,), lambda i: x[i] + x[i], name="Y")
     z = te.compute((64,), lambda i: y[i] * y[i], name="Z")
@@ -96,9 +112,10 @@ def test_one_index_has_one_length() -> None:
     t[z].bind(inner, te.thread_axis("threadIdx.x"))
     _, own = t[y].split(t[y].op.axis[0], factor=16)
     t[y].bind(own, te.thread_axis("threadIdx.x"))
-    assert stage >= 0
-    with pytest.raises(ScheduleError, match=r"binds loops of 16, 32 iterations to threadIdx\.x"):
-        ansor.verify_gpu(t.state, GPU)
+    (kernel,) = counts(t)
+    assert kernel.threads == 32
+    assert kernel.shared_bytes == 32 * 4
+    assert gpu_faults(t.state, GPU) == ()
 
 
 def test_a_reduction_over_threads_takes_an_element_of_each() -> None:
@@ -109,9 +126,27 @@ def test_a_reduction_over_threads_takes_an_element_of_each() -> None:
     _, inner = s[y].split(y.op.reduce_axis[0], factor=128)
     s[y].bind(y.op.axis[0], te.thread_axis("blockIdx.x"))
     s[y].bind(inner, te.thread_axis("threadIdx.x"))
-    (kernel,) = count_kernels(lower(s.state, simple_mode=True))
+    (kernel,) = counts(s)
     assert kernel.shared_bytes == 128 * 4
-    assert kernel.block_threads == 128
+    assert kernel.local_bytes == 4
+    assert kernel.threads == 128
+
+
+def test_what_threads_fill_together_exists_once_for_the_others() -> None:
+    """Rows of threads that reduce, each with a result of its own."""
+    x = te.placeholder((8, 512), name="X")
+    k = te.reduce_axis((0, 512), name="k")
+    y = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="Y")
+    z = te.compute((8,), lambda i: y[i] * y[i], name="Z")
+    s = te.create_schedule(z.op)
+    s[y].compute_at(s[z], z.op.axis[0])
+    _, inner = s[y].split(s[y].op.reduce_axis[0], factor=64)
+    s[y].bind(inner, te.thread_axis("threadIdx.x"))
+    s[z].bind(z.op.axis[0], te.thread_axis("threadIdx.y"))
+    (kernel,) = counts(s)
+    assert kernel.threads == 8 * 64
+    assert kernel.shared_bytes == 8 * 4 + 8 * 64 * 4
+    assert kernel.local_bytes == 4
 
 
 def test_stages_at_root_are_kernels_of_their_own() -> None:
@@ -121,6 +156,6 @@ def test_stages_at_root_are_kernels_of_their_own() -> None:
     s = te.create_schedule(z.op)
     for tensor, name in ((y, "threadIdx.x"), (z, "blockIdx.x")):
         s[tensor].bind(tensor.op.axis[0], te.thread_axis(name))
-    first, second = count_kernels(lower(s.state, simple_mode=True))
-    assert (first.block_threads, second.block_threads) == (64, 1)
+    first, second = counts(s)
+    assert (first.threads, second.threads) == (64, 1)
     assert first.shared_bytes == first.local_bytes == 0

@@ -4,25 +4,27 @@ A stage at root, with all that is computed inside it, is a *kernel*. Of each: ho
 how far virtual threads go, and how many bytes the threads of a block share or have to themselves. The same
 stages may be written with their block and thread loops fused (as programs are) or not; the numbers are equal.
 
-Where scratch lies follows lowering (`storage`): what is "shared" exists once in a block, what is "local" once
-in a thread, and what has no scope of its own lies with the innermost of the loops around it that make one of
-the two. A reduction over threads takes one element for each of them beside that, to combine partial results.
+Where scratch lies follows lowering (`storage`, `ansor.ir.passes.bind_threads`): what is "shared" exists once
+in a block, what is "local" once in a thread, and so does what has no scope of its own inside of threads;
+otherwise that is shared. What threads fill together is shared in any case, one for each of the other threads
+around it. A reduction over threads takes beside that what each of them reduces to, and shared memory where
+these meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ansor.dtypes import dtype_info
 from ansor.errors import ScheduleError
-from ansor.schedule.bounds import Bounds, enclosing_loops
+from ansor.schedule.bounds import Bounds
 from ansor.schedule.extents import Extent, Number, where
-from ansor.schedule.kernels import root_of
+from ansor.schedule.kernels import THREADS, iterations, loops_around, root_of, virtual_threads
 from ansor.schedule.stages import Annotation, Iterator, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.storage import padded_strides
@@ -31,8 +33,7 @@ from ansor.te.expr import Expr
 Mask = bool | NDArray[np.bool_]
 """A truth value, or one per row."""
 
-THREADS: Final = (Annotation.THREAD_X, Annotation.THREAD_Y, Annotation.THREAD_Z)
-"""The thread indices of a block, the one that runs fastest first."""
+_BLOCKS = (Annotation.BLOCK_X, Annotation.BLOCK_Y, Annotation.BLOCK_Z)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +60,7 @@ class KernelUsage:
     vector_bytes
         The longest vector loop, by what it stores.
     uneven
-        Whether loops bound to one thread index differ in length.
+        Whether loops bound to one thread index differ in length, which the reference refuses.
     """
 
     root: int
@@ -94,7 +95,7 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
     threads: Number = 1
     uneven: Mask = False
     for index in THREADS:
-        lengths = [_product(_bound_to(state.stages[s].iterators, (index,))) for s in members]
+        lengths = [iterations(state.stages[s].iterators, index) for s in members]
         longest: Number = 1
         for length in lengths:
             longest = _greater(longest, length)
@@ -106,17 +107,17 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
     vectors: Number = 0
     for stage_id in members:
         own, partial = _scratch_bytes(bounds, stage_id), _partial_bytes(state, stage_id)
-        shared, local = shared + own[0] + partial, local + own[1]
-        lanes = _product(_bound_to(state.stages[stage_id].iterators, (Annotation.VECTORIZE,)))
+        shared, local = shared + own[0] + partial[0], local + own[1] + partial[1]
+        lanes = iterations(state.stages[stage_id].iterators, Annotation.VECTORIZE)
         widest = max(dtype_info(tensor.dtype).bytes for tensor in state.stages[stage_id].op.outputs)
         vectors = _greater(vectors, lanes * widest)
     loops = state.stages[root].iterators
     return KernelUsage(
         root,
         members,
-        _product(loop for loop in loops if loop.annotation.is_block and not isinstance(loop.extent, Expr)),
+        iterations((loop for loop in loops if not isinstance(loop.extent, Expr)), *_BLOCKS),
         threads,
-        _product(_bound_to(loops, (Annotation.VTHREAD,))),
+        virtual_threads(state, root),
         shared,
         local,
         vectors,
@@ -126,18 +127,6 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
 
 def _greater(a: Number, b: Number) -> Number:
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
-
-
-def _bound_to(loops: Iterable[Iterator], annotations: tuple[Annotation, ...]) -> Iterable[Iterator]:
-    return (loop for loop in loops if loop.annotation in annotations)
-
-
-def _product(loops: Iterable[Iterator]) -> Number:
-    """Iterations of some loops together."""
-    result: Number = 1
-    for loop in loops:
-        result = result * _number(loop.extent, f"loop {loop.name!r}")
-    return result
 
 
 def _number(extent: Extent | None, what: str) -> Number:
@@ -165,22 +154,35 @@ def _scratch_bytes(bounds: Bounds, stage_id: int) -> tuple[Number, Number]:
     taken: Number = elements * sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
     if stage.scope == "shared":
         return taken, 0
-    loops = [state.stages[target].iterators[at] for target, at in enclosing_loops(state, stage_id)]
-    virtual = _product(_bound_to(loops, (Annotation.VTHREAD,)))
-    if stage.scope != "global":
-        return 0, taken * virtual
-    alone = _product(_bound_to(loops, THREADS)) * virtual > 1
-    in_block = _product(loop for loop in loops if loop.annotation.is_block) > 1
-    return where(alone, 0, where(in_block, taken, 0)), where(alone, taken * virtual, 0)
+    around = loops_around(state, stage_id)
+    taken = taken * iterations(around, Annotation.VTHREAD)
+    private: Any = iterations(stage.iterators, *THREADS) == 1
+    if stage.scope == "global":
+        private = private & (iterations(around, *THREADS) > 1)
+    return where(private, 0, taken * _others(around, stage.iterators)), where(private, taken, 0)
 
 
-def _partial_bytes(state: State, stage_id: int) -> Number:
-    """Bytes for the partial results of a reduction over threads."""
+def _others(around: Sequence[Iterator], own: Sequence[Iterator]) -> Number:
+    """Threads of the indices that are bound around a stage, and not by its own loops."""
+    count: Number = 1
+    for index in THREADS:
+        count = count * where(iterations(own, index) > 1, 1, iterations(around, index))
+    return count
+
+
+def _partial_bytes(state: State, stage_id: int) -> tuple[Number, Number]:
+    """Bytes where the threads of a reduction meet, and those of the results of each."""
     stage = state.stages[stage_id]
-    reducing = [x for x in stage.iterators if x.kind is IteratorKind.REDUCE and x.annotation.is_thread]
-    if not reducing:
-        return 0
-    around = [state.stages[target].iterators[at] for target, at in enclosing_loops(state, stage_id)]
-    threads = _product(_bound_to((*around, *stage.iterators), THREADS))
-    size = sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
-    return where(_product(reducing) > 1, threads * size, 0)
+    reducing = [at for at, loop in enumerate(stage.iterators) if loop.kind is IteratorKind.REDUCE]
+    bound = [stage.iterators[at] for at in reducing if stage.iterators[at].annotation.is_thread]
+    if not bound:
+        return 0, 0
+    elements: Number = 1
+    for loop in stage.iterators[reducing[0] :]:
+        if loop.kind is IteratorKind.SPATIAL and not (loop.annotation.is_thread or loop.annotation.is_block):
+            elements = elements * _number(loop.extent, f"loop {loop.name!r}")
+    size: Number = sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
+    size = size * virtual_threads(state, stage_id)
+    threads = iterations(stage.iterators, *THREADS) * _others(loops_around(state, stage_id), stage.iterators)
+    together = iterations(bound, *THREADS) > 1
+    return where(together, threads * size, 0), where(together, elements * size, 0)
