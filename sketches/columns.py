@@ -92,7 +92,7 @@ class Hole:
         return self.columns[0].kind
 
 
-def find_holes(preview: State, steps: tuple[Step, ...]) -> tuple[Hole, ...]:
+def find_holes(preview: State, steps: tuple[Step, ...], binding_from: int | None = None) -> tuple[Hole, ...]:
     """
     List the open splits of a history, by kind, those of one kind in their order.
 
@@ -102,6 +102,9 @@ def find_holes(preview: State, steps: tuple[Step, ...]) -> tuple[Hole, ...]:
         A state with the same history, in which lengths that replay needs are set.
     steps
         The history with open lengths None.
+    binding_from
+        Position of the first of the steps that bind loops to the threads of a GPU, and of those that make
+        copies in shared memory. Default: there are none, and whatever a rule splits is a tile.
 
     Raises
     ------
@@ -115,7 +118,7 @@ def find_holes(preview: State, steps: tuple[Step, ...]) -> tuple[Hole, ...]:
         if isinstance(step, SplitStep) and any(length is None for length in step.lengths):
             stage = state.stages[step.stage]
             loop = stage.iterators[step.iterator]
-            kind = _kind_of(step, steps[position + 1 :])
+            kind = ColumnKind.TILE if binding_from is None else _kind_of(steps, position, binding_from)
             if step.extent is None and kind is not ColumnKind.FETCH:
                 raise ScheduleError(
                     f"split of loop {loop.name!r} of stage {stage.name!r}: its extent is not a number, so "
@@ -138,15 +141,20 @@ def find_holes(preview: State, steps: tuple[Step, ...]) -> tuple[Hole, ...]:
     return tuple(holes)
 
 
-def _kind_of(split: SplitStep, following: Sequence[Step]) -> ColumnKind:
-    """What the lengths of a split are, by how the next steps annotate its innermost part."""
-    for step in following:
+def _kind_of(steps: Sequence[Step], position: int, binding_from: int) -> ColumnKind:
+    """What the lengths of a split are in a program for a GPU, by how the next steps annotate its inner part.
+
+    Vectors of a rule are no copies.
+    """
+    split = steps[position]
+    assert isinstance(split, SplitStep)
+    for step in steps[position + 1 :]:
         if not isinstance(step, AnnotationStep) or step.stage != split.stage:
             break
         if step.iterator == split.iterator + len(split.lengths):
             if Annotation(step.annotation).is_thread:
                 return ColumnKind.THREADS
-            if step.annotation == Annotation.VECTORIZE:
+            if step.annotation == Annotation.VECTORIZE and position >= binding_from:
                 return ColumnKind.FETCH
     return ColumnKind.TILE
 

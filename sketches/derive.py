@@ -74,7 +74,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
     MultiLevelTiling(),
     SkipStage(),
 )
-"""The reference's rules for CPUs (and GPUs of kind mali), in order."""
+"""The reference's rules for CPUs, in order; it has them for GPUs of kind mali as well."""
 
 CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_unrolled_tiles": (UnrolledTiles(),),
@@ -127,7 +127,9 @@ class Sketch:
     @cached_property
     def holes(self) -> tuple[Hole, ...]:
         """The open splits, in order; a `ScheduleError` if one cannot be sampled."""
-        return find_holes(self.state if self.binding is None else self.binding.structure, self.steps)
+        if self.binding is None:
+            return find_holes(self.state, self.steps)
+        return find_holes(self.binding.structure, self.steps, self.binding.first)
 
     @property
     def spelling(self) -> tuple[Step, ...]:
@@ -137,7 +139,9 @@ class Sketch:
     @cached_property
     def spelled_holes(self) -> tuple[Hole, ...]:
         """The holes where they are in `spelling`, with the same columns."""
-        return self.holes if self.binding is None else find_holes(self.binding.program, self.binding.steps)
+        if self.binding is None:
+            return self.holes
+        return find_holes(self.binding.program, self.binding.steps, self.binding.first)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -212,7 +216,7 @@ def generate_sketches(
         following: list[tuple[State, int, tuple[Derivation, ...]]] = []
         for state, stage_id, history in frontier:
             if stage_id < 0:
-                finished.append(Sketch(state, open_splits(state.steps), history))
+                finished.append(Sketch(state, open_splits(state.steps, context.is_gpu), history))
                 continue
             following.extend(_visit(context, chosen, state, stage_id, history))
             if len(following) > MOST_STATES:
@@ -259,12 +263,12 @@ def _visit(
     return results
 
 
-def open_splits(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Unset lengths that rules had to set: of a split right before an rfactor, and over threads."""
+def open_splits(steps: tuple[Step, ...], for_gpu: bool) -> tuple[Step, ...]:
+    """Unset lengths that rules had to set: of a split right before an rfactor, and over a GPU's threads."""
     opened = list(steps)
     for position, (step, following) in enumerate(pairwise(steps)):
         if isinstance(step, SplitStep) and (
-            isinstance(following, RfactorStep) or is_over_threads(step, following)
+            isinstance(following, RfactorStep) or (for_gpu and is_over_threads(step, following))
         ):
             opened[position] = replace(step, lengths=(None,) * len(step.lengths))
     return tuple(opened)

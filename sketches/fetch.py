@@ -16,6 +16,7 @@ from ansor.schedule.bounds import Bounds
 from ansor.task.hardware import HardwareParams
 from sketches.columns import ColumnKind
 from sketches.family import Family
+from sketches.launch import load_bytes
 
 Values = NDArray[np.int64]
 
@@ -61,5 +62,5 @@ def fetch_limits(family: Family, bounds: Bounds, count: int, hardware: HardwareP
             width = region[-1].width if region else 1
             size = max(dtype_info(x.dtype).bytes for x in bounds.state.stages[stage_id].op.outputs)
             row = np.array(np.broadcast_to(np.asarray(width), count), dtype=np.int64)
-            limits.append(FetchLimit(hole.start, row, max(hardware.vector_unit_bytes // size, 1)))
+            limits.append(FetchLimit(hole.start, row, max(load_bytes(hardware) // size, 1)))
     return limits

@@ -19,9 +19,14 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import Step
 from ansor.task.hardware import HardwareParams
 from sketches.columns import ColumnKind, Hole
+from sketches.factors import divisors
 
 _USUAL_WARP: Final = 32
 """Threads to begin with on a device that does not tell how many run in step."""
+_USUAL_THREADS: Final = 1024
+"""Most threads of a block on a device of which the limit is not known."""
+_USUAL_VECTOR: Final = 16
+"""Bytes that a thread loads at once on such a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class Launch:
     vthreads, threads
         The product of these columns is the number of virtual threads, and of threads in a block.
     may_be_small
-        Whether the stage has so few elements that its blocks may have fewer threads than run in step.
+        Whether its blocks may have fewer threads than run in step: it has few elements, or none of its loops
+        can be divided so.
     """
 
     stage: str
@@ -48,13 +54,17 @@ class Launch:
         """
         Tell which rows have an allowed number of threads.
 
+        All of them do where no column decides it.
+
         Source: ThreadBind of the reference, section 4.2, and its check of threads per block.
         """
-        threads = values[:, list(self.threads)].prod(axis=1)
-        allowed = values[:, list(self.vthreads)].prod(axis=1) <= hardware.max_vthread_extent
-        allowed &= threads <= hardware.max_threads_per_block
-        if not self.may_be_small:
-            allowed &= threads >= min(hardware.warp_size, hardware.max_threads_per_block)
+        limits = hardware.limits
+        allowed = values[:, list(self.vthreads)].prod(axis=1) <= limits.max_vthread_extent
+        if self.threads:
+            threads = values[:, list(self.threads)].prod(axis=1)
+            allowed &= threads <= limits.max_threads_per_block
+            if not self.may_be_small:
+                allowed &= threads >= min(hardware.warp_size, limits.max_threads_per_block)
         return np.asarray(allowed)
 
 
@@ -71,6 +81,8 @@ class Binding:
         The same for `steps`.
     steps
         The spelling, holes open.
+    first
+        How many steps of both forms are those of the rules, before the first that binds.
     launches
         Of each tiled stage.
     """
@@ -78,26 +90,42 @@ class Binding:
     structure: State
     program: State
     steps: tuple[Step, ...]
-    launches: tuple[Launch, ...]
+    first: int
+    launches: tuple[Launch, ...] = ()
 
 
 def least_threads(hardware: HardwareParams) -> int:
     """Threads that a loop is spread over at first: those that run in step."""
     warp = hardware.warp_size if hardware.warp_size > 1 else _USUAL_WARP
-    return max(1, min(warp, hardware.max_threads_per_block))
+    return min(warp, hardware.limits.max_threads_per_block)
+
+
+def divides_into_warps(extents: Sequence[int], hardware: HardwareParams) -> bool:
+    """Whether divisors of loops make an allowed number of threads, at least those that run in step."""
+    most = hardware.limits.max_threads_per_block
+    products = {1}
+    for extent in extents:
+        products = {one * divisor for one in products for divisor in divisors(extent)}
+        products = {product for product in products if product <= most}
+    return max(products) >= min(hardware.warp_size, most)
 
 
 def thread_lengths(extent: int, hardware: HardwareParams) -> tuple[int, ...]:
     """List how many threads may share a loop: doublings of the least, up to the first that is one each."""
-    lengths = [least_threads(hardware)]
-    while lengths[-1] < extent and 2 * lengths[-1] <= hardware.max_threads_per_block:
+    lengths, most = [least_threads(hardware)], hardware.max_threads_per_block or _USUAL_THREADS
+    while lengths[-1] < extent and 2 * lengths[-1] <= most:
         lengths.append(2 * lengths[-1])
     return tuple(lengths)
 
 
+def load_bytes(hardware: HardwareParams) -> int:
+    """Bytes that a thread loads at once."""
+    return hardware.vector_unit_bytes or _USUAL_VECTOR
+
+
 def fetch_lengths(hardware: HardwareParams) -> tuple[int, ...]:
     """List how many elements a thread may copy at once: powers of two, of bytes at the widest."""
-    return tuple(1 << shift for shift in range(max(hardware.vector_unit_bytes, 1).bit_length()))
+    return tuple(1 << shift for shift in range(load_bytes(hardware).bit_length()))
 
 
 def usual_lengths(hole: Hole, hardware: HardwareParams) -> tuple[int, ...]:

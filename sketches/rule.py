@@ -56,8 +56,8 @@ class SketchContext:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether programs have blocks and threads (mobile GPUs of Arm are scheduled like CPUs)."""
-        return self.target.is_gpu and self.target.device != "mali"
+        """Whether programs have blocks and threads."""
+        return self.target.is_gpu
 
     @property
     def moves_stages(self) -> bool:

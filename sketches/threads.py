@@ -27,7 +27,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep, Step
 from sketches.columns import Hole
 from sketches.derive import Sketch
-from sketches.launch import Binding, Launch, least_threads
+from sketches.launch import Binding, Launch, divides_into_warps, least_threads
 from sketches.relations import has_cross_thread_reduction, is_computed, needs_tiling, split_steps
 from sketches.rule import SketchContext
 
@@ -61,7 +61,7 @@ def bound(context: SketchContext, sketch: Sketch) -> Sketch:
     count = len(sketch.steps)
     steps = (*sketch.steps, *_opened(binder.structure.steps[count:]))
     spelling = (*sketch.steps, *_opened(binder.program.steps[count:]))
-    made = Binding(binder.structure, binder.program, spelling, ())
+    made = Binding(binder.structure, binder.program, spelling, count)
     plain = replace(sketch, steps=steps, binding=made)
     holes = {hole.step: hole for hole in plain.holes}
     launches = [_launch(context, state, tiled, holes) for tiled in binder.tiled]
@@ -86,11 +86,13 @@ def _launch(
     own = [holes[step] for step in splits]
     starts = [hole.start for hole in own]
     elements = prod(_number(state.stages[root], extent_of(x.extent)) for x in state.stages[root].compute.axis)
+    hardware = context.hardware
+    few = elements <= 2 * hardware.warp_size
     return Launch(
         own[0].columns[0].stage,
         tuple(starts) if levels > 2 else (),
         tuple(start + levels - 2 for start in starts),
-        elements <= 2 * context.hardware.warp_size,
+        few or not divides_into_warps([hole.extent for hole in own], hardware),
     )
 
 

@@ -21,13 +21,14 @@ from ansor.task.gpu_limits import gpu_faults
 from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
 from search.params import REFERENCE_SPACE
-from sketches import ColumnKind, Population, ProgramSpace, generate_sketches
+from sketches import ColumnKind, Population, ProgramSpace, SketchContext, generate_sketches
 from sketches.factors import sample_factorizations
-from sketches.launch import fetch_lengths, thread_lengths
+from sketches.launch import Launch, fetch_lengths, thread_lengths
 from sketches.limits import refusals, runnable
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.params import GPU_UNROLL_CANDIDATES
+from sketches.repair import repaired
 from tests.gpu_cases import GPU, GPU_SMALL, check_gpu_program, gpu_task
 from tests.sketches_cases import (
     matmul,
@@ -60,6 +61,15 @@ def plain(steps: Any) -> list[Any]:
     return [[*step[:3], 0, *step[4:]] if step[0] == "SP" else list(step) for step in steps]
 
 
+def beyond_the_device(population: Population, context: SketchContext) -> np.ndarray:
+    """Which rows are refused for what kernels take, and not for what a search would rather not have."""
+    broken = np.zeros(len(population), dtype=np.bool_)
+    for reason, rows in refusals(population, context).items():
+        if not any(words in reason for words in ("fewer threads", "virtual threads", "different lengths")):
+            broken |= rows
+    return broken
+
+
 def skeleton(steps: Any) -> str:
     """What steps do, whatever lengths and unroll limits they have."""
     shapes = [[*s[:3], len(s[4])] if s[0] == "SP" else s[:3] if s[0] == "PR" else s for s in steps]
@@ -81,7 +91,7 @@ def test_every_recorded_gpu_program_is_a_row() -> None:
         population = Population(*row)
         assert plain(step.to_json() for step in population.steps(0)) == plain(steps)
         assert str(population.materialize(0).with_bounds()) == str(state.with_bounds())
-        broken = {reason for reason in refusals(population, context) if "fewer threads" not in reason}
+        (broken,) = beyond_the_device(population, context)
         assert bool(broken) == bool(gpu_faults(state, context.hardware))
         refused[bool(broken)] += 1
         found += 1
@@ -143,7 +153,7 @@ def test_bounds_of_columns_are_those_of_programs(name: str, seed: int) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(GPU_SMALL)), st.integers(0, 2**31))
 def test_limits_of_columns_are_those_of_nests(name: str, seed: int) -> None:
-    """Of lengths drawn without a thought of limits, columns and nests refuse the same ones."""
+    """Of lengths drawn without a thought of limits, columns and kernels refuse the same ones."""
     hardware = HardwareParams(-1, 16, 64, 2048, 256, 128, 4, 32)
     space = ProgramSpace.of(gpu_task(GPU_SMALL[name](), hardware=hardware))
     for sketch in space.sketches:
@@ -155,11 +165,8 @@ def test_limits_of_columns_are_those_of_nests(name: str, seed: int) -> None:
                 values[:, own] = sample_factorizations(hole.extent, len(hole.columns), 64, rng(seed), 8)
             else:
                 values[:, own] = rng(seed).choice([1, 2, 4, 8, 32, 64, 256], size=(8, 1))
-        population = Population(family, values)
-        broken = np.zeros(8, dtype=np.bool_)
-        for reason, rows in refusals(population, space.context).items():
-            if "fewer threads" not in reason:
-                broken |= rows
+        population = repaired(Population(family, values), space.context)
+        broken = beyond_the_device(population, space.context)
         for row in range(8):
             faults = gpu_faults(population.materialize(row), hardware)
             assert bool(broken[row]) == bool(faults), (faults, str(population.materialize(row).with_bounds()))
@@ -308,6 +315,49 @@ def test_threads_of_devices_that_do_not_tell_how_many_run_in_step() -> None:
     space = ProgramSpace.of(gpu_task(matmul(64, 64, 64), "opencl", opencl))
     for population, row in space.sample(10, rng()).in_order():
         check_gpu_program(population.materialize(row), opencl)
+
+
+def test_a_limit_of_0_is_not_known() -> None:
+    """Nothing is refused for it, and what is drawn is what other devices have."""
+    unknown = HardwareParams(-1, 0, 64)
+    assert thread_lengths(5000, unknown) == (32, 64, 128, 256, 512, 1024)
+    assert fetch_lengths(unknown) == (1, 2, 4, 8, 16)
+    for name in ("square", "wide softmax", "wide row sum"):
+        space = ProgramSpace.of(gpu_task(GPU_SMALL[name](), hardware=unknown))
+        sample = space.sample(20, rng())
+        assert len(sample) == 20, sample.dropped
+        assert {1, 2, 4} >= {
+            length
+            for population in sample.populations
+            for hole in population.family.holes
+            if hole.kind is ColumnKind.FETCH
+            for length in population.values[:, hole.start].tolist()
+        }
+
+
+def test_a_launch_that_no_column_decides_allows_everything() -> None:
+    values = np.ones((3, 2), dtype=np.int64)
+    assert Launch("C", (), (), may_be_small=False).allows(values, GPU).all()
+    assert not Launch("C", (), (0, 1), may_be_small=False).allows(values, GPU).any()
+    assert Launch("C", (), (0, 1), may_be_small=True).allows(values, GPU).all()
+
+
+@pytest.mark.parametrize("params", [None, REFERENCE_SPACE])
+def test_blocks_may_be_small_where_nothing_else_divides(params: Any) -> None:
+    """1031 is prime and more than a block has threads."""
+    sample = ProgramSpace.of(gpu_task(matmul(1031, 1, 64)), params).sample(20, rng())
+    assert len(sample) > 10, sample.dropped
+    for population, row in sample.in_order()[:5]:
+        check_gpu_program(population.materialize(row))
+
+
+def test_mobile_gpus_are_sampled_as_other_ones() -> None:
+    """Those of kind mali, too, for which TVM's sketches are those of CPUs."""
+    task = gpu_task(matmul(64, 64, 64), "opencl -device=mali")
+    hardware = HardwareParams.for_target(task.target)
+    space = ProgramSpace.of(gpu_task(matmul(64, 64, 64), "opencl -device=mali", hardware))
+    for population, row in space.sample(10, rng()).in_order():
+        check_gpu_program(population.materialize(row), hardware)
 
 
 def test_a_device_on_which_nothing_fits_gives_no_program() -> None:
