@@ -36,8 +36,7 @@ from costmodel.extract_plan import plan
 from costmodel.extract_reference import reference_rows
 from costmodel.extract_regions import regions_of
 from costmodel.extract_statements import statements_of
-from costmodel.features import N_FEATURES, SCALED, scale
-from costmodel.features_device import DEVICE_FEATURES
+from costmodel.features import N_FEATURES, N_GPU_FEATURES, SCALED, scale
 from costmodel.features_reference import REFERENCE_FEATURES
 from sketches import Population
 
@@ -48,7 +47,6 @@ MAX_THREADS = 4
 """Threads that work on blocks; numpy lets them run side by side."""
 
 _REFERENCE = len(REFERENCE_FEATURES)
-_DEVICE = N_FEATURES - len(DEVICE_FEATURES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +57,8 @@ class Features:
     Attributes
     ----------
     values
-        One row per stored statement, shape ``(rows, N_FEATURES)``, columns in the order of the table.
+        One row per stored statement, shape ``(rows, features)``, columns in the order of the table: the first
+        `N_FEATURES` for a CPU, all `N_GPU_FEATURES` for a GPU.
     offsets
         Rows ``offsets[p]`` up to ``offsets[p + 1]`` are those of program ``p``, its statements in stage
         order; shape ``(programs + 1,)``.
@@ -138,7 +137,7 @@ def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Fea
         else np.zeros(0, np.int64)
     )
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-    values = np.empty((len(columns), N_FEATURES), np.float32)
+    values = np.empty((len(columns), N_FEATURES if core.device is None else N_GPU_FEATURES), np.float32)
     _fill(columns, core, offsets, values, scaled)
     return Features(values, offsets)
 
@@ -154,15 +153,13 @@ def _fill(
         made = kernel_plan(columns)
 
     def fill(group: Group, part: slice) -> None:
-        block = np.empty((N_FEATURES, part.stop - part.start))
+        block = np.empty((values.shape[1], part.stop - part.start))
         regions = regions_of(columns, group, part)
         reference_rows(columns, made, regions, core.line, block[:_REFERENCE])
         view = View(columns, made, regions, core)
-        machine_rows(view, block[_REFERENCE:_DEVICE])
-        if core.device is None:
-            block[_DEVICE:] = 0.0
-        else:
-            device_rows(view, group, part, core.device, block[_DEVICE:])
+        machine_rows(view, block[_REFERENCE:N_FEATURES])
+        if core.device is not None:
+            device_rows(view, group, part, core.device, block[N_FEATURES:])
         values[places[regions.at]] = (scale(block) if scaled else block).T
 
     parts = list(_parts(columns.groups))

@@ -12,15 +12,14 @@ from collections.abc import Iterator, Mapping
 from math import ceil, prod
 from typing import Any
 
-from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.kernel_form import kernels_of, open_kernel
+from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Stmt, Store, walk_statements
 from ansor.task.device import DeviceModel
-from ansor.task.gpu_limits import count_kernels, kernel_statements
-from ansor.te.expr import Load, walk
+from ansor.task.gpu_limits import count_kernels
 from tests.costmodel_counts import Counted, Touched, touched, value_of
 from tests.costmodel_executed import value_of as value_at
 
 THREADS = (LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z)
-BLOCKS = (LoopKind.BLOCK_X, LoopKind.BLOCK_Y, LoopKind.BLOCK_Z)
 
 
 def extent_of(loop: For) -> int:
@@ -28,24 +27,12 @@ def extent_of(loop: For) -> int:
 
 
 def spaces(nest: LoopNest) -> dict[str, str]:
-    """Where every buffer is kept, by name: what is passed between kernels in the device's memory."""
-    users = Counter(name for kernel in kernel_statements(nest.body) for name in _names(kernel))
+    """Where the kernels of a program keep every buffer, by name."""
     found = {buffer.name: "global" for buffer in nest.params}
-
-    def visit(stmt: Stmt, kinds: frozenset[LoopKind]) -> None:
+    for stmt in walk_statements(nest.body):
         if isinstance(stmt, Alloc):
-            threads = [s for s in walk_statements(stmt) if isinstance(s, For) and s.kind in THREADS]
-            alone = kinds & {*THREADS, LoopKind.VTHREAD} or not threads
-            inside = "global" if not kinds else "private" if alone else "shared"
-            own = {"shared": "shared", "local": "private"}.get(stmt.buffer.scope, inside)
-            passed = not kinds and users[stmt.buffer.name] > 1
-            found[stmt.buffer.name] = "global" if passed else own
-        if isinstance(stmt, For) and stmt.kind in (*THREADS, *BLOCKS, LoopKind.VTHREAD):
-            kinds = kinds | {stmt.kind}
-        for inner in sub_statements(stmt):
-            visit(inner, kinds)
-
-    visit(nest.body, frozenset())
+            scope = stmt.buffer.scope
+            found[stmt.buffer.name] = scope if scope in ("shared", "global") else "private"
     return found
 
 
@@ -77,7 +64,7 @@ def elements(one: Touched, at: Mapping[Any, int], vectors: list[For]) -> list[in
 def warp_columns(
     counted: Counted, nest: LoopNest, fills: Mapping[str, int], device: DeviceModel
 ) -> dict[str, float]:
-    """The columns of the table that are about warps, of one statement."""
+    """The columns of the table that are about warps, of one statement; `nest` are the program's kernels."""
     where = spaces(nest)
     vectors = [loop for loop in counted.loops if loop.kind is LoopKind.VECTORIZED]
     names = ("sectors", "coalescing", "bank_conflicts", "shared_reuse")
@@ -122,12 +109,10 @@ def fills_of(counted: Counted, nest: Mapping[str, Counted]) -> dict[str, int]:
 
 def kernel_columns(nest: LoopNest, buffer: Buffer, device: DeviceModel) -> dict[str, float]:
     """The columns about the kernel that stores a buffer."""
-    kernels = kernel_statements(nest.body)
-    (number,) = [at for at, kernel in enumerate(kernels) if _stores(kernel, buffer)]
+    kernels = kernels_of(nest)
+    number = next(at for at, kernel in enumerate(kernels) if _stores(kernel, buffer))
     taken = count_kernels(nest)[number]
-    inside = [one for stmt in kernels[number] for one in walk_statements(stmt)]
-    loops = [one for one in inside if isinstance(one, For) and one.kind in BLOCKS]
-    blocks, threads = prod(map(extent_of, loops)), taken.block_threads
+    blocks, threads = prod(map(extent_of, open_kernel(kernels[number]).blocks)), taken.threads
     whole = ceil(threads / device.warp) * device.warp
     registers = min(32 + ceil(taken.local_bytes / 4), 255)
     resident = min(
@@ -141,8 +126,7 @@ def kernel_columns(nest: LoopNest, buffer: Buffer, device: DeviceModel) -> dict[
     return {
         "grid_blocks": blocks,
         "block_threads": threads,
-        "block_shared": taken.shared_bytes,
-        "thread_local": taken.local_bytes,
+        **({"block_shared": taken.shared_bytes, "thread_local": taken.local_bytes} if threads > 1 else {}),
         "warp_fill": threads / whole,
         "occupancy": min(max(resident, 1) * whole / device.threads, 1.0),
         "waves": waves,
@@ -150,13 +134,6 @@ def kernel_columns(nest: LoopNest, buffer: Buffer, device: DeviceModel) -> dict[
     }
 
 
-def _stores(kernel: list[Stmt], buffer: Buffer) -> bool:
-    inside = (one for stmt in kernel for one in walk_statements(stmt))
-    return any(isinstance(one, Store) and one.buffer.name == buffer.name for one in inside)
-
-
-def _names(kernel: list[Stmt]) -> set[str]:
-    """The buffers that a kernel stores to or reads."""
-    stores = [one for stmt in kernel for one in walk_statements(stmt) if isinstance(one, Store)]
-    loads = (node for one in stores for node in walk(one.value) if isinstance(node, Load))
-    return {one.buffer.name for one in (*stores, *loads)}
+def _stores(kernel: Stmt, buffer: Buffer) -> bool:
+    stores = (one for one in walk_statements(kernel) if isinstance(one, Store))
+    return any(one.buffer.name == buffer.name for one in stores)
