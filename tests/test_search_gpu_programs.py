@@ -57,9 +57,7 @@ def test_sampled_gpu_programs_are_right(name: str, seed: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from(sorted(GPU_SMALL)), st.sampled_from(range(len(GPU_MUTATIONS))), st.integers(0, 2**31)
-)
+@given(st.sampled_from(sorted(GPU_SMALL)), st.sampled_from(range(len(GPU_MUTATIONS))), st.integers(0, 2**31))
 def test_mutated_gpu_programs_are_right(name: str, which: int, seed: int) -> None:
     case, neighbourhood = case_of(name)
     rng = np.random.default_rng(seed)
