@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ansor.schedule.manual import create_schedule as create_schedule
     from ansor.schedule.stages import Annotation as Annotation
     from ansor.schedule.state import State as State
+    from ansor.task.gpu_limits import verify_gpu as verify_gpu
     from ansor.task.hardware import HardwareParams as HardwareParams
     from ansor.task.layout import rewrite_layouts as rewrite_layouts
     from ansor.task.registry import make_workload_key as make_workload_key
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from measure import settled_records as settled_records
     from search import ABLATIONS as ABLATIONS
     from search import CPU_MUTATIONS as CPU_MUTATIONS
+    from search import GPU_MUTATIONS as GPU_MUTATIONS
     from search import REFERENCE_SPACE as REFERENCE_SPACE
     from search import AlternativesPolicy as AlternativesPolicy
     from search import ApplyHistoryBest as ApplyHistoryBest
@@ -139,6 +141,7 @@ if TYPE_CHECKING:
     from sketches import CPU_EXTRA_RULES as CPU_EXTRA_RULES
     from sketches import CPU_RULES as CPU_RULES
     from sketches import DERIVE as DERIVE
+    from sketches import GPU_ANNOTATORS as GPU_ANNOTATORS
     from sketches import GPU_RULES as GPU_RULES
     from sketches import AddPackedRead as AddPackedRead
     from sketches import AnnotateEntity as AnnotateEntity
@@ -215,6 +218,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ansor.schedule.stages": ("Annotation",),
     "ansor.schedule.state": ("State",),
+    "ansor.task.gpu_limits": ("verify_gpu",),
     "ansor.task.hardware": ("HardwareParams",),
     "ansor.task.layout": ("rewrite_layouts",),
     "ansor.task.registry": (
@@ -272,6 +276,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "ABLATIONS",
         "REFERENCE_SPACE",
         "CPU_MUTATIONS",
+        "GPU_MUTATIONS",
         "AlternativesPolicy",
         "ApplyHistoryBest",
         "DispatchContext",
@@ -311,6 +316,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     "sketches": (
         "Annotator",
         "CPU_ANNOTATORS",
+        "GPU_ANNOTATORS",
         "ColumnKind",
         "DERIVE",
         "Draft",

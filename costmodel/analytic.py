@@ -13,7 +13,7 @@ one (`accumulator_moves`) and waits for them (`memory_latency`).
 What is known of the machine itself, vector width, registers, cache sizes and ways, number of cores, is in the
 features already; `CoreRates` holds what is not, for a wide out-of-order core. The absolute time is rough (a
 factor of two). The order is what counts: it drafts candidates for a learned model and makes the first round
-good.
+good. Kernels of a GPU have a roofline of their own (`analytic_device`).
 
 Source: Williams, Waterman, Patterson, "Roofline", CACM 2009, with one roof per cache level.
 """
@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogFormatError, ScheduleError
 from ansor.task.task import Task
+from costmodel.analytic_device import USED as USED_OF_DEVICE
+from costmodel.analytic_device import DeviceRates, device_parts
 from costmodel.candidates import Candidates
 from costmodel.extract import Features, core_of, extract
 from costmodel.features import unscale
@@ -164,7 +166,9 @@ class AnalyticModel(CostModel):
     Parameters
     ----------
     rates
-        The core's constants.
+        A core's constants.
+    device_rates
+        The constants of a GPU's multiprocessors.
 
     Raises
     ------
@@ -172,17 +176,25 @@ class AnalyticModel(CostModel):
         If they are none.
     """
 
-    def __init__(self, rates: CoreRates | None = None) -> None:
+    def __init__(self, rates: CoreRates | None = None, device_rates: DeviceRates | None = None) -> None:
         if rates is not None and not isinstance(rates, CoreRates):
             raise DefinitionError(f"AnalyticModel({rates!r}): it must be a costmodel.analytic.CoreRates")
+        if device_rates is not None and not isinstance(device_rates, DeviceRates):
+            raise DefinitionError(
+                f"AnalyticModel(device_rates={device_rates!r}): it must be a "
+                "costmodel.analytic_device.DeviceRates"
+            )
         self.rates = rates or CoreRates()
+        self.device_rates = device_rates or DeviceRates()
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Nothing is learned."""
 
     def save(self, file_name: str | Path) -> None:
         """Write the rates: there is nothing else to this model."""
-        write_model(file_name, _KIND, {"rates": asdict(self.rates)})
+        write_model(
+            file_name, _KIND, {"rates": asdict(self.rates), "device_rates": asdict(self.device_rates)}
+        )
 
     def load(self, file_name: str | Path) -> None:
         """
@@ -194,7 +206,9 @@ class AnalyticModel(CostModel):
             If the file is not one that `save` wrote.
         """
         try:
-            self.rates = CoreRates(**read_model(file_name, _KIND)["rates"])
+            saved = read_model(file_name, _KIND)
+            self.rates = CoreRates(**saved["rates"])
+            self.device_rates = DeviceRates(**saved["device_rates"])
         except (KeyError, TypeError, DefinitionError) as error:
             raise LogFormatError(f"{file_name}: not a saved {_KIND}: {error}") from error
 
@@ -222,7 +236,8 @@ class AnalyticModel(CostModel):
         total = np.full(len(features), np.inf)
         filled = np.diff(features.offsets) > 0
         if filled.any():
-            rows = self.parts(task, unscale(features.values, _USED))["seconds"]
+            used = _USED if core_of(task).device is None else USED_OF_DEVICE
+            rows = self.parts(task, unscale(features.values, used))["seconds"]
             total[filled] = np.add.reduceat(rows, features.offsets[:-1][filled])
         return total
 
@@ -243,6 +258,8 @@ class AnalyticModel(CostModel):
             Seconds per statement, by what takes them; "seconds" is their combination.
         """
         rates, core = self.rates, core_of(task)
+        if core.device is not None:
+            return device_parts(self.device_rates, core.device, raw)
         parallel = raw["parallel_launches"] > 0
         share = np.where(parallel, core.cores * raw["parallel_balance"], 1.0)
         spread = np.where(parallel, np.maximum(raw["parallel_cores"], 1.0), 1.0)

@@ -6,7 +6,8 @@ of the program, not of its place: as a log grows, nothing moves from the trainin
 
 A `Collector` grows. It takes measurements, each once (a log that is read twice teaches nothing new), of a log
 the first of each program, replays those that were read from a log, and keeps the rows of what it has seen, so
-that a measured program's features are extracted once.
+that a measured program's features are extracted once. All programs of a data set have rows of one width: of a
+GPU they have more columns than of a CPU, and the first program decides.
 """
 
 from __future__ import annotations
@@ -199,13 +200,16 @@ class Collector:
 
     Attributes
     ----------
+    width
+        Columns of the rows; None as long as there is no program.
     skipped
         Records that could not be used, by reason: workloads that are not registered, targets that are not
-        known, steps that do not apply.
+        known, steps that do not apply, rows of another width.
     """
 
     source: FeatureSource
     drafter: Drafter | None = None
+    width: int | None = None
     skipped: Counter[str] = field(default_factory=Counter)
     _seen: dict[bytes, None] = field(default_factory=dict)
     _pending: list[tuple[MeasureInput, MeasureResult, bytes]] = field(default_factory=list)
@@ -232,6 +236,7 @@ class Collector:
     def restore(self, data: Dataset, seen: NDArray[np.uint64]) -> None:
         """Take over what another collector had."""
         self._data = data
+        self.width = data.rows.width if len(data) else None
         self._pending.clear()
         self._seen = dict.fromkeys(digest.tobytes() for digest in seen.astype("<u8"))
         self._numbers = {key: number for number, key in enumerate(data.task_keys)}
@@ -302,7 +307,7 @@ class Collector:
     @property
     def dataset(self) -> Dataset:
         """Everything usable so far; features of new programs are extracted now."""
-        known = self._data or Dataset.empty(self.source.width)
+        known = self._data or Dataset.empty(self.width or self.source.width)
         if self._pending:
             known = self._extended(known)
             self._pending.clear()
@@ -330,25 +335,42 @@ class Collector:
             digests.astype(np.uint64),
             drafts,
         )
-        empty = np.flatnonzero(rows.counts == 0)
-        for _ in empty:
-            self._skip("its program has no feature rows")
         return known.followed_by(found.take(np.flatnonzero(rows.counts > 0)))
 
     def _extract(self, programs: Sequence[tuple[Task, State]]) -> tuple[PackedRows, FloatArray]:
-        """Make rows and drafts of programs of several tasks, task by task, and put them in order."""
+        """Make rows and drafts of programs of several tasks, task by task, and put them in order.
+
+        A program that cannot be learned from has no rows.
+        """
         by_task: dict[TaskKey, list[int]] = {}
         for position, (task, _) in enumerate(programs):
             by_task.setdefault(task.key, []).append(position)
-        rows, drafts = [PackedRows.empty(self.source.width)], [np.zeros(0)]
+        rows: list[PackedRows] = []
+        drafts = [np.zeros(0)]
         for members in by_task.values():
             task, states = programs[members[0]][0], [programs[member][1] for member in members]
             rows.append(extract_rows(self.source, task, states))
             drafts.append(self._draft(task, rows[-1]))
+        if self.width is None:
+            self.width = _first_width(list(by_task.values()), rows)
+        kept = [PackedRows.empty(self.width or self.source.width), *map(self._usable, rows)]
         order = np.argsort(
             np.array([member for members in by_task.values() for member in members], dtype=np.int64)
         )
-        return PackedRows.concatenate(rows).take(order), np.concatenate(drafts)[order]
+        return PackedRows.concatenate(kept).take(order), np.concatenate(drafts)[order]
+
+    def _usable(self, rows: PackedRows) -> PackedRows:
+        """The rows of a task's programs, or none where they are of another width; counts what is lost."""
+        if len(rows.values) and rows.width != self.width:
+            for _ in range(len(rows)):
+                self._skip(
+                    f"its program has {rows.width} features a statement, and others have {self.width}; those "
+                    "of a GPU have more than those of a CPU: take a model for each"
+                )
+            return PackedRows.empty(rows.width, len(rows))
+        for _ in range(int((rows.counts == 0).sum())):
+            self._skip("its program has no feature rows")
+        return rows
 
     def _draft(self, task: Task, rows: PackedRows) -> FloatArray:
         if self.drafter is None:
@@ -375,6 +397,16 @@ class Collector:
         if first not in self.skipped:
             _note.warning("a record is not learned from: %s", first)
         self.skipped[first] += 1
+
+
+def _first_width(members: Sequence[Sequence[int]], rows: Sequence[PackedRows]) -> int | None:
+    """Columns of the first program that has rows; `members` are the numbers of each part's programs."""
+    firsts = [
+        (numbers[int(np.flatnonzero(part.counts)[0])], part.width)
+        for numbers, part in zip(members, rows, strict=True)
+        if len(part.values)
+    ]
+    return min(firsts)[1] if firsts else None
 
 
 def _cost_of(result: MeasureResult) -> float:

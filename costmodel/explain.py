@@ -18,7 +18,7 @@ from costmodel.analytic import AnalyticModel
 from costmodel.extract import extract_forms
 from costmodel.extract_form import Form
 from costmodel.extract_statements import statements_of
-from costmodel.features import FEATURES, INDEX
+from costmodel.features import FEATURES, GPU_FEATURES, INDEX
 from costmodel.features_spec import Feature
 
 _WIDTH = 12
@@ -73,7 +73,7 @@ class FeatureTable:
     statements
         Names of the tensors that are stored, one per statement.
     values
-        Features in their own units, shape ``(n_statements, N_FEATURES)``.
+        Features in their own units, shape ``(n_statements, features)``.
     estimate
         What the analytic model makes of them [s], parts by name, "seconds" in all; each ``(n_statements,)``.
     """
@@ -88,7 +88,8 @@ class FeatureTable:
         form = Form.of_state(state)
         values = extract_forms(task, [form], scaled=False).values.astype(np.float64)
         names = [form.state.stages[s.stage].op.outputs[s.output].name for s in statements_of(form)]
-        columns = {feature.name: values[:, position] for position, feature in enumerate(FEATURES)}
+        present = enumerate(GPU_FEATURES[: values.shape[1]])
+        columns = {feature.name: values[:, position] for position, feature in present}
         return cls(tuple(names), values, AnalyticModel().parts(task, columns))
 
     @property
@@ -99,7 +100,7 @@ class FeatureTable:
     def features(self) -> Iterator[tuple[Feature, list[float]]]:
         """Yield the features that are not zero in every statement, with their values."""
         is_gpu = self.values[:, INDEX["is_gpu"]].any()
-        for column, feature in enumerate(FEATURES):
+        for column, feature in enumerate(GPU_FEATURES[: self.values.shape[1]]):
             values = self.values[:, column]
             if values.any() and (feature.group != "gpu" or is_gpu):
                 yield feature, values.tolist()

@@ -22,18 +22,21 @@ from numpy.typing import NDArray
 
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.schedule.state import State
+from ansor.task.device import DeviceModel
 from ansor.task.hardware import MachineModel, available_cores
 from ansor.task.target import Target
 from ansor.task.task import Task
 from costmodel.candidates import Candidates, batches_of
 from costmodel.extract_columns import Columns, Group, pack
+from costmodel.extract_device import device_rows
 from costmodel.extract_form import Form
-from costmodel.extract_machine import Core, machine_rows
+from costmodel.extract_kernels import kernel_plan
+from costmodel.extract_machine import Core, View, machine_rows
 from costmodel.extract_plan import plan
 from costmodel.extract_reference import reference_rows
 from costmodel.extract_regions import regions_of
 from costmodel.extract_statements import statements_of
-from costmodel.features import N_FEATURES, SCALED, scale
+from costmodel.features import N_FEATURES, N_GPU_FEATURES, SCALED, scale
 from costmodel.features_reference import REFERENCE_FEATURES
 from sketches import Population
 
@@ -54,7 +57,8 @@ class Features:
     Attributes
     ----------
     values
-        One row per stored statement, shape ``(rows, N_FEATURES)``, columns in the order of the table.
+        One row per stored statement, shape ``(rows, features)``, columns in the order of the table: the first
+        `N_FEATURES` for a CPU, all `N_GPU_FEATURES` for a GPU.
     offsets
         Rows ``offsets[p]`` up to ``offsets[p + 1]`` are those of program ``p``, its statements in stage
         order; shape ``(programs + 1,)``.
@@ -124,7 +128,8 @@ def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Fea
     scaled
         Leave magnitudes in their own units if false.
     """
-    statements = [statements_of(form) for form in forms]
+    core = core_of(task)
+    statements = [statements_of(form, core.device) for form in forms]
     columns = pack(forms, statements)
     counts = (
         np.repeat([len(found) for found in statements], [form.rows for form in forms])
@@ -132,8 +137,8 @@ def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Fea
         else np.zeros(0, np.int64)
     )
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-    values = np.empty((len(columns), N_FEATURES), np.float32)
-    _fill(columns, core_of(task), offsets, values, scaled)
+    values = np.empty((len(columns), N_FEATURES if core.device is None else N_GPU_FEATURES), np.float32)
+    _fill(columns, core, offsets, values, scaled)
     return Features(values, offsets)
 
 
@@ -142,13 +147,19 @@ def _fill(
 ) -> None:
     """Compute the rows block by block and put each where it belongs."""
     places = offsets[columns.program] + columns.ordinal
-    made = plan(columns, RegisterLimits(core.vector_bits, core.model.vector_registers))
+    if core.device is None:
+        made = plan(columns, RegisterLimits(core.vector_bits, core.model.vector_registers))
+    else:
+        made = kernel_plan(columns)
 
     def fill(group: Group, part: slice) -> None:
-        block = np.empty((N_FEATURES, part.stop - part.start))
+        block = np.empty((values.shape[1], part.stop - part.start))
         regions = regions_of(columns, group, part)
         reference_rows(columns, made, regions, core.line, block[:_REFERENCE])
-        machine_rows(columns, made, regions, core, block[_REFERENCE:])
+        view = View(columns, made, regions, core)
+        machine_rows(view, block[_REFERENCE:N_FEATURES])
+        if core.device is not None:
+            device_rows(view, group, part, core.device, block[N_FEATURES:])
         values[places[regions.at]] = (scale(block) if scaled else block).T
 
     parts = list(_parts(columns.groups))
@@ -175,12 +186,14 @@ def _parts(groups: Sequence[Group]) -> Iterator[tuple[Group, slice]]:
 def core_of(task: Task) -> Core:
     """Describe the machine of a task."""
     hardware = task.hardware_params
-    return Core(_model(str(task.target)), max(hardware.num_cores, 1), max(hardware.cache_line_bytes, 1))
+    model, device = _models(str(task.target))
+    return Core(model, max(hardware.num_cores, 1), max(hardware.cache_line_bytes, 1), device)
 
 
 @lru_cache(maxsize=64)
-def _model(target: str) -> MachineModel:
-    return MachineModel.for_target(Target(target))
+def _models(target: str) -> tuple[MachineModel, DeviceModel | None]:
+    known = Target(target)
+    return MachineModel.for_target(known), DeviceModel.for_target(known) if known.is_gpu else None
 
 
 __all__ = [

@@ -23,6 +23,7 @@ from costmodel.extract_body import COUNTS
 from costmodel.extract_form import Form
 from costmodel.extract_indices import Floats, Loop, Value
 from costmodel.extract_statements import Statement
+from costmodel.extract_warps import WarpAccess
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -58,6 +59,8 @@ class Group:
         Of each dimension, shape `(buffers, dimensions, columns)` [elements].
     kind, count, element_bytes, shared
         As of `Touch`, shape `(buffers, columns)`.
+    warps
+        What warps touch; None on a CPU.
     """
 
     columns: slice
@@ -69,6 +72,35 @@ class Group:
     count: Floats
     element_bytes: Floats
     shared: Ints
+    warps: Warps | None
+
+
+@dataclass(slots=True, eq=False)
+class Warps:
+    """
+    The accesses of a GPU's warps, as of `WarpAccess`.
+
+    Parameters
+    ----------
+    space
+        Shape `(buffers, columns)`.
+    facts
+        Elements, sectors, conflicts and fills, shape `(4, buffers, columns)`.
+    """
+
+    space: Ints
+    facts: Floats
+
+    @classmethod
+    def of(cls, buffers: int, total: int) -> Warps:
+        """Nothing is known yet."""
+        return cls(np.zeros((buffers, total), np.int64), np.ones((4, buffers, total)))
+
+    def put(self, buffer: int, at: slice, warp: WarpAccess) -> None:
+        """Note one access of some columns."""
+        self.space[buffer, at] = warp.space
+        for row, value in enumerate((warp.elements, warp.sectors, warp.conflicts, warp.fills)):
+            self.facts[row, buffer, at] = value
 
 
 @dataclass(slots=True, eq=False)
@@ -101,11 +133,16 @@ class Columns:
     store_bits, lane_bits, outputs, instructions
         Of the widest `Body` of the stage; how many stores one point makes; and its instructions, all outputs
         together (`ansor.ir.code_size`).
-    needed, whole, reduced, divisions, pragma, limit
+    needed, whole, reduced, divisions, limit
         Points needed per visit, in all, and for one element; divisions in the indices of a point; limit of
-        the own unroll pragma, and of those around as well.
+        the unroll pragma, the own one and those around.
+    steps
+        Steps that the limit leaves for each virtual thread of a GPU; the limit itself on a CPU.
     program, ordinal, output
         Which statement of which program a column is, and which output of its stage it stores.
+    kernels
+        Whether the stage is at root, then blocks, threads of a block, shared and local bytes of the kernel
+        that a statement is part of, shape `(5, columns)`; None on a CPU.
     """
 
     extent: Floats
@@ -135,11 +172,12 @@ class Columns:
     whole: Floats
     reduced: Floats
     divisions: Floats
-    pragma: Floats
     limit: Floats
+    steps: Floats
     program: Ints
     ordinal: Ints
     output: Ints
+    kernels: Floats | None
     groups: list[Group]
 
     @property
@@ -193,6 +231,7 @@ class _Packer:
         total, loops = self.total, self.loops
         whole = (loops, total)
         grid = any(mark in BOUND for p in self.places for x in p[3][p[2]].loops for mark in x.marks)
+        device = any(p[3][p[2]].kernel is not None for p in self.places)
         made = Columns(
             extent=np.ones(whole),
             reduces=np.zeros(whole, np.bool_),
@@ -221,11 +260,12 @@ class _Packer:
             whole=np.zeros(total),
             reduced=np.zeros(total),
             divisions=np.zeros(total),
-            pragma=np.zeros(total),
             limit=np.zeros(total),
+            steps=np.zeros(total),
             program=np.zeros(total, np.int64),
             ordinal=np.zeros(total, np.int64),
             output=np.zeros(total, np.int64),
+            kernels=np.zeros((5, total)) if device else None,
             groups=[],
         )
         for which in range(len(self.places)):
@@ -277,12 +317,19 @@ class _Packer:
         made.whole[at] = one.whole
         made.reduced[at] = one.reduced
         made.divisions[at] = one.divisions
-        made.pragma[at] = one.unroll_steps
         for ancestor in ancestors:
             np.maximum(made.limit[at], ancestor.unroll_steps, out=made.limit[at])
+            own = ancestor.unroll_steps // ancestor.virtual
+            np.maximum(made.steps[at], own, out=made.steps[at])
         made.program[at] = np.arange(start, start + form.rows)
         made.ordinal[at] = ordinal
         made.output[at] = one.output
+        if made.kernels is not None and one.kernel is not None:
+            made.kernels[0, at] = one.parent < 0
+            kernel = one.kernel
+            facts = (kernel.blocks, kernel.threads, kernel.shared_bytes, kernel.local_bytes)
+            for row, value in enumerate(facts, 1):
+                made.kernels[row, at] = value
 
     def _groups(self) -> list[Group]:
         groups: list[Group] = []
@@ -315,6 +362,7 @@ class _Packer:
             count=np.zeros((buffers, total)),
             element_bytes=np.zeros((buffers, total), np.float32),
             shared=np.zeros((buffers, total), np.int64),
+            warps=None if statements[0].kernel is None else Warps.of(buffers, total),
         )
         for which, one in zip(members, statements, strict=True):
             at = slice(self.slices[which].start - begin, self.slices[which].stop - begin)
@@ -323,6 +371,8 @@ class _Packer:
                 made.count[buffer, at] = touch.count
                 made.element_bytes[buffer, at] = touch.element_bytes
                 made.shared[buffer, at] = touch.shared
+                if made.warps is not None and touch.warp is not None:
+                    made.warps.put(buffer, at, touch.warp)
                 lead = ranks - len(touch.dimensions)  # dimensions are aligned at the innermost
                 for position, dimension in enumerate(touch.dimensions, lead):
                     made.spread[buffer, position, at] = dimension.spread

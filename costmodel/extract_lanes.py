@@ -61,7 +61,7 @@ def lane_reductions(
     chosen &= pays(terms, elements, accumulators, width, strided)
     vectors = np.where(chosen, 2.0 ** np.floor(np.log2(np.maximum(extent // width, 1.0))), 1.0)
     vectors = np.minimum(vectors, MOST_VECTORS)
-    registers = limits.num_registers - limits.reserved
+    registers = limits.room
     for _ in range(MOST_VECTORS):
         total = elements * vectors
         fits = (total <= registers) & (total * columns.instructions <= limits.max_instructions)

@@ -7,10 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from ansor.task.device import DeviceModel
 from ansor.task.hardware import MachineModel
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Columns
 from costmodel.extract_indices import Floats
+from costmodel.extract_kernels import VIRTUAL
 from costmodel.extract_plan import Plan
 from costmodel.extract_regions import Regions, first_loop, last_loop
 from costmodel.extract_statements import READ, READ_WRITE
@@ -25,11 +27,15 @@ _MOST_PER_OP: Final = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The machine as features need it: one core's model, how many cores work, the line size [bytes]."""
+    """The machine as features need it: one core's model, how many cores work, the line size [bytes].
+
+    Of a GPU the core is a multiprocessor, and `device` describes the whole.
+    """
 
     model: MachineModel
     cores: int
     line: int
+    device: DeviceModel | None = None
 
     @property
     def vector_bits(self) -> int:
@@ -48,9 +54,8 @@ class Core:
         return (first, self.model.l1_ways), (second, self.model.l2_ways), (third, 0)
 
 
-def machine_rows(columns: Columns, plan: Plan, regions: Regions, core: Core, out: Floats) -> None:
-    """Write the machine's features, unscaled, into `out`, shape `(features, columns of the regions)`."""
-    view = _View(columns, plan, regions, core)
+def machine_rows(view: View, out: Floats) -> None:
+    """Write the machine's features, unscaled, into `out`, shape `(features, columns of the view)`."""
     rows = [
         *view.vectors(),
         *view.tile(),
@@ -63,7 +68,7 @@ def machine_rows(columns: Columns, plan: Plan, regions: Regions, core: Core, out
         out[position] = row
 
 
-class _View:
+class View:
     """A block of columns with what several groups of features need."""
 
     def __init__(self, columns: Columns, plan: Plan, regions: Regions, core: Core) -> None:
@@ -93,6 +98,11 @@ class _View:
         self.per_point = np.maximum(self.counts[_NODES] - self.counts[_LOADS] - self.counts[_MAD], 0.0)
         self.numbers = np.arange(len(self.extent))[:, None]
         looping = self.real & ~self.unrolled & (self.strips > 1)
+        self.launched = np.zeros(looping.shape, np.bool_)
+        if core.device is not None and columns.bound is not None:
+            bound = columns.bound[:, at]
+            self.launched = (bound >= 0) & (bound != VIRTUAL)
+            looping &= bound != VIRTUAL
         self.looping = looping
         last = last_loop(looping)
         self.body = (self.numbers > last) & self.real
@@ -190,7 +200,8 @@ class _View:
         times = np.where(stored, np.where(self.promoted & self.starts, 1.0, 2.0), 1.0)
         moves = registers * times
         looping = np.where(self.looping, self.strips, 1.0)
-        branches = np.where(self.looping, _running_product(looping)[1:], 0.0).sum(axis=0)
+        again = self.looping & ~self.launched
+        branches = np.where(again, _running_product(looping)[1:], 0.0).sum(axis=0)
         innermost_reduction = last_loop(self.own & self.real & self.reduces)
         free = self.own & self.real & ~self.reduces & (self.numbers > innermost_reduction)
         independent = np.where(free, self.strips, 1.0).prod(axis=0) * self.regs * self.at_once

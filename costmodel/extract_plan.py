@@ -5,7 +5,7 @@ The counterpart of the passes that lowering applies, without a nest:
 - `ansor.ir.passes.vectorize`: the innermost loop, where the schedule left it alone and stores run along it,
   becomes vectors of the machine's width (`lanes_of`).
 - `ansor.ir.passes.unroll`: the pragma's limit unrolls loops from the inside out, as long as that makes little
-  code (`_Unroller`).
+  code (`Unroller`).
 - `ansor.ir.passes.register_tile`: the element loops inside the innermost reduction loops, if their elements
   fit into the vector registers, are unrolled and accumulate there (`_register_tile`), in several vectors
   along the reduction where that runs along memory (`extract_lanes`).
@@ -82,7 +82,7 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
     lane, ragged = lanes_of(columns, inner, inner >= children, limits, own)
     found = _register_tile(columns, limits, own, lane, ragged, children, loops)
     tile, steps, accumulators, starts = found
-    unrolled = _Unroller(columns, limits, own, lane, ragged, loops).run()
+    unrolled = Unroller(columns, limits, own, lane, ragged, loops).run()
     unrolled |= tile & (columns.extent > lane)
     last = _last(own & columns.reduces, loops)
     width, vectors = lane_reductions(columns, limits, accumulators, tile, steps, last)
@@ -96,12 +96,17 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
         accumulators = accumulators * vectors
         starts = starts & (width == 1)
         unrolled |= in_lanes & (columns.extent < 2 * width * vectors)
+    spread_to_attached(columns, unrolled, loops)
+    chunks = _chunks(columns, own, lane, ragged)
+    return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)
+
+
+def spread_to_attached(columns: Columns, unrolled: Bools, loops: Ints) -> None:
+    """Loops around attached stages are unrolled where they are those of the stage that they belong to."""
     for generation in range(1, int(columns.generation.max(initial=0)) + 1):
         attached = np.flatnonzero(columns.generation == generation)
         around = loops < columns.depth[attached]
         unrolled[:, attached] |= around & unrolled[:, columns.parent[attached]]
-    chunks = _chunks(columns, own, lane, ragged)
-    return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)
 
 
 def _chunks(columns: Columns, own: Bools, lane: Floats, ragged: Bools) -> Floats:
@@ -236,9 +241,7 @@ def _register_tile(
     lanes = np.where(tile, lane, 1.0).prod(axis=0)
     elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
     needed = elements / lanes * np.ceil(lanes * columns.lane_bits / limits.vector_bits)
-    fits = (needed <= limits.num_registers - limits.reserved) & (
-        needed * columns.instructions <= limits.max_instructions
-    )
+    fits = (needed <= limits.room) & (needed * columns.instructions <= limits.max_instructions)
     plain = columns.is_reduction & columns.separable & (columns.outputs == 1) & ~ragged
     promoted = plain & fits & (last >= 0) & (last >= children)
     promoted &= ~(tile & columns.parallel).any(axis=0)
@@ -257,7 +260,7 @@ def _is_first(steps: Bools, first: Ints) -> Bools:
     return steps[np.minimum(first, len(steps) - 1), np.arange(len(first))]
 
 
-class _Unroller:
+class Unroller:
     """The pragma's decisions, stage by stage from the inside out, as `ansor.ir.passes.unroll` takes them.
 
     Steps and instructions of a statement are counted through its loops; where it is a reduction its
@@ -283,7 +286,7 @@ class _Unroller:
 
     def run(self) -> Bools:
         columns = self.columns
-        if not (columns.limit.any() or columns.unroll.any()):
+        if not (columns.steps.any() or columns.unroll.any()):
             return self.unrolled
         for generation in range(int(columns.generation.max(initial=0)), -1, -1):
             at = np.flatnonzero(columns.generation == generation)
@@ -299,7 +302,7 @@ class _Unroller:
         everything = len(at) == len(columns)
         pick = slice(None) if everything else at
         own, lane, extent = self.own[:, pick], self.lane[:, pick], columns.extent[:, pick]
-        reduces, limit, ragged = columns.reduces[:, pick], columns.limit[pick], self.ragged[pick]
+        reduces, limit, ragged = columns.reduces[:, pick], columns.steps[pick], self.ragged[pick]
         held = columns.parallel[:, pick]
         if columns.bound is not None:
             held = held | (columns.bound[:, pick] >= 0)

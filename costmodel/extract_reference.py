@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -40,10 +41,19 @@ def reference_rows(columns: Columns, plan: Plan, regions: Regions, line: int, ou
     out[next_row + 4] = points
     real = regions.extent > 1
     lanes = columns.vector & ~columns.reduces  # a tensorized loop is fused with none
-    out[next_row + 5] = real.sum(axis=0) - sum(
-        _saved(marked[:, at] & real, real) for marked in (columns.parallel, lanes)
-    )
+    together = [columns.parallel[:, at], lanes[:, at], *_bound_together(columns, at)]
+    out[next_row + 5] = real.sum(axis=0) - sum(_saved(marked & real, real) for marked in together)
     out[next_row + 6] = columns.limit[at]
+
+
+def _bound_together(columns: Columns, at: slice) -> Iterator[Bools]:
+    """The loops of each stage, and those around it, that are bound to one index of a GPU's grid."""
+    if columns.bound is None:
+        return
+    bound, own = columns.bound[:, at], columns.own[:, at]
+    for which in range(len(BOUND)):
+        yield (bound == which) & own
+        yield (bound == which) & ~own
 
 
 def _annotated(columns: Columns, plan: Plan, at: slice) -> list[tuple[Bools, Floats, bool]]:
@@ -117,10 +127,11 @@ def _grid_rows(columns: Columns, at: slice, out: Floats) -> None:
     out[0], out[1:] = 0.0, 1.0
     if columns.bound is None:
         return
-    bound = columns.bound[:, at]
-    out[0] = (bound >= 0).any(axis=0)
-    for which in range(len(BOUND)):
-        out[1 + which] = np.where(bound == which, columns.extent[:, at], 1.0).prod(axis=0)
+    out[0] = (columns.bound[:, at] >= 0).any(axis=0)
+    bound, own, extent = columns.bound[:, at], columns.own[:, at], columns.extent[:, at]
+    for which in range(len(BOUND)):  # a stage may bind an index again that is bound around it
+        inside, outside = (np.where((bound == which) & of, extent, 1.0).prod(axis=0) for of in (own, ~own))
+        out[1 + which] = np.maximum(inside, outside)
 
 
 def _buffer_rows(regions: Regions, line: int, out: Floats) -> None:

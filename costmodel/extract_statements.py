@@ -11,7 +11,7 @@ around an attached stage does not occur in the indices of its scratch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,15 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
-from ansor.schedule.stages import ComputeAt, FuseRelation, IteratorKind, SplitRelation
+from ansor.schedule.kernel_usage import KernelUsage, kernels_of
+from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
+from ansor.task.device import DeviceModel
 from ansor.te.expr import Binary, BinaryOp, Expr, Read, Var, walk
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import AND_COUNTS, SELECT_COUNTS, Access, Body, body_of
 from costmodel.extract_form import Form, Mask
 from costmodel.extract_indices import Dimension, Loop, LoopIndices, Value
+from costmodel.extract_warps import SHARED, Warp, WarpAccess, space_of
 
 READ, WRITE, READ_WRITE = 0, 1, 2
 
@@ -58,6 +61,8 @@ class Touch:
     shared
         How many of the outer loops also enclose the statement that wrote the buffer; 0 for an input, or if
         it was written elsewhere.
+    warp
+        What a warp of a GPU touches; None on a CPU.
     """
 
     kind: int
@@ -65,6 +70,7 @@ class Touch:
     element_bytes: int
     dimensions: list[Dimension]
     shared: int
+    warp: WarpAccess | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +100,8 @@ class Statement:
         Points that the operation has, and of them those of one element's reduction.
     unroll_steps
         Limit of the unroll pragma, 0 without one.
+    virtual
+        Virtual threads of a GPU's thread.
     streaming
         Whether its stores may pass the caches by.
     divisions
@@ -104,6 +112,8 @@ class Statement:
         See `Body`; where all conditions are known to hold.
     counts
         Occurrences per point, in the order of `COUNTS`; shape ``(len(COUNTS), rows)``, or one column for all.
+    kernel
+        What the kernel takes that the statement is part of; None on a CPU.
     """
 
     stage: int
@@ -118,27 +128,29 @@ class Statement:
     whole: Value
     reduced: Value
     unroll_steps: Value
+    virtual: Value
     streaming: Mask
     divisions: Value
     separable: Mask
     combines_pairs: Mask
     counts: NDArray[np.float64]
+    kernel: KernelUsage | None = None
 
 
-def statements_of(form: Form) -> list[Statement]:
-    """List the stored statements of a form in stage order.
+def statements_of(form: Form, device: DeviceModel | None = None) -> list[Statement]:
+    """List the stored statements of a form in stage order, for a GPU if one is given.
 
     Raises
     ------
     DefinitionError
         If an extent is symbolic.
     """
-    return _Gatherer(form).run()
+    return _Gatherer(form, device).run()
 
 
 class _Gatherer:
-    def __init__(self, form: Form) -> None:
-        self.form = form
+    def __init__(self, form: Form, device: DeviceModel | None) -> None:
+        self.form, self.device = form, device
         self.state = form.state
         self.stages = form.bounds.stages
         self.arguments = {
@@ -153,6 +165,8 @@ class _Gatherer:
             for stage_id, known in self.stages.items()
         }
         self._around: dict[int, list[tuple[LoopAtom, bool]]] = {}
+        kernels = () if device is None else kernels_of(form.bounds)
+        self.kernels = {stage_id: kernel for kernel in kernels for stage_id in kernel.stages}
 
     def run(self) -> list[Statement]:
         first: dict[int, int] = {}
@@ -179,6 +193,11 @@ class _Gatherer:
             self._around[stage_id] = known
         return known
 
+    def is_thread(self, atom: LoopAtom) -> bool:
+        """Whether a loop runs over threads, real or virtual."""
+        marks = self.form.marks.get((atom.stage, atom.name), {})
+        return any(mark.is_thread or mark is Annotation.VTHREAD for mark in marks)
+
     def number(self, extent: Extent, what: str) -> Value:
         """Return an extent, which must be known."""
         if isinstance(extent, Expr):
@@ -202,6 +221,10 @@ class _StageGatherer:
         found = [*outer, *parent.loops[stage_id].values()]
         self.depth = len(outer)
         self.loops = [self._loop(atom, reduces) for atom, reduces in found]
+        if self.stage.scope == "shared":  # The threads around fill it together, once.
+            for number, (atom, reduces) in enumerate(outer):
+                if parent.is_thread(atom):
+                    self.loops[number] = Loop(1, reduces, {})
         numbers = {atom: position for position, (atom, _) in enumerate(found)}
         self.indices = LoopIndices(self.loops, numbers, self.form.rows)
         self.local = self._local_axes()
@@ -211,6 +234,17 @@ class _StageGatherer:
             for axis, region in zip(op.axis, self.bounds.region, strict=True)
         }
         self.axes.update((axis, self.local[axis.name]) for axis in op.reduce_axis)
+        device = parent.device
+        self.warp = (
+            None if device is None else Warp(self.loops, numbers, self.form.rows, device, self._guarded())
+        )
+
+    def _guarded(self) -> list[tuple[Affine, Value]]:
+        """The loops, past and present, and axes of the stage that must not run too far, and how far."""
+        extents = self.bounds.extents
+        below = [(one.base, self.all.number(extents[name], "a loop")) for name, one in self.local.items()]
+        axes = [(self.axes[axis].base, extent_of(axis.extent)) for axis in self.stage.compute.axis]
+        return [*below, *((form, self.all.number(extent, "an axis")) for form, extent in axes)]
 
     def _loop(self, atom: LoopAtom, reduces: bool) -> Loop:
         extent = self.all.number(self.all.stages[atom.stage].extents[atom.name], "a loop")
@@ -270,11 +304,13 @@ class _StageGatherer:
                     whole=_product([*full, *reduce_extents]),
                     reduced=_product(reduce_extents),
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
+                    virtual=_product([x.extent for x in self.loops if Annotation.VTHREAD in x.marks]),
                     streaming=self.form.streaming.get(self.stage_id, False),
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
                     separable=self._is_separable(body),
                     counts=self._counts(body),
                     combines_pairs=body.combines_pairs and self._holds(body.conditions),
+                    kernel=self.all.kernels.get(self.stage_id),
                 )
             )
         return made
@@ -284,14 +320,17 @@ class _StageGatherer:
         forms = [self.local[axis.name] for axis in self.stage.compute.axis]
         if (self.stage_id, tensor.value_index) in self.all.arguments:
             forms = [self.axes[axis] for axis in self.stage.compute.axis]
-        dimensions = self._dimensions(forms, self.stage_id, tensor, placed=True)
+        dimensions, bases = self._dimensions(forms, self.stage_id, tensor, placed=True)
         kind = READ if updates is None else READ_WRITE if updates else WRITE
-        return Touch(kind, 1, dtype_info(tensor.dtype).bytes, dimensions, 0)
+        size = dtype_info(tensor.dtype).bytes
+        return Touch(kind, 1, size, dimensions, 0, self._in_warp(self.stage_id, bases, dimensions, size))
 
     def _read(self, access: Access) -> Touch:
         producer = self.state.stage_id(access.tensor)
         forms = [self._index(index) for index in access.indices]
-        dimensions = self._dimensions(forms, producer, access.tensor)
+        dimensions, bases = self._dimensions(forms, producer, access.tensor)
+        size = dtype_info(access.tensor.dtype).bytes
+        warp = self._in_warp(producer, bases, dimensions, size)
         for dimension, index, form, spread in zip(
             dimensions, access.indices, forms, access.spread, strict=True
         ):
@@ -301,7 +340,20 @@ class _StageGatherer:
         shared = 0
         if producer in self.state.attach:
             shared = min(len(self.all.around(producer)), self.depth + len(self.loops))
-        return Touch(READ, access.count, dtype_info(access.tensor.dtype).bytes, dimensions, shared)
+        return Touch(READ, access.count, size, dimensions, shared, warp)
+
+    def _in_warp(
+        self, producer: int, bases: Sequence[Affine | None], dimensions: Sequence[Dimension], size: int
+    ) -> WarpAccess | None:
+        """What a warp touches of a buffer, and how often that is filled if it is shared."""
+        if self.warp is None:
+            return None
+        space = space_of(self.state, producer)
+        found = self.warp.access(space, bases, [d.shape for d in dimensions], size)
+        if space != SHARED:
+            return found
+        around = [atom for atom, _ in self.all.around(producer) if not self.all.is_thread(atom)]
+        return replace(found, fills=_product([self.all.stages[a.stage].extents[a.name] for a in around]))
 
     def _is_separable(self, body: Body) -> Mask:
         """Whether every condition is known to hold or is about loops of one kind only, row by row."""
@@ -349,11 +401,15 @@ class _StageGatherer:
 
     def _dimensions(
         self, forms: Sequence[Interval | None], producer: int, tensor: Tensor, placed: bool = False
-    ) -> list[Dimension]:
-        """Indices of a buffer as terms, counted from the start of its region for scratch (or so already)."""
+    ) -> tuple[list[Dimension], list[Affine | None]]:
+        """Indices of a buffer as terms, counted from the start of its region for scratch (or so already).
+
+        Also as forms, None where data decide.
+        """
         known: StageBounds | None = self.all.stages.get(producer)
         local = known is not None and (producer, tensor.value_index) not in self.all.arguments
-        made = []
+        made: list[Dimension] = []
+        bases: list[Affine | None] = []
         for position, form in enumerate(forms):
             if local:
                 assert known is not None
@@ -364,12 +420,13 @@ class _StageGatherer:
             extent = self.all.number(shape, "a buffer")
             if form is None:
                 made.append(Dimension({}, 0, extent))
+                bases.append(None)
                 continue
             width = self.all.number(form.width, "an index")
-            made.append(
-                self.indices.dimension(form.base if base is None else form.base - base, width - 1, extent)
-            )
-        return made
+            placed_form = form.base if base is None else form.base - base
+            bases.append(placed_form)
+            made.append(self.indices.dimension(placed_form, width - 1, extent))
+        return made, bases
 
 
 def _some_loop(extents: Mapping[Var, Value], nodes: set[Expr]) -> Mask:

@@ -12,6 +12,8 @@ false) before it has seen more than `num_warmup_sample` programs. A model of you
         def score(self, rows: PackedRows) -> FloatArray:
             return rows.pooled(["mean", "sum"]) @ self.weights
 
+A model learns from rows of one width: one for programs of a GPU is none for those of a CPU.
+
 What is learned is a function of the records in their order, never of how they were divided over calls of
 `update`: that is why a resumed run finds the model that the interrupted one had.
 """
@@ -162,7 +164,8 @@ class LearnedModel(CostModel):
         self, file_name: str | Path, data: Dataset, seen: NDArray[np.uint64], more: Mapping[str, Any]
     ) -> None:
         """Write records, digests of the measurements behind them, and what a subclass has besides."""
-        header = {"seed": self.seed, "features": self.describe_features(), "tasks": data.task_keys, **more}
+        features = {**self.describe_features(), "columns": data.rows.width}
+        header = {"seed": self.seed, "features": features, "tasks": data.task_keys, **more}
         arrays: Arrays = {
             "values": data.rows.values,
             "offsets": data.rows.offsets,
@@ -250,6 +253,11 @@ class LearnedModel(CostModel):
         ----------
         rows
             Rows of `features`. A program without rows gets ``-inf``.
+
+        Raises
+        ------
+        DefinitionError
+            If they are of another width than those learned from.
         """
         self.train()
         filled = np.flatnonzero(rows.counts > 0)
@@ -257,8 +265,19 @@ class LearnedModel(CostModel):
         if not self._can_score:
             scores[filled] = 0.0
         elif len(filled):
+            self._check_width(rows)
             scores[filled] = self.score(rows if len(filled) == len(rows) else rows.take(filled))
         return scores
+
+    def _check_width(self, rows: PackedRows) -> None:
+        """See that programs are of the kind that was learned from."""
+        learned = self._collector.width
+        if learned is not None and rows.width != learned:
+            raise DefinitionError(
+                f"this {type(self).__name__} has learned from programs with {learned} features a statement, "
+                f"and is asked about one with {rows.width}; those of a GPU have more than those of a CPU: "
+                "take a model for each"
+            )
 
     @property
     def _can_score(self) -> bool:
@@ -302,6 +321,8 @@ class LearnedModel(CostModel):
                 f"{file_name}: trained to correct {saved.get('drafter') or 'no other model'}, and this one "
                 f"corrects {mine['drafter'] or 'none'}; DraftedModel.load reads what DraftedModel.save wrote"
             )
+        if saved.get("columns") in getattr(self.features, "widths", ()):
+            mine["columns"] = saved["columns"]
         if saved != mine:
             raise LogFormatError(
                 f"{file_name}: trained on feature table {saved.get('version')} of {saved.get('columns')} "

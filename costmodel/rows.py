@@ -52,16 +52,22 @@ class PackedRows:
         """Rows of each program."""
         return np.diff(self.offsets)
 
+    @property
+    def width(self) -> int:
+        """Columns of a row."""
+        return int(self.values.shape[1])
+
     @classmethod
-    def empty(cls, features: int) -> PackedRows:
-        """No programs."""
-        return cls(np.empty((0, features), np.float32), np.zeros(1, np.int64))
+    def empty(cls, features: int, programs: int = 0) -> PackedRows:
+        """Make programs without rows; by default none."""
+        return cls(np.empty((0, features), np.float32), np.zeros(programs + 1, np.int64))
 
     @classmethod
     def concatenate(cls, parts: Sequence[PackedRows]) -> PackedRows:
-        """All programs of all parts, in order; at least one part."""
+        """All programs of all parts, in order; at least one part. One without rows may be of any width."""
         counts = np.concatenate([part.counts for part in parts])
-        return cls(np.concatenate([part.values for part in parts]), offsets_of(counts))
+        filled = [part for part in parts if len(part.values)] or parts[:1]
+        return cls(np.concatenate([part.values for part in filled]), offsets_of(counts))
 
     def take(self, programs: Indices) -> PackedRows:
         """Return the rows of some programs, in the order given."""
@@ -117,6 +123,11 @@ class FeatureSource(Protocol):
         ...
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """All that a row may have, where that depends on the task; a model learns from rows of one width."""
+        return (self.width,)
+
+    @property
     def tells_plans_apart(self) -> bool:
         """Whether programs that are compiled to the same loops have the same rows."""
         return False
@@ -140,7 +151,7 @@ def extract_rows(source: FeatureSource, task: Task, candidates: Candidates) -> P
     except ScheduleError:
         parts = _divided(batches_of(candidates))
     if not parts:
-        return PackedRows(PackedRows.empty(source.width).values, np.zeros(2, np.int64))
+        return PackedRows.empty(source.width, 1)
     return PackedRows.concatenate([extract_rows(source, task, part) for part in parts])
 
 

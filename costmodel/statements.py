@@ -3,6 +3,8 @@
 The limit of the unroll pragma (`auto_unroll_max_step`) is 0 in these rows. What it does to the loops is told
 by other columns; where it does nothing, programs that differ in it are compiled to the same code, and a model
 should neither learn a difference nor see one.
+
+Programs for GPUs have rows of their own width, as there is more to tell of them.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ class StatementFeatures(FeatureSource):
         from costmodel.features import N_FEATURES
 
         return N_FEATURES
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        from costmodel.features import N_FEATURES, N_GPU_FEATURES
+
+        return N_FEATURES, N_GPU_FEATURES
 
     @property
     def tells_plans_apart(self) -> bool:

@@ -242,7 +242,7 @@ class XGBModel(LearnedModel):
         }
         kept, seen = self.dataset, self._collector.seen
         if trees:
-            kept, seen = Dataset.empty(self.features.width), _none()
+            kept, seen = Dataset.empty(self._collector.width or self.features.width), _none()
         self._write(file_name, kept, seen, more)
 
     def load(self, file_name: str | Path) -> None:
@@ -257,6 +257,8 @@ class XGBModel(LearnedModel):
         header, data, seen = self._read(file_name)
         trees = tuple(Trees.from_json(content) for content in header["trees"])
         self.learn(data, seen)
+        if trees:
+            self._collector.width = data.rows.width
         self.seed = int(header["seed"])
         self.boosting = replace(self.boosting, seed=self.seed, loss=header["loss"])
         self._loaded = trees

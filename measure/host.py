@@ -43,12 +43,6 @@ def check_target(target: Target) -> None:
         If it is for CUDA, and no compiler is installed.
     """
     kind = kind_of(target)
-    if target.is_gpu and kind != CPU and not target.is_searched_as_gpu:
-        raise TargetError(
-            f"programs for the target `{target}` cannot be built yet: they are searched with parallel loops, "
-            "as on a CPU, and not with the blocks and threads of kernels; leave out -device=mali to tune for "
-            "OpenCL devices in general, or bind the loops of a schedule by hand and build that"
-        )
     if kind != CPU:
         _check_device(target, device_info(kind))
         return

@@ -15,7 +15,7 @@ from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
 from search.distinct import distinct_share
 from search.history import History, Trial
 from search.identity import program_key
-from search.mutation import CPU_MUTATIONS, Mutation, Offspring, same_family, tiles_changed
+from search.mutation import CPU_MUTATIONS, GPU_MUTATIONS, Mutation, Offspring, same_family, tiles_changed
 from search.options import TuningOptions
 from search.params import ABLATIONS, REFERENCE_SPACE
 from search.policy import EmptyPolicy, Proposal, SearchPolicy
@@ -38,6 +38,7 @@ __all__ = [
     "ABLATIONS",
     "CPU_MUTATIONS",
     "DEFAULT_PARAMS",
+    "GPU_MUTATIONS",
     "REFERENCE_SPACE",
     "AlternativesPolicy",
     "ApplyHistoryBest",

@@ -35,7 +35,7 @@ from search.mutation import Mutation, offspring_of
 from sketches.neighbours import Neighbourhood
 from sketches.population import Population
 from sketches.remap import Names
-from sketches.repair import repaired
+from sketches.repair import admitted
 from sketches.signature import Hashes
 
 Score = Callable[[Sequence[Population]], FloatArray]
@@ -100,7 +100,8 @@ class Outcome:
     families
         Families of each generation.
     invalid
-        Parents without a child, by mutation; "duplicate" counts children that had been scored before.
+        Parents without a child, by mutation; "duplicate" counts children that had been scored before, and
+        those that the hardware could not run are counted by the limit that they break.
     """
 
     best: Generation
@@ -184,7 +185,7 @@ def _breed(
         chosen = choose_parents(parents, int(missing * SPARE_CHILDREN), rng)
         children = merged(_children(settings, parents, chosen, invalid, rng))
         context = settings.neighbourhood.space.context
-        bred = Generation.of([repaired(population, context) for population in children])
+        bred = Generation.of([admitted(population, context, invalid) for population in children])
         new = unseen(bred, seen)
         invalid["duplicate"] += len(bred) - len(new)
         if len(new) > missing:

@@ -15,7 +15,7 @@ from sketches.factors import factorization_count
 from sketches.family import Family, Matrix
 from sketches.neighbours import Neighbourhood
 from sketches.population import Population
-from sketches.repair import legal_tiles, repaired
+from sketches.repair import admitted, legal_tiles
 from sketches.rule import SketchContext
 from sketches.tiles import enumerate_tilings
 
@@ -50,7 +50,7 @@ def enumerate_space(neighbourhood: Neighbourhood, at_most: int) -> list[Populati
             if values is None:
                 return None
             room -= len(values)
-            found.append(repaired(Population(family, values), space.context))
+            found.append(admitted(Population(family, values), space.context))
     return found
 
 
@@ -58,11 +58,11 @@ def _all_rows(family: Family, context: SketchContext, at_most: int) -> Matrix | 
     """All rows of a family, wishes of annotations not yet repaired; None if there are more than `at_most`."""
     params = context.params
     limit = params.max_innermost_split_factor
-    exact = (factorization_count(hole.extent, len(hole.columns), limit) for hole in family.holes)
+    exact = (factorization_count(hole.extent, len(hole.columns), limit) for hole in family.tiles)
     if prod(exact) > at_most:
         return None  # Those lengths alone that divide are too many, which takes no list to know.
     blocks: list[Matrix] = []
-    for hole in family.holes:
+    for hole in family.tiles:
         lengths = enumerate_tilings(hole.extent, len(hole.columns), limit, params.max_tile_waste, at_most)
         if lengths is None:
             return None

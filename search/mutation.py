@@ -9,7 +9,8 @@ A user's mutation is any object with `name`, `sources` and `propose`; a policy t
 (`SketchPolicy(mutations=[(MyMutation(), 0.1), *CPU_MUTATIONS])`).
 
 Source: reference section 4.4. Differs in that tile lengths need not divide, in that vectors mutate too, and
-in that a parallel loop may become serial.
+in that a parallel loop may become serial. On a GPU, threads of stages without tiles and the lengths of copies
+have mutations of their own, where the reference takes them for tiles.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from sketches.locations import Rows
 from sketches.neighbours import Neighbourhood
 from sketches.population import Population
 from sketches.repair import clip_tiles, legal_tiles
+from sketches.rule import SketchContext
 from sketches.tiles import outer_length
 
 Mask = NDArray[np.bool_]
@@ -157,10 +159,10 @@ def _fault_of(answer: Offspring) -> str:
         if not np.issubdtype(children.values.dtype, np.integer):
             return f"the columns are of type {children.values.dtype}; they must be integers"
         least = children.values.min(axis=0, initial=1)
-        tiles = [at for at, column in enumerate(children.family.columns) if column.kind is ColumnKind.TILE]
-        low = next((at for at, value in enumerate(least) if value < (1 if at in tiles else DERIVE)), None)
+        lengths = children.family.filling
+        low = next((at for at, value in enumerate(least) if value < (1 if at < lengths else DERIVE)), None)
         if low is not None:
-            bound = "1; it is a length" if low in tiles else "ansor.DERIVE, which leaves it to the repair"
+            bound = "1; it is a length" if low < lengths else "ansor.DERIVE, which leaves it to the repair"
             column = str(children.family.columns[low])
             return f"column {column!r} is {least[low]} somewhere; the least is {bound}"
     born = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *answer.parents]))
@@ -203,7 +205,7 @@ class TileSize(Mutation):
         self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
     ) -> Offspring:
         family, values = parents.family, parents.values.copy()
-        holes = [hole for hole in family.holes if hole.extent > 1]
+        holes = [hole for hole in family.tiles if hole.extent > 1]
         if not holes:
             return same_family(parents, values, np.zeros(len(parents), dtype=np.bool_))
         weights = np.array([1 + np.log2(hole.extent) for hole in holes])
@@ -265,16 +267,29 @@ class AutoUnroll(Mutation):
     def propose(
         self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
     ) -> Offspring:
-        family = parents.family
-        allowed = [np.array(family.annotation_values[at]) for at in family.positions(ColumnKind.UNROLL)]
+        return another_value(parents, ColumnKind.UNROLL, rng)
 
-        def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:
-            candidates = allowed[column]
-            at = (current[:, None] == candidates).argmax(axis=1)
-            step = rng.integers(1, max(len(candidates), 2), size=len(current))
-            return np.asarray(candidates[(at + step) % len(candidates)])
 
-        return change_one_column(parents, ColumnKind.UNROLL, another, rng)
+class ThreadCount(Mutation):
+    """Spreads a loop that is not tiled over another number of a GPU's threads."""
+
+    name = "threads"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        return another_value(parents, ColumnKind.THREADS, rng)
+
+
+class FetchLength(Mutation):
+    """Copies another number of elements into shared memory at once."""
+
+    name = "fetch length"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        return another_value(parents, ColumnKind.FETCH, rng)
 
 
 class ParallelWidth(Mutation):
@@ -371,6 +386,20 @@ def another_count(current: NDArray[np.int64], limit: int, rng: np.random.Generat
     return np.asarray(drawn + (drawn >= current))
 
 
+def another_value(parents: Population, kind: ColumnKind, rng: np.random.Generator) -> Offspring:
+    """Give one column of a kind another of its values in every row."""
+    family = parents.family
+    allowed = [np.array(family.annotation_values[at]) for at in family.positions(kind)]
+
+    def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:
+        candidates = allowed[column]
+        at = (current[:, None] == candidates).argmax(axis=1)
+        step = rng.integers(1, max(len(candidates), 2), size=len(current))
+        return np.asarray(candidates[(at + step) % len(candidates)])
+
+    return change_one_column(parents, kind, another, rng)
+
+
 class _Draw(Protocol):
     def __call__(self, current: NDArray[np.int64], column: int) -> NDArray[np.int64]: ...
 
@@ -418,3 +447,16 @@ CPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
     (VectorLoops(), 0.04),
 )
 """Mutations and how often each is chosen."""
+
+GPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
+    (TileSize(), 0.80),
+    (AutoUnroll(), 0.08),
+    (ThreadCount(), 0.06),
+    (FetchLength(), 0.06),
+)
+"""The same for GPUs, where stages stay where their sketch has them."""
+
+
+def default_mutations(context: SketchContext) -> Weighted:
+    """Return the mutations for the context's target."""
+    return GPU_MUTATIONS if context.is_gpu else CPU_MUTATIONS

@@ -2,10 +2,10 @@
 
 A neighbour differs in one step of one decision: a prime factor moved between two levels of a split, one level
 a little longer or shorter, one loop more or less parallel or vector, another unroll limit, the other kind of
-stores. If a neighbour turns out faster, it is the best and its own neighbours come next; when no neighbour is
-faster (all are measured, or enough of the most promising ones) the next best program has its turn. That is
-coordinate descent, in batches, and every step of it follows from the measurements alone, so it survives an
-interruption.
+stores; on a GPU twice or half as many threads, or elements copied at once. If a neighbour turns out faster,
+it is the best and its own neighbours come next; when no neighbour is faster (all are measured, or enough of
+the most promising ones) the next best program has its turn. That is coordinate descent, in batches, and every
+step of it follows from the measurements alone, so it survives an interruption.
 
 Source: Droplet search after a short Ansor run (arXiv 2406.20037), reference section 12.2.
 """
@@ -25,7 +25,7 @@ from sketches.columns import ColumnKind, Hole
 from sketches.factors import prime_factors
 from sketches.family import Family, Matrix
 from sketches.population import Population
-from sketches.repair import clip_tiles, legal_tiles, repaired
+from sketches.repair import admitted, clip_tiles, legal_tiles
 from sketches.rule import SketchContext
 from sketches.signature import Hashes
 from sketches.tiles import outer_length
@@ -65,7 +65,7 @@ def polish(
     for best in known.best(history, BASINS):
         if wanted <= 0:
             break
-        ring = Generation.of([repaired(neighbours(best.population, context), context)])
+        ring = Generation.of([admitted(neighbours(best.population, context), context)])
         ring = unseen(ring, np.array([best.fine], dtype=np.uint64))
         new = unseen(ring, measured)
         tried = len(ring) - len(new)
@@ -94,7 +94,7 @@ def neighbours(program: Population, context: SketchContext) -> Population:
     """
     family, row = program.family, program.values[0]
     rows: list[Matrix] = []
-    for hole in family.holes:
+    for hole in family.tiles:
         for lengths in _tile_steps(hole, row[hole.start : hole.stop], context.params.max_tile_waste > 1):
             changed = row.copy()
             changed[hole.start : hole.stop] = lengths

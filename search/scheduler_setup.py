@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ansor.checks import check_number
@@ -94,15 +95,18 @@ def check_machine(tasks: Sequence[Task], runner: ProgramRunner) -> None:
 def make_policies(
     choice: str,
     tasks: Sequence[Task],
-    model: CostModel,
+    models: Mapping[bool, CostModel],
     params: Mapping[str, int | float | str] | None,
     seed: int,
 ) -> list[SearchPolicy]:
-    """Make one policy per task: sketch policies with one model; by default an `XGBTuner` for a template."""
+    """Make one policy per task: sketch policies with shared `models`, for CPUs (False) and for GPUs (True).
+
+    By default a template gets an `XGBTuner`.
+    """
     return [
         XGBTuner(task, seed=seed)
         if choice == "default" and isinstance(task, TemplateTask)
-        else sketch_policy(task, model, params=params, seed=seed)
+        else sketch_policy(task, models[task.target.is_gpu], params=params, seed=seed)
         for task in tasks
     ]
 
@@ -116,7 +120,7 @@ def check_model_file(
     Raises
     ------
     DefinitionError
-        If the search has no shared model that learns.
+        If the search has no shared model that learns, or one for CPUs and one for GPUs.
     """
     if model_file is None:
         return
@@ -126,16 +130,58 @@ def check_model_file(
         why = "search_policy='sketch.random' has no model that learns; take 'default' or 'sketch.xgb'"
     elif choice == "default" and all(isinstance(task, TemplateTask) for task in tasks):
         why = "the tuner of a template has a model of its own"
+    elif len({task.target.is_gpu for task in tasks}) > 1:
+        why = "tasks for CPUs and tasks for GPUs have a model each; tune them apart"
     else:
         return
     raise DefinitionError(f"load_model_file={os.fspath(model_file)!r} would not be used: {why}")
+
+
+def shared_models(
+    choice: str,
+    tasks: Sequence[Task],
+    seed: int,
+    *,
+    per_round: int,
+    adaptive_training: bool,
+    model_file: PathLike | None,
+) -> dict[bool, CostModel]:
+    """
+    Make the cost model that all tasks share, and another where some are for CPUs and some for GPUs.
+
+    Parameters
+    ----------
+    per_round
+        Trials of a task's first round; with those of all its tasks a model has warmed up.
+
+    Returns
+    -------
+    dict[bool, CostModel]
+        Of each kind that there is among the tasks: by whether it is for a GPU.
+
+    Raises
+    ------
+    DefinitionError, LogFormatError
+        As of `shared_model`.
+    """
+    counts = Counter(task.target.is_gpu for task in tasks)
+    return {
+        is_gpu: shared_model(
+            choice,
+            seed,
+            num_warmup_sample=count * per_round,
+            adaptive_training=adaptive_training,
+            model_file=model_file,
+        )
+        for is_gpu, count in counts.items()
+    }
 
 
 def shared_model(
     choice: str, seed: int, *, num_warmup_sample: int, adaptive_training: bool, model_file: PathLike | None
 ) -> CostModel:
     """
-    Make the cost model that all tasks share, from the name of a kind of search.
+    Make the cost model that tasks of one kind share, from the name of a kind of search.
 
     Raises
     ------

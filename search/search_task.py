@@ -14,6 +14,7 @@ from ansor.runtime.build import lower
 from ansor.runtime.device.build import package_nest
 from ansor.runtime.device.door import KINDS
 from ansor.runtime.device.hardware import hardware_params as hardware_of
+from ansor.runtime.device.hardware import settled_target
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import LayoutRewrite, layout_free_inputs
 from ansor.schedule.manual import Schedule
@@ -61,7 +62,8 @@ class SearchTask(Task):
     workload_key
         Key of the records; with `compute_dag`, the key they shall carry (default: one made of its structure).
     target, target_host
-        What to tune for; default this machine's CPU.
+        What to tune for; default this machine's CPU. A CUDA target that names no architecture gets that of
+        the device, if there is one.
     hardware_params
         Default: what is known of the target, and for OpenCL and CUDA of the device, if there is one.
     layout_rewrite_option
@@ -104,7 +106,7 @@ class SearchTask(Task):
         alternatives: Sequence[Call] = (),
     ) -> None:
         key, dag = _resolve_workload(func, args, compute_dag, workload_key)
-        resolved = Target("llvm" if target is None else target)
+        resolved = settled_target(Target("llvm" if target is None else target))
         super().__init__(
             dag=dag,
             workload_key=key,

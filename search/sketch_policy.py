@@ -38,14 +38,14 @@ from search.generation import Generation, merged, unseen
 from search.history import History, Trial
 from search.identity import round_rng
 from search.known import Known
-from search.mutation import CPU_MUTATIONS, Mutation, check_mutations
+from search.mutation import CPU_MUTATIONS, GPU_MUTATIONS, Mutation, check_mutations, default_mutations
 from search.params import DEFAULT_PARAMS, Params, resolve_params
 from search.picking import Picker
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.polish import polish
 from search.text import counted
 from sketches import ProgramSpace, Sketch, SketchContext, SketchParams, SketchRule
-from sketches.annotators import CPU_ANNOTATORS, Annotator, check_annotators
+from sketches.annotators import Annotator, check_annotators, default_annotators
 from sketches.derive import default_rules
 from sketches.neighbours import Neighbourhood
 from sketches.population import Population
@@ -83,10 +83,10 @@ class SketchPolicy(SearchPolicy):
     rules
         Sketch rules in order; default those of the target.
     mutations
-        Mutations with their weights; default `CPU_MUTATIONS`.
+        Mutations with their weights; default those of the target, `CPU_MUTATIONS` or `GPU_MUTATIONS`.
     annotators
         What decides annotations: `draw` those of new programs, `choices` what the search may make of them;
-        default `CPU_ANNOTATORS`.
+        default those of the target, `CPU_ANNOTATORS` or `GPU_ANNOTATORS`.
 
     Raises
     ------
@@ -105,8 +105,8 @@ class SketchPolicy(SearchPolicy):
         verbose: int = 1,
         init_search_callbacks: Sequence[InitSearchCallback] | None = None,
         rules: Sequence[SketchRule] | None = None,
-        mutations: Sequence[tuple[Mutation, float]] = CPU_MUTATIONS,
-        annotators: Sequence[Annotator] = CPU_ANNOTATORS,
+        mutations: Sequence[tuple[Mutation, float]] | None = None,
+        annotators: Sequence[Annotator] | None = None,
     ) -> None:
         if not isinstance(task, Task):
             raise DefinitionError(
@@ -123,8 +123,13 @@ class SketchPolicy(SearchPolicy):
         )
         check_model("SketchPolicy(program_cost_model)", self.model)
         self.params = resolve_params(params)
-        self.mutations = check_mutations("SketchPolicy(mutations)", mutations)
-        self.annotators = check_annotators("SketchPolicy(annotators)", annotators)
+        context = self._context
+        self.mutations = check_mutations(
+            "SketchPolicy(mutations)", default_mutations(context) if mutations is None else mutations
+        )
+        self.annotators = check_annotators(
+            "SketchPolicy(annotators)", default_annotators(context) if annotators is None else annotators
+        )
         self.last_outcome: Outcome | None = None
         """Statistics of the last round that was searched by evolution."""
         self._callbacks = check_callbacks(init_search_callbacks)
@@ -149,8 +154,12 @@ class SketchPolicy(SearchPolicy):
         own = [c.rule_for(self) for c in self._callbacks if isinstance(c, PreloadCustomSketchRule)]
         given = self._rules
         if given is None:
-            given = default_rules(SketchContext.of(self._task, SketchParams.of(self.params)))
+            given = default_rules(self._context)
         return (*own, *given)
+
+    @property
+    def _context(self) -> SketchContext:
+        return SketchContext.of(self._task, SketchParams.of(self.params))
 
     @cached_property
     def space(self) -> ProgramSpace:
@@ -175,7 +184,7 @@ class SketchPolicy(SearchPolicy):
     @property
     def _leaves_the_list(self) -> bool:
         """Whether a mutation may make programs that a list of all does not have; ours make none."""
-        ours = {type(mutation) for mutation, _ in CPU_MUTATIONS}
+        ours = {type(mutation) for mutation, _ in (*CPU_MUTATIONS, *GPU_MUTATIONS)}
         return any(weight > 0 and type(mutation) not in ours for mutation, weight in self.mutations)
 
     @property

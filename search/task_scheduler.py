@@ -45,7 +45,7 @@ from search.scheduler_setup import (
     check_tasks,
     check_trials,
     make_policies,
-    shared_model,
+    shared_models,
 )
 from search.session import Stop, TuningSession
 from search.starts import first_programs, known_results
@@ -216,9 +216,10 @@ class TaskScheduler:
             The budget of all tasks together, and what measures. `early_stopping` ends the run when so many
             trials in a row did not improve the objective, once every task has a program or has been given up.
         search_policy
-            A `SketchPolicy` per task, all with one model: "default": a `DraftedModel`; "sketch.xgb": an
-            `XGBModel`, random until every task had a round; "sketch.random": random scores. By default the
-            task of a template has an `XGBTuner` of its own. Or one policy per task.
+            A `SketchPolicy` per task, all with one model, but those for GPUs with another than those for
+            CPUs: "default": a `DraftedModel`; "sketch.xgb": an `XGBModel`, random until every task had a
+            round; "sketch.random": random scores. By default the task of a template has an `XGBTuner` of its
+            own. Or one policy per task.
         search_policy_params
             Parameters of the sketch policies.
         adaptive_training
@@ -251,14 +252,17 @@ class TaskScheduler:
         per_round = tune_option.num_measures_per_round
         check_model_file(self.load_model_file, self.tasks, search_policy)
         if isinstance(search_policy, str):
-            model = shared_model(
+            models = shared_models(
                 search_policy,
+                self.tasks,
                 tune_option.seed,
-                num_warmup_sample=len(self.tasks) * per_round,
+                per_round=per_round,
                 adaptive_training=adaptive_training,
                 model_file=self.load_model_file,
             )
-            policies = make_policies(search_policy, self.tasks, model, search_policy_params, tune_option.seed)
+            policies = make_policies(
+                search_policy, self.tasks, models, search_policy_params, tune_option.seed
+            )
         else:
             policies = check_policies(self.tasks, search_policy)
         with open_measurer(tune_option) as measurer:

@@ -3,12 +3,13 @@
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
 order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`; for GPUs `gpu_memory`,
 `cross_thread`; beyond the reference `packing`, `streams`, `windows`, `rfactor_lanes`, `tensor`, `recompute`),
-`derive`; then `factors`, `columns`, `locations`, `annotate`, `streaming`, `family`, `population`, `sample`.
+`derive`; then `factors`, `columns`, `locations`, `annotate`, `streaming`, `family`, `population`, `sample`;
+for GPUs `launch`, `threads`, `fetch`, `limits`.
 By hand: `template_choices`, `template_config`, `template_function`.
 """
 
 from sketches.annotate import DERIVE
-from sketches.annotators import CPU_ANNOTATORS, Annotator, Draft
+from sketches.annotators import CPU_ANNOTATORS, GPU_ANNOTATORS, Annotator, Draft
 from sketches.columns import Column, ColumnKind
 from sketches.derive import CPU_EXTRA_RULES, CPU_RULES, GPU_RULES, Sketch, SkipStage, generate_sketches
 from sketches.family import Family
@@ -26,6 +27,7 @@ __all__ = [
     "CPU_EXTRA_RULES",
     "CPU_RULES",
     "DERIVE",
+    "GPU_ANNOTATORS",
     "GPU_RULES",
     "AddPackedRead",
     "AnnotateEntity",

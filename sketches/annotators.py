@@ -4,7 +4,8 @@ Sampling asks the annotators in order, each for all rows of a family at once. Wh
 later, when programs are changed, is up to the search, within what the annotators allow (`choices`). A user's
 annotator is put in place of ours or behind them: `ProgramSpace.of(task, annotators=(MyParallel(), ...))`.
 
-Source: the reference's CPU rules Parallel, Unroll and Vectorization, section 4.2.
+Source: the reference's rules Parallel, Unroll and Vectorization, section 4.2. On a GPU it copies into shared
+memory element by element until a mutation changes that; here the length is drawn.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import numpy as np
 
 from ansor.errors import DefinitionError
 from ansor.plugins import blaming, brief, check_plugin, items_of
+from ansor.schedule.bounds import Bounds
 from ansor.schedule.state import State
 from sketches.annotate import Values, parallel_widths, vector_counts
 from sketches.columns import ColumnKind
 from sketches.family import Family, Matrix
+from sketches.fetch import FetchLimit, fetch_limits
 from sketches.locations import Rows
-from sketches.params import CPU_UNROLL_CANDIDATES
 from sketches.rule import SketchContext
 
 
@@ -37,8 +39,8 @@ class Draft:
         Task, target, hardware and parameters.
     family
         Its sites and columns.
-    bounded
-        The structure with all extents inferred.
+    inferred
+        The structure with its bounds.
     rows
         Rows of the extents' columns that belong to this family.
     values
@@ -47,11 +49,16 @@ class Draft:
 
     context: SketchContext
     family: Family
-    bounded: State
+    inferred: Bounds
     rows: Rows
     values: Matrix
     fused_end: dict[int, Values] = field(default_factory=dict)
     """Position behind the outermost parallel loops of a stage, by stage; set by `set_parallel`."""
+
+    @property
+    def bounded(self) -> State:
+        """The structure with all extents."""
+        return self.inferred.state
 
     def set_parallel(self, widths: list[Values]) -> None:
         """Write one column per parallel site."""
@@ -73,6 +80,10 @@ class Draft:
             vector_counts(self.bounded, site, self.rows, largest, end, leave_one)
             for site, end in zip(self.family.vectors, ends, strict=True)
         ]
+
+    def fetch_limits(self) -> list[FetchLimit]:
+        """What the columns of copies into shared memory may hold."""
+        return fetch_limits(self.family, self.inferred, len(self.rows), self.context.hardware)
 
 
 class Annotator(Protocol):
@@ -128,9 +139,9 @@ def with_choices(annotators: Sequence[Annotator], family: Family) -> Family:
                     f"{asked} and named column {brief(at)}; annotations are the columns "
                     f"{list(family.annotation_values)}, such as family.positions(ansor.ColumnKind.UNROLL)"
                 )
-            most = _most(family, at)
-            bounds = "at least 0" if most is None else f"0 to {most}"
-            wrong = [value for value in values if value < 0 or (most is not None and value > most)]
+            least, most = _least(family, at), _most(family, at)
+            bounds = f"at least {least}" if most is None else f"{least} to {most}"
+            wrong = [value for value in values if value < least or (most is not None and value > most)]
             if wrong or not len(values):
                 raise DefinitionError(
                     f"{asked} and named {brief(list(values))} for column {str(family.columns[at])!r}; "
@@ -159,12 +170,17 @@ def _fault_of(draft: Draft) -> str:
             f"values of shape {values.shape} and type {values.dtype}; write into the columns of draft.values"
         )
     for at in family.annotation_values:
-        column, most = values[:, at], _most(family, at)
-        wrong = column[(column < 0) | (False if most is None else column > most)]
+        column, least, most = values[:, at], _least(family, at), _most(family, at)
+        wrong = column[(column < least) | (False if most is None else column > most)]
         if len(wrong):
-            bounds = "at least 0" if most is None else f"0 to {most}"
+            bounds = f"at least {least}" if most is None else f"{least} to {most}"
             return f"{wrong[0]} in column {str(family.columns[at])!r}; it holds {bounds}"
     return ""
+
+
+def _least(family: Family, at: int) -> int:
+    """Lowest value of a column: 1 for a length, else 0."""
+    return int(at < family.filling)
 
 
 def _most(family: Family, at: int) -> int | None:
@@ -185,7 +201,7 @@ class RandomUnroll(Annotator):
     """Draws each stage's `auto_unroll_max_step` from the candidates."""
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
-        candidates = np.array(CPU_UNROLL_CANDIDATES)
+        candidates = np.array(draft.family.sites.unroll_values)
         for at in draft.family.positions(ColumnKind.UNROLL):
             draft.values[:, at] = candidates[rng.integers(len(candidates), size=len(draft.rows))]
 
@@ -208,6 +224,15 @@ class RandomStreaming(Annotator):
             draft.values[:, at] = rng.integers(2, size=len(draft.rows))
 
 
+class RandomFetch(Annotator):
+    """Copies into shared memory a random power of two of elements at once, as many as the tile allows."""
+
+    def draw(self, draft: Draft, rng: np.random.Generator) -> None:
+        for limit in draft.fetch_limits():
+            powers = rng.integers(np.log2(limit.longest).astype(np.int64), endpoint=True)
+            draft.values[:, limit.column] = 1 << powers
+
+
 CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
     OuterParallel(),
     RandomUnroll(),
@@ -215,3 +240,11 @@ CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
     RandomStreaming(),
 )
 """In the order of the reference's rules, ours last."""
+
+GPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (RandomUnroll(), RandomFetch())
+"""What is left to decide on a GPU once loops are bound."""
+
+
+def default_annotators(context: SketchContext) -> tuple[Annotator, ...]:
+    """Return the annotators for the context's target."""
+    return GPU_ANNOTATORS if context.is_gpu else CPU_ANNOTATORS

@@ -12,8 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from ansor.errors import ScheduleError
+from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.schedule.steps import SplitStep, Step
+from ansor.schedule.steps import AnnotationStep, FollowSplitStep, SplitStep, Step
 
 
 class ColumnKind(StrEnum):
@@ -21,6 +22,10 @@ class ColumnKind(StrEnum):
 
     TILE = "tile"
     """Length of one level of a split [iterations]; level 1 is the first inner one."""
+    THREADS = "threads"
+    """How many threads of a GPU run a loop together: the inner length of a split over threads."""
+    FETCH = "fetch"
+    """How many neighbouring elements a thread of a GPU copies into shared memory at once."""
     PARALLEL = "parallel"
     """How many loops of a run are fused and made parallel; level is the run's number in its stage."""
     UNROLL = "unroll"
@@ -46,27 +51,50 @@ class Column:
         return f"{self.kind} {self.stage}{axis}{level}"
 
 
+_ORDER = (ColumnKind.TILE, ColumnKind.THREADS, ColumnKind.FETCH)
+"""Kinds of columns that fill splits, in the order of their columns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A split to be filled: the step at position `step` of a history, over `extent` iterations.
+    """
+    A split to be filled.
 
-    Its lengths are the columns `start .. start + len(columns) - 1`, named `columns`, outermost level first.
+    Parameters
+    ----------
+    step
+        Its position in the history.
+    extent
+        Iterations to split; of `THREADS` the most that one of the loops split alike has; 0 where the loop's
+        length depends on other columns.
+    start
+        Its lengths are the columns from here on, outermost level first.
+    columns
+        Their names, all of one kind.
+    loop
+        What is split: the stage's position at that moment, and the loop's name.
     """
 
     step: int
     extent: int
     start: int
     columns: tuple[Column, ...]
+    loop: tuple[int, str] = (-1, "")
 
     @property
     def stop(self) -> int:
         """Position behind the last column."""
         return self.start + len(self.columns)
 
+    @property
+    def kind(self) -> ColumnKind:
+        """What the lengths are."""
+        return self.columns[0].kind
 
-def find_holes(preview: State, steps: tuple[Step, ...]) -> tuple[Hole, ...]:
+
+def find_holes(preview: State, steps: tuple[Step, ...], binding_from: int | None = None) -> tuple[Hole, ...]:
     """
-    List the open splits of a history.
+    List the open splits of a history, by kind, those of one kind in their order.
 
     Parameters
     ----------
@@ -74,32 +102,61 @@ def find_holes(preview: State, steps: tuple[Step, ...]) -> tuple[Hole, ...]:
         A state with the same history, in which lengths that replay needs are set.
     steps
         The history with open lengths None.
+    binding_from
+        Position of the first of the steps that bind loops to the threads of a GPU, and of those that make
+        copies in shared memory. Default: there are none, and whatever a rule splits is a tile.
 
     Raises
     ------
     ScheduleError
         If an open split is over a loop whose extent is not known as a number.
     """
-    holes: list[Hole] = []
+    found: dict[int, Hole] = {}
     taken: dict[tuple[str, str], int] = {}
-    state, start = State.initial(preview.dag), 0
+    state = State.initial(preview.dag)
     for position, (step, replayable) in enumerate(zip(steps, preview.steps, strict=True)):
         if isinstance(step, SplitStep) and any(length is None for length in step.lengths):
             stage = state.stages[step.stage]
             loop = stage.iterators[step.iterator]
-            if step.extent is None:
+            kind = ColumnKind.TILE if binding_from is None else _kind_of(steps, position, binding_from)
+            if step.extent is None and kind is not ColumnKind.FETCH:
                 raise ScheduleError(
                     f"split of loop {loop.name!r} of stage {stage.name!r}: its extent is not a number, so "
                     "its lengths cannot be sampled; tile a stage before it is attached, with constant sizes"
                 )
             name = numbered(loop.name, taken, stage.name)
             columns = tuple(
-                Column(ColumnKind.TILE, stage.name, name, level) for level in range(1, len(step.lengths) + 1)
+                Column(kind, stage.name, name, level) for level in range(1, len(step.lengths) + 1)
             )
-            holes.append(Hole(position, step.extent, start, columns))
-            start += len(columns)
+            found[position] = Hole(position, step.extent or 0, 0, columns, (step.stage, loop.name))
+        elif isinstance(step, FollowSplitStep) and step.source in found:
+            extent = state.stages[step.stage].iterators[step.iterator].extent
+            source = found[step.source]
+            if source.kind is ColumnKind.THREADS and isinstance(extent, int):
+                found[step.source] = replace(source, extent=max(source.extent, extent))
         state = state.apply(replayable)
+    holes: list[Hole] = []
+    for hole in sorted(found.values(), key=lambda hole: _ORDER.index(hole.kind)):
+        holes.append(replace(hole, start=holes[-1].stop if holes else 0))
     return tuple(holes)
+
+
+def _kind_of(steps: Sequence[Step], position: int, binding_from: int) -> ColumnKind:
+    """What the lengths of a split are in a program for a GPU, by how the next steps annotate its inner part.
+
+    Vectors of a rule are no copies.
+    """
+    split = steps[position]
+    assert isinstance(split, SplitStep)
+    for step in steps[position + 1 :]:
+        if not isinstance(step, AnnotationStep) or step.stage != split.stage:
+            break
+        if step.iterator == split.iterator + len(split.lengths):
+            if Annotation(step.annotation).is_thread:
+                return ColumnKind.THREADS
+            if step.annotation == Annotation.VECTORIZE and position >= binding_from:
+                return ColumnKind.FETCH
+    return ColumnKind.TILE
 
 
 def numbered(name: str, taken: dict[tuple[str, str], int], scope: str = "") -> str:

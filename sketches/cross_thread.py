@@ -36,13 +36,13 @@ class CrossThreadReduction:
             return Verdict.PASS
         spatial, reduction = products
         if needs_tiling(state, stage_id):
-            fits = spatial <= context.hardware.max_threads_per_block and spatial < reduction
+            fits = spatial <= context.hardware.limits.max_threads_per_block and spatial < reduction
         else:
             fits = reduction > max(1, context.hardware.warp_size)
         return Verdict.APPLY if fits else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        warp = context.hardware.warp_size
+        warp = max(1, context.hardware.warp_size)
         consumer, common = self._host(state, stage_id)
         state, position = fuse_reduction(state, stage_id)
         if consumer is None:

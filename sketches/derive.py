@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from ansor.errors import ScheduleError
 from ansor.schedule.graph_steps import RfactorStep
+from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.schedule.steps import SplitStep, Step
+from ansor.schedule.steps import AnnotationStep, SplitStep, Step
 from ansor.task.task import Task
 from sketches.caching import AddCacheWrite
 from sketches.columns import Hole, fill_holes, find_holes
@@ -24,6 +26,7 @@ from sketches.const_tensor import SimplifyComputeWithConstTensor
 from sketches.cross_thread import CrossThreadReduction
 from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
 from sketches.inline import AlwaysInline
+from sketches.launch import Binding, Launch
 from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
 from sketches.recompute import KeepCostlyProducer
@@ -71,7 +74,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
     MultiLevelTiling(),
     SkipStage(),
 )
-"""The reference's rules for CPUs (and GPUs of kind mali), in order."""
+"""The reference's rules for CPUs, in order; it has them for GPUs of kind mali as well."""
 
 CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_unrolled_tiles": (UnrolledTiles(),),
@@ -111,16 +114,39 @@ class Sketch:
         The same history with every hole open: the lengths to sample are None.
     derivation
         Which rules made it, in order of application.
+    binding
+        How its loops become blocks and threads, for GPUs (`sketches.threads`); the last ones of `steps` say
+        so, too.
     """
 
     state: State
     steps: tuple[Step, ...]
     derivation: tuple[Derivation, ...]
+    binding: Binding | None = None
 
     @cached_property
     def holes(self) -> tuple[Hole, ...]:
         """The open splits, in order; a `ScheduleError` if one cannot be sampled."""
-        return find_holes(self.state, self.steps)
+        if self.binding is None:
+            return find_holes(self.state, self.steps)
+        return find_holes(self.binding.structure, self.steps, self.binding.first)
+
+    @property
+    def spelling(self) -> tuple[Step, ...]:
+        """The steps of its programs, holes open: those of a GPU fuse the loops that are bound together."""
+        return self.steps if self.binding is None else self.binding.steps
+
+    @cached_property
+    def spelled_holes(self) -> tuple[Hole, ...]:
+        """The holes where they are in `spelling`, with the same columns."""
+        if self.binding is None:
+            return self.holes
+        return find_holes(self.binding.program, self.binding.steps, self.binding.first)
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Which columns make the threads of its tiled stages."""
+        return () if self.binding is None else self.binding.launches
 
     @cached_property
     def bare(self) -> State:
@@ -190,7 +216,7 @@ def generate_sketches(
         following: list[tuple[State, int, tuple[Derivation, ...]]] = []
         for state, stage_id, history in frontier:
             if stage_id < 0:
-                finished.append(Sketch(state, open_rfactor_splits(state.steps), history))
+                finished.append(Sketch(state, open_splits(state.steps, context.is_gpu), history))
                 continue
             following.extend(_visit(context, chosen, state, stage_id, history))
             if len(following) > MOST_STATES:
@@ -237,11 +263,22 @@ def _visit(
     return results
 
 
-def open_rfactor_splits(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Unset the length of each split right before an rfactor."""
+def open_splits(steps: tuple[Step, ...], for_gpu: bool) -> tuple[Step, ...]:
+    """Unset lengths that rules had to set: of a split right before an rfactor, and over a GPU's threads."""
     opened = list(steps)
-    for position, step in enumerate(steps):
-        before = steps[position - 1] if position else None
-        if isinstance(step, RfactorStep) and isinstance(before, SplitStep):
-            opened[position - 1] = replace(before, lengths=(None,) * len(before.lengths))
+    for position, (step, following) in enumerate(pairwise(steps)):
+        if isinstance(step, SplitStep) and (
+            isinstance(following, RfactorStep) or (for_gpu and is_over_threads(step, following))
+        ):
+            opened[position] = replace(step, lengths=(None,) * len(step.lengths))
     return tuple(opened)
+
+
+def is_over_threads(split: SplitStep, following: Step) -> bool:
+    """Whether the step after a split by one length binds the inner loop to threads."""
+    return (
+        isinstance(following, AnnotationStep)
+        and (following.stage, following.iterator) == (split.stage, split.iterator + 1)
+        and len(split.lengths) == 1
+        and Annotation(following.annotation).is_thread
+    )

@@ -5,8 +5,8 @@ index maps look. Its *columns* are the integers that tell its programs apart (se
 integers is a program.
 
 `program` turns a row into transform steps, in the reference's order: the sketch with its lengths, compute
-locations, parallel, unroll, vectorise, streaming stores. Fusing renumbers the loops behind, which is plain
-arithmetic here; no state is built until somebody replays the steps.
+locations, bindings to threads, parallel, unroll, vectorise, streaming stores. Fusing renumbers the loops
+behind, which is plain arithmetic here; no state is built until somebody replays the steps.
 """
 
 from __future__ import annotations
@@ -42,10 +42,45 @@ from sketches.annotate import (
 from sketches.columns import Column, ColumnKind, Hole, fill_holes, stage_names
 from sketches.derive import Sketch
 from sketches.frame import Frame
-from sketches.params import CPU_UNROLL_CANDIDATES
+from sketches.params import CPU_UNROLL_CANDIDATES, GPU_UNROLL_CANDIDATES
 
 Matrix = NDArray[np.int64]
 """Integer columns side by side, shape `(rows, columns)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """
+    What may be decided about the loops of a structure, row by row, beside tile lengths.
+
+    Parameters
+    ----------
+    parallel, unrolls, vectors
+        Where loops may be annotated.
+    streams
+        Stages that may have streaming stores.
+    unroll_values
+        Limits of unroll pragmas to choose from.
+    lengths
+        The same for numbers of threads and lengths of copies, by the column's position, ascending.
+    """
+
+    parallel: tuple[ParallelSite, ...] = ()
+    unrolls: tuple[UnrollSite, ...] = ()
+    vectors: tuple[VectorSite, ...] = ()
+    streams: tuple[int, ...] = ()
+    unroll_values: tuple[int, ...] = CPU_UNROLL_CANDIDATES
+    lengths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_cpu(cls, state: State, streams: tuple[int, ...] = ()) -> Sites:
+        """Any loop that allows it."""
+        return cls(parallel_sites(state), unroll_sites(state), vector_sites(state), streams)
+
+    @classmethod
+    def of_gpu(cls, state: State, lengths: Mapping[int, tuple[int, ...]]) -> Sites:
+        """No parallel loops, as they are bound to threads already, and vectors in copies alone."""
+        return cls(unrolls=unroll_sites(state), unroll_values=GPU_UNROLL_CANDIDATES, lengths=lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,29 +94,33 @@ class Family:
         Where the structure comes from.
     steps
         The sketch's steps and those of the compute locations, holes open.
+    spelling
+        The same as programs have them (`Sketch.spelling`).
     columns
-        Names of the integers, in the order of a population's columns: tile lengths, then one per parallel
-        site, per unroll site with a pragma, per vector site, per stage that may have streaming stores.
-    parallel, unrolls, vectors, streams
+        Names of the integers, in the order of a population's columns: tile lengths, numbers of threads,
+        lengths of copies, then one per parallel site, per unroll site with a pragma, per vector site, per
+        stage that may have streaming stores.
+    sites
         Where annotations may go.
     loop_counts
         Loops of each stage, by position, before annotation.
+    bound_away
+        How many fewer of them its programs have, because loops are bound together.
     choices
         The only values that a column may take, by position, where an annotator says so (`Annotator.choices`).
     """
 
     sketch: Sketch
     steps: tuple[Step, ...]
+    spelling: tuple[Step, ...]
     columns: tuple[Column, ...]
-    parallel: tuple[ParallelSite, ...]
-    unrolls: tuple[UnrollSite, ...]
-    vectors: tuple[VectorSite, ...]
-    streams: tuple[int, ...]
+    sites: Sites
     loop_counts: tuple[int, ...]
+    bound_away: tuple[int, ...]
     choices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, sketch: Sketch, state: State, streams: tuple[int, ...] = ()) -> Family:
+    def of(cls, sketch: Sketch, state: State, sites: Sites | None = None) -> Family:
         """
         Describe the family of a sketch with compute locations.
 
@@ -92,28 +131,51 @@ class Family:
         state
             The sketch's history with its lengths filled in, by whatever values, and locations chosen after
             it.
-        streams
-            Stages that may have streaming stores.
+        sites
+            Where annotations may go; default: where they may on a CPU.
         """
-        parallel, unrolls, vectors = parallel_sites(state), unroll_sites(state), vector_sites(state)
+        sites = Sites.of_cpu(state) if sites is None else sites
         names = stage_names(state)
         columns = [
             *(column for hole in sketch.holes for column in hole.columns),
-            *(Column(ColumnKind.PARALLEL, names[site.stage], level=site.ordinal) for site in parallel),
-            *(Column(ColumnKind.UNROLL, names[site.stage]) for site in unrolls if site.has_pragma),
-            *(Column(ColumnKind.VECTORIZE, names[site.stage]) for site in vectors),
-            *(Column(ColumnKind.STREAM, names[stage_id]) for stage_id in streams),
+            *(Column(ColumnKind.PARALLEL, names[site.stage], level=site.ordinal) for site in sites.parallel),
+            *(Column(ColumnKind.UNROLL, names[site.stage]) for site in sites.unrolls if site.has_pragma),
+            *(Column(ColumnKind.VECTORIZE, names[site.stage]) for site in sites.vectors),
+            *(Column(ColumnKind.STREAM, names[stage_id]) for stage_id in sites.streams),
         ]
+        counts = [len(stage.iterators) for stage in state.stages]
+        binding = sketch.binding
+        spelled = counts if binding is None else [len(stage.iterators) for stage in binding.program.stages]
+        own = state.steps[len(sketch.steps) :]
         return cls(
             sketch=sketch,
-            steps=(*sketch.steps, *state.steps[len(sketch.steps) :]),
+            steps=(*sketch.steps, *own),
+            spelling=(*sketch.spelling, *own),
             columns=tuple(columns),
-            parallel=parallel,
-            unrolls=unrolls,
-            vectors=vectors,
-            streams=streams,
-            loop_counts=tuple(len(stage.iterators) for stage in state.stages),
+            sites=sites,
+            loop_counts=tuple(counts),
+            bound_away=tuple(before - after for before, after in zip(counts, spelled, strict=True)),
         )
+
+    @property
+    def parallel(self) -> tuple[ParallelSite, ...]:
+        """Loops that may be parallel."""
+        return self.sites.parallel
+
+    @property
+    def unrolls(self) -> tuple[UnrollSite, ...]:
+        """Stages whose loops may be unrolled."""
+        return self.sites.unrolls
+
+    @property
+    def vectors(self) -> tuple[VectorSite, ...]:
+        """Loops that may be vectors."""
+        return self.sites.vectors
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """Stages that may have streaming stores."""
+        return self.sites.streams
 
     @property
     def dag(self) -> ComputeDAG:
@@ -122,8 +184,18 @@ class Family:
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """The splits that tile columns fill."""
+        """The splits that the first columns fill."""
         return self.sketch.holes
+
+    @cached_property
+    def tiles(self) -> tuple[Hole, ...]:
+        """Those of them that divide loops into tiles; their columns are the very first."""
+        return tuple(hole for hole in self.holes if hole.kind is ColumnKind.TILE)
+
+    @property
+    def filling(self) -> int:
+        """How many columns fill splits."""
+        return self.holes[-1].stop if self.holes else 0
 
     @cached_property
     def key(self) -> str:
@@ -142,18 +214,23 @@ class Family:
 
     @cached_property
     def structural_values(self) -> dict[int, tuple[int, ...]]:
-        """Values of each annotation column by position, ascending: what the structure has, or the usual."""
+        """
+        Values of each column but tiles by position, ascending: what the structure has, or the usual.
+
+        Numbers of threads and lengths of copies come first.
+        """
         values: dict[ColumnKind, list[Sequence[int]]] = {
             ColumnKind.PARALLEL: [range(site.stop - site.start + 1) for site in self.parallel],
-            ColumnKind.UNROLL: [CPU_UNROLL_CANDIDATES] * len(self.positions(ColumnKind.UNROLL)),
+            ColumnKind.UNROLL: [self.sites.unroll_values] * len(self.positions(ColumnKind.UNROLL)),
             ColumnKind.VECTORIZE: [range(site.count + 1) for site in self.vectors],
             ColumnKind.STREAM: [range(2)] * len(self.streams),
         }
-        return {
+        annotations = {
             at: tuple(own)
             for kind, columns in values.items()
             for at, own in zip(self.positions(kind), columns, strict=True)
         }
+        return {**self.sites.lengths, **annotations}
 
     @cached_property
     def annotation_values(self) -> dict[int, tuple[int, ...]]:
@@ -161,7 +238,7 @@ class Family:
         return {**self.structural_values, **self.choices}
 
     def fill(self, values: Matrix) -> list[Step]:
-        """Put the tile columns of `values`, shape `(rows, columns)`, into the steps, as columns."""
+        """Put the first columns of `values`, shape `(rows, columns)`, into the steps, as columns."""
         return fill_holes(self.steps, self.holes, list(np.ascontiguousarray(values.T)))
 
     @cached_property
@@ -171,7 +248,7 @@ class Family:
 
     def filled(self, values: Matrix) -> State:
         """
-        Build the structure with the tile columns of `values` in it, as columns; no extents yet.
+        Build the structure with the first columns of `values` in it, as columns; no extents yet.
 
         Raises
         ------
@@ -208,8 +285,8 @@ class Family:
                 f"a row of this family has {len(self.columns)} integers, found {len(values)}; "
                 "its columns are " + ", ".join(str(column) for column in self.columns)
             )
-        steps = fill_holes(self.steps, self.holes, values)
-        tail = _Annotator(self.loop_counts)
+        steps = fill_holes(self.spelling, self.sketch.spelled_holes, values)
+        tail = _Annotator(self.loop_counts, self.bound_away)
         for parallel, at in zip(self.parallel, self.positions(ColumnKind.PARALLEL), strict=True):
             tail.parallelise(parallel, values[at])
         pragmas = iter(self.positions(ColumnKind.UNROLL))
@@ -223,11 +300,12 @@ class Family:
 
 
 class _Annotator:
-    """Collects annotation steps, keeping track of how the parallel fuses renumber the loops of each stage."""
+    """Collects annotation steps, keeping track of how fuses renumber the loops of each stage."""
 
-    def __init__(self, loop_counts: tuple[int, ...]) -> None:
+    def __init__(self, loop_counts: tuple[int, ...], bound_away: tuple[int, ...]) -> None:
         self.steps: list[Step] = []
         self._loop_counts = loop_counts
+        self._bound_away = bound_away
         self._fused: dict[int, range] = {}
 
     def parallelise(self, site: ParallelSite, width: int) -> None:
@@ -250,8 +328,8 @@ class _Annotator:
             self._annotate(site.stage, loops, Annotation.VECTORIZE, self._shift(site.stage))
 
     def _shift(self, stage: int) -> int:
-        """How many positions the loops behind the parallel ones have moved up."""
-        return max(len(self._fused.get(stage, range(0))) - 1, 0)
+        """How many positions the loops behind the parallel or bound ones have moved up."""
+        return self._bound_away[stage] + max(len(self._fused.get(stage, range(0))) - 1, 0)
 
     def _annotate(self, stage: int, loops: range, annotation: Annotation, shift: int) -> None:
         moved = range(loops.start - shift, loops.stop - shift)

@@ -54,7 +54,7 @@ def locate(neighbourhood: Neighbourhood, state: State) -> tuple[Family, Matrix] 
         no such row.
     """
     sketches = [sketch for sketch in neighbourhood.space.sketches if _begins_with(state.steps, sketch)]
-    for sketch in sorted(sketches, key=lambda sketch: -len(sketch.steps)):
+    for sketch in sorted(sketches, key=lambda sketch: -len(sketch.spelling)):
         found = _locate_in(neighbourhood, sketch, state)
         if found is not None:
             return found
@@ -63,10 +63,10 @@ def locate(neighbourhood: Neighbourhood, state: State) -> tuple[Family, Matrix] 
 
 def _begins_with(steps: tuple[Step, ...], sketch: Sketch) -> bool:
     """Whether a history is a sketch with its holes filled, and something after it."""
-    own = sketch.steps
+    own = sketch.spelling
     if len(steps) < len(own):
         return False
-    holes = {hole.step for hole in sketch.holes}
+    holes = {hole.step for hole in sketch.spelled_holes}
     for position, (mine, theirs) in enumerate(zip(own, steps, strict=False)):
         if isinstance(mine, SplitStep) and isinstance(theirs, SplitStep):
             lengths = mine.lengths if position in holes else theirs.lengths
@@ -83,7 +83,7 @@ def _begins_with(steps: tuple[Step, ...], sketch: Sketch) -> bool:
 
 
 def _locate_in(neighbourhood: Neighbourhood, sketch: Sketch, state: State) -> tuple[Family, Matrix] | None:
-    rest = list(state.steps[len(sketch.steps) :])
+    rest = list(state.steps[len(sketch.spelling) :])
     chosen: dict[int, Step] = {}
     while rest and isinstance(rest[0], _PLACES):
         step = rest.pop(0)
@@ -92,12 +92,11 @@ def _locate_in(neighbourhood: Neighbourhood, sketch: Sketch, state: State) -> tu
     if family is None:
         return None
     row = [0] * len(family.columns)
-    for hole in family.holes:
+    for hole in sketch.spelled_holes:
         split = state.steps[hole.step]
         assert isinstance(split, SplitStep)
         row[hole.start : hole.stop] = [int(length) for length in split.lengths]
-    first = sum(len(hole.columns) for hole in family.holes)
-    row[first:] = _read_annotations(family, rest)
+    row[family.filling :] = _read_annotations(family, rest)
     steps = family.program(row)
     if _plain(steps) != _plain(state.steps):
         again = State.replay(state.dag, steps)

@@ -47,7 +47,7 @@ class Neighbourhood:
         return known
 
     def _find_relocations(self, family: Family) -> list[Relocation]:
-        if self.space.context.params.disable_change_compute_location:
+        if not self.space.context.moves_stages:
             return []
         found: list[Relocation] = []
         chosen = chosen_moves(family)
@@ -94,7 +94,7 @@ class Neighbourhood:
 
     def families(self, sketch: Sketch, at_most: int) -> list[Family] | None:
         """List every family of a sketch, or None if there are more than `at_most`."""
-        fixed = bool(self.space.context.params.disable_change_compute_location)
+        fixed = not self.space.context.moves_stages
         states = [sketch.bare]
         for stage_id in range(len(states[0].stages) - 1, -1, -1):
             following: list[State] = []

@@ -22,6 +22,8 @@ _V = TypeVar("_V", int, float, str)
 
 CPU_UNROLL_CANDIDATES: Final = (0, 16, 64, 512)
 """Values of `auto_unroll_max_step` that sampling draws from on a CPU."""
+GPU_UNROLL_CANDIDATES: Final = (*CPU_UNROLL_CANDIDATES, 1024)
+"""The same on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ an object only once `materialize` is asked for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ansor.errors import DefinitionError
 from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
-from ansor.schedule.steps import Step
+from ansor.schedule.steps import SplitStep, Step
 from sketches.columns import Column
 from sketches.family import Family, Matrix
 from sketches.locations import Rows
@@ -56,9 +56,9 @@ class Population:
         return taken
 
     def reannotated(self, values: Matrix) -> Population:
-        """Return the population with other annotations and equal tiles, so that bounds known here hold."""
-        changed = Population(self.family, values)
-        if "inferred" in self.__dict__:
+        """Return the population with other annotations; bounds known here hold if lengths are the same."""
+        changed, first = Population(self.family, values), slice(self.family.filling)
+        if "inferred" in self.__dict__ and np.array_equal(values[:, first], self.values[:, first]):
             changed.__dict__["inferred"] = self.inferred
         return changed
 
@@ -90,8 +90,15 @@ class Population:
         return self.inferred.state
 
     def steps(self, row: int) -> tuple[Step, ...]:
-        """One program's transform steps (`Family.program`)."""
-        return self.family.program(self.values[row].tolist())
+        """One program's transform steps (`Family.program`), splits with the extents of what they split."""
+        steps = list(self.family.program(self.values[row].tolist()))
+        for hole in self.family.sketch.spelled_holes:
+            split = steps[hole.step]
+            if not hole.extent and isinstance(split, SplitStep):
+                stage, loop = hole.loop
+                extent = np.broadcast_to(self.inferred.stages[stage].extents[loop], len(self))  # type: ignore[arg-type]
+                steps[hole.step] = replace(split, extent=int(extent[row]))
+        return tuple(steps)
 
     def materialize(self, row: int) -> State:
         """Build one program: the state that its steps lead to, bounds not yet inferred.

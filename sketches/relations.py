@@ -7,6 +7,7 @@ it should be tiled comes from the state's access analysis.
 from __future__ import annotations
 
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
+from ansor.schedule.kernels import root_of
 from ansor.schedule.stages import ComputeAt, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
@@ -74,13 +75,6 @@ def single_consumer(state: State, stage_id: int) -> int | None:
         return next(iter(consumers))
     roots = {root_of(state, consumer) for consumer in consumers}
     return roots.pop() if len(roots) == 1 else None
-
-
-def root_of(state: State, stage_id: int) -> int:
-    """Find the root stage inside whose loops the stage is computed, itself if it is at root."""
-    while stage_id in state.attach:
-        stage_id = state.attach[stage_id][0]
-    return stage_id
 
 
 def elementwise_consumer(state: State, stage_id: int) -> int | None:

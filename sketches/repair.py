@@ -3,10 +3,12 @@
 Whoever changes columns (a mutation, a crossover, a move to another family) writes what it wants and leaves it
 to `repaired` to see what the extents allow: parallel loops stay outermost and never nest, vectors stay within
 their size. Tiles themselves are not repaired: `legal_tiles` says which rows have lengths that the space
-allows.
+allows. `admitted` leaves out what the hardware could not run.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,8 @@ from sketches.annotate import DERIVE, Values, parallel_widths
 from sketches.annotators import Draft
 from sketches.columns import ColumnKind
 from sketches.family import Family, Matrix
+from sketches.launch import launchable
+from sketches.limits import runnable
 from sketches.population import Population
 from sketches.rule import SketchContext
 from sketches.tiles import clip_lengths, tile_waste
@@ -23,20 +27,22 @@ _DERIVED_UNROLL = 16
 
 
 def legal_tiles(family: Family, values: Matrix, context: SketchContext) -> NDArray[np.bool_]:
-    """Whether the lengths of each row are positive, within the innermost limit and not too wasteful."""
-    legal = np.ones(len(values), dtype=np.bool_)
-    for hole in family.holes:
-        lengths = values[:, hole.start : hole.stop]
-        legal &= (lengths >= 1).all(axis=1)
-        legal &= lengths[:, -1] <= context.params.max_innermost_split_factor
-    legal[legal] = tile_waste(family.holes, values[legal]) <= context.params.max_tile_waste
+    """Whether the lengths of each row are positive, within the innermost limit and not too wasteful.
+
+    On a GPU, blocks must have an allowed number of threads as well.
+    """
+    legal: NDArray[np.bool_] = np.asarray((values[:, : family.filling] >= 1).all(axis=1))
+    for hole in family.tiles:
+        legal &= values[:, hole.stop - 1] <= context.params.max_innermost_split_factor
+    legal[legal] = tile_waste(family.tiles, values[legal]) <= context.params.max_tile_waste
+    legal[legal] = launchable(family.sketch.launches, values[legal], context.hardware)
     return legal
 
 
 def clip_tiles(family: Family, values: Matrix) -> Matrix:
     """Return the rows with clipped lengths (`tiles.clip_lengths`)."""
     clipped = values.copy()
-    for hole in family.holes:
+    for hole in family.tiles:
         clipped[:, hole.start : hole.stop] = clip_lengths(hole.extent, values[:, hole.start : hole.stop])
     return clipped
 
@@ -58,7 +64,7 @@ def repaired(population: Population, context: SketchContext) -> Population:
         The same number of rows; its bounds are known already.
     """
     family, rows = population.family, np.arange(len(population))
-    draft = Draft(context, family, population.bounds, rows, population.values.copy())
+    draft = Draft(context, family, population.inferred, rows, population.values.copy())
     wanted = [draft.values[:, at].copy() for at in family.positions(ColumnKind.PARALLEL)]
     cores = context.hardware.num_cores
     widths = parallel_widths(draft.bounded, family.parallel, rows, cores, wanted)
@@ -77,7 +83,22 @@ def repaired(population: Population, context: SketchContext) -> Population:
         draft.values[:, at] = nearest_choice(family, at, legal, most)
     for at in family.positions(ColumnKind.STREAM):
         draft.values[:, at] = nearest_choice(family, at, np.clip(draft.values[:, at], 0, 1))
+    for at in family.positions(ColumnKind.THREADS):
+        draft.values[:, at] = nearest_choice(family, at, draft.values[:, at])
+    for limit in draft.fetch_limits():
+        legal = limit.settled(draft.values[:, limit.column])
+        chosen = nearest_choice(family, limit.column, legal, limit.longest)
+        draft.values[:, limit.column] = limit.settled(chosen)
     return population.reannotated(draft.values)
+
+
+def admitted(
+    population: Population, context: SketchContext, refused: Counter[str] | None = None
+) -> Population:
+    """Return the repaired rows that the hardware can run; `refused` counts the others, by reason."""
+    settled = repaired(population, context)
+    kept = runnable(settled, context, refused)
+    return settled if len(kept) == len(settled) else settled.take(kept)
 
 
 def nearest_choice(family: Family, at: int, column: Values, most: Values | None = None) -> Values:

@@ -56,8 +56,13 @@ class SketchContext:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether programs have blocks and threads (mobile GPUs of Arm are scheduled like CPUs)."""
-        return self.target.is_searched_as_gpu
+        """Whether programs have blocks and threads."""
+        return self.target.is_gpu
+
+    @property
+    def moves_stages(self) -> bool:
+        """Whether a program may compute stages elsewhere than its sketch says; never on a GPU."""
+        return not self.is_gpu and not self.params.disable_change_compute_location
 
     @property
     def tiling_structure(self) -> str:

@@ -4,7 +4,7 @@ All rows of a batch are drawn at once. A row draws its sketch; rows of one sketc
 column by column and run through bound inference together; then each draws its compute locations, which
 divides the rows into families; annotations follow from each family's inferred extents. The number of
 families in a batch is bounded: only so many rows (leaders) draw locations, the others adopt those of a
-random leader.
+random leader. Rows that a GPU could not run draw their lengths again, a few times.
 
 The order of draws is fixed, so the same generator state gives the same programs.
 
@@ -14,27 +14,38 @@ Source: init rules of the reference, section 4.2, in their order.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ansor.checks import check_number
-from ansor.errors import ScheduleError, TargetError
+from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
 from ansor.task.task import Task
-from sketches.annotators import CPU_ANNOTATORS, Annotator, Draft, annotate, check_annotators, with_choices
-from sketches.columns import fill_holes
+from sketches.annotators import (
+    Annotator,
+    Draft,
+    annotate,
+    check_annotators,
+    default_annotators,
+    with_choices,
+)
+from sketches.columns import ColumnKind, Hole, fill_holes
 from sketches.derive import Sketch, generate_sketches
 from sketches.factors import factorization_count, sample_factorizations
-from sketches.family import Family, Matrix
+from sketches.family import Family, Matrix, Sites
+from sketches.launch import thread_lengths, usual_lengths
+from sketches.limits import runnable
 from sketches.locations import LocationGroup, Rows, choose_locations
 from sketches.params import SketchParams
 from sketches.population import Population
 from sketches.repair import repaired
 from sketches.rule import SketchContext, SketchRule
 from sketches.streaming import stream_sites
+from sketches.threads import bound
 from sketches.tiles import sample_tilings, tile_waste
 
 _note = logging.getLogger(__name__)
@@ -47,6 +58,10 @@ LOOSE_SHARE_OF_POOR = 0.6
 """The same for an axis with few, such as one of prime extent."""
 RICH_PER_LENGTH = 16
 """An axis has many dividing tuples from so many per inner length on."""
+LAUNCH_REDRAWS = 48
+"""How often lengths are drawn again for rows whose blocks have too many or too few threads."""
+LIMIT_REDRAWS = 8
+"""How often they are drawn again for rows that break another limit, which takes bound inference to see."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +77,7 @@ class Sample:
         For each population, the number of the draw that made each row: sorting all rows by it gives the
         order of drawing, in which sketches are mixed.
     dropped
-        Rows lost because their structure turned out illegal, by reason.
+        Rows lost because their structure turned out illegal, or breaks a limit of the hardware, by reason.
     """
 
     populations: tuple[Population, ...]
@@ -99,7 +114,7 @@ class ProgramSpace:
 
     context: SketchContext
     sketches: tuple[Sketch, ...]
-    annotators: tuple[Annotator, ...] = CPU_ANNOTATORS
+    annotators: tuple[Annotator, ...]
     _families: dict[tuple[Sketch, tuple[Step, ...]], Family] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -108,19 +123,23 @@ class ProgramSpace:
         task: Task,
         params: SketchParams | Mapping[str, object] | None = None,
         rules: Sequence[SketchRule] | None = None,
-        annotators: Sequence[Annotator] = CPU_ANNOTATORS,
+        annotators: Sequence[Annotator] | None = None,
     ) -> ProgramSpace:
         """
         Derive the sketches of a task (see `generate_sketches`); keep the result for many samples.
+
+        For a GPU their loops are bound to threads. Annotators are those of the target unless given.
 
         Raises
         ------
         ScheduleError
             If there are sketches, but none whose tile lengths can be sampled; a single one is left out.
         """
-        chosen, known = SketchParams.of(params), check_annotators("annotators", annotators)
-        sketches = _sampleable(generate_sketches(task, chosen, rules))
-        return cls(SketchContext.of(task, chosen), sketches, known)
+        chosen = SketchParams.of(params)
+        context = SketchContext.of(task, chosen)
+        own = default_annotators(context) if annotators is None else annotators
+        known = check_annotators("annotators", own)
+        return cls(context, _sampleable(context, generate_sketches(task, chosen, rules)), known)
 
     def sample(self, count: int, rng: np.random.Generator) -> Sample:
         """
@@ -135,20 +154,13 @@ class ProgramSpace:
 
         Raises
         ------
-        TargetError
-            If the target is a GPU: its sketches can be derived, but nothing binds their loops to threads.
         DefinitionError
             If the computation has symbolic sizes.
         """
-        if self.context.is_gpu:
-            raise TargetError(
-                f"programs for the target '{self.context.target}' cannot be sampled: binding loops to blocks "
-                "and threads is not implemented; sketches are available from generate_sketches"
-            )
         chosen = rng.integers(len(self.sketches), size=count)
         populations: list[Population] = []
         draws: list[Rows] = []
-        dropped: dict[str, int] = {}
+        dropped: Counter[str] = Counter()
         for which, sketch in enumerate(self.sketches):
             members = np.flatnonzero(chosen == which)
             if not len(members):
@@ -165,10 +177,10 @@ class ProgramSpace:
         return Sample(tuple(populations), tuple(draws), dropped)
 
     def _sketch_rows(
-        self, sketch: Sketch, count: int, leaders: int, rng: np.random.Generator, dropped: dict[str, int]
+        self, sketch: Sketch, count: int, leaders: int, rng: np.random.Generator, dropped: Counter[str]
     ) -> list[tuple[Population, Rows]]:
         """Draw `count` rows of one sketch, divided into families."""
-        tiles = self.sample_tiles(sketch, count, rng)
+        tiles = self._within_limits(sketch, self.sample_tiles(sketch, count, rng), rng)
         filled = fill_holes(sketch.steps, sketch.holes, list(np.ascontiguousarray(tiles.T)))
         state = State.replay(self.context.dag, filled).with_bounds()
         made: list[tuple[Population, Rows]] = []
@@ -178,43 +190,78 @@ class ProgramSpace:
             except ScheduleError as error:
                 _count(dropped, error, len(group.rows))
                 continue
-            made.append((population, group.rows))
+            kept = runnable(population, self.context, dropped)
+            if len(kept) < len(population):
+                population = population.take(kept)
+            made.append((population, group.rows[kept]))
         return made
 
+    def _within_limits(self, sketch: Sketch, tiles: Matrix, rng: np.random.Generator) -> Matrix:
+        """Draw the lengths of rows that break limits of the hardware again, as long as that helps."""
+        if not self.context.is_gpu or not sketch.holes:
+            return tiles
+        family, wrong = self.family(sketch, sketch.bare), np.arange(len(tiles))
+        for _ in range(LIMIT_REDRAWS):
+            values = np.zeros((len(wrong), len(family.columns)), dtype=np.int64)
+            values[:, : family.filling] = tiles[wrong]
+            wrong = np.delete(wrong, runnable(Population(family, values), self.context))
+            if not len(wrong):
+                break
+            tiles[wrong] = self.sample_tiles(sketch, len(wrong), rng)
+        return tiles
+
     def _locate(
-        self, state: State, count: int, leaders: int, rng: np.random.Generator, dropped: dict[str, int]
+        self, state: State, count: int, leaders: int, rng: np.random.Generator, dropped: Counter[str]
     ) -> list[LocationGroup]:
         """Divide rows by compute locations; the first `leaders` rows draw, the others follow one of them."""
         rows = np.arange(count)
-        if self.context.params.disable_change_compute_location:
+        if not self.context.moves_stages:
             return [LocationGroup(state, rows)]
         leaders = min(leaders, count)
         groups, lost = choose_locations(state, rows[:leaders], rng)
-        for reason, number in lost.items():
-            dropped[reason] = dropped.get(reason, 0) + number
+        dropped.update(lost)
         followed = np.concatenate([rows[:leaders], rng.integers(leaders, size=count - leaders)])
         return [LocationGroup(group.state, np.flatnonzero(np.isin(followed, group.rows))) for group in groups]
 
     def sample_tiles(self, sketch: Sketch, count: int, rng: np.random.Generator) -> Matrix:
-        """Draw tile lengths for every hole of a sketch, shape `(count, tile columns)`."""
-        params = self.context.params
+        """Draw lengths for every hole of a sketch, shape `(count, columns of holes)`."""
+        holes, hardware = sketch.holes, self.context.hardware
+        tiles = np.ones((count, sum(len(hole.columns) for hole in holes)), dtype=np.int64)
+        divided = [hole for hole in holes if hole.kind is ColumnKind.TILE]
+        self._draw_tiles(divided, tiles, np.arange(count), rng)
+        for launch in sketch.launches:
+            own = [hole for hole in divided if hole.columns[0].stage == launch.stage]
+            for _ in range(LAUNCH_REDRAWS):
+                wrong = np.flatnonzero(~launch.allows(tiles, hardware))
+                if not len(wrong):
+                    break
+                self._draw_tiles(own, tiles, wrong, rng)
+        for hole in holes:
+            if hole.kind is ColumnKind.THREADS:
+                choices = np.array(thread_lengths(hole.extent, hardware))
+                tiles[:, hole.start] = choices[rng.integers(len(choices), size=count)]
+        return tiles
+
+    def _draw_tiles(self, holes: Sequence[Hole], into: Matrix, rows: Rows, rng: np.random.Generator) -> None:
+        """Draw tile lengths for some holes in some rows."""
+        count, params = len(rows), self.context.params
         limit, max_waste = params.max_innermost_split_factor, params.max_tile_waste
-        tiles = np.empty((count, sum(len(hole.columns) for hole in sketch.holes)), dtype=np.int64)
-        exact = np.empty_like(tiles)
-        for hole in sketch.holes:
+        exact = into[rows]
+        for hole in holes:
             own = slice(hole.start, hole.stop)
             exact[:, own] = sample_factorizations(hole.extent, len(hole.columns), limit, rng, count)
         if max_waste <= 1:
-            return exact
-        tiles[:] = exact
-        for hole in sketch.holes:
+            into[rows] = exact
+            return
+        tiles = exact.copy()
+        for hole in holes:
             own, parts = slice(hole.start, hole.stop), len(hole.columns)
             rich = factorization_count(hole.extent, parts, limit) >= RICH_PER_LENGTH * parts
             loose = np.flatnonzero(rng.random(count) < (LOOSE_SHARE if rich else LOOSE_SHARE_OF_POOR))
             tiles[loose, own] = sample_tilings(hole.extent, parts, limit, max_waste, rng, len(loose))
-        wasteful = tile_waste(sketch.holes, tiles) > max_waste
+        wasteful = tile_waste(holes, tiles) > max_waste
         tiles[wasteful] = exact[wasteful]
-        return tiles
+        into[rows] = tiles
 
     def _annotate(
         self, sketch: Sketch, group: LocationGroup, tiles: Matrix, rng: np.random.Generator
@@ -225,7 +272,7 @@ class ProgramSpace:
         values = np.zeros((len(rows), len(family.columns)), dtype=np.int64)
         values[:, : tiles.shape[1]] = tiles
         plain = Population(family, values)
-        draft = Draft(self.context, family, plain.bounds, rows, values.copy())
+        draft = Draft(self.context, family, plain.inferred, rows, values.copy())
         annotate(self.annotators, draft, rng)
         annotated = plain.reannotated(draft.values)
         return repaired(annotated, self.context) if family.choices else annotated
@@ -242,31 +289,41 @@ class ProgramSpace:
         tail = state.steps[len(sketch.steps) :]
         key = (sketch, tail)
         if key not in self._families:
-            family = Family.of(sketch, state, stream_sites(self.context, state))
+            family = Family.of(sketch, state, self._sites(sketch, state))
             self._families[key] = with_choices(self.annotators, family)
         return self._families[key]
 
+    def _sites(self, sketch: Sketch, state: State) -> Sites:
+        """List what may be decided about the loops of a structure, on the context's target."""
+        if not self.context.is_gpu:
+            return Sites.of_cpu(state, stream_sites(self.context, state))
+        others = [hole for hole in sketch.holes if hole.kind is not ColumnKind.TILE]
+        return Sites.of_gpu(state, {x.start: usual_lengths(x, self.context.hardware) for x in others})
 
-def _sampleable(sketches: Sequence[Sketch]) -> tuple[Sketch, ...]:
-    """Leave out sketches that no tile lengths complete, such as one that splits an open length again."""
+
+def _sampleable(context: SketchContext, sketches: Sequence[Sketch]) -> tuple[Sketch, ...]:
+    """Bind loops as the target needs it, and leave out sketches that no tile lengths complete.
+
+    One that splits an open length again is such a sketch.
+    """
     kept: list[Sketch] = []
     refused: list[ScheduleError] = []
     for sketch in sketches:
         try:
-            sketch.bare  # noqa: B018 (replayed on first use)
+            whole = bound(context, sketch)
+            whole.bare  # noqa: B018 (replayed on first use)
         except ScheduleError as error:
             refused.append(error)
             _note.debug("a sketch of %s is left out: %s", ", ".join(sketch.rules) or "no rule", error)
         else:
-            kept.append(sketch)
+            kept.append(whole)
     if refused and not kept:
         raise ScheduleError(f"no sketch can be sampled: {refused[0]}")
     return tuple(kept)
 
 
-def _count(dropped: dict[str, int], error: ScheduleError, rows: int) -> None:
-    reason = str(error).splitlines()[0]
-    dropped[reason] = dropped.get(reason, 0) + rows
+def _count(dropped: Counter[str], error: ScheduleError, rows: int) -> None:
+    dropped[str(error).splitlines()[0]] += rows
 
 
 def sample_programs(

@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind, SplitRelation, Stage
+from ansor.schedule.stages import Annotation, ComputeAt, Iterator, IteratorKind, SplitRelation, Stage
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
     ComputeAtStep,
@@ -41,7 +41,7 @@ from ansor.schedule.steps import (
     SplitStep,
 )
 from sketches.annotate import extent_matrix
-from sketches.columns import ColumnKind, stage_names
+from sketches.columns import ColumnKind, fill_holes, stage_names
 from sketches.family import Family
 from sketches.population import Population
 from sketches.unrolling import Steps, count_steps
@@ -62,6 +62,8 @@ _LOOP_STEPS: Final = (
 )
 """Steps that change nothing but loops and places; these are in the fingerprint by what they do."""
 _OPERATIONS: Final = frozenset({Annotation.VECTORIZE, Annotation.TENSORIZE})
+_FREE: Final = frozenset({Annotation.NONE, Annotation.UNROLL, *_OPERATIONS})
+"""What does not bind a loop to threads."""
 _A: Final = np.uint64(0x9E3779B97F4A7C15)
 _B: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _PARALLEL: Final = np.uint64(0x165667B19E3779F9)
@@ -94,7 +96,7 @@ def fingerprints(population: Population) -> Fingerprints:
     walk = _Walk(population, population.bounds, rows, shape)
     fine = np.full(len(rows), shape.token, dtype=np.uint64)
     for stage in shape.roots:
-        fine = _mix(fine, walk.visit(stage)[0])
+        fine = _mix(fine, walk.visit(stage, np.ones(len(rows), dtype=np.int64))[0])
     return Fingerprints(fine, walk.coarse)
 
 
@@ -127,6 +129,10 @@ class _Loop:
     run: int
     whole: bool
     """Whether the loop is an operation of the machine from the outset."""
+    held: bool
+    """Whether it is bound to blocks or threads: then it is no loop of the code."""
+    virtual: bool
+    """Whether these are virtual threads, each of which is code of its own."""
     reduces: bool
     attached: tuple[int, ...]
 
@@ -161,7 +167,7 @@ class _Shape:
 
 @lru_cache(maxsize=4096)
 def _shape_of(family: Family) -> _Shape:
-    state = State.replay(family.dag, family.program(_plain_row(family)))
+    state = State.replay(family.dag, fill_holes(family.steps, family.holes, [1] * family.filling))
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
     stream = dict(zip(family.streams, family.positions(ColumnKind.STREAM), strict=True))
@@ -176,10 +182,12 @@ def _shape_of(family: Family) -> _Shape:
         runs = _runs(stage)
         loops = tuple(
             _Loop(
-                _hash(f"{_LEVEL.sub('', loop.name)} {loop.kind}"),
-                _hash(f"{_PART.sub('', _LEVEL.sub('', loop.name))} {loop.kind}"),
+                _hash(f"{_LEVEL.sub('', loop.name)} {_how(loop)}"),
+                _hash(f"{_PART.sub('', _LEVEL.sub('', loop.name))} {_how(loop)}"),
                 runs[position],
                 loop.annotation in _OPERATIONS,
+                loop.annotation not in _FREE,
+                loop.annotation is Annotation.VTHREAD,
                 loop.kind is not IteratorKind.SPATIAL,
                 state.attached_to(stage_id, position),
             )
@@ -197,6 +205,11 @@ def _shape_of(family: Family) -> _Shape:
         )
     roots = tuple(s for s in stages if state.stages[s].compute_at is ComputeAt.ROOT)
     return _Shape(token, _hash(f"{alike} {inlined}"), roots, stages)
+
+
+def _how(loop: Iterator) -> str:
+    """What tells loops of one axis apart: their kind, and the index that they are bound to."""
+    return f"{loop.kind}" if loop.annotation in _FREE else f"{loop.kind} {loop.annotation.word}"
 
 
 def _runs(stage: Stage) -> list[int]:
@@ -221,12 +234,6 @@ def _fusible(family: Family, stage_id: int, runs: Sequence[int]) -> tuple[int, .
     return tuple(sorted(found)) if len({runs[p] for p in found}) < len(found) else ()
 
 
-def _plain_row(family: Family) -> list[int]:
-    """One row with all lengths 1 and no annotations."""
-    tiles = sum(len(hole.columns) for hole in family.holes)
-    return [1] * tiles + [0] * (len(family.columns) - tiles)
-
-
 def _site_columns(
     family: Family,
 ) -> tuple[dict[int, list[tuple[int, int]]], dict[int, int], dict[int, int]]:
@@ -249,9 +256,20 @@ class _Walk:
         self.values, self.bounded, self.rows, self.shape = population.values, bounded, rows, shape
         self.coarse: Hashes = np.full(len(rows), shape.root, dtype=np.uint64)
 
-    def visit(self, stage_id: int, pragma: bool = False) -> tuple[Hashes, Steps | None]:
+    def visit(
+        self, stage_id: int, virtual: NDArray[np.int64], pragma: bool = False
+    ) -> tuple[Hashes, Steps | None]:
         """
         Hash a stage with what is computed inside it; its loops also join the coarse hash.
+
+        Parameters
+        ----------
+        stage_id
+            The stage.
+        virtual
+            Virtual threads around it, shape `(rows,)`.
+        pragma
+            Whether a pragma is around it.
 
         Returns
         -------
@@ -281,8 +299,9 @@ class _Walk:
             run = np.where(ended, extent, run * extent)
             last_axis = np.where(ended, loop.root, last_axis)
             parallel = np.where(marks[:, position] == _PARALLEL, parallel * extent, parallel)
+            virtual = virtual * extent if loop.virtual else virtual
             for inner in loop.attached:
-                print_of_inner, steps = self.visit(inner, counted)
+                print_of_inner, steps = self.visit(inner, virtual, counted)
                 fine = _mix(fine, print_of_inner)
                 if steps is not None:
                     inside.append((position, steps))
@@ -290,7 +309,7 @@ class _Walk:
         self.coarse = self.coarse + _mix(coarse, _scaled(parallel))
         steps = _steps(shape, extents, marks, inside) if counted else None
         if shape.unroll >= 0 and steps is not None:
-            fine = _mix(fine, _scaled(steps.effect(self.values[:, shape.unroll])))
+            fine = _mix(fine, _scaled(steps.effect(self.values[:, shape.unroll] // virtual)))
         if shape.stream >= 0:
             fine = _mix(fine, _scaled(self.values[:, shape.stream]))
         return fine, steps
@@ -334,16 +353,20 @@ def _steps(
     marks: NDArray[np.uint64],
     inside: list[tuple[int, Steps]],
 ) -> Steps:
-    reduces, whole = (
+    reduces, whole, held = (
         np.array(one, dtype=np.bool_)[:, None]
-        for one in ([x.reduces for x in shape.loops], [x.whole for x in shape.loops])
+        for one in (
+            [x.reduces for x in shape.loops],
+            [x.whole for x in shape.loops],
+            [x.held for x in shape.loops],
+        )
     )
     marks = np.ascontiguousarray(marks.T)
     return count_steps(
         extents.T.astype(np.float32, order="C"),
         reduces,
-        (marks == _VECTOR) | whole,
-        (marks == 0) & ~whole,
+        (marks == _VECTOR) | whole | held,
+        (marks == 0) & ~whole & ~held,
         inside,
         shape.stores,
     )

@@ -30,7 +30,7 @@ LEAST_SHARE: Final = 1 / 16
 
 def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
     """List the stages whose stores may pass the caches by, where that can pay."""
-    if not context.params.cpu_streaming_stores or context.is_gpu:
+    if not context.params.cpu_streaming_stores:
         return ()
     traffic = sum(map(_bytes, context.dag.tensors))
     if traffic <= _last_cache(str(context.target)):

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ansor.dtypes import dtype_info
-from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Store, sub_statements
+from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Store, sub_statements
 from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr, Load, Var, children, walk
 
 LINE = 64
@@ -22,13 +22,18 @@ MAX_POINTS = 4000
 
 @dataclass
 class Counted:
-    """One stored statement of a nest: its loops, outermost first, what it stores, and what it loads."""
+    """One stored statement of a nest: its loops, outermost first, what it stores, and what it loads.
+
+    `around` are all loops around it; `loops` those that it is repeated by, as `repeating` says.
+    """
 
     buffer: Buffer
     loops: list[For]
     store: Store
     values: list[Expr]
     loads: list[Load] = field(default_factory=list)
+    around: list[For] = field(default_factory=list)
+    guards: list[Expr] = field(default_factory=list)
 
     @property
     def extents(self) -> list[int]:
@@ -42,25 +47,43 @@ class Counted:
 def stored_statements(nest: LoopNest) -> dict[str, Counted]:
     """The statement that computes each stored buffer, by name; of a reduction, the update."""
     found: dict[str, Counted] = {}
-    for loops, lets, store in _stores(nest.body, [], []):
+    for loops, lets, guards, store in _stores(nest.body, [], [], []):
         values = [*(let.value for let in lets), store.value]
         loads = [node for value in values for node in walk(value) if isinstance(node, Load)]
         known = found.get(store.buffer.name)
         if known is None or any(load.buffer is store.buffer for load in loads):
-            found[store.buffer.name] = Counted(store.buffer, loops, store, [values[-1]], loads)
+            repeated = repeating(loops, store.buffer)
+            found[store.buffer.name] = Counted(
+                store.buffer, repeated, store, [values[-1]], loads, loops, guards
+            )
     return found
 
 
-def _stores(stmt: Any, loops: list[For], lets: list[Let]) -> Iterator[tuple[list[For], list[Let], Store]]:
+def repeating(loops: list[For], buffer: Buffer) -> list[For]:
+    """Loops that repeat a store: what is shared by the threads of a GPU's block they store once, together.
+
+    The innermost loop over each thread index tells which of them does it.
+    """
+    if buffer.scope != "shared":
+        return loops
+    threads = {LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z}
+    last = {loop.kind: loop for loop in loops if loop.kind in threads}
+    return [loop for loop in loops if loop.kind is not LoopKind.VTHREAD and last.get(loop.kind, loop) is loop]
+
+
+def _stores(
+    stmt: Any, loops: list[For], lets: list[Let], guards: list[Expr]
+) -> Iterator[tuple[list[For], list[Let], list[Expr], Store]]:
     if isinstance(stmt, Store):
-        yield loops, lets, stmt
+        yield loops, lets, guards, stmt
     elif isinstance(stmt, For):
-        yield from _stores(stmt.body, [*loops, stmt], lets)
+        yield from _stores(stmt.body, [*loops, stmt], lets, guards)
     elif isinstance(stmt, Let):
-        yield from _stores(stmt.body, loops, [*lets, stmt])
+        yield from _stores(stmt.body, loops, [*lets, stmt], guards)
     else:
+        own = [*guards, stmt.cond] if isinstance(stmt, If) else guards
         for inner in sub_statements(stmt):
-            yield from _stores(inner, loops, lets)
+            yield from _stores(inner, loops, lets, own)
 
 
 def allocation(nest: LoopNest, name: str) -> tuple[int, int] | None:
@@ -275,6 +298,6 @@ def common_loops(counted: Counted, nest: Mapping[str, Counted]) -> dict[str, int
     shared: dict[str, int] = {}
     for name, other in nest.items():
         if other is not counted:
-            pairs = zip(other.loops, counted.loops, strict=False)
+            pairs = zip(other.around, counted.around, strict=False)
             shared[name] = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
     return shared

@@ -6,12 +6,16 @@ from typing import Any
 
 from ansor import te
 from ansor.ir.kernel_form import check_kernels
-from ansor.ir.nest import Barrier, LoopNest, Stmt, walk_statements
+from ansor.ir.nest import Barrier, For, LoopKind, LoopNest, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import with_statements
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
+from ansor.te.expr import int_value
 from tests.program_laws import Case
+
+MOST_STEPS = 1500
+"""Statements of a thread that the interpreter executes in a fraction of a second."""
 
 
 def kernels(state: State | Any, args: Any = None) -> LoopNest:
@@ -36,6 +40,14 @@ def text_of(nest: LoopNest) -> str:
 
 def count(stmt: Stmt, kind: type) -> int:
     return sum(isinstance(s, kind) for s in walk_statements(stmt))
+
+
+def steps(stmt: Stmt) -> int:
+    """How often a thread executes a store."""
+    inner = isinstance(stmt, Store) + sum(map(steps, sub_statements(stmt)))
+    if isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
+        return inner * (int_value(stmt.extent) or 1)
+    return inner
 
 
 def without_barrier(stmt: Stmt, number: int) -> Stmt:

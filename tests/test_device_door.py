@@ -21,7 +21,7 @@ from ansor.runtime.device.door import (
     device_info,
     open_device,
 )
-from ansor.runtime.device.hardware import arch_of, hardware_params
+from ansor.runtime.device.hardware import arch_of, hardware_params, settled_target
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
 from tests.device_kernels import each_device, needs_opencl, written_for
@@ -250,6 +250,9 @@ def test_the_architecture_is_the_targets_then_the_devices() -> None:
     assert arch_of(Target("cuda")) == "sm_90"
     assert arch_of(Target("cuda -arch=sm_80")) == "sm_80"
     assert arch_of(Target("opencl")) == ""
+    assert settled_target(Target("cuda")) == Target("cuda -arch=sm_90")
+    for text in ("cuda -arch=sm_80", "opencl", "llvm"):
+        assert settled_target(Target(text)) == Target(text)
     other = hardware_params(Target("cuda -arch=sm_75"))
     assert other == HardwareParams.for_target(Target("cuda -arch=sm_75"))
 
@@ -260,6 +263,7 @@ def test_without_a_device_there_is_a_default(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("ansor.runtime.device.hardware.device_info", none)
     assert arch_of(Target("cuda")) == "sm_80"
+    assert settled_target(Target("cuda")) == Target("cuda")
     assert hardware_params(Target("cuda")) == HardwareParams.for_target(Target("cuda"))
 
 

@@ -262,12 +262,6 @@ def test_tasks_without_a_device_are_refused_at_once(task: Task, monkeypatch: pyt
         host.check_target(Task.create(None, "[]", "metal").target)
 
 
-def test_tasks_for_mali_are_refused_at_once() -> None:
-    task = Task.create(None, "[]", "opencl -device=mali")
-    with pytest.raises(TargetError, match="cannot be built yet: they are searched with parallel loops"):
-        host.check_target(task.target)
-
-
 def test_a_device_that_cannot_be_opened_again_ends_the_run(
     task: Task, builder: LocalBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ansor.ir.nest import Barrier, For, LoopKind, Stmt, Store, sub_statements
+from ansor.ir.nest import Barrier
 from ansor.runtime.build import lower
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
-from ansor.te.expr import int_value
-from tests.gpu_schedules import count, kernels
+from tests.gpu_schedules import MOST_STEPS, count, kernels, steps
 from tests.program_laws import Case
 from tests.sketches_cases import oracle_lines, oracle_workload
-
-MOST_STEPS = 1500
-"""Statements of a thread that the interpreter executes in a fraction of a second."""
 
 
 @cache
@@ -28,14 +24,6 @@ def programs() -> Iterator[tuple[dict[str, Any], State]]:
     for entry in oracle_lines("state", "cuda"):
         dag = case_of(entry["workload"]).state.dag
         yield entry, State.replay(dag, entry["record"]["i"][1][1])
-
-
-def steps(stmt: Stmt) -> int:
-    """How often a thread executes a store."""
-    inner = isinstance(stmt, Store) + sum(map(steps, sub_statements(stmt)))
-    if isinstance(stmt, For) and stmt.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
-        return inner * (int_value(stmt.extent) or 1)
-    return inner
 
 
 def test_every_recorded_program_becomes_kernels():

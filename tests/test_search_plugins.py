@@ -72,7 +72,7 @@ class Returns(Mutation):
             {"annotators": (3,)},
             "SketchPolicy(annotators)[0]=3: it is no annotator, for it has no draw and no choices",
         ),
-        ({"annotators": None}, "SketchPolicy(annotators)=None: it must be a list of annotators"),
+        ({"annotators": 3}, "SketchPolicy(annotators)=3: it must be a list of annotators"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_when_the_policy_is_made(

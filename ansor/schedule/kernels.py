@@ -1,14 +1,20 @@
-"""What lowering asks of a state that becomes the kernels of a GPU program: one for each stage at root."""
+"""What one asks of a state that becomes the kernels of a GPU program: one for each stage at root."""
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Iterable
+from typing import Final
 
+from ansor.errors import ScheduleError
 from ansor.schedule.bounds import enclosing_loops
-from ansor.schedule.extents import is_one
-from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.extents import Number, is_one
+from ansor.schedule.stages import Annotation, Iterator, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.step_base import refuse
+from ansor.te.expr import Expr
+
+THREADS: Final = (Annotation.THREAD_X, Annotation.THREAD_Y, Annotation.THREAD_Z)
+"""The thread indices of a block, the one that runs fastest first."""
 
 
 def root_of(state: State, stage_id: int) -> int:
@@ -58,13 +64,32 @@ def check_bound(state: State, root: int) -> None:
         )
 
 
-def virtual_threads(state: State, stage_id: int) -> int:
+def loops_around(state: State, stage_id: int) -> list[Iterator]:
+    """The loops around the place where a stage is computed, innermost stage first."""
+    return [state.stages[stage].iterators[position] for stage, position in enclosing_loops(state, stage_id)]
+
+
+def iterations(loops: Iterable[Iterator], *annotations: Annotation) -> Number:
+    """
+    Multiply the extents of those loops that have one of some annotations.
+
+    Raises
+    ------
+    ScheduleError
+        If one is symbolic.
+    """
+    result: Number = 1
+    for loop in loops:
+        if loop.annotation in annotations:
+            if loop.extent is None or isinstance(loop.extent, Expr):
+                raise ScheduleError(
+                    f"loop {loop.name!r} on {loop.annotation.word} has the size {loop.extent}, and what a "
+                    "kernel takes of a GPU has to be known; split it by a constant, and bind the inner part"
+                )
+            result = result * loop.extent
+    return result
+
+
+def virtual_threads(state: State, stage_id: int) -> Number:
     """How many virtual threads compute a stage: what it unrolls, each of them does."""
-    places = [*enclosing_loops(state, stage_id)]
-    places += [(stage_id, position) for position in range(len(state.stages[stage_id].iterators))]
-    loops = [state.stages[stage].iterators[position] for stage, position in places]
-    return prod(
-        loop.extent
-        for loop in loops
-        if loop.annotation is Annotation.VTHREAD and isinstance(loop.extent, int)
-    )
+    return iterations((*loops_around(state, stage_id), *state.stages[stage_id].iterators), Annotation.VTHREAD)

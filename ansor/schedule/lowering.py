@@ -237,7 +237,7 @@ class _Lowering:
         if self.limits is None:
             return made
         if self.kernels:
-            most = stage.auto_unroll_max_step // virtual_threads(self.state, stage_id)
+            most = stage.auto_unroll_max_step // int(virtual_threads(self.state, stage_id))
             return auto_unroll(made, most, self.limits)
         made = vectorize_innermost(made, self.limits.vector_bits, self.known)
         return auto_unroll(made, stage.auto_unroll_max_step, self.limits)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.ir.nest import Buffer
@@ -16,6 +17,7 @@ from ansor.schedule.bounds import Bounds, enclosing_loops
 from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.stages import Annotation, ComputeAt, Stage
 from ansor.schedule.state import State
+from ansor.te.expr import Expr
 from ansor.te.tensor import PlaceholderOp, Tensor
 
 Result = tuple[int, int]
@@ -90,14 +92,14 @@ def make_scratch(bounds: Bounds, parameters: Parameters, *, kernels: bool = Fals
         shape = tuple(region.width for region in known.region)
         for index, tensor in enumerate(stage.op.outputs):
             if (stage_id, index) not in parameters.results:
-                strides = _strides(stage, shape)
+                strides = padded_strides(stage, shape)
                 scope = "global" if kernels and stage.compute_at is ComputeAt.ROOT else stage.scope
                 scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, scope, strides)  # type: ignore[arg-type]
     return scratch
 
 
-def _strides(stage: Stage, shape: tuple[Extent, ...]) -> tuple[int, ...] | None:
-    """Row-major strides padded as storage_align asks, None where nothing is asked.
+def padded_strides(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Any, ...] | None:
+    """Row-major strides padded as storage_align asks, None where nothing is asked; columns for columns.
 
     A record may align a loop that is no axis of the storage (a reduction, a part of a split); that has no
     effect.
@@ -108,18 +110,18 @@ def _strides(stage: Stage, shape: tuple[Extent, ...]) -> tuple[int, ...] | None:
     axes = [axis.name for axis in stage.compute.axis]
     if name not in axes:
         return None
-    strides: list[int] = []
-    stride = 1
+    strides: list[Any] = []
+    stride: Any = 1
     for axis, extent in zip(reversed(axes), reversed(shape), strict=True):
-        if not isinstance(extent, int):
+        if isinstance(extent, Expr):
             raise ScheduleError(
                 f"storage_align of stage {stage.name!r}: its storage has a symbolic size; "
                 "only storage of a known size can be padded"
             )
         if axis == name:
-            stride += (offset - stride) % factor
+            stride = stride + (offset - stride) % factor
         strides.append(stride)
-        stride *= extent
+        stride = stride * extent
     return tuple(reversed(strides))
 
 

@@ -15,7 +15,7 @@ import math
 import os
 import platform
 import re
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,13 @@ from ansor.knobs import num_threads
 from ansor.task.target import Target
 
 INT32_MAX: Final = 2**31 - 1
+_LIMITS: Final = (
+    "vector_unit_bytes",
+    "max_shared_memory_per_block",
+    "max_local_memory_per_block",
+    "max_threads_per_block",
+    "max_vthread_extent",
+)
 
 _AVX512_CPUS = re.compile(
     r"skylake-avx512|cascadelake|cooperlake|cannonlake|icelake|tigerlake|rocketlake|sapphirerapids|emeraldrapids"
@@ -41,7 +48,8 @@ _AVX_CPUS = re.compile(
 class HardwareParams:
     """The hardware description that log records carry; for a CPU the GPU fields are 0.
 
-    `num_cores` is -1 for a GPU. Sizes are in bytes, `max_vthread_extent` and `warp_size` in threads.
+    `num_cores` is -1 for a GPU, of which a field that is 0 is not known. Sizes are in bytes,
+    `max_vthread_extent` and `warp_size` in threads.
     """
 
     num_cores: int
@@ -78,6 +86,12 @@ class HardwareParams:
                 cache_line_bytes=64,
             )
         return _gpu_params(target)
+
+    @property
+    def limits(self) -> HardwareParams:
+        """The same with limits that are not known out of reach."""
+        unknown = dict.fromkeys((name for name in _LIMITS if not getattr(self, name)), INT32_MAX)
+        return replace(self, **unknown) if unknown else self
 
     def to_json(self) -> list[int]:
         """Return the eight numbers in record order."""
@@ -116,12 +130,28 @@ class MachineModel:
 
     @classmethod
     def for_target(cls, target: Target) -> MachineModel:
-        """Return this machine's model when the target is this machine, else one typical of its kind."""
+        """Return this machine's model when the target is this machine, else one typical of its kind.
+
+        The core of a GPU is a multiprocessor, whose threads have vectors of 16 bytes.
+        """
+        if target.is_gpu:
+            return _MULTIPROCESSOR
         width = vector_bytes(target)
         arm = architecture(target) == "aarch64"
         registers = 32 if width == 64 or arm else 16
         caches = host_caches() if is_host(target) else {}
         return cls(vector_bytes=width, vector_registers=registers, **caches)
+
+
+_MULTIPROCESSOR: Final = MachineModel(
+    vector_bytes=16,
+    vector_registers=64,
+    l1_bytes=128 * 1024,
+    l1_ways=4,
+    l2_bytes=0,
+    l2_ways=0,
+    l3_bytes=1 << 25,
+)
 
 
 def is_host(target: Target) -> bool:

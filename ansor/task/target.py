@@ -190,11 +190,6 @@ class Target:
         return "gpu" in self.keys
 
     @property
-    def is_searched_as_gpu(self) -> bool:
-        """Whether a search binds loops to blocks and threads; for GPUs of Arm it does as for a CPU."""
-        return self.is_gpu and self.device != "mali"
-
-    @property
     def mcpu(self) -> str | None:
         return self._string("mcpu")
 

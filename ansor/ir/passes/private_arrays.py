@@ -44,7 +44,7 @@ def _fits(buffer: Buffer, limits: RegisterLimits) -> bool:
     if buffer.scope != "local" or any(int_value(extent) is None for extent in buffer.shape):
         return False
     needed = prod(buffer.constant_shape) * -(-value_bits(buffer.dtype) // limits.vector_bits)
-    return needed <= limits.num_registers - limits.reserved
+    return needed <= limits.room
 
 
 def _unrolled(stmt: Alloc, limits: RegisterLimits) -> Stmt:

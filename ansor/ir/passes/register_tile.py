@@ -53,6 +53,11 @@ class RegisterLimits:
     max_instructions: int = 512
     per_thread: bool = False
 
+    @property
+    def room(self) -> int:
+        """Registers that are not reserved."""
+        return self.num_registers - self.reserved
+
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
@@ -88,7 +93,7 @@ class RegisterTile:
     def fits(self, limits: RegisterLimits, vectors: int = 1) -> bool:
         """Whether the registers hold `vectors` times the tile's accumulators."""
         return (
-            vectors * self.accumulators(limits) <= limits.num_registers - limits.reserved
+            vectors * self.accumulators(limits) <= limits.room
             and vectors * self.instructions(limits) <= limits.max_instructions
         )
 

@@ -7,13 +7,12 @@ from typing import Final
 
 from ansor.errors import NoDeviceError
 from ansor.runtime.device.door import KINDS, DeviceInfo, device_info
+from ansor.task.device import DEFAULT_ARCH, stated_arch
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
 
 _VTHREADS_PER_WARP: Final = 4
 _MOBILE: Final = frozenset(("mali", "adreno"))
-_DEFAULT_ARCH: Final = "sm_80"
-"""What CUDA programs are compiled for where neither the target nor a device tells."""
 
 
 def hardware_params(target: Target) -> HardwareParams:
@@ -53,10 +52,15 @@ def arch_of(target: Target) -> str:
     """What CUDA programs of a target are compiled for: its `-arch`, else the device's, else sm_80."""
     if target.kind != "cuda":
         return ""
-    if target.states("arch"):
-        return str(target.arch)
-    info = _device_of(target)
-    return _DEFAULT_ARCH if info is None else info.arch
+    stated = stated_arch(target)
+    info = _device_of(target) if stated is None else None
+    return stated or (DEFAULT_ARCH if info is None else info.arch)
+
+
+def settled_target(target: Target) -> Target:
+    """Return a CUDA target that names no architecture with that of the device, if there is one."""
+    info = _device_of(target) if target.kind == "cuda" and stated_arch(target) is None else None
+    return target if info is None else target.with_attrs(arch=info.arch)
 
 
 def _device_of(target: Target) -> DeviceInfo | None:
@@ -67,6 +71,6 @@ def _device_of(target: Target) -> DeviceInfo | None:
         info = device_info(target.kind)
     except NoDeviceError:
         return None
-    if target.kind == "cuda" and target.states("arch") and target.arch != info.arch:
+    if target.kind == "cuda" and stated_arch(target) not in (None, info.arch):
         return None
     return info

@@ -1,0 +1,188 @@
+"""What the kernels of a GPU program take of the device, for one program or for whole columns of them.
+
+A stage at root, with all that is computed inside it, is a *kernel*. Of each: how many threads a block has,
+how far virtual threads go, and how many bytes the threads of a block share or have to themselves. The same
+stages may be written with their block and thread loops fused (as programs are) or not; the numbers are equal.
+
+Where scratch lies follows lowering (`storage`, `ansor.ir.passes.bind_threads`): what is "shared" exists once
+in a block, what is "local" once in a thread, and so does what has no scope of its own inside of threads;
+otherwise that is shared. What threads fill together is shared in any case, one for each of the other threads
+around it. A reduction over threads takes beside that what each of them reduces to, and shared memory where
+these meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.dtypes import dtype_info
+from ansor.errors import ScheduleError
+from ansor.schedule.bounds import Bounds
+from ansor.schedule.extents import Extent, Number, where
+from ansor.schedule.kernels import THREADS, iterations, loops_around, root_of, virtual_threads
+from ansor.schedule.stages import Annotation, Iterator, IteratorKind
+from ansor.schedule.state import State
+from ansor.schedule.storage import padded_strides
+from ansor.te.expr import Expr
+
+Mask = bool | NDArray[np.bool_]
+"""A truth value, or one per row."""
+
+_BLOCKS = (Annotation.BLOCK_X, Annotation.BLOCK_Y, Annotation.BLOCK_Z)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelUsage:
+    """
+    What one kernel takes; ints, or columns with one value per row.
+
+    Parameters
+    ----------
+    root
+        The stage at root.
+    stages
+        It and all that is computed inside, in stage order.
+    blocks
+        Blocks of the grid.
+    threads
+        Threads of a block, all thread indices together.
+    vthreads
+        Virtual threads of a thread.
+    shared_bytes
+        Of a block.
+    local_bytes
+        Of a thread, virtual threads included.
+    vector_bytes
+        The longest vector loop, by what it stores.
+    uneven
+        Whether loops bound to one thread index differ in length, which the reference refuses.
+    """
+
+    root: int
+    stages: tuple[int, ...]
+    blocks: Number
+    threads: Number
+    vthreads: Number
+    shared_bytes: Number
+    local_bytes: Number
+    vector_bytes: Number
+    uneven: Mask
+
+
+def kernels_of(bounds: Bounds) -> tuple[KernelUsage, ...]:
+    """
+    Count what each kernel of a program takes, kernels in stage order.
+
+    Raises
+    ------
+    ScheduleError
+        If a thread loop, or scratch inside a kernel, has a symbolic size.
+    """
+    state = bounds.state
+    members: dict[int, list[int]] = {}
+    for stage_id in sorted(bounds.stages):
+        members.setdefault(root_of(state, stage_id), []).append(stage_id)
+    return tuple(_usage(bounds, root, tuple(found)) for root, found in sorted(members.items()))
+
+
+def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
+    state = bounds.state
+    threads: Number = 1
+    uneven: Mask = False
+    for index in THREADS:
+        lengths = [iterations(state.stages[s].iterators, index) for s in members]
+        longest: Number = 1
+        for length in lengths:
+            longest = _greater(longest, length)
+        for length in lengths:
+            uneven = uneven | ((length != 1) & (length != longest))
+        threads = threads * longest
+    shared: Number = 0
+    local: Number = 0
+    vectors: Number = 0
+    for stage_id in members:
+        own, partial = _scratch_bytes(bounds, stage_id), _partial_bytes(state, stage_id)
+        shared, local = shared + own[0] + partial[0], local + own[1] + partial[1]
+        lanes = iterations(state.stages[stage_id].iterators, Annotation.VECTORIZE)
+        widest = max(dtype_info(tensor.dtype).bytes for tensor in state.stages[stage_id].op.outputs)
+        vectors = _greater(vectors, lanes * widest)
+    loops = state.stages[root].iterators
+    return KernelUsage(
+        root,
+        members,
+        iterations((loop for loop in loops if not isinstance(loop.extent, Expr)), *_BLOCKS),
+        threads,
+        virtual_threads(state, root),
+        shared,
+        local,
+        vectors,
+        uneven,
+    )
+
+
+def _greater(a: Number, b: Number) -> Number:
+    return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
+
+
+def _number(extent: Extent | None, what: str) -> Number:
+    if extent is None or isinstance(extent, Expr):
+        raise ScheduleError(
+            f"{what} has the size {extent}, and what a kernel takes of a GPU has to be known; give it a "
+            "constant size"
+        )
+    return extent
+
+
+def _scratch_bytes(bounds: Bounds, stage_id: int) -> tuple[Number, Number]:
+    """Bytes of a stage's result that its block shares, and those that each thread has."""
+    state = bounds.state
+    stage = state.stages[stage_id]
+    if stage_id not in state.attach:
+        return 0, 0
+    shape = tuple(_number(r.width, f"scratch {stage.name!r}") for r in bounds.stages[stage_id].region)
+    strides = padded_strides(stage, shape)
+    elements: Any = 1
+    for extent in shape:
+        elements = elements * extent
+    if strides:
+        elements = strides[0] * shape[0]
+    taken: Number = elements * sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
+    if stage.scope == "shared":
+        return taken, 0
+    around = loops_around(state, stage_id)
+    taken = taken * iterations(around, Annotation.VTHREAD)
+    private: Any = iterations(stage.iterators, *THREADS) == 1
+    if stage.scope == "global":
+        private = private & (iterations(around, *THREADS) > 1)
+    return where(private, 0, taken * _others(around, stage.iterators)), where(private, taken, 0)
+
+
+def _others(around: Sequence[Iterator], own: Sequence[Iterator]) -> Number:
+    """Threads of the indices that are bound around a stage, and not by its own loops."""
+    count: Number = 1
+    for index in THREADS:
+        count = count * where(iterations(own, index) > 1, 1, iterations(around, index))
+    return count
+
+
+def _partial_bytes(state: State, stage_id: int) -> tuple[Number, Number]:
+    """Bytes where the threads of a reduction meet, and those of the results of each."""
+    stage = state.stages[stage_id]
+    reducing = [at for at, loop in enumerate(stage.iterators) if loop.kind is IteratorKind.REDUCE]
+    bound = [stage.iterators[at] for at in reducing if stage.iterators[at].annotation.is_thread]
+    if not bound:
+        return 0, 0
+    elements: Number = 1
+    for loop in stage.iterators[reducing[0] :]:
+        if loop.kind is IteratorKind.SPATIAL and not (loop.annotation.is_thread or loop.annotation.is_block):
+            elements = elements * _number(loop.extent, f"loop {loop.name!r}")
+    size: Number = sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
+    size = size * virtual_threads(state, stage_id)
+    threads = iterations(stage.iterators, *THREADS) * _others(loops_around(state, stage_id), stage.iterators)
+    together = iterations(bound, *THREADS) > 1
+    return where(together, threads * size, 0), where(together, elements * size, 0)

@@ -1,0 +1,96 @@
+"""What a GPU is like beyond the limits that records carry: what a cost model of its kernels wants to know.
+
+`HardwareParams` says what a block may take; a `DeviceModel` says how many of them run side by side and how
+fast memory is. Figures are NVIDIA's, by compute capability, of one that is not in the table those of the next
+lower one; another device gets those of a middling one, except for what its target string says.
+
+Source: CUDA C++ programming guide, technical specifications per compute capability.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ansor.task.target import Target
+
+DEFAULT_ARCH: Final = "sm_80"
+"""What a program for CUDA is for where neither its target nor a device tells."""
+
+
+def stated_arch(target: Target) -> str | None:
+    """The architecture that a target's author names; None if it is its kind's default."""
+    return target.arch if target.states("arch") else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceModel:
+    """
+    Multiprocessors and memory of a GPU.
+
+    Parameters
+    ----------
+    multiprocessors
+        How many there are.
+    threads, blocks, registers, shared_bytes
+        What one of them holds at a time: threads, blocks, 32-bit registers, bytes of shared memory.
+    lanes
+        Multiply-adds of float32 that it does in a cycle.
+    hertz
+        Its cycles per second.
+    memory_bytes
+        Bytes per second that all together get from memory.
+    l2_bytes
+        Size of their common cache.
+    warp
+        Threads that run in step.
+    sector_bytes
+        What is moved from memory at once.
+    banks
+        Words of 4 bytes that shared memory delivers in a cycle, each from a bank of its own.
+    """
+
+    multiprocessors: int = 68
+    threads: int = 1536
+    blocks: int = 16
+    registers: int = 65536
+    shared_bytes: int = 102400
+    lanes: int = 128
+    hertz: float = 1.7e9
+    memory_bytes: float = 7.6e11
+    l2_bytes: int = 5 << 20
+    warp: int = 32
+    sector_bytes: int = 32
+    banks: int = 32
+
+    @classmethod
+    def for_target(cls, target: Target) -> DeviceModel:
+        """Return the model of a target's architecture, changed by what its string says."""
+        arch = stated_arch(target) or (DEFAULT_ARCH if target.kind == "cuda" else "")
+        found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
+        known = cls() if found is None else _of_capability(int(found[1]))
+        l2, warp = target.attrs.get("l2_cache_size_bytes"), target.thread_warp_size or 0
+        return replace(
+            known,
+            l2_bytes=l2 if isinstance(l2, int) else known.l2_bytes,
+            warp=warp if warp > 1 else known.warp,
+        )
+
+
+def _of_capability(capability: int) -> DeviceModel:
+    """The model of a compute capability, or of the next lower one that is known."""
+    lower = [known for known in _BY_CAPABILITY if known <= capability]
+    return _BY_CAPABILITY[max(lower, default=min(_BY_CAPABILITY))]
+
+
+_BY_CAPABILITY: Final = {
+    70: DeviceModel(80, 2048, 32, 65536, 98304, 64, 1.53e9, 9.0e11, 6 << 20),
+    75: DeviceModel(40, 1024, 16, 65536, 65536, 64, 1.59e9, 3.2e11, 4 << 20),
+    80: DeviceModel(108, 2048, 32, 65536, 167936, 64, 1.41e9, 1.55e12, 40 << 20),
+    86: DeviceModel(84, 1536, 16, 65536, 102400, 128, 1.7e9, 9.4e11, 6 << 20),
+    89: DeviceModel(128, 1536, 24, 65536, 102400, 128, 2.5e9, 1.0e12, 72 << 20),
+    90: DeviceModel(132, 2048, 32, 65536, 233472, 128, 1.75e9, 4.0e12, 50 << 20),
+    100: DeviceModel(148, 2048, 32, 65536, 233472, 128, 1.85e9, 8.0e12, 126 << 20),
+    120: DeviceModel(170, 1536, 24, 65536, 102400, 128, 2.4e9, 1.8e12, 96 << 20),
+}

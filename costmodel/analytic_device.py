@@ -1,0 +1,151 @@
+"""The roofline of a GPU: seconds of the statements of kernels, from the device's part of the feature table.
+
+Each statement has a time for its arithmetic, for the instructions of its warps, for shared memory, for the
+common cache and for the device's memory; it takes as long as the longest, and a part of the others. All but
+the last are shared by multiprocessors: as many as have blocks, evenly as blocks divide. A multiprocessor is
+as fast as it has warps to switch between while some wait. Every kernel takes a launch.
+
+Scratch of a thread that finds no register is stored and loaded for each operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.checks import check_number
+from ansor.errors import DefinitionError
+from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS
+from ansor.task.device import DeviceModel
+
+Raw = Mapping[str, NDArray[np.float64]]
+FloatArray = NDArray[np.float64]
+
+USED: Final = (
+    "work",
+    "math",
+    "branches",
+    "index_div",
+    "footprint",
+    "kernel",
+    "grid_blocks",
+    "block_threads",
+    "thread_local",
+    "warp_fill",
+    "occupancy",
+    "global_requests",
+    "global_traffic",
+    "shared_requests",
+    "bank_cycles",
+)
+"""The columns of the feature table that are looked at."""
+
+_WORD: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """
+    What a multiprocessor does in a cycle, and what things cost.
+
+    Parameters
+    ----------
+    issue
+        Instructions of warps per cycle.
+    math
+        Operations that an intrinsic function counts for.
+    division
+        The same for a division of integers in an index.
+    shared
+        Requests of warps that shared memory answers per cycle; a thread may load several words with one.
+    hiding
+        Warps with which half of the waiting is hidden.
+    l2
+        Bytes per cycle from the common cache.
+    reach
+        How many times its share of the memory's speed one multiprocessor can use alone.
+    spill
+        Operations that one costs whose operand is in no register.
+    launch
+        Seconds that a kernel takes to start.
+    overlap
+        Part of the shorter times that hides behind the longest, at most 1.
+
+    Raises
+    ------
+    DefinitionError
+        If a number is negative, or a rate is 0.
+    """
+
+    issue: float = 4.0
+    math: float = 4.0
+    division: float = 4.0
+    shared: float = 2.0
+    hiding: float = 5.0
+    l2: float = 48.0
+    reach: float = 2.0
+    spill: float = 8.0
+    launch: float = 3e-6
+    overlap: float = 0.85
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            name, value = f"DeviceRates({field.name})", getattr(self, field.name)
+            check_number(name, value, low=0)
+            if field.name in ("issue", "shared", "l2", "reach"):
+                check_number(name, value, above=0)
+        if self.overlap > 1:
+            raise DefinitionError(f"DeviceRates(overlap={self.overlap}): it is a part, at most 1")
+
+
+def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str, FloatArray]:
+    """
+    Estimate the times of statements on a GPU.
+
+    Parameters
+    ----------
+    rates
+        Its constants.
+    device
+        The GPU.
+    raw
+        Columns of the feature table in their own units.
+
+    Returns
+    -------
+    dict[str, FloatArray]
+        Seconds per statement, by what takes them; "seconds" is their combination.
+    """
+    blocks, threads = np.maximum(raw["grid_blocks"], 1.0), np.maximum(raw["block_threads"], 1.0)
+    rounds = np.ceil(blocks / device.multiprocessors)
+    working = blocks / rounds  # multiprocessors, on average
+    warps = np.ceil(threads / device.warp)
+    resident = np.maximum(np.minimum(raw["occupancy"] * device.threads / device.warp, rounds * warps), 1.0)
+    busy = working * resident / (resident + rates.hiding)
+    lanes = device.lanes * np.where(raw["warp_fill"] > 0, raw["warp_fill"], 1.0)
+    homeless = np.maximum(raw["thread_local"] / _WORD - THREAD_LIMITS.room, 0.0)
+    spilled = homeless / np.maximum(raw["thread_local"] / _WORD, 1.0)
+    operations = raw["work"] + raw["math"] * (rates.math - 1.0) + raw["index_div"] * rates.division
+    requests = raw["global_requests"] + raw["shared_requests"]
+    instructions = (raw["work"] + raw["branches"]) / device.warp / np.maximum(raw["warp_fill"], 1e-3)
+    beyond = np.clip(1.0 - device.l2_bytes / np.maximum(raw["footprint"], 1.0), 0.0, 1.0)
+    first = np.minimum(raw["footprint"], raw["global_traffic"])
+    moved = first + (raw["global_traffic"] - first) * beyond
+    speed = device.memory_bytes * np.minimum(rates.reach * working / device.multiprocessors, 1.0)
+    cycles = {
+        "compute": operations * (1.0 + spilled * rates.spill) / (busy * lanes),
+        "issue": (instructions + requests) / (busy * rates.issue),
+        "shared": raw["bank_cycles"] / (busy * rates.shared),
+        "L2": raw["global_traffic"] / (working * rates.l2),
+    }
+    times: dict[str, Any] = {name: taken / device.hertz for name, taken in cycles.items()}
+    times["memory"] = moved / speed
+    longest = np.maximum.reduce(list(times.values()))
+    rest = np.sum(list(times.values()), axis=0) - longest
+    times["launch"] = raw["kernel"] * rates.launch
+    times["seconds"] = longest + (1.0 - rates.overlap) * rest + times["launch"]
+    return times

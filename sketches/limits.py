@@ -1,0 +1,75 @@
+"""Which rows of a population a GPU can run: its limits, checked on columns before anything is lowered.
+
+A program that breaks a limit is refused wherever programs come into a search (sampling, breeding, neighbours,
+lists of small spaces), so that no cost model has to know. `ansor.task.gpu_limits` counts the same on the
+kernels of one program. Beside that, the number of virtual threads and what TVM would not run are refused.
+
+Source: reference sections 4.2 (ThreadBind) and 7.5 (the GPU verifier).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.schedule.kernel_usage import kernels_of
+from sketches.launch import launchable
+from sketches.population import Population
+from sketches.rule import SketchContext
+
+Mask = NDArray[np.bool_]
+
+
+def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
+    """
+    Tell which rows break which limit.
+
+    Parameters
+    ----------
+    population
+        Complete programs.
+    context
+        Target and hardware.
+
+    Returns
+    -------
+    dict[str, Mask]
+        By reason, which rows are refused for it, shape `(rows,)`; nothing for a CPU, or without rows.
+    """
+    if not context.is_gpu or not len(population):
+        return {}
+    rows, hardware = len(population), context.hardware.limits
+    found: dict[str, Mask] = {}
+
+    def refuse(reason: str, broken: object) -> None:
+        mask = np.broadcast_to(np.asarray(broken, dtype=np.bool_), rows)
+        found[reason] = found[reason] | mask if reason in found else mask
+
+    for kernel in kernels_of(population.inferred):
+        for what, taken, most in (
+            ("threads in a block", kernel.threads, hardware.max_threads_per_block),
+            ("virtual threads", kernel.vthreads, hardware.max_vthread_extent),
+            ("bytes of shared memory", kernel.shared_bytes, hardware.max_shared_memory_per_block),
+            ("bytes of memory of a thread", kernel.local_bytes, hardware.max_local_memory_per_block),
+            ("bytes in a vector", kernel.vector_bytes, hardware.vector_unit_bytes),
+        ):
+            refuse(f"more than {most} {what}", taken > most)
+        refuse("loops of different lengths bound to one thread index", kernel.uneven)
+    launches = population.family.sketch.launches
+    allowed = launchable(launches, population.values, context.hardware)
+    refuse("blocks of fewer threads than run in step", ~allowed)
+    return {reason: mask for reason, mask in found.items() if mask.any()}
+
+
+def runnable(
+    population: Population, context: SketchContext, refused: Counter[str] | None = None
+) -> NDArray[np.int64]:
+    """Positions of the rows that keep all limits; of the others, `refused` counts the first reason."""
+    keeps = np.ones(len(population), dtype=np.bool_)
+    for reason, broken in refusals(population, context).items():
+        if refused is not None:
+            refused[reason] += int((keeps & broken).sum())
+        keeps &= ~broken
+    return np.flatnonzero(keeps)

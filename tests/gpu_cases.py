@@ -1,0 +1,44 @@
+"""Tasks for GPUs that tests share, and what must hold of every complete GPU program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Annotation, ComputeAt
+from ansor.schedule.state import State
+from ansor.task.gpu_limits import verify_gpu
+from ansor.task.hardware import HardwareParams
+from ansor.task.task import Task
+from ansor.te import Tensor
+from tests.sketches_cases import SMALL, check_program, matmul, matmul_relu, padded_conv1d, row_sum, softmax
+
+GPU = HardwareParams(-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32)
+
+GPU_SMALL: dict[str, Callable[[], list[Tensor]]] = {
+    **SMALL,
+    "square": lambda: matmul(64, 48, 40),
+    "fused square": lambda: matmul_relu(48, 64, 32),
+    "wide softmax": lambda: softmax(12, 100),
+    "convolution": lambda: padded_conv1d(32, 8, 16),
+    "wide row sum": lambda: row_sum(8, 150),
+}
+"""Small computations, those that fill a block among them."""
+
+
+def gpu_task(tensors: list[Tensor], target: str = "cuda -arch=sm_80", hardware: HardwareParams = GPU) -> Task:
+    return Task.create(ComputeDAG(tensors), "[]", target, hardware_params=hardware)
+
+
+def check_gpu_program(state: State, hardware: HardwareParams = GPU) -> None:
+    """Complete, replayable, within the limits, and every kernel with its loops bound."""
+    check_program(state)
+    verify_gpu(state, hardware)
+    bounded = state.with_bounds()
+    for stage in bounded.stages:
+        if stage.is_placeholder or stage.compute_at is not ComputeAt.ROOT:
+            continue
+        marks = {loop.annotation for loop in stage.iterators}
+        if stage.iterators and not any(mark.is_block for mark in marks):
+            assert Annotation.THREAD_X in marks, str(bounded)
+        assert Annotation.PARALLEL not in marks

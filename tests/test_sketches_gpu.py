@@ -1,0 +1,406 @@
+"""Programs for GPUs as rows: bound as the reference binds them, complete, and within the device's limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansor import te
+from ansor.errors import ScheduleError
+from ansor.schedule.lowering import lower
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.schedule.steps import SplitStep
+from ansor.task.gpu_limits import gpu_faults
+from ansor.task.hardware import HardwareParams
+from ansor.te import Tensor
+from search.params import REFERENCE_SPACE
+from sketches import ColumnKind, Population, ProgramSpace, SketchContext, generate_sketches
+from sketches.factors import sample_factorizations
+from sketches.launch import Launch, fetch_lengths, thread_lengths
+from sketches.limits import refusals, runnable
+from sketches.locate import locate
+from sketches.neighbours import Neighbourhood
+from sketches.params import GPU_UNROLL_CANDIDATES
+from sketches.repair import repaired
+from tests.gpu_cases import GPU, GPU_SMALL, check_gpu_program, gpu_task
+from tests.sketches_cases import (
+    matmul,
+    oracle_lines,
+    oracle_workload,
+    padded_conv1d,
+    row_sum,
+    softmax,
+    task_of,
+    zero_rank,
+)
+
+
+@cache
+def space_of(name: str) -> ProgramSpace:
+    return ProgramSpace.of(gpu_task(GPU_SMALL[name]()))
+
+
+@cache
+def recorded_space(name: str) -> Neighbourhood:
+    return Neighbourhood(ProgramSpace.of(task_of(oracle_workload(name), "cuda"), REFERENCE_SPACE))
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def plain(steps: Any) -> list[Any]:
+    """Steps as records, without the extents of splits."""
+    return [[*step[:3], 0, *step[4:]] if step[0] == "SP" else list(step) for step in steps]
+
+
+def beyond_the_device(population: Population, context: SketchContext) -> np.ndarray:
+    """Which rows are refused for what kernels take, and not for what a search would rather not have."""
+    broken = np.zeros(len(population), dtype=np.bool_)
+    for reason, rows in refusals(population, context).items():
+        if not any(words in reason for words in ("fewer threads", "virtual threads", "different lengths")):
+            broken |= rows
+    return broken
+
+
+def skeleton(steps: Any) -> str:
+    """What steps do, whatever lengths and unroll limits they have."""
+    shapes = [[*s[:3], len(s[4])] if s[0] == "SP" else s[:3] if s[0] == "PR" else s for s in steps]
+    return str([list(shape) for shape in shapes])
+
+
+# -- the reference's programs ------------------------------------------------------------------------------
+
+
+def test_every_recorded_gpu_program_is_a_row() -> None:
+    """All 135 recorded CUDA programs, mutated ones too, with the same steps; limits are told alike."""
+    found, refused = 0, Counter[bool]()
+    for entry in oracle_lines("state", "cuda"):
+        steps, neighbourhood = entry["record"]["i"][1][1], recorded_space(entry["workload"])
+        context = neighbourhood.space.context
+        state = State.replay(context.dag, steps)
+        row = locate(neighbourhood, state)
+        assert row is not None, steps
+        population = Population(*row)
+        assert plain(step.to_json() for step in population.steps(0)) == plain(steps)
+        assert str(population.materialize(0).with_bounds()) == str(state.with_bounds())
+        (broken,) = beyond_the_device(population, context)
+        assert bool(broken) == bool(gpu_faults(state, context.hardware))
+        refused[bool(broken)] += 1
+        found += 1
+    assert found == 135
+    assert refused[True] > 0
+
+
+def test_sampled_programs_have_the_structures_of_recorded_ones() -> None:
+    """Apart from numbers, what the reference samples of a workload is among what we sample of it."""
+    recorded: dict[str, set[str]] = {}
+    for entry in oracle_lines("state", "cuda"):
+        recorded.setdefault(entry["workload"], set()).add(skeleton(entry["record"]["i"][1][1]))
+    assert len(recorded) == 16
+    for name, theirs in recorded.items():
+        ours = {
+            skeleton([step.to_json() for step in population.steps(row)])
+            for population in recorded_space(name).space.sample(40, rng()).populations
+            for row in range(len(population))
+        }
+        assert theirs <= ours, name
+
+
+def test_the_printed_sketches_do_not_change_by_binding() -> None:
+    """A space has the sketches that are derived, in their order."""
+    task = gpu_task(matmul(64, 64, 64))
+    derived = [str(sketch) for sketch in generate_sketches(task)]
+    assert [str(sketch) for sketch in ProgramSpace.of(task).sketches] == derived
+
+
+# -- laws ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(GPU_SMALL)), st.integers(0, 2**31))
+def test_every_sampled_gpu_program_is_complete_and_fits(name: str, seed: int) -> None:
+    sample = space_of(name).sample(10, rng(seed))
+    assert len(sample) + sum(sample.dropped.values()) == 10
+    for population, row in sample.in_order():
+        check_gpu_program(population.materialize(row))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(GPU_SMALL)), st.integers(0, 2**31))
+def test_bounds_of_columns_are_those_of_programs(name: str, seed: int) -> None:
+    """Regions of a structure whose loops are bound one by one are those of the program that fuses them."""
+    for population in space_of(name).sample(8, rng(seed)).populations:
+        columns = population.bounds
+        for row in range(len(population)):
+            state = population.materialize(row).with_bounds()
+            for mine, theirs in zip(columns.stages, state.stages, strict=True):
+                extents = {
+                    loop.name: int(np.broadcast_to(loop.extent, len(population))[row])  # type: ignore[arg-type]
+                    for loop in mine.iterators
+                }
+                own = {loop.name: loop.extent for loop in theirs.iterators if loop.name in extents}
+                assert own == {loop: extents[loop] for loop in own}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(GPU_SMALL)), st.integers(0, 2**31))
+def test_limits_of_columns_are_those_of_nests(name: str, seed: int) -> None:
+    """Of lengths drawn without a thought of limits, columns and kernels refuse the same ones."""
+    hardware = HardwareParams(-1, 16, 64, 2048, 256, 128, 4, 32)
+    space = ProgramSpace.of(gpu_task(GPU_SMALL[name](), hardware=hardware))
+    for sketch in space.sketches:
+        family = space.family(sketch, sketch.bare)
+        values = np.zeros((8, len(family.columns)), dtype=np.int64)
+        for hole in family.holes:
+            own = slice(hole.start, hole.stop)
+            if hole.kind is ColumnKind.TILE:
+                values[:, own] = sample_factorizations(hole.extent, len(hole.columns), 64, rng(seed), 8)
+            else:
+                values[:, own] = rng(seed).choice([1, 2, 4, 8, 32, 64, 256], size=(8, 1))
+        population = repaired(Population(family, values), space.context)
+        broken = beyond_the_device(population, space.context)
+        for row in range(8):
+            faults = gpu_faults(population.materialize(row), hardware)
+            assert bool(broken[row]) == bool(faults), (faults, str(population.materialize(row).with_bounds()))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(sorted(GPU_SMALL)), st.integers(0, 2**31))
+def test_a_sampled_gpu_program_is_found_again(name: str, seed: int) -> None:
+    neighbourhood = Neighbourhood(space_of(name))
+    for population in neighbourhood.space.sample(6, rng(seed)).populations:
+        for row in range(len(population)):
+            found = locate(neighbourhood, population.materialize(row))
+            assert found is not None
+            assert found[0].key == population.family.key
+            assert str(Population(*found).materialize(0)) == str(population.materialize(row))
+
+
+# -- sampling --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "least"),
+    [
+        (lambda: matmul(1024, 1024, 1024), 0.8),
+        (lambda: oracle_workload("conv2d"), 0.95),
+        (lambda: padded_conv1d(1024, 64, 256), 0.8),
+        (lambda: softmax(512, 1024), 1.0),
+    ],
+    ids=["matmul", "conv2d", "conv1d", "softmax"],
+)
+def test_a_good_share_of_what_is_drawn_is_valid(make: Any, least: float) -> None:
+    sample = ProgramSpace.of(gpu_task(make())).sample(500, rng())
+    assert len(sample) >= least * 500, sample.dropped
+
+
+def test_columns_of_a_gpu_matmul_have_names() -> None:
+    (family,) = {p.family for p in ProgramSpace.of(gpu_task(matmul(64, 64, 64))).sample(9, rng()).populations}
+    named = [str(column) for column in family.columns]
+    assert named[:4] == [f"tile C.local.i_c[{level}]" for level in (1, 2, 3, 4)]
+    assert named[8:] == [
+        "tile C.local.k[1]",
+        "tile C.local.k[2]",
+        "fetch B.shared.ax0@ax1@",
+        "fetch A.shared.ax0@ax1@",
+        "unroll C.local",
+    ]
+
+
+def test_all_values_are_drawn() -> None:
+    """Unroll limits of GPUs, numbers of threads that are whole warps, lengths of copies up to 16 bytes."""
+    populations = ProgramSpace.of(gpu_task(matmul(256, 256, 256))).sample(400, rng()).populations
+    populations += ProgramSpace.of(gpu_task(row_sum(2000, 500))).sample(200, rng()).populations
+    seen: dict[ColumnKind, set[int]] = {}
+    for population in populations:
+        for at, column in enumerate(population.family.columns):
+            seen.setdefault(column.kind, set()).update(population.values[:, at].tolist())
+    assert seen[ColumnKind.UNROLL] == set(GPU_UNROLL_CANDIDATES)
+    assert seen[ColumnKind.THREADS] == {32, 64, 128, 256, 512, 1024}
+    assert seen[ColumnKind.FETCH] == {1, 2, 4}
+
+
+def test_lengths_that_do_not_divide_are_drawn() -> None:
+    space = ProgramSpace.of(gpu_task(matmul(250, 67, 96)))
+    inexact = 0
+    for population in space.sample(60, rng()).populations:
+        for hole in population.family.tiles:
+            inner = population.values[:, hole.start : hole.stop].prod(axis=1)
+            inexact += int((hole.extent % inner != 0).sum())
+    assert inexact > 10
+
+
+def test_a_copy_has_the_extent_of_what_the_block_shares() -> None:
+    """The recorded split of a cooperative fetch tells all that is copied, where the reference tells less."""
+    for population, row in ProgramSpace.of(gpu_task(matmul(128, 128, 64))).sample(20, rng()).in_order():
+        steps, nest = population.steps(row), lower(population.materialize(row), simple_mode=True)
+        sizes = {name: size for name, size in allocations(nest.body).items() if name.endswith(".shared")}
+        splits = [steps[hole.step] for hole in population.family.sketch.spelled_holes if not hole.extent]
+        assert sorted(split.extent for split in splits if isinstance(split, SplitStep)) == sorted(  # type: ignore[type-var]
+            sizes.values()
+        )
+
+
+def allocations(stmt: Any) -> dict[str, int]:
+    from ansor.ir.nest import Alloc, walk_statements
+
+    return {
+        one.buffer.name: int(np.prod(one.buffer.constant_shape))
+        for one in walk_statements(stmt)
+        if isinstance(one, Alloc)
+    }
+
+
+def test_a_vector_of_a_copy_lies_in_one_row() -> None:
+    """Its length divides the copy's last extent and is no longer than the device loads at once."""
+    seen = set()
+    for population in ProgramSpace.of(gpu_task(matmul(60, 90, 48))).sample(200, rng()).populations:
+        for hole in population.family.holes:
+            if hole.kind is ColumnKind.FETCH:
+                region = population.inferred.stages[hole.loop[0]].region
+                row = np.broadcast_to(region[-1].width, len(population))  # type: ignore[arg-type]
+                lengths = population.values[:, hole.start]
+                assert (row % lengths == 0).all()
+                assert lengths.max() <= 4
+                seen |= set(lengths.tolist())
+    assert seen == {1, 2, 4}
+
+
+# -- binding ---------------------------------------------------------------------------------------------
+
+
+def test_a_reduction_to_nothing_runs_over_threads() -> None:
+    """Without spatial loops there is nothing else that a block could run over."""
+    for n in (24, 500):
+        space = ProgramSpace.of(gpu_task(zero_rank(n)))
+        for population, row in space.sample(10, rng()).in_order():
+            (stage,) = [s for s in population.materialize(row).stages if not s.is_placeholder]
+            assert stage.iterators[-1].annotation is Annotation.THREAD_X
+            assert not any(loop.annotation.is_block for loop in stage.iterators)
+
+
+def test_two_outer_levels_are_blocks_and_threads() -> None:
+    space = ProgramSpace.of(gpu_task(matmul(64, 64, 64)), {"gpu_multi_level_tiling_structure": "SSRSRS"})
+    for population, row in space.sample(12, rng()).in_order():
+        state = population.materialize(row)
+        check_gpu_program(state)
+        marks = [loop.annotation for stage in state.stages for loop in stage.iterators]
+        assert Annotation.VTHREAD not in marks
+        assert {Annotation.BLOCK_X, Annotation.THREAD_X} <= set(marks)
+
+
+def test_one_outer_level_is_refused() -> None:
+    task = gpu_task(matmul(64, 64, 64))
+    with pytest.raises(ScheduleError, match=r"no sketch can be sampled.*begin with SS or SSS"):
+        ProgramSpace.of(task, {"gpu_multi_level_tiling_structure": "SRSRS"})
+
+
+def test_threads_of_devices_that_do_not_tell_how_many_run_in_step() -> None:
+    """Blocks begin at 32 threads; a device of fewer has all of them."""
+    opencl = HardwareParams.for_target(gpu_task(matmul(8, 8, 8), "opencl").target)
+    assert opencl.warp_size == 1
+    assert thread_lengths(5000, opencl) == (32, 64, 128, 256)
+    assert thread_lengths(5, opencl) == (32,)
+    assert thread_lengths(5000, HardwareParams(-1, 16, 64, 0, 0, 8, 1, 1)) == (8,)
+    assert thread_lengths(100, GPU) == (32, 64, 128)
+    assert fetch_lengths(GPU) == (1, 2, 4, 8, 16)
+    space = ProgramSpace.of(gpu_task(matmul(64, 64, 64), "opencl", opencl))
+    for population, row in space.sample(10, rng()).in_order():
+        check_gpu_program(population.materialize(row), opencl)
+
+
+def test_a_limit_of_0_is_not_known() -> None:
+    """Nothing is refused for it, and what is drawn is what other devices have."""
+    unknown = HardwareParams(-1, 0, 64)
+    assert thread_lengths(5000, unknown) == (32, 64, 128, 256, 512, 1024)
+    assert fetch_lengths(unknown) == (1, 2, 4, 8, 16)
+    for name in ("square", "wide softmax", "wide row sum"):
+        space = ProgramSpace.of(gpu_task(GPU_SMALL[name](), hardware=unknown))
+        sample = space.sample(20, rng())
+        assert len(sample) == 20, sample.dropped
+        assert {1, 2, 4} >= {
+            length
+            for population in sample.populations
+            for hole in population.family.holes
+            if hole.kind is ColumnKind.FETCH
+            for length in population.values[:, hole.start].tolist()
+        }
+
+
+def test_a_launch_that_no_column_decides_allows_everything() -> None:
+    values = np.ones((3, 2), dtype=np.int64)
+    assert Launch("C", (), (), may_be_small=False).allows(values, GPU).all()
+    assert not Launch("C", (), (0, 1), may_be_small=False).allows(values, GPU).any()
+    assert Launch("C", (), (0, 1), may_be_small=True).allows(values, GPU).all()
+
+
+@pytest.mark.parametrize("params", [None, REFERENCE_SPACE])
+def test_blocks_may_be_small_where_nothing_else_divides(params: Any) -> None:
+    """1031 is prime and more than a block has threads."""
+    sample = ProgramSpace.of(gpu_task(matmul(1031, 1, 64)), params).sample(20, rng())
+    assert len(sample) > 10, sample.dropped
+    for population, row in sample.in_order()[:5]:
+        check_gpu_program(population.materialize(row))
+
+
+def test_mobile_gpus_are_sampled_as_other_ones() -> None:
+    """Those of kind mali, too, for which TVM's sketches are those of CPUs."""
+    task = gpu_task(matmul(64, 64, 64), "opencl -device=mali")
+    hardware = HardwareParams.for_target(task.target)
+    space = ProgramSpace.of(gpu_task(matmul(64, 64, 64), "opencl -device=mali", hardware))
+    for population, row in space.sample(10, rng()).in_order():
+        check_gpu_program(population.materialize(row), hardware)
+
+
+def test_a_device_on_which_nothing_fits_gives_no_program() -> None:
+    """Every row is refused, and the reason is told."""
+    task = gpu_task(matmul(64, 64, 64), hardware=HardwareParams(-1, 16, 64, 4, 2**31 - 1, 1024, 8, 32))
+    sample = ProgramSpace.of(task).sample(20, rng())
+    assert len(sample) == 0
+    assert sample.dropped == {"more than 4 bytes of shared memory": 20}
+
+
+def test_a_cpu_refuses_nothing() -> None:
+    space = ProgramSpace.of(task_of(matmul(64, 64, 64)))
+    for population in space.sample(10, rng()).populations:
+        assert refusals(population, space.context) == {}
+        assert len(runnable(population, space.context)) == len(population)
+
+
+def test_an_author_may_unroll_loops_of_a_gpu_program() -> None:
+    """Steps of other annotations find their loops behind those that are fused."""
+    from ansor.schedule.access import ALWAYS_UNROLL_ATTR
+
+    space = ProgramSpace.of(gpu_task(matmul(64, 64, 64, **{ALWAYS_UNROLL_ATTR: ["j"]})))
+    for population, row in space.sample(10, rng()).in_order():
+        state = population.materialize(row)
+        check_gpu_program(state)
+        unrolled = [x.name for s in state.stages for x in s.iterators if x.annotation is Annotation.UNROLL]
+        assert "j_c.4" in unrolled
+        assert all(name.startswith("j") for name in unrolled)
+
+
+def test_a_tile_without_a_cache_stage_is_bound_at_root() -> None:
+    """An axis that is not to be split keeps a tile from its consumer; it is bound all the same."""
+    from ansor.schedule.access import NO_SPLIT_ATTR
+
+    x: Tensor = te.placeholder((64, 40), name="X")
+    w = te.placeholder((40, 32, 4), name="W")
+    k = te.reduce_axis((0, 40), name="k")
+    y = te.compute(
+        (64, 32, 4),
+        lambda i, j, v: te.sum(x[i, k] * w[k, j, v], axis=k),
+        name="Y",
+        attrs={NO_SPLIT_ATTR: ["v"]},
+    )
+    space = ProgramSpace.of(gpu_task([x, w, y]))
+    for population, row in space.sample(10, rng()).in_order():
+        check_gpu_program(population.materialize(row))
