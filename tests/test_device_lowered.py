@@ -12,7 +12,8 @@ from ansor.codegen.c.compile import compile_ptx, find_nvcc, find_nvrtc
 from ansor.errors import ScheduleError
 from ansor.ir.nest import LoopNest
 from ansor.schedule.lowering import lower
-from tests.opencl_helper import need_opencl, run_opencl
+from tests.device_kernels import needs_opencl
+from tests.opencl_helper import run_opencl
 from tests.program_laws import Case
 from tests.random_choice import Chooser
 from tests.random_graphs import random_graph, random_symbolic_graph
@@ -59,9 +60,9 @@ def check_opencl(name: str, case: Case, nest: LoopNest) -> None:
         raise
 
 
+@needs_opencl
 @pytest.mark.parametrize("block", range(3))
 def test_random_programs_run_on_opencl(block: int) -> None:
-    need_opencl()
     found = 0
     for name, case, nest in random_programs(range(14 * block, 14 * block + 14)):
         if all(prod(kernel.block) <= MOST_THREADS for kernel in split_kernels(nest).kernels):
@@ -70,8 +71,8 @@ def test_random_programs_run_on_opencl(block: int) -> None:
     assert found >= 7
 
 
+@needs_opencl
 def test_recorded_programs_run_on_opencl() -> None:
-    need_opencl()
     found = 0
     for name, case, nest in recorded_programs():
         check_opencl(name, case, nest)

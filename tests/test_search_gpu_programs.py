@@ -113,7 +113,7 @@ def test_a_search_on_a_device_measures_right_programs(
 ) -> None:
     task = ansor.SearchTask(func=func, args=args, target=kind)
     log = tmp_path / "log.json"
-    with LocalBuilder() as builder, LocalRunner(number=1, repeat=1, min_repeat_ms=0) as runner:
+    with LocalBuilder(timeout=60) as builder, LocalRunner(60, 1, 1, 0) as runner:
         options = ansor.TuningOptions(
             num_measure_trials=12,
             num_measures_per_round=6,
@@ -125,7 +125,9 @@ def test_a_search_on_a_device_measures_right_programs(
         params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
         result = task.tune(options, ansor.SketchPolicy(task, params=params))
     assert result.trials == 12
-    errors = [measured.error_msg for _, measured in load_records(str(log)) if measured.error_no]
+    errors = [
+        (measured.error_no, measured.error_msg) for _, measured in load_records(str(log)) if measured.error_no
+    ]
     assert not errors, errors
     schedule, tensors = task.apply_best(log)
     module = ansor.build(schedule, tensors, target=kind)
