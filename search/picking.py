@@ -18,9 +18,9 @@ from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from search.evolution import Score
 from search.generation import Generation
-from search.history import History
+from search.history import History, Trial
 from search.known import Known, RowProgram
-from sketches.family import Family
+from sketches.family import Family, Matrix
 from sketches.population import Population
 
 UNSCORED: Final = 0.0
@@ -57,10 +57,9 @@ class Picker:
         self._alike = alike
         self._score = score
         self._measured = known.by_coarse(history)
-        self._measured_scores: dict[int, list[float]] | None = None
+        self._measured_scores: dict[str, float] | None = None
         self._chosen: dict[int, list[tuple[RowProgram, float]]] = {}
         self._tiles: Counter[tuple[object, ...]] = Counter()
-        self._scores: set[tuple[int, float]] = set()
         self._keys: set[str] = set()
         self._considered: set[int] = set()
         self._put_off: list[tuple[Generation, int]] = []
@@ -91,8 +90,9 @@ class Picker:
     def _has_alike(self, generation: Generation, number: int) -> bool:
         """Whether the round has enough programs like this one."""
         coarse, score = int(generation.prints.coarse[number]), float(generation.scores[number])
-        if (coarse, score) in self._scores or any(
-            _equal(score, its) for its in self._scores_of_measured(coarse)
+        if score != UNSCORED and (
+            any(score == its for _, its in self._chosen.get(coarse, ()))
+            or any(_equal(score, its) for _, its in self._measured_with_loops(coarse))
         ):
             return True
         tile = _innermost_tile(*generation.place(number))
@@ -116,17 +116,13 @@ class Picker:
             self.passed_over[str(error).partition("\n")[0]] += 1
             return
         self._chosen.setdefault(coarse, []).append((program, score))
-        if score != UNSCORED:
-            self._scores.add((coarse, score))
         self._tiles[_innermost_tile(population, row)] += 1
         self.states.append(state)
 
     def _has_known_plan(self, program: RowProgram, coarse: int, score: float) -> bool:
-        measured = self._measured.get(coarse, [])
-        scores = self._scores_of_measured(coarse) or [UNSCORED] * len(measured)
         others = [
             other
-            for other, its in (*zip(measured, scores, strict=True), *self._chosen.get(coarse, ()))
+            for other, its in (*self._measured_with_loops(coarse), *self._chosen.get(coarse, ()))
             if self._score is None or UNSCORED in (score, its) or _equal(score, its)
         ]
         if not others:
@@ -134,32 +130,25 @@ class Picker:
         plan = self._known.plan(program)
         return any(self._known.has_plan(other, plan) for other in others)
 
-    def _scores_of_measured(self, coarse: int) -> list[float]:
-        """What the model says of the measured programs with a coarse fingerprint, in their order.
+    def _measured_with_loops(self, coarse: int) -> list[tuple[Trial, float]]:
+        """The measured programs with a coarse fingerprint, and what the model says of each."""
+        scores = self._scores_of_measured()
+        return [(trial, scores.get(trial.key, UNSCORED)) for trial in self._measured.get(coarse, ())]
 
-        All are asked about at once, the first time.
-        """
+    def _scores_of_measured(self) -> dict[str, float]:
+        """What the model says of the measured programs, by key; all are asked about at once."""
         if self._score is None:
-            return []
+            return {}
         if self._measured_scores is None:
-            rows = [
-                (row.family, row.values, one, at)
-                for one, trials in self._measured.items()
-                for at, trial in enumerate(trials)
-                if (row := self._known.locate(trial)) is not None
-            ]
-            families: dict[Family, list[int]] = {}
-            for number, (family, *_) in enumerate(rows):
-                families.setdefault(family, []).append(number)
-            populations = [
-                Population(f, np.concatenate([rows[n][1] for n in ns])) for f, ns in families.items()
-            ]
-            scores = self._score(populations)
-            self._measured_scores = {one: [UNSCORED] * len(trials) for one, trials in self._measured.items()}
-            for number, score in zip((n for ns in families.values() for n in ns), scores, strict=True):
-                _, _, one, at = rows[number]
-                self._measured_scores[one][at] = float(score)
-        return self._measured_scores.get(coarse, [])
+            members: dict[Family, dict[str, Matrix]] = {}
+            for trial in (one for trials in self._measured.values() for one in trials):
+                row = self._known.locate(trial)
+                if row is not None:
+                    members.setdefault(row.family, {})[trial.key] = row.values
+            rows = [Population(f, np.concatenate([*values.values()])) for f, values in members.items()]
+            keys = [key for values in members.values() for key in values]
+            self._measured_scores = dict(zip(keys, map(float, self._score(rows)), strict=True))
+        return self._measured_scores
 
 
 def _equal(one: float, other: float) -> bool:
