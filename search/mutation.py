@@ -259,37 +259,36 @@ def random_divisors(numbers: NDArray[np.int64], rng: np.random.Generator) -> NDA
     return found
 
 
-class AutoUnroll(Mutation):
+class _OtherValue(Mutation):
+    """Gives one column of a kind another one of the values that it may have."""
+
+    kind: ColumnKind
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        return another_value(parents, self.kind, rng)
+
+
+class AutoUnroll(_OtherValue):
     """Gives one stage another unroll limit."""
 
     name = "unroll"
-
-    def propose(
-        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
-    ) -> Offspring:
-        return another_value(parents, ColumnKind.UNROLL, rng)
+    kind = ColumnKind.UNROLL
 
 
-class ThreadCount(Mutation):
+class ThreadCount(_OtherValue):
     """Spreads a loop that is not tiled over another number of a GPU's threads."""
 
     name = "threads"
-
-    def propose(
-        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
-    ) -> Offspring:
-        return another_value(parents, ColumnKind.THREADS, rng)
+    kind = ColumnKind.THREADS
 
 
-class FetchLength(Mutation):
+class FetchLength(_OtherValue):
     """Copies another number of elements into shared memory at once."""
 
     name = "fetch length"
-
-    def propose(
-        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
-    ) -> Offspring:
-        return another_value(parents, ColumnKind.FETCH, rng)
+    kind = ColumnKind.FETCH
 
 
 class ParallelWidth(Mutation):
