@@ -57,6 +57,15 @@ class FoundOpenCL:
                 "another, or update its driver"
             ) from None
 
+    def _warp_size(self) -> int | None:
+        """Threads that run in step, where a vendor's extension tells."""
+        for name in ("warp_size_nv", "wavefront_width_amd"):
+            try:
+                return int(getattr(self.device, name))
+            except (AttributeError, self.cl.Error):  # an extension that this driver does not have
+                continue
+        return None
+
     def _ask(self) -> DeviceInfo:
         device = self.device
         sizes = [int(size) for size in device.max_work_item_sizes][:3]
@@ -71,7 +80,7 @@ class FoundOpenCL:
             max_shared_memory_per_block=int(device.local_mem_size),
             memory_bytes=int(device.global_mem_size),
             cache_bytes=int(device.global_mem_cache_size),
-            warp_size=_warp_size(device),
+            warp_size=self._warp_size(),
             is_cpu=bool(device.type & self.cl.device_type.CPU),
             max_allocation=int(device.max_mem_alloc_size),
         )
@@ -286,13 +295,3 @@ class _Launches:
 
 def _title(device: Any) -> str:
     return f"{str(device.name).strip()} ({str(device.platform.name).strip()})"
-
-
-def _warp_size(device: Any) -> int | None:
-    """Threads that run in step, where a vendor's extension tells."""
-    for name in ("warp_size_nv", "wavefront_width_amd"):
-        try:
-            return int(getattr(device, name))
-        except Exception:  # Each driver has its own way to say no.
-            continue
-    return None
