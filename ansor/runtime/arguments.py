@@ -254,6 +254,13 @@ def _refuse_dtype(
     refuse(signature, argument, f"has dtype {array.dtype}", f"pass array.astype({str(expected)!r})")
 
 
+def returned(outputs: Sequence[object]) -> Any:
+    """What a call gives back of the outputs made for it: nothing, the only one, or all."""
+    if not outputs:
+        return None
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
 def refuse_keywords(signature: Signature, named: Mapping[str, object]) -> None:
     """Refuse arrays that are passed by name."""
     if named:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
 from ansor.errors import BuildError, DefinitionError, RunError
-from ansor.runtime.arguments import BoundCall, bind, refuse_keywords
+from ansor.runtime.arguments import BoundCall, bind, refuse_keywords, returned
 from ansor.runtime.interference import waiting_clock
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import adopt_library, kernel_imports, threads_in_force
@@ -131,9 +131,7 @@ class Module:
         refuse_keywords(self._signature, named)
         bound = bind(self._signature, arrays, sizes)
         self._entry().call(*bound.addresses, *bound.sizes)
-        if not bound.outputs:
-            return None
-        return bound.outputs[0] if len(bound.outputs) == 1 else bound.outputs
+        return returned(bound.outputs)
 
     def time_evaluator(
         self,

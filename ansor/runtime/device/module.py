@@ -23,6 +23,7 @@ from ansor.runtime.arguments import (
     refuse,
     refuse_keywords,
     refuse_overlap,
+    returned,
     take_arguments,
 )
 from ansor.runtime.device.arrays import DeviceArray, adopt, empty_on
@@ -119,9 +120,7 @@ class DeviceModule:
         with self._launching:  # The kernels of one call must not come between those of another.
             self._loaded().launches(staged.memories, staged.sizes).enqueue()
         staged.fetch()
-        if not staged.outputs:
-            return None
-        return staged.outputs[0] if len(staged.outputs) == 1 else staged.outputs
+        return returned(staged.outputs)
 
     def time_evaluator(
         self,
