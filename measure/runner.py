@@ -119,7 +119,7 @@ class LocalRunner(ProgramRunner):
         three quarters of the machine's memory.
     drop_factor
         A program that takes more than so many times as long as the best one known (`MeasureInput.rival`) has
-        one cost, of a millisecond's calls; None: all are timed alike.
+        one cost, of some milliseconds of calls; None: all are timed alike.
 
     Raises
     ------

@@ -1,8 +1,13 @@
 """How long a program is timed: as long as it takes to know what it is good for.
 
 A program that is several times slower than the best one known will not be chosen, and the search learns
-little from its third digit: it is timed once, for about a millisecond. One that may be the best gets all the
-repeats. What is known is said by who asks (`MeasureInput.rival`), so nothing here remembers anything.
+little from its third digit: a few short repeats within some milliseconds do, and the fastest counts. One
+that may be the best gets all the repeats. What is known is said by who asks (`MeasureInput.rival`), so
+nothing here remembers anything.
+
+The short repeats come first for every program. A system may wake the threads of a parallel loop on one core,
+and move one to another core only milliseconds later: until then a program takes two to three times its time,
+on a machine on which nothing else runs. That must neither condemn it nor be part of its first full repeat.
 
 Repeats that another load on the machine disturbed are done again (`ansor.runtime.timing.time_calls`), where
 that can be told (`ansor.runtime.interference`).
@@ -18,8 +23,11 @@ from ansor.runtime.interference import Waited
 from ansor.runtime.timing import TimeResult, time_calls
 
 SHORT_MS: Final = 1.0
-"""Least duration [ms] of the one repeat of a program that is too slow to be chosen; wake-up of threads is in
-it, which must not decide."""
+"""Least duration of a short repeat [ms]; waking threads for each call must not decide."""
+SETTLING_MS: Final = 10.0
+"""Time that a program spends in calls before it is timed in full [ms]: threads have found cores then."""
+LOOKS: Final = 10
+"""Short repeats at most."""
 
 
 def time_program(
@@ -40,7 +48,7 @@ def time_program(
     timing
         `number`, `repeat`, `min_repeat_ms` of `time_calls`, of which fewer calls are made where these take
         `min_repeat_ms`; `longest_call`: one that takes longer [s] is not called again, and its first call is
-        the result; `slow_call`: one that takes longer [s], also when called again, gets one short repeat.
+        the result; `slow_call`: one that takes longer [s] in all short repeats has no others.
     flush
         Called before each repeat; empties the caches.
     waited
@@ -50,22 +58,19 @@ def time_program(
         return TimeResult((first,))
     number, repeat, shortest = timing["number"], timing["repeat"], timing["min_repeat_ms"]
     slow = timing.get("slow_call") or inf
-    calls = _Continued(timed, first)
-    if first > slow:
-        once = time_calls(
-            calls,
-            number=1,
-            repeat=1,
-            min_repeat_ms=min(shortest, SHORT_MS),
-            before_repeat=flush,
-            waited=waited,
+    calls = _Counted(timed, first)
+    looks: list[TimeResult] = []
+    while len(looks) < LOOKS and (1e3 * calls.seconds < SETTLING_MS or (first > slow and not looks)):
+        short = min(shortest, SHORT_MS)
+        looks.append(
+            time_calls(calls, number=1, repeat=1, min_repeat_ms=short, before_repeat=flush, waited=waited)
         )
-        if once.mean > slow:
-            return once
-        first = once.mean
+    fastest = min(looks, key=lambda look: look.mean, default=TimeResult((first,)))
+    if fastest.mean > slow:
+        return fastest
     return time_calls(
         calls,
-        number=_calls_worth_timing(number, shortest, first),
+        number=_calls_worth_timing(number, shortest, fastest.mean),
         repeat=repeat,
         min_repeat_ms=shortest,
         before_repeat=flush,
@@ -73,20 +78,25 @@ def time_program(
     )
 
 
-class _Continued:
-    """A timed function whose first call has been made already."""
+class _Counted:
+    """A timed function whose first call has been made already, and the seconds that all calls took."""
 
     def __init__(self, timed: Callable[[int], float], first: float) -> None:
         self._timed = timed
         self._first: float | None = first
+        self.seconds = first
 
     def __call__(self, number: int) -> float:
         first, self._first = self._first, None
-        return self._timed(number) if first is None else first
+        if first is not None:
+            return first
+        seconds = self._timed(number)
+        self.seconds += seconds
+        return seconds
 
 
-def _calls_worth_timing(number: int, min_repeat_ms: float, first: float) -> int:
+def _calls_worth_timing(number: int, min_repeat_ms: float, seconds: float) -> int:
     """Calls per repeat: as many as asked for, but a slow program needs no more than fill `min_repeat_ms`."""
-    if min_repeat_ms <= 0 or first <= 0:
+    if min_repeat_ms <= 0 or seconds <= 0:
         return number
-    return max(1, min(number, ceil(min_repeat_ms / (1e3 * first))))
+    return max(1, min(number, ceil(min_repeat_ms / (1e3 * seconds))))

@@ -17,7 +17,7 @@ from measure import (
     ProgramRunner,
 )
 from measure.record import LoggedState, LoggedTask, Seconds
-from measure.timing import time_program
+from measure.timing import LOOKS, SETTLING_MS, time_program
 
 FULL = {"number": 3, "repeat": 4, "min_repeat_ms": 30.0, "longest_call": 2.5, "slow_call": None}
 
@@ -39,11 +39,33 @@ def test_a_program_without_rival_is_timed_in_full() -> None:
     assert (len(result.results), calls) == (4, [2, 2, 2, 2])
 
 
-def test_a_slow_program_has_one_short_repeat() -> None:
+def test_a_slow_program_has_short_repeats_only() -> None:
     assert timed(0.1, 0.09, slow_call=0.05) == (TimeResult((0.09,)), [1])
     result, calls = timed(1e-3, 0.25e-3, slow_call=0.2e-3)
     assert result.results == (0.25e-3,)
     assert calls[-1] * 0.25 >= 1.0  # a millisecond, not one call, which would time the waking of threads
+    assert sum(calls) * 0.25 < 2 * SETTLING_MS
+
+
+@pytest.mark.parametrize("slow_call", [1.25e-3, None])
+def test_a_program_whose_threads_share_a_core_for_some_milliseconds_is_as_fast_as_it_is(
+    slow_call: float | None,
+) -> None:
+    spent = 1.5e-3
+
+    def run(number: int) -> float:
+        nonlocal spent
+        seconds = sum(1.4e-3 if spent + i * 1.4e-3 < 6e-3 else 0.5e-3 for i in range(number))
+        spent += seconds
+        return seconds
+
+    result = time_program(run, 1.5e-3, {**FULL, "slow_call": slow_call})
+    assert result.results == pytest.approx((0.5e-3,) * 4)
+
+
+def test_a_tiny_program_is_not_called_for_milliseconds_where_single_calls_are_asked_for() -> None:
+    _, calls = timed(1e-6, 1e-6, number=1, min_repeat_ms=0.0)
+    assert len(calls) <= 2 * LOOKS + 5
 
 
 def test_a_program_that_is_slow_at_first_only_is_timed_in_full() -> None:
