@@ -35,6 +35,11 @@ from ansor.medians import median_interval
 ROOT: Final = Path(__file__).parent.parent
 OUT: Final = ROOT / "experiments" / "out"
 
+IDLE: Final = 0.1
+"""A process that uses less than this share of one core rests."""
+WARM_SECONDS: Final = 0.01
+"""Untimed calls before each timing [s]."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -98,6 +103,22 @@ def seconds_per_call(timer: Timer, min_seconds: float = 0.02) -> float:
         number = max(number + 1, min(10 * number, round(1.2 * number * min_seconds / max(elapsed, 1e-9))))
 
 
+def rest(seconds: float, at_most: float = 0.5) -> None:
+    """
+    Pause until the threads of this process do nothing any more, for at least `seconds` and not long after.
+
+    Those of OpenBLAS go on spinning for a tenth of a second after their work, on the cores of whoever comes
+    next, who would take twice his time.
+    """
+    waited = 0.0
+    while seconds and waited < at_most:
+        before = time.process_time()
+        time.sleep(seconds)
+        waited += seconds
+        if time.process_time() - before < IDLE * seconds:
+            return
+
+
 def interleave(
     calls: Mapping[str, Callable[[], object]],
     repeats: int = 11,
@@ -119,9 +140,8 @@ def take_turns(
     Time several things in turn.
 
     Each round times every one once; the order is reversed from round to round. One round is run
-    unrecorded. Before each timing comes a pause of `settle_seconds` [s] and an untimed call: thread pools
-    (OpenBLAS's, for one) go on spinning for tens of milliseconds after their work, on the cores of whoever
-    comes next.
+    unrecorded. Before each timing comes a pause of at least `settle_seconds` [s] (`rest`), and calls for
+    `WARM_SECONDS` that do not count: a system may wake the threads of a program on one core at first.
 
     Returns
     -------
@@ -132,8 +152,8 @@ def take_turns(
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats + 1):
         for name in names if turn % 2 else reversed(names):
-            time.sleep(settle_seconds)
-            timers[name](1)
+            rest(settle_seconds)
+            seconds_per_call(timers[name], min(min_seconds, WARM_SECONDS))
             seconds = seconds_per_call(timers[name], min_seconds)
             if turn:
                 times[name].append(seconds)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +44,20 @@ def test_interleaving_alternates_and_drops_the_first_round() -> None:
     )  # type: ignore[misc]
     assert "".join(order) == "bbaa" + "aabb" + "bbaa" + "aabb"
     assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3}
+
+
+def test_a_pause_lasts_until_the_threads_of_the_process_rest() -> None:
+    def spin() -> None:
+        until = time.perf_counter() + 0.3
+        while time.perf_counter() < until:
+            pass
+
+    start = time.perf_counter()
+    thread = threading.Thread(target=spin)
+    thread.start()
+    harness.rest(0.05, at_most=30.0)
+    assert time.perf_counter() - start >= 0.3
+    assert not thread.is_alive()
 
 
 def test_speedup_compares_neighbours() -> None:
