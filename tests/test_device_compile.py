@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 import re
 import shutil
@@ -148,6 +149,23 @@ def test_without_any_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     finally:
         find_nvcc.cache_clear()
         find_nvrtc.cache_clear()
+
+
+def test_what_nvrtc_opens_later_is_loaded_before_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In the wheel of CUDA 13.0 it lies beside NVRTC, which looks for it elsewhere only."""
+    folder = tmp_path / "cu13" / "lib"
+    folder.mkdir(parents=True)
+    for name in ("nvrtc", "nvrtc-builtins", "nvrtc.alt", "nvrtc-builtins.alt"):
+        (folder / f"lib{name}.so.13").touch()
+    loaded: list[str] = []
+    monkeypatch.setattr(compiling, "_in_wheels", lambda pattern: sorted(tmp_path.glob(pattern)))
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: loaded.append(Path(path).name))
+    find_nvrtc.cache_clear()
+    try:
+        assert isinstance(find_nvrtc(), Nvrtc)
+    finally:
+        find_nvrtc.cache_clear()
+    assert loaded == ["libnvrtc-builtins.so.13", "libnvrtc.so.13"]
 
 
 def script(path: Path, text: str) -> str:

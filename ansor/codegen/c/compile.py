@@ -213,9 +213,18 @@ def find_nvrtc() -> Nvrtc | None:
     if found is None:
         return None
     try:
+        if places:
+            _load_builtins(places[0].parent)
         return Nvrtc(found, ctypes.CDLL(found))
     except OSError:
         return None
+
+
+def _load_builtins(folder: Path) -> None:
+    """Load the library that NVRTC opens by its bare name later; that of some wheels would not find it."""
+    for pattern in ("libnvrtc-builtins.so*", "nvrtc-builtins64_*.dll"):
+        for path in sorted(folder.glob(pattern)):
+            ctypes.CDLL(str(path))
 
 
 def _tool(name: str) -> str | None:
