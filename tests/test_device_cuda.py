@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import enum
 import gc
 import types
 from functools import partial
@@ -14,7 +16,7 @@ from ansor.errors import BuildError, NoDeviceError, RunError
 from ansor.knobs import DEVICE
 from ansor.runtime.device import cuda, cuda_bindings, cuda_pycuda
 from ansor.runtime.device.cuda_bindings import BindingsDriver
-from ansor.runtime.device.door import KernelCall
+from ansor.runtime.device.door import KernelCall, Memory
 
 ANSWERS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetAttribute": (0, 32),
@@ -33,7 +35,7 @@ ANSWERS: dict[str, tuple[Any, ...]] = {
 class FakeCU:
     """cuda-bindings' module of the driver, which notes what it is asked for."""
 
-    CUstreamCaptureMode = types.SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
+    CUDA_KERNEL_NODE_PARAMS = types.SimpleNamespace
     CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK=0)
     CUdevice_attribute = types.SimpleNamespace(CU_DEVICE_ATTRIBUTE_WARP_SIZE=0)
     CUresult = int
@@ -41,11 +43,13 @@ class FakeCU:
     def __init__(self, **answers: tuple[Any, ...]) -> None:
         self.answers = {**ANSWERS, **answers}
         self.calls: list[str] = []
+        self.arguments: list[tuple[object, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: object) -> tuple[Any, ...]:
             self.calls.append(name)
-            return self.answers.get(name, (0, name))
+            self.arguments.append(arguments)
+            return self.answers.get(name, (0, f"{name} {len(self.calls)}"))
 
         return call
 
@@ -86,16 +90,50 @@ def test_calls_are_timed_as_graphs_which_are_kept_and_destroyed(
     cu, driver = opened()
     clock = driver.clock([driver.launcher(driver.load(b""), kernel())])
     assert clock.seconds(number) == pytest.approx(2e-3)
-    assert cu.count("cuLaunchKernel") == sum(graphs)
+    assert cu.count("cuGraphAddKernelNode") == sum(graphs)
+    assert cu.count("cuLaunchKernel") == 0
     assert cu.count("cuGraphLaunch") == launches
     clock.seconds(number)
-    assert cu.count("cuLaunchKernel") == sum(graphs)
+    assert cu.count("cuGraphAddKernelNode") == sum(graphs)
     assert cu.count("cuGraphLaunch") == 2 * launches
     assert cu.count("cuGraphInstantiate") == cu.count("cuGraphDestroy") == len(graphs)
     assert cu.count("cuGraphExecDestroy") == 0
     del clock
     gc.collect()
     assert cu.count("cuGraphExecDestroy") == len(graphs)
+
+
+def test_the_kernels_of_a_graph_run_one_behind_the_other() -> None:
+    cu, driver = opened()
+    module = driver.load(b"")
+    second = KernelCall("l", (np.int64(-7),), (5, 2, 3), (8, 4, 1))
+    driver.clock([driver.launcher(module, kernel()), driver.launcher(module, second)]).seconds(2)
+    nodes = [
+        (name, *arguments)
+        for name, arguments in zip(cu.calls, cu.arguments, strict=True)
+        if name == "cuGraphAddKernelNode"
+    ]
+    names = [f"cuGraphAddKernelNode {i + 1}" for i, name in enumerate(cu.calls) if name == nodes[0][0]]
+    assert [node[2] for node in nodes] == [[], [names[0]], [names[1]], [names[2]]]
+    assert [node[3] for node in nodes] == [0, 1, 1, 1]
+    found: Any = nodes[1][4]
+    assert (found.gridDimX, found.gridDimY, found.gridDimZ) == (5, 2, 3)
+    assert (found.blockDimX, found.blockDimY, found.blockDimZ) == (8, 4, 1)
+
+
+def test_arguments_are_passed_by_their_places() -> None:
+    """As the driver reads them: a list of addresses, of a device's address and of numbers."""
+    cu, driver = opened()
+    arguments = (Memory(0x1234567890, 4), np.int32(-3), np.int64(1 << 40))
+    launch = driver.launcher(driver.load(b""), KernelCall("k", arguments, (1, 1, 1), (1, 1, 1)))
+    launch(None)
+    *_, place, extra = cu.arguments[-1]
+    assert isinstance(place, int)
+    assert extra == 0
+    places = (ctypes.c_void_p * 3).from_address(place)
+    assert ctypes.c_uint64.from_address(places[0]).value == 0x1234567890
+    assert ctypes.c_int32.from_address(places[1]).value == -3
+    assert ctypes.c_int64.from_address(places[2]).value == 1 << 40
 
 
 def test_nothing_happens_between_the_events_but_launches() -> None:
@@ -106,35 +144,35 @@ def test_nothing_happens_between_the_events_but_launches() -> None:
     assert cu.calls[first : first + 5] == timed
 
 
-@pytest.mark.parametrize("refused", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
+@pytest.mark.parametrize("refused", ["cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiate"])
 def test_without_graphs_kernels_are_launched_one_by_one(refused: str) -> None:
-    cu, driver = opened(**{refused: (900, None)})
+    cu, driver = opened(**{refused: (801, None)})
     clock = driver.clock([driver.launcher(driver.load(b""), kernel())])
-    before = cu.count("cuLaunchKernel")
     clock.seconds(3)
-    captured = 0 if refused == "cuStreamBeginCapture" else 3
-    assert cu.count("cuLaunchKernel") == before + captured + 3
+    assert cu.count("cuLaunchKernel") == 3
     assert cu.count("cuGraphLaunch") == 0
-    assert cu.count("cuGraphDestroy") == (refused == "cuGraphInstantiate")
+    assert cu.count("cuGraphDestroy") == (refused != "cuGraphCreate")
 
 
-def test_a_launch_that_fails_ends_the_capture_and_leaves_no_graph() -> None:
-    cu, driver = opened(cuLaunchKernel=(1,))
-    clock = driver.clock([driver.launcher(driver.load(b""), kernel())])
+def test_a_launch_that_fails_says_which() -> None:
+    _, driver = opened(cuLaunchKernel=(1,))
     with pytest.raises(RunError, match=r"launching k in blocks of .64, 1, 1. threads failed: CUDA_ERROR_X"):
-        clock.seconds(2)
-    assert cu.count("cuStreamEndCapture") == cu.count("cuGraphDestroy") == 1
+        driver.launcher(driver.load(b""), kernel())(None)
 
 
-def test_an_interrupt_ends_the_capture_too() -> None:
-    cu, driver = opened()
+@pytest.mark.parametrize("failing", ["cuModuleLoadData", "cuModuleGetFunction", "cuEventSynchronize"])
+def test_after_a_kernel_that_failed_it_is_the_device_that_is_blamed(failing: str) -> None:
+    """What is loaded next is not at fault, and nothing helps but another process."""
+    _, driver = opened(**{failing: (700, None)})
+    with pytest.raises(RunError, match=r"CUDA_ERROR_X: it is broken; a kernel failed.*start another"):
+        driver.clock([driver.launcher(driver.load(b""), kernel())]).seconds(1)
 
-    def interrupted(stream: object) -> None:
-        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        driver.clock([interrupted]).seconds(2)
-    assert cu.count("cuStreamEndCapture") == cu.count("cuGraphDestroy") == 1
+def test_an_error_that_the_binding_does_not_know_has_its_number() -> None:
+    cu, driver = opened(cuCtxSynchronize=(12345,))
+    cu.CUresult = enum.IntEnum("CUresult", {"ONE": 1})  # type: ignore[misc, assignment]
+    with pytest.raises(RunError, match="the CUDA driver failed with error 12345"):
+        driver.synchronize()
 
 
 def test_a_block_that_lacks_registers_is_refused_before_it_is_launched() -> None:
@@ -144,10 +182,13 @@ def test_a_block_that_lacks_registers_is_refused_before_it_is_launched() -> None
         driver.launcher(driver.load(b""), kernel((513, 1, 1)))
 
 
-def test_what_does_not_load_is_a_build_error() -> None:
+def test_what_does_not_load_or_is_not_there_is_a_build_error() -> None:
     _, driver = opened(cuModuleLoadData=(209, None))
     with pytest.raises(BuildError, match=r"a GPU does not load the program: .*CUDA_ERROR_X: it is broken"):
         driver.load(b"")
+    _, driver = opened(cuModuleGetFunction=(500, None))
+    with pytest.raises(BuildError, match="the program has no kernel 'k': CUDA_ERROR_X"):
+        driver.launcher(driver.load(b""), kernel())
 
 
 class FakePyCUDA:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -14,6 +15,11 @@ from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
 
 _NO_DEVICE: Final = 100
 _OUT_OF_MEMORY: Final = 2
+_UNSUITABLE: Final = frozenset((1, 200, 209, 218, 222, 300))
+"""Codes that tell of a program that is none, or none for this device; others tell of the device."""
+_NOT_FOUND: Final = 500
+_FATAL: Final = frozenset((700, 702, 710, *range(714, 722)))
+"""Codes of kernels that failed, after which nothing works in their context any more."""
 _GRAPH_CALLS: Final = 32
 """Most calls that are launched at once, as a graph, when kernels are timed."""
 
@@ -57,6 +63,7 @@ class BindingsDriver:
         self._context: Any = None
         self._stream: Any = None
         self._events: tuple[Any, Any] | None = None
+        self._timing = threading.Lock()
 
     def attribute(self, name: str) -> int:
         kind = getattr(self._cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -80,35 +87,27 @@ class BindingsDriver:
             self._cu.cuCtxPopCurrent()
 
     def load(self, binary: bytes) -> _Module:
-        try:
-            return _Module(self, _value(self._cu, self._cu.cuModuleLoadData(binary)))
-        except RunError as error:
-            raise BuildError(f"{self.name} does not load the program: {error}") from None
+        cu = self._cu
+        code, handle = cu.cuModuleLoadData(binary)
+        if int(code) in _UNSUITABLE:
+            raise BuildError(f"{self.name} does not load the program: {_name(cu, int(code))}")
+        _value(cu, (code,))
+        return _Module(self, handle)
 
     def unload(self, handle: Any) -> None:
         with self.current():
             self._cu.cuCtxSynchronize()  # A kernel of it may still run.
             self._cu.cuModuleUnload(handle)
 
-    def launcher(self, module: _Module, call: KernelCall) -> Launcher:
+    def launcher(self, module: _Module, call: KernelCall) -> _Launch:
         cu = self._cu
-        try:
-            function = _value(cu, cu.cuModuleGetFunction(module.handle, call.kernel.encode()))
-        except RunError as error:
-            raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
+        code, function = cu.cuModuleGetFunction(module.handle, call.kernel.encode())
+        if int(code) == _NOT_FOUND:
+            raise BuildError(f"the program has no kernel {call.kernel!r}: {_name(cu, int(code))}")
+        _value(cu, (code,))
         most = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
         check_threads(call, int(_value(cu, cu.cuFuncGetAttribute(most, function))))
-        values = [_c_value(argument) for argument in call.arguments]
-        places = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
-        place = ctypes.addressof(places)
-
-        def launch(stream: Any, _keep: object = (module, values, places)) -> None:
-            (code,) = cu.cuLaunchKernel(function, *call.grid, *call.block, 0, stream or 0, place, 0)
-            if int(code):
-                why = _name(cu, int(code))
-                raise RunError(f"launching {call.kernel} in blocks of {call.block} threads failed: {why}")
-
-        return launch
+        return _Launch(cu, module, function, call)
 
     def allocate(self, size: int) -> _Allocation:
         code, address = self._cu.cuMemAlloc(size)
@@ -132,7 +131,9 @@ class BindingsDriver:
 
     def clock(self, launchers: Sequence[Launcher]) -> Clock:
         assert self._events is not None
-        return _GraphClock(self, self._cu, launchers, self._stream, self._events)
+        made = [one for one in launchers if isinstance(one, _Launch)]
+        assert len(made) == len(launchers)
+        return _GraphClock(self, self._cu, made, self._stream, self._events, self._timing)
 
     def synchronize(self) -> None:
         _value(self._cu, self._cu.cuCtxSynchronize())
@@ -164,36 +165,82 @@ class _Module:
             self._driver.unload(self.handle)
 
 
+class _Launch:
+    """One launch: called with a stream, or put into a graph. It keeps what the launch needs."""
+
+    __slots__ = ("_arguments", "_call", "_cu", "_function", "_module", "_values")
+
+    def __init__(self, cu: Any, module: _Module, function: Any, call: KernelCall) -> None:
+        self._cu = cu
+        self._module = module
+        self._function = function
+        self._call = call
+        self._values = [_c_value(argument) for argument in call.arguments]
+        places = (ctypes.addressof(value) for value in self._values)
+        self._arguments = (ctypes.c_void_p * max(1, len(self._values)))(*places)
+
+    def __call__(self, stream: Any) -> None:
+        call, arguments = self._call, ctypes.addressof(self._arguments)
+        (code,) = self._cu.cuLaunchKernel(
+            self._function, *call.grid, *call.block, 0, stream or 0, arguments, 0
+        )
+        if int(code):
+            why = _meaning(self._cu, int(code))
+            raise RunError(f"launching {call.kernel} in blocks of {call.block} threads failed: {why}")
+
+    def add_to(self, graph: Any, after: Any | None) -> Any:
+        """Make it a node of a graph, behind another one, if any; gives the node."""
+        cu, call = self._cu, self._call
+        node = cu.CUDA_KERNEL_NODE_PARAMS()
+        node.func = self._function
+        node.gridDimX, node.gridDimY, node.gridDimZ = call.grid
+        node.blockDimX, node.blockDimY, node.blockDimZ = call.block
+        node.sharedMemBytes = 0
+        node.kernelParams = ctypes.addressof(self._arguments)
+        node.extra = 0
+        before = [] if after is None else [after]
+        return _value(cu, cu.cuGraphAddKernelNode(graph, before, len(before), node))
+
+
 class _GraphClock:
     """See `ansor.runtime.device.cuda.Clock`.
 
     Calls are launched as graphs, one at least, so that the GPU does not wait for Python between two kernels.
-    Graphs are kept, so that a second timing of as many calls begins at once.
+    Graphs are kept, so that a second timing of as many calls begins at once. They are made node by node:
+    while a stream is captured, nothing in the process may free memory or use the default stream.
     """
 
     def __init__(
         self,
         driver: BindingsDriver,
         cu: Any,
-        launchers: Sequence[Launcher],
+        launches: Sequence[_Launch],
         stream: Any,
         events: tuple[Any, Any],
+        lock: threading.Lock,
     ) -> None:
         self._driver = driver
         self._cu = cu
-        self._launchers = launchers
+        self._launches = launches
         self._stream = stream
         self._events = events
+        self._lock = lock
+        """Of the stream and the events, which all clocks share."""
         self._graphs: dict[int, Any] = {}
         """By the number of calls; None where the driver makes none."""
 
     def seconds(self, number: int) -> float:
-        cu, (start, end) = self._cu, self._events
         whole, rest = divmod(number, _GRAPH_CALLS)
         parts = [(calls, times) for calls, times in ((_GRAPH_CALLS, whole), (rest, 1)) if calls and times]
         for calls, _ in parts:
             if calls not in self._graphs:
                 self._graphs[calls] = self._graph(calls)
+        with self._lock:
+            return self._timed(parts)
+
+    def _timed(self, parts: Sequence[tuple[int, int]]) -> float:
+        """Launch graphs of so many calls so many times, and give the seconds that this takes."""
+        cu, (start, end) = self._cu, self._events
         _value(cu, cu.cuEventRecord(start, self._stream))
         for calls, times in parts:
             for _ in range(times):
@@ -206,38 +253,28 @@ class _GraphClock:
         graph = self._graphs[calls]
         if graph is not None:
             _value(self._cu, self._cu.cuGraphLaunch(graph, self._stream))
-        else:
-            self._enqueue(calls)
-
-    def _enqueue(self, calls: int) -> None:
+            return
         for _ in range(calls):
-            for launch in self._launchers:
+            for launch in self._launches:
                 launch(self._stream)
 
     def _graph(self, calls: int) -> Any | None:
         """So many calls as one graph, ready to launch; None if the driver does not make one."""
         cu = self._cu
-        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        if int(cu.cuStreamBeginCapture(self._stream, mode)[0]):
+        try:
+            graph = _value(cu, cu.cuGraphCreate(0))
+        except RunError:
             return None
         try:
-            self._enqueue(calls)
-        except BaseException as error:
-            _, graph = cu.cuStreamEndCapture(self._stream)
-            if graph is not None:
-                cu.cuGraphDestroy(graph)
-            if isinstance(error, RunError):
-                return None
-            raise
-        code, graph = cu.cuStreamEndCapture(self._stream)
-        if int(code):
+            node = None
+            for _ in range(calls):
+                for launch in self._launches:
+                    node = launch.add_to(graph, node)
+            executable = _value(cu, cu.cuGraphInstantiate(graph, 0))
+        except RunError:
             return None
-        try:
-            code, executable = cu.cuGraphInstantiate(graph, 0)
         finally:
             cu.cuGraphDestroy(graph)
-        if int(code):
-            return None
         cu.cuGraphUpload(executable, self._stream)
         return executable
 
@@ -282,13 +319,23 @@ def _value(cu: Any, answer: tuple[Any, ...]) -> Any:
     """
     code = int(answer[0])
     if code:
-        raise RunError(f"the CUDA driver failed with {_name(cu, code)}")
+        raise RunError(f"the CUDA driver failed with {_meaning(cu, code)}")
     return answer[1] if len(answer) > 1 else None
+
+
+def _meaning(cu: Any, code: int) -> str:
+    """The name of an error, what it means, and what to do if nothing works any more."""
+    if code not in _FATAL:
+        return _name(cu, code)
+    return f"{_name(cu, code)}; a kernel failed, and this process cannot use the GPU again: start another"
 
 
 def _name(cu: Any, code: int) -> str:
     """The name of an error and what it means."""
-    result = cu.CUresult(code)
+    try:
+        result = cu.CUresult(code)
+    except ValueError:  # of a driver that is newer than the binding
+        return f"error {code}"
     said = (cu.cuGetErrorName(result)[1], cu.cuGetErrorString(result)[1])
     return ": ".join(text.decode() if isinstance(text, bytes) else str(text) for text in said)
 
