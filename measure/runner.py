@@ -45,6 +45,7 @@ from measure.record import (
 )
 from measure.reducers import order_dependence
 from measure.reference import ReferenceStore
+from measure.second_chance import PAUSE_SECONDS, SecondChance
 
 _FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError, TargetError)
 _SPOILING: Final = (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR)
@@ -169,6 +170,7 @@ class LocalRunner(ProgramRunner):
             1, timeout=timeout, memory_limit=self._memory_limit, initializer=prepare_runner
         )
         self._references = ReferenceStore(seed)
+        self._second_chance = SecondChance()
         self._devices: dict[str, WorkerPool] = {}
         self._reach = Reach()
 
@@ -272,6 +274,18 @@ class LocalRunner(ProgramRunner):
     def _pools(self) -> tuple[WorkerPool, ...]:
         return (self._pool, *self._devices.values())
 
+    def _undisturbed(self, *program: Any) -> dict[str, Any]:
+        """Time a program, and once more later if a load disturbed most of that and may be over then."""
+        timed: dict[str, Any] = self._pool.submit(measure_program, *program).result()
+        if not _is_disturbed(timed) or not self._second_chance.is_due():
+            return timed
+        time.sleep(PAUSE_SECONDS)
+        again: dict[str, Any] = self._pool.submit(measure_program, *program).result()
+        self._second_chance.taken(helped=not _is_disturbed(again))
+        if _is_disturbed(again):
+            return timed
+        return {**again, "redone": again["redone"] + timed["redone"] + len(timed["costs"])}
+
     def _threads(self) -> int:
         if self.num_threads is not None:
             return self.num_threads
@@ -294,6 +308,11 @@ class LocalRunner(ProgramRunner):
         for pool in self._pools():
             pool.shutdown(wait=False)
         self._references.close()
+
+
+def _is_disturbed(timed: dict[str, Any]) -> bool:
+    """Whether another load disturbed more than half of a timing's repeats."""
+    return bool(2 * timed["disturbed"] > len(timed["costs"]))
 
 
 def _classify(error: Exception, kind: str) -> tuple[MeasureErrorNo, str]:

@@ -10,7 +10,8 @@ and move one to another core only milliseconds later: until then a program takes
 on a machine on which nothing else runs. That must neither condemn it nor be part of its first full repeat.
 
 Repeats that another load on the machine disturbed are done again (`ansor.runtime.timing.time_calls`), where
-that can be told (`ansor.runtime.interference`).
+that can be told (`ansor.runtime.interference`). Programs of which most repeats stay disturbed have a second
+turn (`measure.second_chance`).
 """
 
 from __future__ import annotations

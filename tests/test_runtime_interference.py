@@ -19,6 +19,7 @@ from ansor.codegen.machine import Machine
 from ansor.medians import median_interval
 from ansor.runtime import interference
 from ansor.runtime.interference import seconds_waited, waited_share
+from ansor.runtime.pool_ir import Waiting, default_waiting
 from ansor.runtime.timing import TimeResult, time_calls
 from ansor.task.hardware import available_cores
 from measure.arguments import ArgumentSpec
@@ -50,6 +51,26 @@ def test_a_thread_that_shares_its_core_is_seen_to_wait() -> None:
         process.stdin.flush()
     shares = [float(process.communicate()[0]) for process in both]
     assert max(shares) > 0.1
+
+
+@pytest.mark.skipif(default_waiting(Machine.host().triple) is not Waiting.FUTEX, reason="nobody counts")
+def test_work_of_threads_that_have_no_core_is_a_disturbance() -> None:
+    core = min(os.sched_getaffinity(0))
+    code = (
+        "import os, numpy as np, ansor\n"
+        "from ansor.runtime.interference import seconds_disturbed\n"
+        "from ansor.runtime.pool import seconds_alone\n"
+        "from tests.runtime_kernels import axpy\n"
+        "ansor.set_num_threads(2)\n"
+        "x, y = np.ones(1 << 20, np.float32), np.ones(1 << 20, np.float32)\n"
+        "kernel = axpy()\n"
+        "kernel(x, y)\n"
+        f"for thread in os.listdir('/proc/self/task'): os.sched_setaffinity(int(thread), {{{core}}})\n"
+        "for _ in range(100): kernel(x, y)\n"
+        "assert seconds_disturbed() >= seconds_alone() > 0, (seconds_disturbed(), seconds_alone())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_waiting_is_counted_upwards_and_what_is_unknown_is_no_interference() -> None:

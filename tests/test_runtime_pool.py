@@ -101,6 +101,7 @@ def opened_pool() -> pools.Pool:
         code,
         ctypes.CFUNCTYPE(None, ctypes.c_int32)(code["ansor_set_num_threads"]),
         ctypes.CFUNCTYPE(ctypes.c_int32)(code["ansor_get_num_threads"]),
+        ctypes.CFUNCTYPE(ctypes.c_int64)(code["ansor_nanoseconds_alone"]),
     )
 
 

@@ -5,9 +5,14 @@ The system counts, for each thread, how long it was ready to run and had no core
 load on as many cores as the program has threads it is a large part of the time. The spread of repeats tells
 less: it is as large when a program itself is uneven, and nothing when the other load is steady.
 
-What it does not see: what a hypervisor takes from a virtual machine, a lower clock, and memory that others
-keep busy from cores of their own. And it cannot tell whom a thread waited for: where a program runs on more
-threads than there are cores, its own threads wait for each other, so there nothing counts as a disturbance.
+A thread that waits is counted when it gets its core. One that gets none for long, because it was woken on
+the core of the thread that works for it, or because a hypervisor has taken its core away, is told by that
+other one: the pool counts the time for which a caller ran shares that no worker had come for.
+
+What nobody sees: other time that a hypervisor takes from a virtual machine, a lower clock, and memory that
+others keep busy from cores of their own. And it cannot be told whom a thread waited for: where a program runs
+on more threads than there are cores, its own threads wait for each other, so there nothing counts as a
+disturbance.
 """
 
 from __future__ import annotations
@@ -16,10 +21,11 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from ansor.runtime.pool import seconds_alone
 from ansor.task.hardware import available_cores
 
 DISTURBED: Final = 0.05
-"""A timing is disturbed if threads waited for a core for more than this share of it."""
+"""A timing is disturbed if threads waited for a core, or did the work of others, for more than this share."""
 _TASKS: Final = "/proc/self/task"
 
 Waited = Callable[[], float | None]
@@ -53,9 +59,15 @@ def waiting_clock(threads: int) -> Waited | None:
     Returns
     -------
     Waited or None
-        `seconds_waited`; None if there are more threads than cores, which take the cores from each other.
+        `seconds_disturbed`; None if there are more threads than cores, which take the cores from each other.
     """
-    return seconds_waited if threads <= available_cores() else None
+    return seconds_disturbed if threads <= available_cores() else None
+
+
+def seconds_disturbed() -> float | None:
+    """Tell for how long threads have waited for a core or done the work of one that has none [s]."""
+    waited = seconds_waited()
+    return None if waited is None else waited + seconds_alone()
 
 
 def waited_share(before: float | None, after: float | None, seconds: float) -> float:

@@ -31,6 +31,7 @@ POOL_FUNCTIONS: Final = (
     "ansor_parallel_launch_limited",
     "ansor_set_num_threads",
     "ansor_get_num_threads",
+    "ansor_nanoseconds_alone",
     "ansor_alloc",
     "ansor_free",
 )
@@ -45,6 +46,7 @@ class Pool:
     code: LoadedCode
     set_num_threads: Callable[[int], object]
     get_num_threads: Callable[[], int]
+    nanoseconds_alone: Callable[[], int]
 
     @property
     def symbols(self) -> dict[str, int]:
@@ -63,6 +65,7 @@ def load_pool(*, waiting: Waiting | None = None, worker_spin: int = WORKER_SPIN)
         code,
         ctypes.CFUNCTYPE(None, ctypes.c_int32)(code["ansor_set_num_threads"]),
         ctypes.CFUNCTYPE(ctypes.c_int32)(code["ansor_get_num_threads"]),
+        ctypes.CFUNCTYPE(ctypes.c_int64)(code["ansor_nanoseconds_alone"]),
     )
 
 
@@ -133,6 +136,11 @@ def set_num_threads(count: int) -> None:
 def get_num_threads() -> int:
     """Tell the number of threads that parallel loops run on."""
     return process_pool().get_num_threads()
+
+
+def seconds_alone() -> float:
+    """Tell for how long callers have done the work of threads that had no core [s]."""
+    return process_pool().nanoseconds_alone() * 1e-9
 
 
 def threads_in_force(limit: int | None) -> int:

@@ -19,6 +19,8 @@ COMMON: Final = """\
 @pool.stop = $own global i32 0, align 4
 @pool.hooked = $own global i32 0, align 4
 @pool.spin = $own global i32 $worker_spin, align 4
+; Time for which launchers ran shares that no worker had come for [ns]. Written by the launcher.
+@pool.stolen = $own global i64 0, align 128
 @pool.claims = $own global [$max_threads x [16 x i32]] zeroinitializer, align 128
 @pool.handles = $own global [$max_threads x i64] zeroinitializer, align 128
 @pool.variable = private constant [18 x i8] c"ANSOR_NUM_THREADS\\00"
@@ -85,6 +87,11 @@ define $vis void @ansor_set_num_threads(i32 %n) {
   %count = select i1 %large, i32 $max_threads, i32 %low
   store atomic i32 %count, ptr @pool.threads monotonic, align 4
   ret void
+}
+
+define $vis i64 @ansor_nanoseconds_alone() {
+  %stolen = load atomic i64, ptr @pool.stolen monotonic, align 8
+  ret i64 %stolen
 }
 
 define $vis i32 @ansor_get_num_threads() {
@@ -267,7 +274,15 @@ sweep:
   %mine = call i1 @pool.claim(i32 %share, i32 %region)
   br i1 %mine, label %steal, label %swept
 steal:
+  %begun = call i64 @pool.now()
   call void %body(ptr %data, i32 %share, i32 %count)
+  %ended = call i64 @pool.now()
+  %took = sub i64 %ended, %begun
+  %missed = icmp sge i64 %took, $unnoticed
+  %counted = select i1 %missed, i64 %took, i64 0
+  %stolen = load atomic i64, ptr @pool.stolen monotonic, align 8
+  %stolen.more = add i64 %stolen, %counted
+  store atomic i64 %stolen.more, ptr @pool.stolen monotonic, align 8
   %need.less = sub i32 %need, 1
   br label %swept
 swept:

@@ -9,6 +9,8 @@ functions it defines:
 - `void ansor_parallel_launch_limited(ptr body, ptr data, i32 limit)`: the same on at most `limit` threads
   (0: no limit).
 - `void ansor_set_num_threads(i32)`, `i32 ansor_get_num_threads()`: the caller counts as one of the threads.
+- `i64 ansor_nanoseconds_alone()`: for how long launchers have run shares that no worker had come for, tiny
+  ones left out; 0 where there are no futexes.
 - `ptr ansor_alloc(i64)` (64-byte aligned; the process is aborted when there is no memory), `void
   ansor_free(ptr)`.
 
@@ -59,6 +61,9 @@ WORKER_SPIN: Final = 10_000
 
 LAUNCHER_SPIN: Final = 4_000
 """Turns the launcher spins for claimed shares before it sleeps: about 0.5 ms."""
+
+UNNOTICED_NS: Final = 2_000
+"""A share that takes less than this [ns] may well be over before the worker that it is for has noticed."""
 
 CROWDED_SPIN: Final = 64
 """Both, when there are more threads than cores: whoever spins there keeps others from working."""
@@ -134,6 +139,7 @@ def pool_ir(
         linkage,
         max_threads=MAX_THREADS,
         worker_spin=worker_spin,
+        unnoticed=UNNOTICED_NS,
         polite_after=POLITE_AFTER,
         launcher_spin=LAUNCHER_SPIN,
         crowded_spin=min(CROWDED_SPIN, worker_spin),
