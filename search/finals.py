@@ -28,7 +28,8 @@ MARGIN: Final = 1.1
 
 FIELD: Final = 32
 """Known trials from which on finals are held by themselves: of few figures the best is hardly a lucky one."""
-FINALISTS: Final = 4
+FINALISTS: Final = 8
+"""Programs of a turn: what changes with time hits these alike, so it should hold all that may win."""
 
 
 def finalists(wanted: int | Literal["auto"], trials: int) -> int:

@@ -52,7 +52,7 @@ class TuningOptions:
         Seed of the default search policy.
     num_finalists
         At the end so many of the best programs are measured again, in turn, and the best is chosen by that
-        (`search.finals`); 0: none; "auto": 4 where at least 32 trials are known, among which luck tells.
+        (`search.finals`); 0: none; "auto": 8 where at least 32 trials are known, among which luck tells.
         These measurements are logged and do not count as trials. A runner whose figures are always the same
         (`ProgramRunner.noisy`) is not asked again.
     max_failures_in_a_row
