@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ansor.runtime import aligned_empty as aligned_empty
     from ansor.runtime import device_array as device_array
     from ansor.runtime import device_empty as device_empty
+    from ansor.runtime import from_dlpack as from_dlpack
     from ansor.runtime import get_num_threads as get_num_threads
     from ansor.runtime import load_module as load_module
     from ansor.runtime import set_num_threads as set_num_threads
@@ -202,6 +203,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "aligned_empty",
         "device_array",
         "device_empty",
+        "from_dlpack",
         "get_num_threads",
         "load_module",
         "set_num_threads",

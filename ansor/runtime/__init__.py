@@ -14,7 +14,7 @@ from ansor.runtime.signature import Argument, Signature
 from ansor.runtime.timing import TimeResult
 
 if TYPE_CHECKING:
-    from ansor.runtime.device.arrays import DeviceArray, device_array, device_empty
+    from ansor.runtime.device.arrays import DeviceArray, device_array, device_empty, from_dlpack
     from ansor.runtime.device.module import DeviceModule
 
 _ON_DEVICES: Final = {
@@ -22,6 +22,7 @@ _ON_DEVICES: Final = {
     "DeviceModule": "module",
     "device_array": "arrays",
     "device_empty": "arrays",
+    "from_dlpack": "arrays",
 }
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "aligned_empty",
     "device_array",
     "device_empty",
+    "from_dlpack",
     "get_num_threads",
     "load_module",
     "set_num_threads",

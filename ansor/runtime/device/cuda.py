@@ -54,6 +54,10 @@ class Driver(Protocol):
     def name(self) -> str: ...
 
     @property
+    def number(self) -> int:
+        """Its place among the devices there are."""
+
+    @property
     def memory_bytes(self) -> int: ...
 
     @property
@@ -128,6 +132,7 @@ class FoundCUDA:
             cache_bytes=of("L2_CACHE_SIZE"),
             warp_size=of("WARP_SIZE"),
             cuda_release=self.driver.cuda_release,
+            number=self.driver.number,
         )
 
     def open(self) -> Device:

@@ -55,6 +55,7 @@ class BindingsDriver:
 
     def __init__(self, cu: Any, number: int) -> None:
         self._cu = cu
+        self.number = number
         with _asking():
             self._device = _value(cu, cu.cuDeviceGet(number))
             self.name = _device_name(cu, self._device)

@@ -41,6 +41,7 @@ class PyCUDADriver:
 
     def __init__(self, cuda: Any, number: int) -> None:
         self._cuda = cuda
+        self.number = number
         with _asking(cuda):
             self._device = cuda.Device(number)
             self.name = str(self._device.name())

@@ -44,7 +44,8 @@ class DeviceInfo:
     `arch` is what CUDA compiles for ("sm_90"), empty for OpenCL. `cache_bytes` is the last cache, 0 if nobody
     tells. `warp_size` is None if nobody tells. `is_cpu`: it is a CPU, by OpenCL. `max_allocation` is the
     largest array, None if all of the memory may be one. `cuda_release` is the newest version of CUDA, before
-    the point, whose code its driver runs; 0 if nobody tells.
+    the point, whose code its driver runs; 0 if nobody tells. `number` is its place among the devices of its
+    kind, by which other libraries name it.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class DeviceInfo:
     is_cpu: bool = False
     max_allocation: int | None = None
     cuda_release: int = 0
+    number: int = 0
 
     @property
     def limits(self) -> Limits:

@@ -119,6 +119,7 @@ class DeviceModule:
         staged = self._stage(arrays, sizes)
         with self._launching:  # The kernels of one call must not come between those of another.
             self._loaded().launches(staged.memories, staged.sizes).enqueue()
+        staged.settle()
         staged.fetch()
         return returned(staged.outputs)
 
@@ -292,6 +293,11 @@ class _Staged:
     memories: tuple[Memory, ...]
     sizes: tuple[int, ...]
     outputs: tuple[AnyArray, ...]
+
+    def settle(self) -> None:
+        """Wait for what was launched, if streams of other libraries use an array, as these do not wait."""
+        if any(isinstance(array, DeviceArray) and array.stream is not None for array in self.arrays):
+            self.device.synchronize()
 
     def fetch(self) -> None:
         """Wait for the outputs that are numpy arrays, and copy them from the device."""
