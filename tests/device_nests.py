@@ -48,6 +48,30 @@ def copied(dtype: str, lanes: int, relu: bool = False) -> LoopNest:
     return LoopNest("copied", (a, b), (), launch(body, bx=(block, 2), tx=(thread, 32)), (1,))
 
 
+def transposed(n: int = 64, dtype: str = "float32") -> LoopNest:
+    """Tiles of 32 by 32 through shared memory whose rows are padded by an element."""
+    a, b = (Buffer(name, dtype, (n, n)) for name in "AB")
+    tile = Buffer("A.shared", dtype, (32, 32), "shared", (33, 1))
+    by, bx, ty, tx, there, back = (Var(name) for name in ("i.0", "j.0", "i.1", "j.1", "j.2", "i.2"))
+    body = seq(
+        For(
+            there,
+            4,
+            VECTORIZED,
+            store(tile, (ty, tx * 4 + there), load(a, by * 32 + ty, bx * 32 + tx * 4 + there)),
+        ),
+        Barrier(),
+        For(
+            back,
+            4,
+            VECTORIZED,
+            store(b, (bx * 32 + ty, by * 32 + tx * 4 + back), load(tile, tx * 4 + back, ty)),
+        ),
+    )
+    whole = launch(Alloc(tile, body), by=(by, n // 32), bx=(bx, n // 32), ty=(ty, 32), tx=(tx, 8))
+    return LoopNest("transposed", (a, b), (), whole, (1,))
+
+
 def matmul(n: int = 64, dtype: str = "float32") -> LoopNest:
     """Tiles of 16 by 16 through shared memory, loaded together as vectors; 2 by 2 elements a thread."""
     a, b, c = (Buffer(name, dtype, (n, n)) for name in "ABC")

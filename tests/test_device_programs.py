@@ -26,6 +26,7 @@ from tests.device_nests import (
     matmul,
     softmax,
     store,
+    transposed,
     vector_add,
 )
 from tests.opencl_helper import run_opencl
@@ -60,6 +61,16 @@ def test_vector_add(n: int) -> None:
     a, b, c = random((n + 1,)), random((n + 1,), seed=1), np.zeros(n + 1, np.float32)
     run_opencl(vector_add(), a, b, c, sizes=[n])
     np.testing.assert_array_equal(c, np.where(np.arange(n + 1) < n, a + b, 0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "bool"])
+def test_vectors_that_are_stored_apart_are_loaded_at_once(dtype: str) -> None:
+    """The rows of the tile begin where no vector may."""
+    a = random((64, 64), dtype) if dtype != "bool" else random((64, 64), "uint8") > 99
+    b = np.zeros_like(a)
+    text = run_opencl(transposed(dtype=dtype), a, b)
+    np.testing.assert_array_equal(b, a.T)
+    assert "A_v.w" in text
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32", "uint8"])

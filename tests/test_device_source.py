@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parent / "golden" / "device"
 NESTS: dict[str, Callable[[], LoopNest]] = {
     "vector_add": device_nests.vector_add,
     "relu": lambda: device_nests.copied("float32", 4, relu=True),
+    "transposed": device_nests.transposed,
     "matmul": device_nests.matmul,
     "softmax": device_nests.softmax,
     "argmax": device_nests.argmax,

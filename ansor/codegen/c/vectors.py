@@ -1,10 +1,10 @@
 """Vectorized loops as accesses to several elements at once.
 
 A thread moves up to 16 bytes with one instruction, if they are consecutive and their address is a multiple
-of their size. A vectorized loop becomes such accesses where all its stores to memory can be: what they load
-along the loop is loaded as vectors, too, computed with element by element, and put together again. A plain
-copy is one assignment, of any dtype. The private arrays of a thread are registers, or nearly, and stay single
-elements.
+of their size. A vectorized loop becomes such accesses where each of its stores is one, or of what it stores
+something is loaded by one: that is loaded as vectors, computed with element by element, and put together
+again for stores of vectors. A plain copy is one assignment, of any dtype. The private arrays of a thread are
+registers, or nearly, and stay single elements.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ class Vectors:
             return True
         if lanes > len(_PARTS):
             return False
-        if store.buffer.scope in self._dialect.spaces:
-            return self._is_vector(store.buffer, store.indices, var, lanes)
-        return bool(self._loads(store.value, var, lanes))
+        whole = self._is_vector(store.buffer, store.indices, var, lanes)
+        return whole or bool(self._loads(store.value, var, lanes))
 
     def _is_copy(self, store: Store, var: Var, lanes: int) -> bool:
         """Whether a store moves consecutive elements from memory to memory."""
@@ -162,7 +161,7 @@ class Vectors:
         self._e.start(*values)
         texts = [self._e.stored(value).text for value in values]
         before += self._e.lines()
-        if store.buffer.scope in self._dialect.spaces:
+        if self._is_vector(store.buffer, store.indices, var, len(lanes)):
             type_ = self._dialect.vector_type(store.buffer.dtype, len(lanes))
             to = self._at(store.buffer, store.indices, var, lanes.start, type_, const=False)
             return [*before, *self._e.lines(), *self._assigned(to, type_, texts)]
