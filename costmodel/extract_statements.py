@@ -32,6 +32,7 @@ from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.kernel_usage import KernelUsage, kernels_of
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
+from ansor.schedule.storage import padded_strides
 from ansor.task.device import DeviceModel
 from ansor.te.expr import Binary, BinaryOp, Expr, Read, Var, walk
 from ansor.te.tensor import Tensor
@@ -322,15 +323,15 @@ class _StageGatherer:
             forms = [self.axes[axis] for axis in self.stage.compute.axis]
         dimensions, bases = self._dimensions(forms, self.stage_id, tensor, placed=True)
         kind = READ if updates is None else READ_WRITE if updates else WRITE
-        size = dtype_info(tensor.dtype).bytes
-        return Touch(kind, 1, size, dimensions, 0, self._in_warp(self.stage_id, bases, dimensions, size))
+        warp = self._in_warp(self.stage_id, tensor, bases, dimensions)
+        return Touch(kind, 1, dtype_info(tensor.dtype).bytes, dimensions, 0, warp)
 
     def _read(self, access: Access) -> Touch:
         producer = self.state.stage_id(access.tensor)
         forms = [self._index(index) for index in access.indices]
         dimensions, bases = self._dimensions(forms, producer, access.tensor)
         size = dtype_info(access.tensor.dtype).bytes
-        warp = self._in_warp(producer, bases, dimensions, size)
+        warp = self._in_warp(producer, access.tensor, bases, dimensions)
         for dimension, index, form, spread in zip(
             dimensions, access.indices, forms, access.spread, strict=True
         ):
@@ -343,13 +344,22 @@ class _StageGatherer:
         return Touch(READ, access.count, size, dimensions, shared, warp)
 
     def _in_warp(
-        self, producer: int, bases: Sequence[Affine | None], dimensions: Sequence[Dimension], size: int
+        self,
+        producer: int,
+        tensor: Tensor,
+        bases: Sequence[Affine | None],
+        dimensions: Sequence[Dimension],
     ) -> WarpAccess | None:
         """What a warp touches of a buffer, and how often that is filled if it is shared."""
         if self.warp is None:
             return None
         space = space_of(self.state, producer)
-        found = self.warp.access(space, bases, [d.shape for d in dimensions], size)
+        shape = [dimension.shape for dimension in dimensions]
+        strides = None
+        if (producer, tensor.value_index) not in self.all.arguments:
+            strides = padded_strides(self.state.stages[producer], shape)
+        size = dtype_info(tensor.dtype).bytes
+        found = self.warp.access(space, bases, _row_major(shape) if strides is None else strides, size)
         if space != SHARED:
             return found
         around = [atom for atom, _ in self.all.around(producer) if not self.all.is_thread(atom)]
@@ -460,6 +470,16 @@ def _moved(interval: Interval, base: Affine) -> Interval:
     if not base.terms:
         return Interval(own.shift(base.const), interval.width)
     return Interval(Affine(own.const + base.const, {**base.terms, **own.terms}), interval.width)
+
+
+def _row_major(shape: Sequence[Value]) -> list[Value]:
+    """The strides of a dense buffer."""
+    strides: list[Value] = []
+    stride: Value = 1
+    for extent in reversed(shape):
+        strides.append(stride)
+        stride = stride * extent
+    return strides[::-1]
 
 
 def _product(values: Sequence[Value]) -> Value:

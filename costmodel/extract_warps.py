@@ -114,14 +114,14 @@ class Warp:
             self.active &= self._value(form, {}) < bound
 
     def access(
-        self, space: int, forms: Sequence[Affine | None], shape: Sequence[Value], size: int
+        self, space: int, forms: Sequence[Affine | None], strides: Sequence[Value], size: int
     ) -> WarpAccess:
-        """Look at an access by indices `forms` to a buffer of a shape, elements of `size` bytes."""
-        places = self._places(forms, shape, {})
+        """Look at an access by indices `forms` to a buffer of some strides, elements of `size` bytes."""
+        places = self._places(forms, strides, {})
         if places is None:  # The data decide: take it that all lie apart.
             far = np.full(self.shape[1], self.device.warp)
             return WarpAccess(space, far, far, far, 1)
-        ends = self._places(forms, shape, self.ends) if self.ends else places
+        ends = self._places(forms, strides, self.ends) if self.ends else places
         assert ends is not None
         sector = self.device.sector_bytes
         touched = np.concatenate([places * size // sector, (ends * size + size - 1) // sector])
@@ -138,16 +138,14 @@ class Warp:
         )
 
     def _places(
-        self, forms: Sequence[Affine | None], shape: Sequence[Value], others: Mapping[int, Value]
+        self, forms: Sequence[Affine | None], strides: Sequence[Value], others: Mapping[int, Value]
     ) -> Places | None:
         """Where each thread's element lies, other loops being at `others`, else at their start."""
         total: Any = np.zeros(self.shape, np.int64)
-        stride: Any = 1
-        for form, extent in zip(reversed(forms), reversed(shape), strict=True):
+        for form, stride in zip(forms, strides, strict=True):
             if form is None:
                 return None
             total = total + self._value(form, others) * stride
-            stride = stride * extent
         return np.asarray(np.where(self.active, total, total[:1]))  # the first thread is always at work
 
     def _value(self, form: Affine, others: Mapping[int, Value]) -> Any:

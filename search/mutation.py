@@ -10,7 +10,7 @@ A user's mutation is any object with `name`, `sources` and `propose`; a policy t
 
 Source: reference section 4.4. Differs in that tile lengths need not divide, in that vectors mutate too, and
 in that a parallel loop may become serial. On a GPU, threads of stages without tiles and the lengths of copies
-have mutations of their own, where the reference takes them for tiles.
+have mutations of their own, where the reference takes them for tiles, and so has the padding of copies.
 """
 
 from __future__ import annotations
@@ -291,6 +291,13 @@ class FetchLength(_OtherValue):
     kind = ColumnKind.FETCH
 
 
+class Padding(_OtherValue):
+    """Pads a copy in shared memory by another length, or not at all."""
+
+    name = "padding"
+    kind = ColumnKind.PAD
+
+
 class ParallelWidth(Mutation):
     """Fuses another number of loops into a parallel one; none leaves the stage serial."""
 
@@ -448,10 +455,11 @@ CPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
 """Mutations and how often each is chosen."""
 
 GPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
-    (TileSize(), 0.80),
+    (TileSize(), 0.78),
     (AutoUnroll(), 0.08),
-    (ThreadCount(), 0.06),
-    (FetchLength(), 0.06),
+    (ThreadCount(), 0.05),
+    (FetchLength(), 0.05),
+    (Padding(), 0.04),
 )
 """The same for GPUs, where stages stay where their sketch has them."""
 

@@ -5,7 +5,7 @@ later, when programs are changed, is up to the search, within what the annotator
 annotator is put in place of ours or behind them: `ProgramSpace.of(task, annotators=(MyParallel(), ...))`.
 
 Source: the reference's rules Parallel, Unroll and Vectorization, section 4.2. On a GPU it copies into shared
-memory element by element until a mutation changes that; here the length is drawn.
+memory element by element until a mutation changes that, and pads nothing; here both are drawn.
 """
 
 from __future__ import annotations
@@ -233,6 +233,16 @@ class RandomFetch(Annotator):
             draft.values[:, limit.column] = 1 << powers
 
 
+class RandomPadding(Annotator):
+    """Pads copies in shared memory by a random one of the lengths that each may have, where that matters."""
+
+    def draw(self, draft: Draft, rng: np.random.Generator) -> None:
+        at_pads = draft.family.positions(ColumnKind.PAD)
+        for site, at in zip(draft.family.pads, at_pads, strict=True):
+            drawn = rng.choice(np.array(site.lengths), size=len(draft.rows))
+            draft.values[:, at] = site.settled(draft.inferred, drawn)
+
+
 CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
     OuterParallel(),
     RandomUnroll(),
@@ -241,7 +251,7 @@ CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
 )
 """In the order of the reference's rules, ours last."""
 
-GPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (RandomUnroll(), RandomFetch())
+GPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (RandomUnroll(), RandomFetch(), RandomPadding())
 """What is left to decide on a GPU once loops are bound."""
 
 

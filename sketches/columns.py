@@ -34,6 +34,8 @@ class ColumnKind(StrEnum):
     """How many innermost loops are fused and vectorised."""
     STREAM = "stream"
     """1 if the stage's stores pass the caches by, else 0."""
+    PAD = "pad"
+    """Rows of a copy in shared memory begin at odd multiples of so many elements; 0 leaves them dense."""
 
 
 @dataclass(frozen=True, slots=True)

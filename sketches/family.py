@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,6 +28,7 @@ from ansor.schedule.steps import (
     AnnotationStep,
     FuseStep,
     PragmaStep,
+    SplitStep,
     Step,
     StreamingStoresStep,
 )
@@ -42,6 +43,7 @@ from sketches.annotate import (
 from sketches.columns import Column, ColumnKind, Hole, fill_holes, stage_names
 from sketches.derive import Sketch
 from sketches.frame import Frame
+from sketches.padding import PadSite
 from sketches.params import CPU_UNROLL_CANDIDATES, GPU_UNROLL_CANDIDATES
 
 Matrix = NDArray[np.int64]
@@ -59,6 +61,8 @@ class Sites:
         Where loops may be annotated.
     streams
         Stages that may have streaming stores.
+    pads
+        Copies in shared memory that may be padded.
     unroll_values
         Limits of unroll pragmas to choose from.
     lengths
@@ -69,6 +73,7 @@ class Sites:
     unrolls: tuple[UnrollSite, ...] = ()
     vectors: tuple[VectorSite, ...] = ()
     streams: tuple[int, ...] = ()
+    pads: tuple[PadSite, ...] = ()
     unroll_values: tuple[int, ...] = CPU_UNROLL_CANDIDATES
     lengths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -78,9 +83,12 @@ class Sites:
         return cls(parallel_sites(state), unroll_sites(state), vector_sites(state), streams)
 
     @classmethod
-    def of_gpu(cls, state: State, lengths: Mapping[int, tuple[int, ...]]) -> Sites:
+    def of_gpu(
+        cls, state: State, lengths: Mapping[int, tuple[int, ...]], pads: tuple[PadSite, ...] = ()
+    ) -> Sites:
         """No parallel loops, as they are bound to threads already, and vectors in copies alone."""
-        return cls(unrolls=unroll_sites(state), unroll_values=GPU_UNROLL_CANDIDATES, lengths=lengths)
+        unrolls = unroll_sites(state)
+        return cls(unrolls=unrolls, pads=pads, unroll_values=GPU_UNROLL_CANDIDATES, lengths=lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +107,7 @@ class Family:
     columns
         Names of the integers, in the order of a population's columns: tile lengths, numbers of threads,
         lengths of copies, then one per parallel site, per unroll site with a pragma, per vector site, per
-        stage that may have streaming stores.
+        stage that may have streaming stores, per copy that may be padded.
     sites
         Where annotations may go.
     loop_counts
@@ -142,6 +150,7 @@ class Family:
             *(Column(ColumnKind.UNROLL, names[site.stage]) for site in sites.unrolls if site.has_pragma),
             *(Column(ColumnKind.VECTORIZE, names[site.stage]) for site in sites.vectors),
             *(Column(ColumnKind.STREAM, names[stage_id]) for stage_id in sites.streams),
+            *(Column(ColumnKind.PAD, names[site.stage], site.axis) for site in sites.pads),
         ]
         counts = [len(stage.iterators) for stage in state.stages]
         binding = sketch.binding
@@ -176,6 +185,11 @@ class Family:
     def streams(self) -> tuple[int, ...]:
         """Stages that may have streaming stores."""
         return self.sites.streams
+
+    @property
+    def pads(self) -> tuple[PadSite, ...]:
+        """Copies that may be padded."""
+        return self.sites.pads
 
     @property
     def dag(self) -> ComputeDAG:
@@ -224,6 +238,7 @@ class Family:
             ColumnKind.UNROLL: [self.sites.unroll_values] * len(self.positions(ColumnKind.UNROLL)),
             ColumnKind.VECTORIZE: [range(site.count + 1) for site in self.vectors],
             ColumnKind.STREAM: [range(2)] * len(self.streams),
+            ColumnKind.PAD: [site.lengths for site in self.pads],
         }
         annotations = {
             at: tuple(own)
@@ -260,7 +275,7 @@ class Family:
             return State.replay(self.dag, steps)
         return self.frame.filled(tuple(steps))
 
-    def program(self, row: Sequence[int]) -> tuple[Step, ...]:
+    def program(self, row: Sequence[int], extents: Mapping[int, int] | None = None) -> tuple[Step, ...]:
         """
         Spell one row out as transform steps.
 
@@ -268,6 +283,9 @@ class Family:
         ----------
         row
             One integer per column.
+        extents
+            Iterations of the loops that splits divide, by the position of the split in `spelling`, where
+            these do not say so themselves.
 
         Returns
         -------
@@ -286,6 +304,10 @@ class Family:
                 "its columns are " + ", ".join(str(column) for column in self.columns)
             )
         steps = fill_holes(self.spelling, self.sketch.spelled_holes, values)
+        for position, extent in (extents or {}).items():
+            split = steps[position]
+            assert isinstance(split, SplitStep)
+            steps[position] = replace(split, extent=extent)
         tail = _Annotator(self.loop_counts, self.bound_away)
         for parallel, at in zip(self.parallel, self.positions(ColumnKind.PARALLEL), strict=True):
             tail.parallelise(parallel, values[at])
@@ -296,7 +318,15 @@ class Family:
             tail.vectorise(vector, values[at])
         at_streams = zip(self.streams, self.positions(ColumnKind.STREAM), strict=True)
         streaming = [StreamingStoresStep(stage_id) for stage_id, at in at_streams if values[at]]
-        return (*steps, *tail.steps, *streaming)
+        return (*self.padded(steps, values), *tail.steps, *streaming)
+
+    def padded(self, steps: Sequence[Step], row: Sequence[int]) -> tuple[Step, ...]:
+        """The steps of the structure or of the spelling with the padding of a row, before loops are bound."""
+        at_pads = zip(self.pads, self.positions(ColumnKind.PAD), strict=True)
+        pads = [site.step(int(row[at])) for site, at in at_pads if row[at]]
+        binding = self.sketch.binding
+        first = len(steps) if binding is None else binding.first
+        return (*steps[:first], *pads, *steps[first:])
 
 
 class _Annotator:

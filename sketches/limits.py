@@ -47,7 +47,7 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
         mask = np.broadcast_to(np.asarray(broken, dtype=np.bool_), rows)
         found[reason] = found[reason] | mask if reason in found else mask
 
-    for kernel in kernels_of(population.inferred):
+    for kernel in kernels_of(population.padded(population.inferred)):
         for what, taken, most in (
             ("threads in a block", kernel.threads, hardware.max_threads_per_block),
             ("virtual threads", kernel.vthreads, hardware.max_vthread_extent),

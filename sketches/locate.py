@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from ansor.schedule.steps import (
     PragmaStep,
     SplitStep,
     Step,
+    StorageAlignStep,
     StreamingStoresStep,
 )
 from sketches.annotate import ParallelSite, UnrollSite
@@ -53,12 +55,21 @@ def locate(neighbourhood: Neighbourhood, state: State) -> tuple[Family, Matrix] 
         The family and its integers, shape `(1, columns)`; their program has the same loops. None if there is
         no such row.
     """
-    sketches = [sketch for sketch in neighbourhood.space.sketches if _begins_with(state.steps, sketch)]
+    sketches = [x for x in neighbourhood.space.sketches if _begins_with(_divided(state.steps, x)[0], x)]
     for sketch in sorted(sketches, key=lambda sketch: -len(sketch.spelling)):
         found = _locate_in(neighbourhood, sketch, state)
         if found is not None:
             return found
     return None
+
+
+def _divided(
+    steps: tuple[Step, ...], sketch: Sketch
+) -> tuple[tuple[Step, ...], tuple[StorageAlignStep, ...]]:
+    """A history without the steps that pad copies before a sketch's loops are bound, and these."""
+    first = len(steps) if sketch.binding is None else sketch.binding.first
+    pads = tuple(takewhile(lambda step: isinstance(step, StorageAlignStep), steps[first:]))
+    return (*steps[:first], *steps[first + len(pads) :]), pads  # type: ignore[return-value]
 
 
 def _begins_with(steps: tuple[Step, ...], sketch: Sketch) -> bool:
@@ -83,7 +94,8 @@ def _begins_with(steps: tuple[Step, ...], sketch: Sketch) -> bool:
 
 
 def _locate_in(neighbourhood: Neighbourhood, sketch: Sketch, state: State) -> tuple[Family, Matrix] | None:
-    rest = list(state.steps[len(sketch.spelling) :])
+    steps, pads = _divided(state.steps, sketch)
+    rest = list(steps[len(sketch.spelling) :])
     chosen: dict[int, Step] = {}
     while rest and isinstance(rest[0], _PLACES):
         step = rest.pop(0)
@@ -93,13 +105,16 @@ def _locate_in(neighbourhood: Neighbourhood, sketch: Sketch, state: State) -> tu
         return None
     row = [0] * len(family.columns)
     for hole in sketch.spelled_holes:
-        split = state.steps[hole.step]
+        split = steps[hole.step]
         assert isinstance(split, SplitStep)
         row[hole.start : hole.stop] = [int(length) for length in split.lengths]
-    row[family.filling :] = _read_annotations(family, rest)
-    steps = family.program(row)
-    if _plain(steps) != _plain(state.steps):
-        again = State.replay(state.dag, steps)
+    padding = _read_padding(family, pads)
+    if padding is None:
+        return None
+    row[family.filling :] = [*_read_annotations(family, rest), *padding]
+    program = family.program(row)
+    if _plain(program) != _plain(state.steps):
+        again = State.replay(state.dag, program)
         if str(again.with_bounds()) != str(state.with_bounds()):
             return None
     return family, np.array([row], dtype=np.int64)
@@ -118,6 +133,18 @@ def _read_annotations(family: Family, rest: list[Step]) -> list[int]:
     vectors = [reader.vectors(site.stage) for site in family.vectors]
     streams = [reader.streaming(stage_id) for stage_id in family.streams]
     return [*parallel, *unrolls, *vectors, *streams]
+
+
+def _read_padding(family: Family, pads: Sequence[StorageAlignStep]) -> list[int] | None:
+    """Read the columns of padding; None for padding that no column says."""
+    found = {
+        site.stage: length
+        for site in family.pads
+        for step in pads
+        for length in site.lengths
+        if length and step == site.step(length)
+    }
+    return [found.get(site.stage, 0) for site in family.pads] if len(found) == len(pads) else None
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ an object only once `materialize` is asked for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from ansor.errors import DefinitionError
 from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
-from ansor.schedule.steps import SplitStep, Step
-from sketches.columns import Column
+from ansor.schedule.steps import Step
+from sketches.columns import Column, ColumnKind
 from sketches.family import Family, Matrix
 from sketches.locations import Rows
+from sketches.padding import padded
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,11 @@ class Population:
         known = None if self._taken is None else self._taken[0].take(self._taken[1])
         return infer_bounds(self.family.filled(self.values)) if known is None else known
 
+    def padded(self, bounds: Bounds) -> Bounds:
+        """The structure's bounds with the padding of its copies, as columns."""
+        at_pads = self.family.positions(ColumnKind.PAD)
+        return padded(bounds, self.family.pads, [self.values[:, at] for at in at_pads])
+
     @property
     def bounds(self) -> State:
         """The structure of `inferred`."""
@@ -91,14 +97,13 @@ class Population:
 
     def steps(self, row: int) -> tuple[Step, ...]:
         """One program's transform steps (`Family.program`), splits with the extents of what they split."""
-        steps = list(self.family.program(self.values[row].tolist()))
+        extents: dict[int, int] = {}
         for hole in self.family.sketch.spelled_holes:
-            split = steps[hole.step]
-            if not hole.extent and isinstance(split, SplitStep):
+            if not hole.extent:
                 stage, loop = hole.loop
                 extent = np.broadcast_to(self.inferred.stages[stage].extents[loop], len(self))  # type: ignore[arg-type]
-                steps[hole.step] = replace(split, extent=int(extent[row]))
-        return tuple(steps)
+                extents[hole.step] = int(extent[row])
+        return self.family.program(self.values[row].tolist(), extents)
 
     def materialize(self, row: int) -> State:
         """Build one program: the state that its steps lead to, bounds not yet inferred.

@@ -40,6 +40,7 @@ from sketches.family import Family, Matrix, Sites
 from sketches.launch import thread_lengths, usual_lengths
 from sketches.limits import runnable
 from sketches.locations import LocationGroup, Rows, choose_locations
+from sketches.padding import pad_sites
 from sketches.params import SketchParams
 from sketches.population import Population
 from sketches.repair import repaired
@@ -298,7 +299,8 @@ class ProgramSpace:
         if not self.context.is_gpu:
             return Sites.of_cpu(state, stream_sites(self.context, state))
         others = [hole for hole in sketch.holes if hole.kind is not ColumnKind.TILE]
-        return Sites.of_gpu(state, {x.start: usual_lengths(x, self.context.hardware) for x in others})
+        lengths = {x.start: usual_lengths(x, self.context.hardware) for x in others}
+        return Sites.of_gpu(state, lengths, pad_sites(self.context, sketch.state))
 
 
 def _sampleable(context: SketchContext, sketches: Sequence[Sketch]) -> tuple[Sketch, ...]:

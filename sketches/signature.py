@@ -5,7 +5,7 @@ may sit on either side of a loop that has one iteration, neighbouring tiles of o
 loop, an unroll limit may lie between two loops' sizes. Two fingerprints tell rows apart:
 
 - `fine`: the loops of every stage that have more than one iteration, in order, with what is computed inside
-  them, which are parallel or vectorised and how many the pragma unrolls. Equal fingerprints mean equal
+  them, which are parallel or vectorised, how many the pragma unrolls, and padding. Equal ones mean equal
   programs (among those of one task). Some equal programs have different ones: what lowering does of its own
   accord (vectors, accumulators in registers) depends on the machine, and no column says it.
 - `coarse`: for every stage the loops that have more than one iteration, neighbouring loops of one axis taken
@@ -149,6 +149,8 @@ class _StageShape:
     """Column of the unroll site, -1 without one."""
     stream: int
     """Column that says whether stores pass the caches by, -1 without one."""
+    pad: int
+    """Column that says how a copy is padded, -1 without one."""
     stores: int
     """Most stores of one iteration."""
     fusible: tuple[int, ...]
@@ -171,6 +173,8 @@ def _shape_of(family: Family) -> _Shape:
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
     stream = dict(zip(family.streams, family.positions(ColumnKind.STREAM), strict=True))
+    padded = [site.stage for site in family.pads]
+    pad = dict(zip(padded, family.positions(ColumnKind.PAD), strict=True))
     stages: dict[int, _StageShape] = {}
     changes = [step for step in family.steps if not isinstance(step, _LOOP_STEPS)]
     inlined = [names[s] for s, stage in enumerate(state.stages) if stage.compute_at is ComputeAt.INLINED]
@@ -200,6 +204,7 @@ def _shape_of(family: Family) -> _Shape:
             vector.get(stage_id, -1),
             unroll.get(stage_id, -1),
             stream.get(stage_id, -1),
+            pad.get(stage_id, -1),
             2 * len(stage.compute.body) if len(stage.compute.body) > 1 else 1,
             _fusible(family, stage_id, runs),
         )
@@ -310,8 +315,9 @@ class _Walk:
         steps = _steps(shape, extents, marks, inside) if counted else None
         if shape.unroll >= 0 and steps is not None:
             fine = _mix(fine, _scaled(steps.effect(self.values[:, shape.unroll] // virtual)))
-        if shape.stream >= 0:
-            fine = _mix(fine, _scaled(self.values[:, shape.stream]))
+        for column in (shape.stream, shape.pad):
+            if column >= 0:
+                fine = _mix(fine, _scaled(self.values[:, column]))
         return fine, steps
 
     def _marks(self, shape: _StageShape, count: int) -> NDArray[np.uint64]:

@@ -54,7 +54,7 @@ def elements(one: Touched, at: Mapping[Any, int], vectors: list[For]) -> list[in
     places = [dict(at)]
     for loop in vectors:
         places = [{**place, loop.var: x} for place in places for x in range(extent_of(loop))]
-    strides = one.strides
+    strides = one.buffer.strides or one.strides
     return [
         sum(value_of(index, place) * stride for index, stride in zip(one.indices[0], strides, strict=True))
         for place in places

@@ -45,7 +45,8 @@ def sample(task: Task, count: int, seed: int = 0) -> tuple[Population, ...]:
 def structure(population: Population, row: int) -> State:
     """A row's program with its loops bound one by one."""
     family = population.family
-    return State.replay(family.dag, fill_holes(family.steps, family.holes, population.values[row].tolist()))
+    values = population.values[row].tolist()
+    return State.replay(family.dag, family.padded(fill_holes(family.steps, family.holes, values), values))
 
 
 def check_population(task: Task, population: Population) -> Compared:

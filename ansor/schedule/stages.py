@@ -14,7 +14,7 @@ from typing import Union
 
 import numpy as np
 
-from ansor.schedule.extents import Extent, extent_of
+from ansor.schedule.extents import Extent, Number, extent_of
 from ansor.te.expr import AxisKind, Combiner, IterVar, Reduce
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp
 
@@ -130,6 +130,7 @@ class Stage:
     `handles` are all operations that have denoted this stage (stage-adding steps rebuild operations), so
     that tensors obtained earlier keep naming it. `scope` is where its result is stored when it is not an
     output. `auto_unroll_max_step` is -1 where no pragma is set. `streaming`: its stores pass the caches by.
+    `storage_align`: the axis whose stride is padded, the factor and the offset (see `StorageAlignStep`).
     """
 
     op: Operation
@@ -138,7 +139,7 @@ class Stage:
     compute_at: ComputeAt = ComputeAt.ROOT
     auto_unroll_max_step: int = -1
     streaming: bool = False
-    storage_align: tuple[str, int, int] | None = None
+    storage_align: tuple[str, Number, Number] | None = None
     scope: str = "global"
     handles: tuple[Operation, ...] = ()
 
@@ -157,7 +158,7 @@ class Stage:
         return isinstance(self.op, PlaceholderOp)
 
     @property
-    def storage_offset(self) -> int:
+    def storage_offset(self) -> Number:
         """The offset of a storage_align step, 0 without one."""
         return 0 if self.storage_align is None else self.storage_align[2]
 

@@ -98,7 +98,7 @@ def make_scratch(bounds: Bounds, parameters: Parameters, *, kernels: bool = Fals
     return scratch
 
 
-def padded_strides(stage: Stage, shape: tuple[Extent, ...]) -> tuple[Any, ...] | None:
+def padded_strides(stage: Stage, shape: Sequence[Extent]) -> tuple[Any, ...] | None:
     """Row-major strides padded as storage_align asks, None where nothing is asked; columns for columns.
 
     A record may align a loop that is no axis of the storage (a reduction, a part of a split); that has no

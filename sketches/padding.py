@@ -1,0 +1,125 @@
+"""Padding of copies in shared memory, so that threads read from different banks.
+
+Shared memory has banks, a power of two of them, that each deliver a word at a time; neighbouring words are in
+neighbouring banks. Threads that read along a column of a copy, a row apart each, wait for each other where
+their rows begin in the same bank. If rows begin at odd multiples of one word, no two of as many rows as there
+are banks do; if at odd multiples of the words that a thread reads at once, the same holds of such reads, and
+they stay aligned. So the integer is that number of elements, and the step is TVM's `storage_align`.
+
+Which axis is padded follows from the structure: of those along which threads are apart, the last one but the
+axis in which elements are neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ansor.dtypes import dtype_info
+from ansor.schedule.bounds import Bounds
+from ansor.schedule.stages import ComputeAt, Stage
+from ansor.schedule.state import State
+from ansor.schedule.steps import StorageAlignStep
+from ansor.te.expr import free_vars
+from sketches.launch import load_bytes
+from sketches.rule import SketchContext
+
+Values = NDArray[np.int64]
+
+_WORD: Final = 4
+_MOST_WORDS: Final = 4
+"""Words that a thread reads at once at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PadSite:
+    """
+    A copy in shared memory that may be padded.
+
+    Parameters
+    ----------
+    stage
+        Its position.
+    iterator
+        Position of the axis' loop before loops are bound.
+    axis
+        The axis whose rows are set apart.
+    lengths
+        Elements to choose from, ascending, 0 first.
+    """
+
+    stage: int
+    iterator: int
+    axis: str
+    lengths: tuple[int, ...]
+
+    def step(self, length: int) -> StorageAlignStep:
+        """The step that lets rows begin at odd multiples of `length` elements, at least 1."""
+        return StorageAlignStep(self.stage, self.iterator, 2 * length, length)
+
+    def settled(self, bounds: Bounds, wished: Values) -> Values:
+        """The wished lengths, but 0 where nothing moves: there is one row, or rows begin as wished anyway."""
+        names = [axis.name for axis in bounds.state.stages[self.stage].compute.axis]
+        widths: list[Any] = [region.width for region in bounds.stages[self.stage].region]
+        at = names.index(self.axis)
+        rows, row = _product(widths[: at + 1]), _product(widths[at + 1 :])
+        moves = (rows > 1) & (row % np.maximum(2 * wished, 1) != wished)
+        return np.asarray(np.where(moves, wished, 0))
+
+
+def pad_sites(context: SketchContext, state: State) -> tuple[PadSite, ...]:
+    """List the copies of a structure, loops not yet bound, that may be padded."""
+    if not context.params.gpu_storage_padding:
+        return ()
+    sites: list[PadSite] = []
+    for stage_id, stage in enumerate(state.stages):
+        if stage.scope != "shared" or stage.compute_at is not ComputeAt.ITER or stage.storage_align:
+            continue
+        axis = _axis_of_threads(state, stage_id)
+        iterator = None if axis is None else stage.index_of(axis)
+        lengths = _lengths(context, stage)
+        if axis is not None and iterator is not None and len(lengths) > 1:
+            sites.append(PadSite(stage_id, iterator, axis, lengths))
+    return tuple(sites)
+
+
+def _axis_of_threads(state: State, stage_id: int) -> str | None:
+    """The last axis of a copy, but the innermost, that the elements of its readers move along."""
+    op = state.stages[stage_id].compute
+    moved: set[int] = set()
+    for consumer in state.consumers(stage_id):
+        reader = state.stages[consumer].compute
+        for indices in state.access.reads(reader).get(op, ()):
+            moved.update(d for d, index in enumerate(indices) if not free_vars(index).isdisjoint(reader.axis))
+    found = max(moved - {len(op.axis) - 1}, default=None)
+    return None if found is None else op.axis[found].name
+
+
+def _lengths(context: SketchContext, stage: Stage) -> tuple[int, ...]:
+    """No padding, and the elements of one word, two, and so on, as many as a thread may read at once."""
+    size = max(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
+    sizes = [_WORD << shift for shift in range(_MOST_WORDS.bit_length())]
+    most = load_bytes(context.hardware)
+    return (0, *(taken // size for taken in sizes if size <= taken <= most))
+
+
+def padded(bounds: Bounds, sites: Sequence[PadSite], lengths: Sequence[Values]) -> Bounds:
+    """Bounds with the padding of copies, one column of `lengths` per site."""
+    if not any(column.any() for column in lengths):
+        return bounds
+    stages = list(bounds.state.stages)
+    for site, column in zip(sites, lengths, strict=True):
+        padding = site.axis, np.maximum(2 * column, 1), column
+        stages[site.stage] = replace(stages[site.stage], storage_align=padding)
+    return replace(bounds, state=replace(bounds.state, stages=tuple(stages)))
+
+
+def _product(widths: Sequence[Any]) -> Any:
+    product: Any = 1
+    for width in widths:
+        product = product * width
+    return product
