@@ -2,5 +2,6 @@
 
 Reading order: `door` (what a device is), `opencl` with `pocl`, `cuda` with `cuda_pycuda` and `cuda_bindings`
 (how one is reached), `package` and `launches` (what a compiled program is), `program` (one that is loaded),
-`arrays` and `module` (what users hold), `hardware` and `build` (from a target and a loop nest to a module).
+`arrays` with `dlpack` and `module` (what users hold), `resources` (what kernels take of a multiprocessor),
+`hardware` and `build` (from a target and a loop nest to a module).
 """

@@ -35,6 +35,7 @@ from ansor.runtime.timing import TimeResult, time_calls
 
 if TYPE_CHECKING:
     from ansor.ir.nest import LoopNest
+    from ansor.runtime.device.resources import KernelResources
 
 AnyArray = Union[npt.NDArray[Any], DeviceArray]
 
@@ -204,6 +205,27 @@ class DeviceModule:
         binary = compiled(package).binary
         assert binary is not None
         return disassemble(binary)
+
+    def resources(self, arch: str | None = None) -> tuple[KernelResources, ...]:
+        """Tell what each kernel takes: registers, shared memory, spills, and the occupancy that these allow.
+
+        It is compiled for that; a GPU is not needed.
+
+        Parameters
+        ----------
+        arch
+            What to compile it for ("sm_90"); default: what it was built for.
+
+        Raises
+        ------
+        DefinitionError
+            If it is for OpenCL, whose drivers do not tell.
+        BuildError
+            If there is no compiler for CUDA.
+        """
+        from ansor.runtime.device.resources import resources_of
+
+        return resources_of(self._package, arch)
 
     def save(self, path: str | Path) -> Path:
         """Write a file that `ansor.load_module` loads again: a zip archive of source, launches and binary.

@@ -1,0 +1,143 @@
+"""What the kernels of a CUDA program take of a multiprocessor, as their compiler tells it, without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from ansor.codegen.c.compile import CudaCompiler, Resources, compile_cuda
+from ansor.errors import BuildError, DefinitionError
+from ansor.runtime.device.package import DevicePackage
+from ansor.task.device import DeviceModel
+from ansor.task.target import Target
+
+_PARTITIONS: Final = 4
+"""Of a multiprocessor, each with its own registers and warps."""
+_REGISTER_UNIT: Final = 256
+"""Registers that a warp is given at once."""
+_SHARED_UNIT: Final = 128
+_SHARED_RESERVED: Final = 1024
+"""Bytes of shared memory that a block is given at once, and that the system takes of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """
+    What one kernel takes.
+
+    Attributes
+    ----------
+    kernel, arch
+        Its name, and what it was compiled for ("sm_90").
+    threads
+        Of a block.
+    registers
+        Of a thread, 32 bits each.
+    shared_bytes
+        Shared memory of a block.
+    stack_bytes
+        Memory of a thread for arrays that are no registers, and for what is spilled.
+    spill_store_bytes, spill_load_bytes
+        What a thread moves to memory and back for want of registers; 0 is what one wants to see.
+    blocks
+        How many blocks a multiprocessor of that architecture holds at a time.
+    occupancy
+        The share of its threads that these are, 0 to 1.
+    """
+
+    kernel: str
+    arch: str
+    threads: int
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    blocks: int
+    occupancy: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kernel} for {self.arch}: {self.threads} threads, {self.registers} registers, "
+            f"{self.shared_bytes} bytes shared, {self.stack_bytes} stack, {self.spill_store_bytes} + "
+            f"{self.spill_load_bytes} spilled, {self.blocks} blocks at a time, occupancy {self.occupancy:.0%}"
+        )
+
+
+def resources_of(
+    package: DevicePackage, arch: str | None = None, compiler: CudaCompiler | None = None
+) -> tuple[KernelResources, ...]:
+    """
+    Compile a program and tell what its kernels take, in the order in which they are launched.
+
+    Parameters
+    ----------
+    package
+        A program for CUDA.
+    arch
+        What to compile it for; default: what it is for.
+    compiler
+        Default: the one that is installed.
+
+    Raises
+    ------
+    DefinitionError
+        If it is for OpenCL, whose drivers do not tell.
+    BuildError
+        If there is no compiler, or it refuses the source or does not tell.
+    """
+    name = package.signature.name
+    if package.kind != "cuda":
+        raise DefinitionError(
+            f"{name} is a program for {package.kind}, whose compilers do not tell what kernels take; "
+            "build it for 'cuda', which needs no GPU"
+        )
+    wanted = arch or package.arch
+    found = {one.kernel: one for one in compile_cuda(package.source, wanted, compiler).resources}
+    device = DeviceModel.for_target(Target(f"cuda -arch={wanted}"))
+    missing = [launch.kernel for launch in package.launches if launch.kernel not in found]
+    if missing:
+        raise BuildError(f"the compiler does not tell what {', '.join(missing)} of {name} takes")
+    return tuple(
+        _of_kernel(found[launch.kernel], wanted, prod(launch.block), device) for launch in package.launches
+    )
+
+
+def _of_kernel(said: Resources, arch: str, threads: int, device: DeviceModel) -> KernelResources:
+    blocks = resident_blocks(device, threads, said.registers, said.shared_bytes)
+    return KernelResources(
+        said.kernel,
+        arch,
+        threads,
+        said.registers,
+        said.shared_bytes,
+        said.stack_bytes,
+        said.spill_store_bytes,
+        said.spill_load_bytes,
+        blocks,
+        min(1.0, blocks * threads / device.threads),
+    )
+
+
+def resident_blocks(device: DeviceModel, threads: int, registers: int, shared_bytes: int) -> int:
+    """
+    How many blocks a multiprocessor holds at a time.
+
+    Source: NVIDIA's occupancy calculator; shared memory as of compute capability 8.0 and later.
+    """
+    warps = -(-threads // device.warp)
+    per_warp = _up_to(max(1, registers) * device.warp, _REGISTER_UNIT)
+    most_warps = device.registers // _PARTITIONS // per_warp * _PARTITIONS
+    shared = _up_to(shared_bytes + _SHARED_RESERVED, _SHARED_UNIT)
+    return min(
+        device.blocks,
+        device.threads // (warps * device.warp),
+        most_warps // warps,
+        device.shared_bytes // shared,
+    )
+
+
+def _up_to(size: int, unit: int) -> int:
+    """The next multiple of a unit."""
+    return -(-size // unit) * unit

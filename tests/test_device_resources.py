@@ -1,0 +1,105 @@
+"""What kernels take of a multiprocessor: as compilers tell it, and how many blocks fit; no GPU is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ansor.codegen.c.compile import CudaCompiler, Resources, find_nvcc, find_nvrtc
+from ansor.errors import BuildError, DefinitionError
+from ansor.runtime.device.module import DeviceModule
+from ansor.runtime.device.resources import KernelResources, resident_blocks, resources_of
+from ansor.task.device import DeviceModel
+from ansor.task.target import Target
+from tests.device_kernels import double, scale
+
+H100 = DeviceModel.for_target(Target("cuda -arch=sm_90"))
+
+
+class Reporting:
+    """A compiler that says what was put into its mouth."""
+
+    name = "reporting"
+
+    def __init__(self, *said: Resources) -> None:
+        self.said = said
+        self.asked: list[str] = []
+
+    def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
+        self.asked.append(arch)
+        return b"", "\n".join(
+            f"ptxas info    : Compiling entry function '{one.kernel}' for '{arch}'\n"
+            f"    {one.stack_bytes} bytes stack frame, {one.spill_store_bytes} bytes spill stores, "
+            f"{one.spill_load_bytes} bytes spill loads\n"
+            f"ptxas info    : Used {one.registers} registers, {one.shared_bytes} bytes smem"
+            for one in self.said
+        )
+
+
+def test_kernels_are_told_in_the_order_of_their_launches() -> None:
+    first, second = Resources("scale_kernel0", 16), Resources("scale_kernel1", 40, 256, 8, 4, 12)
+    compiler = Reporting(second, first)
+    found = resources_of(replace(scale("cuda"), arch="sm_80"), compiler=compiler)
+    assert compiler.asked == ["sm_80"]
+    assert found == (
+        KernelResources("scale_kernel0", "sm_80", 64, 16, 0, 0, 0, 0, 32, 1.0),
+        KernelResources("scale_kernel1", "sm_80", 64, 40, 256, 8, 4, 12, 24, 0.75),
+    )
+    assert str(found[1]) == (
+        "scale_kernel1 for sm_80: 64 threads, 40 registers, 256 bytes shared, 8 stack, 4 + 12 spilled, "
+        "24 blocks at a time, occupancy 75%"
+    )
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "blocks"),
+    [
+        (32, 16, 0, 32),  # the most blocks
+        (1024, 32, 0, 2),  # threads
+        (128, 128, 0, 4),  # registers: 4 warps in each of 4 parts
+        (256, 255, 0, 1),
+        (1024, 65, 0, 0),  # more than there are
+        (96, 40, 0, 16),  # 48 warps of 1280 registers, 3 of a block
+        (128, 32, 48 << 10, 4),  # shared memory: 49 KB each of 228
+        (100, 32, 0, 16),  # as for 128 threads
+    ],
+)
+def test_blocks_that_a_multiprocessor_holds(threads: int, registers: int, shared: int, blocks: int) -> None:
+    """By NVIDIA's occupancy calculator for compute capability 9.0."""
+    assert resident_blocks(H100, threads, registers, shared) == blocks
+
+
+@pytest.mark.parametrize("find", [find_nvcc, find_nvrtc])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_what_compilers_tell(find: object, arch: str) -> None:
+    assert callable(find)
+    compiler: CudaCompiler | None = find()
+    if compiler is None:
+        pytest.skip("the compiler is not installed")
+    first, second = resources_of(replace(scale("cuda"), arch="sm_90"), arch, compiler)
+    assert (first.kernel, first.arch, first.threads) == ("scale_kernel0", arch, 64)
+    assert (first.shared_bytes, second.shared_bytes) == (0, 256)
+    for one in (first, second):
+        assert 0 < one.registers < 64
+        assert (one.stack_bytes, one.spill_store_bytes, one.spill_load_bytes) == (0, 0, 0)
+        assert (one.blocks, one.occupancy) == (32, 1.0)
+
+
+def test_a_module_tells() -> None:
+    if find_nvcc() is None and find_nvrtc() is None:
+        pytest.skip("neither nvcc nor NVRTC is installed")
+    (found,) = DeviceModule(replace(double(8, kind="cuda"), arch="sm_80")).resources()
+    assert (found.kernel, found.arch) == ("program_kernel0", "sm_80")
+    (found,) = DeviceModule(replace(double(8, kind="cuda"), arch="sm_80")).resources("sm_90")
+    assert found.arch == "sm_90"
+
+
+def test_a_compiler_that_does_not_tell() -> None:
+    with pytest.raises(BuildError, match="does not tell what scale_kernel1 of scale takes"):
+        resources_of(replace(scale("cuda"), arch="sm_80"), compiler=Reporting(Resources("scale_kernel0", 16)))
+
+
+def test_drivers_of_opencl_do_not_tell() -> None:
+    with pytest.raises(DefinitionError, match=r"program is a program for opencl, .* build it for 'cuda'"):
+        DeviceModule(double(8)).resources()
