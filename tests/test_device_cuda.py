@@ -216,6 +216,21 @@ def test_where_one_binding_fails_the_other_is_taken(monkeypatch: pytest.MonkeyPa
         cuda.find_device()
 
 
+def test_a_binding_without_a_driver_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyCUDA is linked to the driver's library, so that it cannot even be imported."""
+
+    def broken(name: str) -> Any:
+        raise ImportError("libcuda.so.1: cannot open shared object file: No such file or directory")
+
+    def absent(name: str) -> Any:
+        raise ModuleNotFoundError("No module named 'cuda'")
+
+    monkeypatch.setattr(cuda_pycuda, "import_module", broken)
+    monkeypatch.setattr(cuda_bindings, "import_module", absent)
+    with pytest.raises(NoDeviceError, match=r"^there is no NVIDIA driver on this machine .libcuda.so.1: "):
+        cuda.find_device()
+
+
 @pytest.mark.usefixtures("_broken_pycuda")
 @pytest.mark.parametrize("failing", ["cuDeviceGetCount", "cuDeviceGet", "cuDeviceTotalMem"])
 def test_a_driver_that_does_not_tell_of_its_devices_has_none(

@@ -149,6 +149,14 @@ def check_threads(call: KernelCall, most: int) -> None:
         )
 
 
+def no_driver(error: Exception) -> NoDeviceError:
+    """What to raise where a binding does not find the driver's library."""
+    return NoDeviceError(
+        f"there is no NVIDIA driver on this machine ({error}); programs for CUDA are built here and run "
+        "where there is one"
+    )
+
+
 def find_device() -> FoundCUDA:
     """Find the CUDA device to use, by whichever binding is installed.
 

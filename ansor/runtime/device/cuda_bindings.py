@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ansor.errors import BuildError, NoDeviceError, RunError
-from ansor.runtime.device.cuda import Clock, Launcher, check_threads
+from ansor.runtime.device.cuda import Clock, Launcher, check_threads, no_driver
 from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
 
 _NO_DEVICE: Final = 100
@@ -33,10 +33,7 @@ def device_names() -> list[str]:
     try:
         code = int(cu.cuInit(0)[0])
     except (RuntimeError, OSError) as error:  # the bindings load the driver's library at the first call
-        raise NoDeviceError(
-            f"there is no NVIDIA driver on this machine ({error}); programs for CUDA are built here and run "
-            "where there is one"
-        ) from None
+        raise no_driver(error) from None
     if code == _NO_DEVICE:
         return []
     if code:

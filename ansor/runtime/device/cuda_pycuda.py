@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from ansor.errors import BuildError, NoDeviceError, RunError
-from ansor.runtime.device.cuda import Clock, Launcher, check_threads
+from ansor.runtime.device.cuda import Clock, Launcher, check_threads, no_driver
 from ansor.runtime.device.door import Array, KernelCall, Memory
 
 
@@ -21,6 +21,10 @@ def device_names() -> list[str]:
     try:
         cuda: Any = import_module("pycuda.driver")
     except ImportError as error:
+        if "libcuda" in str(error) or "nvcuda" in str(
+            error
+        ):  # it is there, and linked to the driver's library
+            raise no_driver(error) from None
         raise ImportError(f"PyCUDA: {error}") from None
     try:
         cuda.init()
