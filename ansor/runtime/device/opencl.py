@@ -29,7 +29,8 @@ from ansor.runtime.device.door import (
     choose_device,
 )
 from ansor.runtime.device.limits import UNLIMITED, Triple
-from ansor.runtime.device.pocl import check_cpu, name_cpu
+from ansor.runtime.device.pocl import PLATFORM, check_cpu, name_cpu
+from ansor.runtime.device.pocl_barriers import with_hidden_indices
 
 INSTALL: Final = (
     "pip install 'ansor[opencl]' brings pyopencl and, on Linux x86-64, PoCL, which runs OpenCL on the CPU; "
@@ -151,6 +152,8 @@ class OpenCLDevice(Device):
         self._options = ("-cl-std=CL1.2", *((_EXACT,) if exact else ()))
 
     def compile(self, source: str, options: Sequence[str] = ()) -> Any:
+        if self.info.is_cpu and self._device.platform.name == PLATFORM:
+            source = with_hidden_indices(source)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Remarks of a compiler that accepted the source.

@@ -1,0 +1,40 @@
+"""Loops with barriers and conditions, so that PoCL compiles them rightly.
+
+PoCL runs the threads of a block as loops over the code between two barriers. Before it cuts kernels there, an
+optimizer has run, and where that knows a condition from before a barrier (as it depends on nothing but the
+indices of the thread), it leaves branches directly behind barriers, or threads one condition through to the
+next. PoCL then cuts wrongly: the program is wrong, or PoCL aborts. So behind every barrier the indices become
+values of which the optimizer knows nothing, by an instruction that does nothing.
+
+Source: PoCL, issue 893 and pull request 2281 (seen in 3.0).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_KERNELS: Final = re.compile(r"(?=^__kernel\b)", re.MULTILINE)
+_INDEX: Final = re.compile(r"\bconst (int (\w+) = get_(?:group|local)_id\(\d\);)")
+_BARRIER: Final = re.compile(r"\bbarrier\([\w |]+\);")
+
+
+def with_hidden_indices(source: str) -> str:
+    """The same program, in the words of clang, which PoCL compiles it by.
+
+    Parameters
+    ----------
+    source
+        OpenCL C, as `ansor.codegen.c` writes it; what is written otherwise stays as it is.
+    """
+    return "".join(map(_hidden, _KERNELS.split(source)))
+
+
+def _hidden(kernel: str) -> str:
+    names = [name for _, name in _INDEX.findall(kernel)]
+    if not names:
+        return kernel
+    changed = ", ".join(f'"+r"({name})' for name in names)
+    hiding = rf'{{ \g<0> __asm__ volatile("" : {changed}); }}'
+    opened, barriers = _BARRIER.subn(hiding, kernel)
+    return _INDEX.sub(r"\1", opened) if barriers else kernel
