@@ -18,19 +18,26 @@ MOST_STEPS = 1500
 """Statements of a thread that the interpreter executes in a fraction of a second."""
 
 
-def kernels(state: State | Any, args: Any = None) -> LoopNest:
+def kernels(state: State | Any, args: Any = None, *, shuffles: bool = False) -> LoopNest:
     """The kernels of a state or schedule, checked for their form."""
-    nest = lower(state, args, name="kernel", kernels=True)
+    nest = lower(state, args, name="kernel", kernels=True, shuffles=shuffles)
     check_nest(nest)
     check_kernels(nest)
     return nest
 
 
+def variants(state: State) -> list[LoopNest]:
+    """The kernels of a state, and those with shuffles if these are others."""
+    nest, shuffled = kernels(state), kernels(state, shuffles=True)
+    return [nest] if str(nest) == str(shuffled) else [nest, shuffled]
+
+
 def check_schedule(schedule: Any) -> LoopNest:
-    """The kernels of a schedule compute what its graph says, without races."""
-    nest = kernels(schedule.state)
-    Case.of(schedule.state).check_interpreted(nest, check_races=True)
-    return nest
+    """All kernels of a schedule compute what its graph says, without races; gives those without shuffles."""
+    nests = variants(schedule.state)
+    for nest in nests:
+        Case.of(schedule.state).check_interpreted(nest, check_races=True)
+    return nests[0]
 
 
 def text_of(nest: LoopNest) -> str:

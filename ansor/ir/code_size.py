@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ansor.dtypes import dtype_info, is_float
 from ansor.ir.nest import For, Let, Stmt, Store, walk_statements
+from ansor.ir.shuffles import SHUFFLE
 from ansor.te.expr import Binary, BinaryOp, Call, Expr, Load, Select, children, distinct_nodes, int_value
 
 MAX_VECTORS: Final = 16
@@ -28,7 +29,7 @@ MAX_VECTORS: Final = 16
 _FUNCTION: Final = 24
 """Instructions of a polynomial with the reduction of its argument."""
 
-_SHORT: Final = {"abs": 1, "floor": 1, "ceil": 1, "round": 1, "fma": 1, "sqrt": 1, "rsqrt": 2}
+_SHORT: Final = {"abs": 1, "floor": 1, "ceil": 1, "round": 1, "fma": 1, "sqrt": 1, "rsqrt": 2, SHUFFLE: 1}
 """Functions that machines have, or nearly."""
 
 _SUMS: Final = frozenset({BinaryOp.ADD, BinaryOp.SUB})

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,7 @@ from ansor.ir.nest import (
 from ansor.ir.printer import format_stmt
 from ansor.ir.races import LoopWatch, RaceDetector
 from ansor.ir.rewriting import tested_in_turn
+from ansor.ir.shuffles import is_meeting, shuffled
 from ansor.ir.values import ExpressionCompiler, Value
 from ansor.te.expr import Expr, Var, int_value
 from ansor.te.numeric import quiet
@@ -144,6 +146,8 @@ class _Compiler(ExpressionCompiler):
         self._test = IndependenceTest(bounds)
         self._block: BlockSlots | None = None
         """Of the loops over threads around the statement being compiled."""
+        self._threads: dict[LoopKind, int] = {}
+        """The slots of the variables of these loops."""
 
     # -- statements ----------------------------------------------------------------------------------------
 
@@ -230,11 +234,12 @@ class _Compiler(ExpressionCompiler):
         fixed = stmt.extent
         extent = (lambda env: fixed) if isinstance(fixed, int) else self.value(fixed)
         declared = stmt.kind in SIDE_BY_SIDE
-        around = self._block
+        around, threads = self._block, self._threads
         if stmt.kind in THREAD_KINDS:
             self._block = around or BlockSlots(self.new_slot(), self.new_slot())
+            self._threads = {**threads, stmt.kind: slot}
         elif stmt.kind in BLOCK_KINDS or stmt.kind is LoopKind.PARALLEL:
-            self._block = None
+            self._block, self._threads = None, {}
         watch = None
         if self.races is not None and declared:
             watch = self.races.enter(stmt, self.new_slot(), self._block)
@@ -246,11 +251,11 @@ class _Compiler(ExpressionCompiler):
         enter = None
         if stmt.kind in THREAD_KINDS and self._block is not None:
             enter = partial(self._block.enter, outermost=around is None)
-        self._block = around
-        shuffled = self._rng if stmt.kind is LoopKind.PARALLEL else None
-        if shuffled is None and (declared or (not _is_met_in(stmt) and self._test.independent(stmt))):
+        self._block, self._threads = around, threads
+        order = self._rng if stmt.kind is LoopKind.PARALLEL else None
+        if order is None and (declared or (not _is_met_in(stmt) and self._test.independent(stmt))):
             return _side_by_side(stmt.var, slot, extent, body, self._lane_limit(stmt), watch, enter)
-        return _in_order(stmt.var, slot, extent, body, shuffled, watch)
+        return _in_order(stmt.var, slot, extent, body, order, watch)
 
     def _barrier(self) -> Action:
         """Threads meet; between loops over threads they have met already."""
@@ -260,16 +265,9 @@ class _Compiler(ExpressionCompiler):
         watches = [] if self.races is None else self.races.threads()
 
         def run(env: Env) -> None:
-            lanes = env[block.blocks].lanes
-            here = np.bincount(env[block.number], minlength=len(lanes))
-            wrong = (here > 0) & (here != lanes)
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                raise RunError(
-                    f"{here[at]} of the {lanes[at]} threads of a block come by a barrier, and the rest not"
-                )
+            here = _met(env, block, "a barrier")
             for watch in watches:
-                watch.meet(np.flatnonzero(here))
+                watch.meet(here)
 
         return run
 
@@ -287,7 +285,7 @@ class _Compiler(ExpressionCompiler):
             raise RunError(
                 f"`{format_stmt(stmt)}` stores {stmt.value.dtype} into {buffer.dtype} {buffer.name!r}"
             )
-        value = self.value(stmt.value)
+        value = self._shuffled(stmt) or self.value(stmt.value)
         offset = self.offset(buffer, [self.value(index) for index in stmt.indices], stmt)
         slot = self.slot(buffer)
         watch = None if self.races is None else self.races.access(buffer, stmt, write=True)
@@ -306,11 +304,47 @@ class _Compiler(ExpressionCompiler):
 
         return run
 
+    def _shuffled(self, stmt: Store) -> Value | None:
+        """What each thread gets by a shuffle; None for another store."""
+        given = shuffled(stmt)
+        if given is None:
+            return None
+        value, distance, block = self.value(given[0]), given[1], self._block
+        slots = [slot for kind, slot in self._threads.items() if kind is not LoopKind.THREAD_X]
+        row = self._threads.get(LoopKind.THREAD_X)
+        if block is None or row is None:
+            raise RunError(f"`{format_stmt(stmt)}` stands in no loop over threadIdx.x")
+
+        def run(env: Env) -> Any:
+            _met(env, block, f"`{format_stmt(stmt)}`")
+            rest = [per_lane(env[slot], env) for slot in (block.number, *slots)]
+            mine = np.stack([*rest, per_lane(env[row], env)])
+            theirs = np.stack([*rest, mine[-1] ^ distance])
+            order, partners = np.lexsort(mine), np.lexsort(theirs)
+            if (mine[:, order] != theirs[:, partners]).any():
+                raise RunError(f"`{format_stmt(stmt)}` asks a thread that does not come by")
+            found = np.empty_like(order)
+            found[partners] = order
+            return per_lane(value(env), env)[found]
+
+        return run
+
+
+def _met(env: Env, block: BlockSlots, what: str) -> Array:
+    """The numbers of the blocks whose threads come by, which have to be all of their threads."""
+    lanes = env[block.blocks].lanes
+    here = np.bincount(env[block.number], minlength=len(lanes))
+    wrong = (here > 0) & (here != lanes)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise RunError(f"{here[at]} of the {lanes[at]} threads of a block come by {what}, and the rest not")
+    return np.flatnonzero(here)
+
 
 def _is_met_in(loop: For) -> bool:
     """Whether threads meet in a loop, or allocate memory there that they share in all iterations."""
     return any(
-        isinstance(s, Barrier) or (isinstance(s, Alloc) and s.buffer.scope == "shared")
+        is_meeting(s) or (isinstance(s, Alloc) and s.buffer.scope == "shared")
         for s in walk_statements(loop.body)
     )
 

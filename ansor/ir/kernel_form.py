@@ -13,7 +13,7 @@ kernel form
 - inside the launch loops are serial, unrolled or vectorized. A `Barrier` stands only where all threads of a
   block come by equally often: in no vectorized loop, and under no condition and no loop whose condition or
   extent may differ between threads (`differs`). It orders the accesses of the block's threads to shared and
-  global memory.
+  global memory. Shuffles (`ansor.ir.shuffles`) stand at such places, too; their threads are in one warp.
 - memory allocated in a kernel is of constant size. Of scope "shared" there is one buffer for all threads of a
   block, wherever it is allocated; of scope "local" and "register" every thread has its own.
 - no two threads of a block store the same element for nothing: an element of shared or global memory depends
@@ -45,6 +45,7 @@ from ansor.ir.nest import (
 )
 from ansor.ir.printer import format_stmt
 from ansor.ir.rewriting import reads_memory, with_statements
+from ansor.ir.shuffles import WARP, has_shuffle, shuffled
 from ansor.te.expr import Expr, Var, free_vars, int_value
 
 BLOCK_KINDS: Final = (LoopKind.BLOCK_Z, LoopKind.BLOCK_Y, LoopKind.BLOCK_X)
@@ -194,9 +195,11 @@ class _Checker:
                 self._loop(stmt, uniform, tested)
                 return
             case If(cond=cond):
+                self._no_shuffle(stmt, cond)
                 uniform = uniform and not differs(cond, self.varying)
                 tested |= self._thread_vars(cond)
             case Let(var=var, value=value):
+                self._no_shuffle(stmt, value)
                 self.depends[var] = self._thread_vars(value)
                 if differs(value, self.varying):
                     self.varying.add(var)
@@ -204,6 +207,7 @@ class _Checker:
                 self._alloc(stmt)
             case Store():
                 self._store(stmt, tested)
+                self._shuffle(stmt, uniform)
             case Barrier():
                 if not uniform:
                     self.fail(stmt, "a barrier that not all threads of a block come by equally often")
@@ -237,6 +241,24 @@ class _Checker:
         for loop in self.kernel.threads:
             if loop.var not in used and int_value(loop.extent) != 1:
                 self.fail(stmt, f"every thread {loop.var.name!r} of {loop.kind} stores this")
+
+    def _shuffle(self, stmt: Store, uniform: bool) -> None:
+        given = shuffled(stmt)
+        self._no_shuffle(stmt, *stmt.indices, *((stmt.value,) if given is None else (given[0],)))
+        if given is None:
+            return
+        if stmt.buffer.scope in _IN_COMMON:
+            self.fail(stmt, f"a shuffle to {stmt.buffer.name!r}, which is no thread's own")
+        if not uniform:
+            self.fail(stmt, "a shuffle that not all threads of a block come by equally often")
+        distance = given[1]
+        row = next((int_value(x.extent) or 1 for x in self.kernel.threads if x.kind is LoopKind.THREAD_X), 1)
+        if distance < 1 or distance & (distance - 1) or 2 * distance > WARP or row % (2 * distance):
+            self.fail(stmt, f"threads {distance} apart are not all in one warp, of {row} in a row")
+
+    def _no_shuffle(self, stmt: Stmt, *exprs: Expr) -> None:
+        if any(map(has_shuffle, exprs)):
+            self.fail(stmt, "a shuffle that is not the whole value of a store")
 
     def _thread_vars(self, expr: Expr) -> frozenset[Var]:
         """The thread variables that an expression is computed from."""

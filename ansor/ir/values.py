@@ -20,6 +20,7 @@ from ansor.ir.lanes import Env, Storage, keep, per_lane, varies
 from ansor.ir.nest import Buffer, Stmt
 from ansor.ir.printer import format_item
 from ansor.ir.races import RaceDetector
+from ansor.ir.shuffles import SHUFFLE
 from ansor.ir.simplify import simplify
 from ansor.te.expr import (
     Binary,
@@ -179,6 +180,8 @@ class ExpressionCompiler:
                 return lambda env: apply_cast(source(env), source_dtype, dtype)
             case Select():
                 return self._select(expr, *inner)
+            case Call(name=name) if name == SHUFFLE:
+                raise RunError(f"`{expr}` is not the whole value of a store")
             case Call(name=name, dtype=dtype):
                 return lambda env: apply_call(name, [source(env) for source in inner], dtype)
             case Load():

@@ -67,9 +67,16 @@ def lower(
 
     resolved = Target("llvm" if target is None else target)
     limits = Machine.for_target(resolved).register_limits if resolved.kind in ("llvm", "c") else None
-    kernels = resolved.is_gpu
     return with_depth(
-        lambda: lowering.lower(sch, args, name=name, simple_mode=simple_mode, limits=limits, kernels=kernels)
+        lambda: lowering.lower(
+            sch,
+            args,
+            name=name,
+            simple_mode=simple_mode,
+            limits=limits,
+            kernels=resolved.is_gpu,
+            shuffles=resolved.kind == "cuda",
+        )
     )
 
 

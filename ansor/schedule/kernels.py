@@ -90,6 +90,20 @@ def iterations(loops: Iterable[Iterator], *annotations: Annotation) -> Number:
     return result
 
 
+def fills_blocks(state: State, stage_id: int) -> bool:
+    """Whether all threads of its kernel's blocks compute a stage: no loop is longer than its own."""
+    root, longest = root_of(state, stage_id), dict[Annotation, int]()
+    for member, stage in enumerate(state.stages):
+        for loop in stage.iterators if root_of(state, member) == root else ():
+            if loop.annotation.is_thread:
+                if not isinstance(loop.extent, int):
+                    return False
+                known = longest.setdefault(loop.annotation, loop.extent)
+                longest[loop.annotation] = max(known, loop.extent)
+    own = (*loops_around(state, stage_id), *state.stages[stage_id].iterators)
+    return all(loop.extent in (1, longest[loop.annotation]) for loop in own if loop.annotation.is_thread)
+
+
 def virtual_threads(state: State, stage_id: int) -> Number:
     """How many virtual threads compute a stage: what it unrolls, each of them does."""
     return iterations((*loops_around(state, stage_id), *state.stages[stage_id].iterators), Annotation.VTHREAD)

@@ -33,7 +33,7 @@ from ansor.schedule.combining import Targets, combined
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.graph_steps import axis_values
 from ansor.schedule.inlining import effective_body
-from ansor.schedule.kernels import check_bound, root_of, virtual_threads
+from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
 from ansor.schedule.stages import (
     Annotation,
     ComputeAt,
@@ -80,6 +80,7 @@ def lower(
     simple_mode: bool = False,
     limits: RegisterLimits | None = None,
     kernels: bool = False,
+    shuffles: bool = False,
 ) -> LoopNest:
     """The loop nest of a schedule.
 
@@ -100,6 +101,8 @@ def lower(
         those of a GPU's thread.
     kernels
         Make the kernels of a GPU program; not in simple mode, which shows the loops as they are bound.
+    shuffles
+        Let the threads of a warp in kernels reduce without memory, by what CUDA has and OpenCL has not.
 
     Raises
     ------
@@ -123,7 +126,7 @@ def lower(
     if simple_mode:
         return _Lowering(bounds, tensors, None).run(name)
     limits = replace(limits or (THREAD_LIMITS if kernels else RegisterLimits()), per_thread=kernels)
-    nest = _Lowering(bounds, tensors, limits, kernels).run(name)
+    nest = _Lowering(bounds, tensors, limits, kernels, shuffles).run(name)
     return polish_kernels(nest, limits) if kernels else polish(nest, limits)
 
 
@@ -150,6 +153,7 @@ class _Lowering:
     limits: RegisterLimits | None
     """None leaves the loops as the schedule says."""
     kernels: bool = False
+    shuffles: bool = False
 
     def __post_init__(self) -> None:
         self.state = self.bounds.state
@@ -325,6 +329,7 @@ class _Lowering:
             partial,
             lambda values: self._store(stage_id, start, values),
             self.known,
+            shuffles=self.shuffles and fills_blocks(self.state, stage_id),
         )
 
     # -- values -----------------------------------------------------------------------------------------

@@ -16,13 +16,25 @@ the second half of what is left with the first:
                                              ...
                                              S[] = S.red[0]
 
+In a language with shuffles (`ansor.ir.shuffles`), a power of two of threads in threadIdx.x meet without any
+memory, as far as they are in one warp. Of more than one warp, each leaves what it has for all to read:
+
+    S.other[] = shuffle_xor(S.part[], 16)
+    S.part[] = S.part[] + S.other[]
+    ...
+    if k.1 % 32 == 0:
+      S.red[k.1//32] = S.part[]
+    S.part[] = S.red[k.1 % 8]
+    ...
+    S[] = S.part[]
+
 Any combiner and any number of threads will do, in one index or several; threads that other loops of the stage
 are bound to reduce each their own. All loops bound to an index move out of the reduction for this. The
 barriers, that memory which threads fill together is shared, and that one thread stores the result, come with
 the form of kernels (`ansor.ir.passes`).
 
 Source: tree reduction in shared memory; M. Harris, "Optimizing parallel reduction in CUDA", 2007; TVM's
-cross-thread reductions (reference, section 3.5).
+cross-thread reductions (reference, section 3.5); J. Luitjens, "Faster parallel reductions on Kepler", 2014.
 """
 
 from __future__ import annotations
@@ -35,6 +47,7 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.kernel_form import BLOCK_KINDS
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
 from ansor.ir.rewriting import fresh_copy, guarded
+from ansor.ir.shuffles import WARP, shuffle
 from ansor.schedule.combining import Targets, combined
 from ansor.schedule.stages import IteratorKind
 from ansor.schedule.state import State
@@ -112,6 +125,8 @@ def reduce_across_threads(
     update: Callable[[Targets], Stmt],
     store: Callable[[Sequence[Expr]], Stmt],
     bounds: Bounds,
+    *,
+    shuffles: bool = False,
 ) -> Stmt:
     """
     Reduce across threads.
@@ -130,6 +145,8 @@ def reduce_across_threads(
         Makes the statement that stores values to the element of the `init` variables of `elements`.
     bounds
         Of all variables.
+    shuffles
+        Whether there are shuffles, and all threads of a block come by.
     """
     shape = tuple(loop.extent for loop in elements)
     parts = [Buffer(f"{b.name}.part", b.dtype, shape, "local") for b in results]
@@ -137,23 +154,30 @@ def reduce_across_threads(
     rows = [loop for loop in threads if not loop.reduces]
     reducing = [loop for loop in threads if loop.reduces]
     count = prod(loop.extent for loop in reducing)
-    meeting = [Buffer(f"{b.name}.red", b.dtype, (*(x.extent for x in rows), count), "local") for b in results]
+    warps = _warps(reducing) if shuffles else 0
+    met = [*(loop.extent for loop in rows), warps or count]
+    meeting = [Buffer(f"{b.name}.red", b.dtype, tuple(met), "local") for b in results]
     row, thread = tuple(loop.var for loop in rows), _number(reducing)
 
     point = tuple(loop.init for loop in elements)
     neutral = [root.combiner.identity[root.index] for root in roots]
     begin = seq(*(Store(part, point, value) for part, value in zip(parts, neutral, strict=True)))
     partial = update([(part, tuple(loop.var for loop in elements)) for part in parts])
-    arrive = [
-        Store(shared, (*row, thread), Load(part, point, part.dtype))
-        for shared, part in zip(meeting, parts, strict=True)
-    ]
-    first = [Load(shared, (*row, _index(0)), shared.dtype) for shared in meeting]
-    finish = seq(*arrive, *_tree(roots, meeting, row, reducing, bounds), store(first))
+    own = [Load(part, point, part.dtype) for part in parts]
+    if warps:
+        others = [Buffer(f"{b.name}.other", b.dtype, (), "local") for b in results]
+        targets = [(part, point) for part in parts]
+        steps = _through_warps(roots, targets, others, meeting, row, thread, warps, min(count, WARP), bounds)
+        finish = seq(*steps, store(own))
+        parts, meeting = [*parts, *others], meeting if warps > 1 else []
+    else:
+        arrive = [Store(shared, (*row, thread), x) for shared, x in zip(meeting, own, strict=True)]
+        first = [Load(shared, (*row, _index(0)), shared.dtype) for shared in meeting]
+        finish = seq(*arrive, *_tree(roots, meeting, row, reducing, bounds), store(first))
 
     body = seq(_over(elements, begin), partial, fresh_copy(_over(_in_order(elements), finish)))
-    for part in reversed(parts):
-        body = Alloc(part, body)
+    for private in reversed(parts):
+        body = Alloc(private, body)
     for loop in reversed(threads):
         body = For(loop.var, loop.extent, loop.kind, body)
     for shared in reversed(meeting):
@@ -162,6 +186,53 @@ def reduce_across_threads(
         if loop.kind in BLOCK_KINDS:
             body = For(loop.var, loop.extent, loop.kind, body)
     return body
+
+
+def _warps(reducing: Sequence[BoundLoop]) -> int:
+    """Over how many warps threads are spread that can reduce by shuffles; 0 if they cannot."""
+    if len(reducing) != 1 or reducing[0].kind is not LoopKind.THREAD_X:
+        return 0
+    count = reducing[0].extent
+    return 0 if count & (count - 1) else max(count // WARP, 1)
+
+
+def _through_warps(
+    roots: Sequence[Reduce],
+    targets: Targets,
+    others: Sequence[Buffer],
+    meeting: Sequence[Buffer],
+    row: tuple[Expr, ...],
+    thread: Expr,
+    warps: int,
+    lanes: int,
+    bounds: Bounds,
+) -> Iterator[Stmt]:
+    """The steps that combine the partial results of all threads in each of them, in warps of `lanes`."""
+    yield from _butterfly(roots, targets, others, lanes, bounds)
+    if warps == 1:
+        return
+    warp = Binary(BinaryOp.FLOORDIV, thread, _index(lanes), INDEX_DTYPE)
+    lane = Binary(BinaryOp.FLOORMOD, thread, _index(lanes), INDEX_DTYPE)
+    one_of_all = Binary(BinaryOp.FLOORMOD, thread, _index(warps), INDEX_DTYPE)
+    is_first = Binary(BinaryOp.EQ, lane, _index(0), "bool")
+    for (part, point), shared in zip(targets, meeting, strict=True):
+        yield guarded((is_first,), Store(shared, (*row, warp), Load(part, point, part.dtype)))
+    for (part, point), shared in zip(targets, meeting, strict=True):
+        yield Store(part, point, Load(shared, (*row, one_of_all), shared.dtype))
+    yield from _butterfly(roots, targets, others, warps, bounds)
+
+
+def _butterfly(
+    roots: Sequence[Reduce], targets: Targets, others: Sequence[Buffer], lanes: int, bounds: Bounds
+) -> Iterator[Stmt]:
+    """The steps that combine private elements of so many neighbouring threads in each of them."""
+    by_index = {root.index: other for root, other in zip(roots, others, strict=True)}
+    values = [Load(by_index[i], (), by_index[i].dtype) for i in range(len(roots))]
+    while lanes > 1:
+        lanes //= 2
+        for (part, point), other in zip(targets, others, strict=True):
+            yield shuffle(other, (), Load(part, point, part.dtype), lanes)
+        yield combined(roots, targets, values, bounds)
 
 
 def _tree(

@@ -70,6 +70,9 @@ class Dialect:
     barrier, fence
         Where the threads of a block meet: after it they see each other's stores to shared memory, or to
         global memory, too.
+    shuffle
+        The value of `{value}` in the thread at a `{distance}`, `{mask}` having a bit for each thread of a
+        warp; empty where the language has no shuffles.
     bits
         The function that gives the bits of a float32 as a uint32.
     number
@@ -95,6 +98,7 @@ class Dialect:
     shared: str
     barrier: str
     fence: str
+    shuffle: str
     bits: str
     number: Mapping[str, str]
     vectors: Mapping[str, str]
@@ -174,6 +178,7 @@ CUDA: Final = Dialect(
     shared="__shared__ __align__(16) {type} {name}[{elements}];",
     barrier="__syncthreads();",
     fence="__syncthreads();",
+    shuffle="__shfl_xor_sync({mask}, {value}, {distance})",
     bits="__float_as_uint",
     number={"float32": "__uint_as_float", "float64": "__longlong_as_double"},
     vectors=_VECTORS,
@@ -202,6 +207,7 @@ OPENCL: Final = Dialect(
     shared="__local {type} {name}[{elements}] __attribute__((aligned(16)));",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     fence="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    shuffle="",
     bits="as_uint",
     number={"float32": "as_float", "float64": "as_double"},
     vectors={**_VECTORS, "int64": "long", "uint64": "ulong"},

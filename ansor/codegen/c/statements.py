@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ansor.codegen.c.dialect import Dialect
 from ansor.codegen.c.expressions import Expressions
 from ansor.codegen.c.helpers import Helpers
@@ -18,10 +20,13 @@ from ansor.codegen.c.names import Names
 from ansor.codegen.c.program import Kernel
 from ansor.codegen.c.text import SUM, Text, indented
 from ansor.codegen.c.vectors import Vectors
+from ansor.errors import BuildError
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store, walk_statements
+from ansor.ir.printer import format_stmt
 from ansor.ir.rewriting import tested_in_turn
+from ansor.ir.shuffles import WARP, shuffled
 from ansor.te.expr import Const, Load, Var, distinct_nodes, int_value
 
 _UNROLL = "#pragma unroll"
@@ -96,10 +101,21 @@ class KernelText:
 
     def _store(self, stmt: Store) -> list[str]:
         e = self._expressions
-        e.start(stmt.value, *stmt.indices)
-        value = e.stored(stmt.value).text
+        given, distance = shuffled(stmt) or (stmt.value, 0)
+        e.start(given, *stmt.indices)
+        value = e.stored(given).text
         to = e.access(stmt.buffer, stmt.indices).text
-        return [*e.lines(), f"{to} = {value};"]
+        return [*e.lines(), f"{to} = {self._shuffle(stmt, value, distance) if distance else value};"]
+
+    def _shuffle(self, stmt: Store, value: str, distance: int) -> str:
+        """The value in the thread at a distance."""
+        if not self._dialect.shuffle:
+            raise BuildError(
+                f"{self._dialect.name} has no shuffles, as in `{format_stmt(stmt)}`; lower the program for "
+                "the target that it is built for"
+            )
+        lanes = min(prod(self._kernel.block), WARP)
+        return self._dialect.shuffle.format(mask=f"{(1 << lanes) - 1:#x}u", value=value, distance=distance)
 
     def _condition(self, stmt: If) -> Text:
         self._expressions.start(stmt.cond)

@@ -1,6 +1,7 @@
 """The passes that every GPU program goes through, in order: from bound loops to kernels that can be printed.
 
-Lowering has made a kernel of each stage at root (`bind_threads`), its reductions across threads spelled out.
+Lowering has made a kernel of each stage at root (`bind_threads`), its reductions across threads spelled out,
+with shuffles (`ansor.ir.shuffles`) or without.
 
 1. Virtual threads move inwards.
 2. Reductions that accumulate in global or shared memory do so in registers, as on a CPU (`register_tile`),

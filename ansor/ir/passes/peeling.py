@@ -15,7 +15,7 @@ from math import inf, prod
 
 from ansor.ir.affine import Affine, add, constant
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import Barrier, For, If, LoopKind, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.nest import For, If, LoopKind, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import (
     conjunction,
     conjuncts,
@@ -25,6 +25,7 @@ from ansor.ir.rewriting import (
     reads_memory,
     with_statements,
 )
+from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplifier import Simplifier
 from ansor.ir.simplify import assume
 from ansor.te.expr import Binary, Const, Expr, Var, free_vars, int_value
@@ -47,11 +48,11 @@ class Guard:
 def peel_tiles(stmt: Stmt, bounds: Bounds, max_copied: int, varying: Collection[Var] = ()) -> Stmt:
     """Write tiles twice, without and with guards; `bounds` hold all loop variables of `stmt` and sizes.
 
-    Not those that hold a barrier, which not all threads would come by then. Where one thread finds its tile
+    Not those in which threads meet, which not all would come by then. Where one thread finds its tile
     inside and the next does not, both versions take their time: only vectors are worth a test of `varying`
     variables.
     """
-    if _size(stmt) <= max_copied and not any(isinstance(s, Barrier) for s in walk_statements(stmt)):
+    if _size(stmt) <= max_copied and not any(map(is_meeting, walk_statements(stmt))):
         tests, others = _removable(stmt, bounds.simplifier, varying)
         condition = conjunction(tuple({id(whole): whole for _, whole in tests}.values()))
         if condition is not None and not (others and _is_cheap_inside(stmt, tests)):
