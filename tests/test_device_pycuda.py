@@ -1,0 +1,193 @@
+"""PyCUDA without a GPU: what it is asked for, whose context is current, and whose errors are turned."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ansor.errors import BuildError, NoDeviceError, RunError
+from ansor.runtime.device import cuda_pycuda
+from ansor.runtime.device.cuda import FoundCUDA
+from ansor.runtime.device.cuda_pycuda import PyCUDADriver
+from ansor.runtime.device.door import KernelCall, Memory
+
+FACTS = {
+    "COMPUTE_CAPABILITY_MAJOR": 8,
+    "COMPUTE_CAPABILITY_MINOR": 6,
+    "MAX_THREADS_PER_BLOCK": 1024,
+    "MAX_SHARED_MEMORY_PER_BLOCK": 49152,
+    "L2_CACHE_SIZE": 6 << 20,
+    "WARP_SIZE": 32,
+}
+
+
+class FakePyCUDA:
+    """The module of PyCUDA with one device; it notes what it is asked for, and fails where told to."""
+
+    class Error(Exception):
+        pass
+
+    class MemoryError(Error):  # noqa: A001 (as PyCUDA calls it)
+        pass
+
+    device_attribute = types.SimpleNamespace(
+        **FACTS,
+        **{f"MAX_{what}_DIM_{axis}": 1000 + i for what in ("BLOCK", "GRID") for i, axis in enumerate("XYZ")},
+    )
+    function_attribute = types.SimpleNamespace(MAX_THREADS_PER_BLOCK="threads")
+
+    def __init__(self, *failing: str) -> None:
+        self.failing = failing
+        self.calls: list[tuple[Any, ...]] = []
+        self.stack: list[object] = []
+        self.Context = types.SimpleNamespace(synchronize=self.noted("synchronize", inside=True))
+        self.Event = lambda: types.SimpleNamespace(
+            record=self.noted("record", inside=True),
+            synchronize=self.noted("wait", inside=True),
+            time_till=lambda end: 3.0,
+        )
+        self.memcpy_htod = self.noted("htod", inside=True)
+        self.memcpy_dtoh = self.noted("dtoh", inside=True)
+        self.memset_d8 = self.noted("memset", inside=True)
+
+    def noted(self, name: str, answer: Any = None, inside: bool = False) -> Any:
+        """A function that is noted; with `inside` it needs a context."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.calls.append((name, *arguments))
+            assert self.stack or not inside, f"{name} without a context"
+            if name in self.failing:
+                raise self.Error(f"{name} failed: unspecified launch failure")
+            return answer
+
+        return call
+
+    def Device(self, number: int) -> Any:  # as PyCUDA calls it
+        context = types.SimpleNamespace(push=lambda: self.stack.append(context), pop=lambda: self.stack.pop())
+        return types.SimpleNamespace(
+            name=lambda: "a GPU",
+            total_memory=lambda: 1 << 30,
+            get_attribute=lambda fact: fact,
+            retain_primary_context=self.noted("retain", context),
+        )
+
+    def get_driver_version(self) -> int:
+        return 12080
+
+    def mem_alloc(self, size: int) -> int:
+        assert self.stack
+        if size > 1 << 30:
+            raise self.MemoryError("cuMemAlloc failed: out of memory")
+        return 0x5000
+
+    def module_from_buffer(self, binary: bytes) -> Any:
+        assert self.stack
+        if not binary:
+            raise self.Error("cuModuleLoadDataEx failed: device kernel image is invalid")
+        function = types.SimpleNamespace(
+            get_attribute=lambda what: 512,
+            prepare=self.noted("prepare", inside=True),
+            prepared_async_call=self.noted("launch", inside=True),
+        )
+
+        def get_function(name: str) -> Any:
+            if name != "k":
+                raise self.Error("cuModuleGetFunction failed: named symbol not found")
+            return function
+
+        return types.SimpleNamespace(get_function=get_function)
+
+
+def opened(*failing: str) -> tuple[FakePyCUDA, PyCUDADriver]:
+    cuda = FakePyCUDA(*failing)
+    driver = PyCUDADriver(cuda, 0)
+    driver.open()
+    return cuda, driver
+
+
+CALL = KernelCall("k", (Memory(0x5000, 64), np.int32(3), np.int64(-1)), (4, 2, 1), (64, 1, 1))
+
+
+def test_the_device_is_described() -> None:
+    info = FoundCUDA(PyCUDADriver(FakePyCUDA(), 0)).info
+    assert (info.kind, info.name, info.arch, info.number) == ("cuda", "a GPU", "sm_86", 0)
+    assert (info.memory_bytes, info.cache_bytes, info.cuda_release) == (1 << 30, 6 << 20, 12)
+    assert info.max_grid == (1000, 1001, 1002)
+
+
+def test_the_context_is_current_only_meanwhile() -> None:
+    cuda, driver = opened()
+    with driver.current(), driver.current():
+        assert len(cuda.stack) == 2
+        driver.synchronize()
+    assert cuda.stack == []
+    cuda, driver = opened("synchronize")
+    with pytest.raises(RunError, match="the CUDA driver failed: synchronize failed"), driver.current():
+        driver.synchronize()
+    assert cuda.stack == []
+
+
+def test_kernels_are_launched_with_their_arguments() -> None:
+    cuda, driver = opened()
+    with driver.current():
+        launch = driver.launcher(driver.load(b"cubin"), CALL)
+        launch(None)
+    assert ("prepare", ["P", np.dtype("int32"), np.dtype("int64")]) in cuda.calls
+    assert cuda.calls[-1] == ("launch", (4, 2, 1), (64, 1, 1), None, 0x5000, 3, -1)
+
+
+def test_calls_are_timed_between_events() -> None:
+    cuda, driver = opened()
+    with driver.current():
+        launch = driver.launcher(driver.load(b"cubin"), CALL)
+        assert driver.clock([launch, launch]).seconds(3) == pytest.approx(3e-3)
+    names = [call[0] for call in cuda.calls if call[0] not in ("retain", "prepare")]
+    assert names == ["record", *["launch"] * 6, "record", "wait"]
+
+
+def test_what_does_not_suit_the_device_is_a_build_error() -> None:
+    _, driver = opened()
+    with driver.current():
+        with pytest.raises(BuildError, match=r"a GPU does not load the program: .*image is invalid"):
+            driver.load(b"")
+        loaded = driver.load(b"cubin")
+        with pytest.raises(BuildError, match=r"no kernel 'l': .*symbol not found"):
+            driver.launcher(loaded, KernelCall("l", (), (1, 1, 1), (1, 1, 1)))
+        with pytest.raises(BuildError, match=r"k takes 513 threads .* registers for 512"):
+            driver.launcher(loaded, KernelCall("k", (), (1, 1, 1), (513, 1, 1)))
+
+
+def test_memory_that_is_not_there_is_a_run_error() -> None:
+    _, driver = opened()
+    with driver.current():
+        assert int(driver.allocate(16)) == 0x5000
+        with pytest.raises(RunError, match=r"a GPU has no \d+ bytes of memory left"):
+            driver.allocate(1 << 40)
+
+
+def test_arrays_are_copied_by_address() -> None:
+    cuda, driver = opened()
+    data = np.zeros(4, np.uint8)
+    with driver.current():
+        driver.to_device(0x5010, data)
+        driver.from_device(data, 0x5020)
+        driver.fill(0x5000, 255, 64)
+    assert [call[:2] for call in cuda.calls[-3:]] == [("htod", 0x5010), ("dtoh", data), ("memset", 0x5000)]
+    assert cuda.calls[-1] == ("memset", 0x5000, 255, 64)
+
+
+def test_a_device_that_cannot_be_opened_is_none() -> None:
+    with pytest.raises(NoDeviceError, match=r"retain failed: .*; see `nvidia-smi`"):
+        opened("retain")
+
+
+def test_a_driver_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoDevice(FakePyCUDA):
+        def init(self) -> None:
+            raise self.Error("cuInit failed: no CUDA-capable device is detected")
+
+    monkeypatch.setattr(cuda_pycuda, "import_module", lambda name: NoDevice())
+    assert cuda_pycuda.device_names() == []
