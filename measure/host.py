@@ -23,6 +23,7 @@ from ansor.errors import RunError, TargetError
 from ansor.runtime.device.door import DeviceInfo, device_info
 from ansor.runtime.device.hardware import arch_of
 from ansor.schedule.dag import ComputeDAG
+from ansor.task.device import runs_on
 from ansor.task.hardware import architecture, host_vector_bytes, is_host
 from ansor.task.target import Target
 from measure.fill import constant_shape
@@ -59,14 +60,15 @@ def check_target(target: Target) -> None:
 
 
 def _check_device(target: Target, info: DeviceInfo) -> None:
-    """Refuse a CUDA target whose code this GPU does not take: its generation, and no newer revision of it."""
-    wanted, here = (arch.rstrip("abcdefghijklmnopqrstuvwxyz") for arch in (arch_of(target), info.arch))
-    if info.kind == "cuda":
-        _check_compiler(info)  # Said now, and not of each program.
-    if wanted[:-1] != here[:-1] or wanted > here:
+    """Refuse a CUDA target whose code this GPU does not take."""
+    if info.kind != "cuda":
+        return
+    _check_compiler(info)  # Said now, and not of each program.
+    arch = arch_of(target)
+    if not runs_on(arch, info.arch):
         raise TargetError(
-            f"programs for the target `{target}` cannot run on this machine: they are for {arch_of(target)}, "
-            f"and {info.name} is {info.arch}; leave out -arch to tune for it"
+            f"programs for the target `{target}` cannot run on this machine: they are for {arch}, and "
+            f"{info.name} is {info.arch}; leave out -arch to tune for it"
         )
 
 

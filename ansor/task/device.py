@@ -24,6 +24,19 @@ def stated_arch(target: Target) -> str | None:
     return target.arch if target.states("arch") else None
 
 
+def runs_on(arch: str, device: str) -> bool:
+    """
+    Whether machine code for one architecture runs on a device of another.
+
+    It does on the same generation, if that is no older revision of it; code that uses what one revision has
+    ("sm_90a") on that one only.
+    """
+    wanted, here = re.fullmatch(r"sm_(\d+)(\d)([a-z]?)", arch), re.fullmatch(r"sm_(\d+)(\d)[a-z]?", device)
+    if wanted is None or here is None or wanted[1] != here[1]:
+        return False
+    return wanted[2] == here[2] if wanted[3] == "a" else int(wanted[2]) <= int(here[2])
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceModel:
     """

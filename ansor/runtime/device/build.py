@@ -17,6 +17,7 @@ from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.names import symbol_of
 from ansor.runtime.signature import Signature
+from ansor.task.device import runs_on
 from ansor.task.target import Target
 
 if TYPE_CHECKING:
@@ -71,21 +72,23 @@ def check_limits(package: DevicePackage, hardware: HardwareParams) -> None:
 
 
 def compiled(package: DevicePackage, arch: str | None = None) -> DevicePackage:
-    """Compile a package for CUDA, if it is one and is not compiled yet.
+    """Compile a package for CUDA, if it is one and has no binary that serves.
 
     Parameters
     ----------
     arch
-        What to compile for; default: the package's.
+        The device's architecture; default: the package's. What is for a variant of it ("sm_90a") stays so.
 
     Raises
     ------
     BuildError
         If there is no compiler, or it refuses the source.
     """
-    if package.kind != "cuda" or package.binary is not None:
+    if package.kind != "cuda":
+        return package
+    if package.binary is not None and (arch is None or runs_on(package.arch, arch)):
         return package
     from ansor.codegen.c.compile import compile_cubin
 
-    wanted = arch or package.arch
+    wanted = package.arch if arch is None or package.arch.rstrip("af") == arch else arch
     return replace(package, binary=compile_cubin(package.source, wanted), arch=wanted)
