@@ -178,6 +178,16 @@ def test_a_library_that_does_not_give_its_memory_is_told() -> None:
         adopt(device, wrong)
 
 
+def test_a_tensor_that_is_nowhere_is_refused() -> None:
+    class Meta:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise ValueError("Unknown device type meta for Dlpack")
+
+    device: Any = FakeDevice()
+    with pytest.raises(ArgumentError, match=r"a Meta does not tell where it is .Unknown device type meta"):
+        adopt(device, Meta())
+
+
 def test_a_dtype_that_we_have_not_is_refused() -> None:
     class Complex:
         def __dlpack__(self, **options: object) -> object:

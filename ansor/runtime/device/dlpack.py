@@ -125,13 +125,22 @@ class Memory:
 
 
 def device_of(value: object) -> tuple[int, int] | None:
-    """Type and number of the device that an array of another library says to be on; None if it says none."""
+    """Type and number of the device that an array of another library says to be on; None if it says none.
+
+    Raises
+    ------
+    ArgumentError
+        If it is nowhere, as a tensor without data.
+    """
     if isinstance(value, np.ndarray | np.generic):
         return None
     ask = getattr(value, "__dlpack_device__", None)
     if ask is None:
         return None
-    kind, number = ask()
+    try:
+        kind, number = ask()
+    except Exception as error:  # a library's own
+        raise ArgumentError(f"a {type(value).__name__} does not tell where it is ({error})") from None
     return int(kind), int(number)
 
 
