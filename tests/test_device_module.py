@@ -19,10 +19,11 @@ import ansor
 from ansor.codegen.c.launches import Launch
 from ansor.errors import ArgumentError, BuildError, DefinitionError, TargetError
 from ansor.runtime.device.arrays import DeviceArray, adopt
-from ansor.runtime.device.build import check_limits
+from ansor.runtime.device.build import check_limits, compiled
 from ansor.runtime.device.door import open_device
 from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.package import DevicePackage, extent
+from ansor.task.device import runs_on
 from ansor.task.hardware import HardwareParams
 from tests.device_kernels import double, each_device, needs_opencl, scale
 
@@ -120,6 +121,38 @@ def test_limits_along_one_dimension_are_those_of_the_kind() -> None:
         check_limits(launched("cuda", (1, 65536, 1), (1, 1, 1)), hardware)
     with pytest.raises(BuildError, match="65 threads along z, 64 are allowed"):
         check_limits(launched("cuda", (1, 1, 1), (1, 1, 65)), hardware)
+
+
+@pytest.mark.parametrize(
+    ("arch", "device", "runs"),
+    [
+        ("sm_80", "sm_80", True),
+        ("sm_80", "sm_86", True),
+        ("sm_86", "sm_80", False),
+        ("sm_80", "sm_90", False),
+        ("sm_90", "sm_80", False),
+        ("sm_90a", "sm_90", True),
+        ("sm_100a", "sm_103", False),
+        ("sm_100f", "sm_103", True),
+        ("sm_100", "sm_120", False),
+        ("", "sm_90", False),
+    ],
+)
+def test_code_runs_on_its_generation(arch: str, device: str, runs: bool) -> None:
+    assert runs_on(arch, device) == runs
+
+
+def test_a_binary_that_does_not_serve_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ansor.codegen.c.compile.compile_cubin", lambda source, arch: arch.encode())
+    plain = replace(scale("cuda"), arch="sm_80")
+    assert compiled(plain).binary == b"sm_80"
+    assert compiled(plain, "sm_90").binary == b"sm_90"
+    assert compiled(replace(plain, arch="sm_90a"), "sm_90").binary == b"sm_90a"
+    done = compiled(plain)
+    assert compiled(done) is compiled(done, "sm_86") is done
+    again = compiled(done, "sm_90")
+    assert (again.binary, again.arch) == (b"sm_90", "sm_90")
+    assert compiled(scale()).binary is None
 
 
 def test_sources_need_no_device() -> None:
@@ -246,6 +279,20 @@ def test_timing_is_by_the_devices_clock_and_outputs_are_written(kind: str) -> No
     with pytest.raises(DefinitionError, match="there is no 'other'"):
         module.time_evaluator("other")
     module.device.flush_caches()
+
+
+@each_device
+def test_a_timer_calls_on_arrays_that_stay_where_they_are(kind: str) -> None:
+    module = DeviceModule(scale(kind))
+    a, b = ansor.device_array(data(100), kind), ansor.device_empty((100,), "float32", kind)
+    timed = module.timer(a, b)
+    assert 0 < timed(1) < 1
+    np.testing.assert_array_equal(b.numpy(), 2 * data(100) + 1)
+    a.copy_from(np.zeros(100, np.float32))
+    assert 0 < timed(40) < 5
+    assert (b.numpy() == 1).all()
+    with pytest.raises(ArgumentError, match="'A' must be float32"):
+        module.timer(data(100).astype(np.float64))
 
 
 @needs_opencl

@@ -168,6 +168,26 @@ class DeviceModule:
 
         return evaluate
 
+    def timer(self, *arrays: object, sizes: Mapping[str, int] | None = None) -> Callable[[int], float]:
+        """Make a function that calls the program so many times and gives the seconds that the device took.
+
+        It is what `time_evaluator` repeats, for who compares programs by turns. Outputs among `arrays` that
+        are numpy arrays are not written.
+
+        Parameters
+        ----------
+        arrays, sizes
+            As of a call.
+        """
+        staged = self._stage(arrays, sizes)
+        launches = self._loaded().launches(staged.memories, staged.sizes)
+
+        def timed(number: int, _keep: object = staged) -> float:
+            with self._launching:
+                return launches.seconds(number)
+
+        return timed
+
     def get_source(self, kind: str | None = None) -> str:
         """Show the code.
 
