@@ -1,0 +1,163 @@
+"""Kernels for NVIDIA GPUs beside cuBLAS, cuDNN, inductor and a copy: one command of ten minutes.
+
+Claims to look at: what tuning finds for float32 products reaches 0.9 of cuBLAS without TF32, for bfloat16
+0.6; convolution, depthwise convolution, softmax and norm are as fast as the best of PyTorch; a colour
+conversion has 0.9 of the bandwidth of a copy. Every operation is tuned for its share of `--minutes`, or
+`--trials`, and its winner timed in turn with the libraries, in a fresh process, after every answer was
+compared with ours. What the kernels of the best products and convolutions take (registers, shared memory,
+spills) is told, too.
+
+Times are the GPU's, of calls back to back in graphs; nothing is flushed between them, so that what fits stays
+in the L2 cache, of all sides alike. Clocks are as the GPU sets them; `nvidia-smi` tells them before and after
+each.
+
+`--dry` rehearses all of it without a GPU: small sizes, few trials, programs for OpenCL (PoCL runs them on the
+CPU), numpy in place of every library, and no goals; the winners are compiled for sm_80 and sm_90 to tell what
+they take.
+
+Logs stay in `experiments/out/gpu` (`--log-dir`), so a second run goes on where the first one stopped.
+
+Command: `python -m experiments.bench_gpu [--dry] [--quick] [--ops A,B] [--trials N] [--minutes M]
+[--json PATH] [--log-dir DIR]`; ten minutes, with `--dry` two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import ansor
+from ansor.errors import AnsorError, NoDeviceError
+from ansor.runtime.device.door import DeviceInfo, device_info
+from experiments.bench_cpu import gist
+from experiments.cpu_measure import OURS
+from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
+from experiments.gpu_measure import Measured, Place, Tools, Tuned, gpu_state, measure, tools, tune
+from experiments.harness import OUT, Bench, Estimate, positive_number, speedup
+
+MINUTES: Final = 9.0
+TRIALS: Final = 1000
+"""More than there is time for."""
+DRY_TRIALS: Final = 4
+OVERHEAD: Final = 12.0
+"""Seconds of each case that are not its tuning: starting a process, timing."""
+COMPILING: Final = 20.0
+"""Seconds that a library's compiler takes."""
+LEAST: Final = 5.0
+"""Seconds that tuning a case has at least."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    bench = Bench("bench_gpu: kernels beside libraries, by the GPU's clock", argv, add_options)
+    given = bench.arguments
+    place = Place(given.dry)
+    folder = Path(given.log_dir).resolve() / ("dry" if given.dry else "")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        info = device_info(place.kind)
+    except NoDeviceError as error:
+        raise SystemExit(f"bench_gpu: {error}\n--dry goes the same way without a GPU") from None
+    print(conditions(info), flush=True)
+    cases = given.ops or [CASES[name] for name in (QUICK if bench.quick else CASES)]
+    trials = given.trials or (DRY_TRIALS if given.dry else TRIALS)
+    end = time.monotonic() + 60.0 * given.minutes
+    with tools() as both:
+        for position, case in enumerate(cases):
+            seconds = share(cases[position:], end - time.monotonic())
+            one_case(bench, case, place, folder, trials, seconds, both)
+            rows = [asdict(row) for row in bench.rows]
+            (folder / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+    return bench.finish()
+
+
+def conditions(info: DeviceInfo) -> str:
+    """Under which conditions times are taken."""
+    return (
+        f"{info.name} {info.arch}, L2 {info.cache_bytes / 1e6:.0f} MB, never flushed: calls back to back\n"
+        f"clocks as they are: {gpu_state()}"
+    )
+
+
+def overhead(case: GPUCase) -> float:
+    """The seconds of a case that are not its tuning."""
+    return OVERHEAD + COMPILING * ("torch.compile" in case.peers)
+
+
+def share(cases: Sequence[GPUCase], seconds: float) -> float:
+    """The seconds that tuning the first of some cases may take, of those that are left for all of them."""
+    rest = seconds - sum(map(overhead, cases))
+    return max(LEAST, rest * cases[0].weight / sum(case.weight for case in cases))
+
+
+def one_case(
+    bench: Bench, case: GPUCase, place: Place, folder: Path, trials: int, seconds: float, tools: Tools
+) -> None:
+    """Tune and measure one case; a row that says so if it has no program, or answers differ."""
+    repeats, milliseconds = (3, 2.0) if bench.quick or place.rehearsal else (7, 20.0)
+    try:
+        tuned = tune(case, place, folder, trials, seconds, tools)
+        measured = measure(case, place, tuned.log, repeats, milliseconds)
+    except (AnsorError, RuntimeError) as error:
+        (folder / f"{case.name}.error.txt").write_text(f"{error}\n")
+        bench.add(f"{case.name}: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
+        return
+    add_rows(bench, case, place, tuned, measured)
+
+
+def add_rows(bench: Bench, case: GPUCase, place: Place, tuned: Tuned, measured: Measured) -> None:
+    """Add what was found of a case: its speed, that over the best library, and what its kernels take."""
+    size = case.of(place.rehearsal)
+    name = size.name if place.rehearsal else case.name
+    ours = measured.times[OURS]
+    bench.add(f"{name}: tuning", tuned.trials, "trials", peer=f"{tuned.seconds:.0f} s in this run")
+    flops = ansor.ComputeDAG(size.entry.function(*size.args)).flop_count
+    bench.add(f"{name}: speed", Estimate.of([1e-9 * flops / seconds for seconds in ours]), "GFLOP/s")
+    traffic = size.traffic().total
+    bench.add(f"{name}: traffic", Estimate.of([1e-9 * traffic / seconds for seconds in ours]), "GB/s")
+    for peer, times in measured.times.items():
+        if peer != OURS:
+            told = f"{peer}, {1e6 * median(times):.4g} us; ours {1e6 * median(ours):.4g} us"
+            stands = peer == measured.best and not place.rehearsal
+            over = f"speed over {case.over if stands else peer}"
+            goal = case.goal if stands else None
+            bench.add(f"{name}: {over}", speedup(ours, times), "x", peer=told, at_least=goal)
+    if measured.best is None and not place.rehearsal:
+        bench.add(f"{name}: speed over {case.over}", 0.0, "x", peer="it is not here", at_least=case.goal)
+    for peer, why in measured.skipped.items():
+        print(f"  {name}: without {peer}: {why}")
+    for arch, kernels in measured.resources.items():
+        for number, (text, spilled) in enumerate(kernels):
+            bench.add(f"{name}: spilled by kernel {number} for {arch}", spilled, "bytes", peer=text)
+    if not place.rehearsal:
+        print(f"  {name}: before: {measured.gpu[0]}\n  {name}: after: {measured.gpu[1]}")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add this benchmark's own options."""
+    parser.add_argument("--dry", action="store_true", help="rehearse without a GPU, small, beside numpy")
+    parser.add_argument("--ops", type=_cases, default=(), metavar="A,B", help="operations or workloads")
+    parser.add_argument("--trials", type=positive_number, metavar="N", help="most trials of each")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, metavar="M", help=f"for everything, {MINUTES:g} by default"
+    )
+    parser.add_argument("--log-dir", default=str(OUT / "gpu"), metavar="DIR", help="where logs lie")
+
+
+def _cases(text: str) -> list[GPUCase]:
+    try:
+        return chosen(text.split(","))
+    except KeyError as error:
+        known = ", ".join(dict.fromkeys(case.workload for case in CASES.values()))
+        raise argparse.ArgumentTypeError(
+            f"there is no {error}; known are {known}, and {', '.join(CASES)}"
+        ) from None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

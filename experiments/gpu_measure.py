@@ -1,0 +1,241 @@
+"""Tuning the operations of `bench_gpu`, and timing winners and libraries in turn by the device's clock.
+
+Tuning has so many trials or so many seconds, whichever ends first. Logs stay, so that a second run goes on.
+Every comparison is a process of its own: a kernel that breaks the GPU's context costs one comparison.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy.typing as npt
+
+import ansor
+from ansor.errors import BuildError
+from ansor.runtime.device.resources import KernelResources
+from experiments.cpu_measure import OURS, check, imprecise
+from experiments.cpu_peers import UnavailableError
+from experiments.gpu_cases import CASES, REHEARSED, GPUCase
+from experiments.gpu_peers import PEERS
+from experiments.harness import Timer, fresh_process, take_turns
+from experiments.search_runs import trials_in
+
+Array = npt.NDArray[Any]
+
+SLICE: Final = 32
+"""Trials after which the clock is looked at."""
+REHEARSED_ARCHES: Final = ("sm_80", "sm_90")
+"""What the winners of a rehearsal are compiled for."""
+_SMI: Final = (
+    "name",
+    "driver_version",
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks.mem",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where programs run: on the GPU, or in a rehearsal on the CPU, by OpenCL and at small sizes."""
+
+    rehearsal: bool
+
+    @property
+    def kind(self) -> str:
+        return "opencl" if self.rehearsal else "cuda"
+
+    def peers(self, case: GPUCase) -> Sequence[str]:
+        return REHEARSED if self.rehearsal else case.peers
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What builds and runs programs, for all cases."""
+
+    builder: ansor.LocalBuilder
+    runner: ansor.LocalRunner
+
+
+@contextmanager
+def tools() -> Iterator[Tools]:
+    """Start them; a GPU's times vary little, so that repeats are short."""
+    with ansor.LocalBuilder() as builder, ansor.LocalRunner(min_repeat_ms=10.0) as runner:
+        yield Tools(builder, runner)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What tuning left: the log, the programs in it, and the seconds that this run added to it took."""
+
+    log: Path
+    trials: int
+    seconds: float
+
+
+def tune(case: GPUCase, place: Place, folder: Path, trials: int, seconds: float, tools: Tools) -> Tuned:
+    """
+    Tune a case until its log holds so many trials or so many seconds have passed.
+
+    Parameters
+    ----------
+    folder
+        Where logs lie, that too which this search starts from (`GPUCase.start`), if it is there.
+    """
+    log = folder / f"{case.name}.log.json"
+    known = trials_in(log)
+    started = time.monotonic()
+    task = case.task(place.kind, place.rehearsal)
+    neighbour = None if case.start is None else folder / f"{case.start}.log.json"
+    starts = [] if neighbour is None or not neighbour.exists() else [ansor.WarmStart(neighbour)]
+    while known < trials and time.monotonic() - started < seconds:
+        options = ansor.TuningOptions(
+            num_measure_trials=min(SLICE, trials - known),
+            early_stopping=None,
+            verbose=0,
+            builder=tools.builder,
+            runner=tools.runner,
+            measure_callbacks=[ansor.RecordToFile(str(log))],
+            num_finalists=0,
+        )
+        task.tune(options, ansor.SketchPolicy(task, init_search_callbacks=starts))
+        before, known = known, trials_in(log)
+        if known == before:  # There are no other programs.
+            break
+    return Tuned(log, known, time.monotonic() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """
+    Times of one case.
+
+    Attributes
+    ----------
+    times
+        Seconds per call by name, element `i` of all side by side: ours and the peers.
+    skipped
+        Why a peer is missing, by name.
+    resources
+        What our kernels take, by architecture; a line of text and the spilled bytes of each.
+    gpu
+        What the GPU said of itself before and after.
+    """
+
+    times: Mapping[str, Sequence[float]]
+    skipped: Mapping[str, str]
+    resources: Mapping[str, Sequence[tuple[str, int]]]
+    gpu: Sequence[str]
+
+    @property
+    def best(self) -> str | None:
+        """The fastest peer; None if there is none at hand."""
+        peers = [name for name in self.times if name != OURS]
+        return min(peers, key=lambda name: median(self.times[name])) if peers else None
+
+
+def measure(case: GPUCase, place: Place, log: Path, repeats: int, milliseconds: float) -> Measured:
+    """Measure a case in a fresh process; a RuntimeError if that fails."""
+    found = fresh_process(
+        "experiments.gpu_measure:side_by_side", case.name, place.rehearsal, str(log), repeats, milliseconds
+    )
+    return Measured(**found)
+
+
+def side_by_side(name: str, rehearsal: bool, log: str, repeats: int, milliseconds: float) -> dict[str, Any]:
+    """Time everything in turn, in this process; the fields of `Measured`."""
+    given, place = CASES[name], Place(rehearsal)
+    case = given.of(rehearsal)
+    inputs = case.inputs()
+    task = given.task(place.kind, rehearsal)
+    schedule, tensors = task.apply_best(log)
+    module = ansor.build(schedule, tensors, target=task.target, name="kernel")
+    assert isinstance(module, ansor.DeviceModule)
+    ours, answer = our_timer(module, inputs)
+    timers: dict[str, Timer] = {OURS: ours}
+    skipped: dict[str, str] = {}
+    for peer in place.peers(given):
+        try:
+            prepared = PEERS[peer].prepare(case, inputs)
+        except UnavailableError as reason:
+            skipped[peer] = str(reason)
+            continue
+        if off := imprecise(peer, prepared.answer(), answer, case, inputs):
+            skipped[peer] = off
+        else:
+            timers[peer] = prepared.timer
+    if len(timers) == 1:
+        check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
+    before = gpu_state()
+    times = take_turns(timers, repeats, 1e-3 * milliseconds, 0.0)
+    report: dict[str, list[tuple[str, int]]] = {}
+    try:
+        report = resources(given, place, schedule, tensors, module)
+    except BuildError as error:  # There is no compiler for CUDA, which a rehearsal can do without.
+        skipped["what kernels take"] = str(error).splitlines()[0]
+    return {
+        "times": times,
+        "skipped": skipped,
+        "resources": report,
+        "gpu": [before, gpu_state()],
+    }
+
+
+def our_timer(module: ansor.DeviceModule, inputs: Sequence[Array]) -> tuple[Timer, Array]:
+    """What times a module on arrays that stay on its device, and its answer."""
+    arrays = [ansor.device_array(array, module.device.kind) for array in inputs]
+    out = module(*arrays)
+    return module.timer(*arrays, out), out.numpy()
+
+
+def resources(
+    case: GPUCase, place: Place, schedule: Any, tensors: Sequence[Any], module: ansor.DeviceModule
+) -> dict[str, list[tuple[str, int]]]:
+    """What the kernels of a program take: where the case wants that told, and in rehearsals, for CUDA."""
+    if not (case.report or place.rehearsal):
+        return {}
+    if place.rehearsal:
+        arches: Sequence[str] = REHEARSED_ARCHES
+        module = ansor.build(schedule, tensors, target="cuda", name="kernel")  # type: ignore[assignment]
+    else:
+        arches = (module.device.info.arch,)
+    return {
+        arch: [(taken(one), one.spill_store_bytes + one.spill_load_bytes) for one in module.resources(arch)]
+        for arch in arches
+    }
+
+
+def taken(one: KernelResources) -> str:
+    """What a kernel takes, in a few words."""
+    return (
+        f"{one.threads} threads, {one.registers} registers, {one.shared_bytes} B shared, "
+        f"{one.stack_bytes} B stack, occupancy {one.occupancy:.0%}"
+    )
+
+
+def gpu_state() -> str:
+    """What the GPU says of its clocks, power and temperature, in one line."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return "nvidia-smi is not here: clocks are unknown"
+    command = [tool, f"--query-gpu={','.join(_SMI)}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"nvidia-smi does not answer: {error}"
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        return f"nvidia-smi fails: {(done.stderr or done.stdout).strip()[:200]}"
+    values = [value.strip() for value in lines[0].split(",")]
+    return ", ".join(f"{name} {value}" for name, value in zip(_SMI, values, strict=False))

@@ -1,0 +1,332 @@
+"""The benchmark of GPU kernels: its cases, peers, rows, and the rehearsal that goes all the way."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor.errors import NoDeviceError, RunError
+from experiments import bench_gpu, gpu_measure
+from experiments.cpu_measure import OURS
+from experiments.cpu_peers import UnavailableError
+from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
+from experiments.gpu_measure import Measured, Place, Tools, Tuned
+from experiments.gpu_peers import GRAPH_CALLS, PEERS, GraphTimer, NumpyPeer, pieces
+from experiments.harness import Bench
+from tests.device_kernels import needs_opencl
+
+GPU, REHEARSAL = Place(False), Place(True)
+PRODUCT = CASES["matmul-1024x1024x1024"]
+COLOURS = CASES["rgb_to_yuv-2160x3840"]
+
+
+# -- cases ---------------------------------------------------------------------------------------------
+
+
+def test_the_cases_are_those_that_are_asked_for() -> None:
+    goals = {(case.workload, case.over): case.goal for case in CASES.values() if "bfloat16" not in case.args}
+    assert goals == {
+        ("matmul", "cuBLAS"): 0.9,
+        ("conv2d", "PyTorch"): 1.0,
+        ("depthwise_conv2d", "PyTorch"): 1.0,
+        ("softmax", "PyTorch"): 1.0,
+        ("norm", "PyTorch"): 1.0,
+        ("rgb_to_yuv", "a copy of the same bytes"): 0.9,
+    }
+    sizes = {case.args[0] for case in CASES.values() if case.workload == "matmul" and len(case.args) == 3}
+    assert sizes == {1024, 2048, 4096}
+    (half,) = (case for case in CASES.values() if "bfloat16" in case.args)
+    assert (half.args[:3], half.goal) == ((4096, 4096, 4096), 0.6)
+    assert {case.workload for case in CASES.values() if case.report} == {"matmul", "conv2d"}
+    assert set(QUICK) <= set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_a_rehearsal_is_the_same_operation_of_another_size(case: GPUCase) -> None:
+    large, small = (case.of(rehearsal).entry.bind(case.of(rehearsal).args) for rehearsal in (False, True))
+    assert set(large) == set(small)
+    assert {name: value for name, value in large.items() if isinstance(value, str)} == {
+        name: value for name, value in small.items() if isinstance(value, str)
+    }
+    assert case.of(True).traffic().total < 1 << 20
+    assert set(case.peers) <= set(PEERS)
+    if case.start is not None:
+        names = list(CASES)
+        assert names.index(case.start) < names.index(case.name)
+    for place in (GPU, REHEARSAL):
+        arch = " -arch=sm_90" if place.kind == "cuda" else ""
+        assert case.task(place.kind + arch, place.rehearsal).target.kind == place.kind
+
+
+def test_cases_are_chosen_by_name_or_workload_and_keep_their_order() -> None:
+    found = chosen(["softmax", "matmul-1024x1024x1024"])
+    assert [case.name for case in found] == ["matmul-1024x1024x1024", "softmax-1024x1024"]
+    with pytest.raises(KeyError, match="nonsense"):
+        chosen(["nonsense"])
+
+
+def test_what_a_case_leaves_of_its_time_goes_to_the_others() -> None:
+    cases = [PRODUCT, COLOURS]
+    weights = [case.weight for case in cases]
+    overhead = 2 * bench_gpu.OVERHEAD
+    assert bench_gpu.share(cases, 100 + overhead) == pytest.approx(100 * weights[0] / sum(weights))
+    assert bench_gpu.share(cases[1:], 70 + bench_gpu.OVERHEAD) == pytest.approx(70)
+    compiled = CASES["softmax-1024x1024"]
+    assert bench_gpu.share([compiled], 70 + bench_gpu.OVERHEAD + bench_gpu.COMPILING) == pytest.approx(70)
+    assert bench_gpu.share(cases, 0) == bench_gpu.LEAST
+
+
+# -- peers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 5, 31, 32, 33, 100])
+def test_calls_are_pieces_of_few_sizes(number: int) -> None:
+    parts = pieces(number)
+    assert sum(parts) == number
+    assert parts == sorted(parts, reverse=True)
+    assert all(part & (part - 1) == 0 and part <= GRAPH_CALLS for part in parts)
+
+
+class FakeTorch:
+    """As much of PyTorch as timing takes; it counts calls, while a graph is captured and replayed."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.captured: list[int] = []
+        self.replayed: list[int] = []
+        self.cuda = types.SimpleNamespace(
+            Event=self.event,
+            Stream=lambda: types.SimpleNamespace(wait_stream=lambda other: None),
+            current_stream=lambda: types.SimpleNamespace(wait_stream=lambda other: None),
+            stream=lambda stream: nullcontext(),
+            synchronize=lambda: None,
+            CUDAGraph=lambda: Graph(self),
+            graph=lambda graph, capture_error_mode: graph,
+        )
+
+    def no_grad(self) -> Any:
+        return nullcontext()
+
+    def event(self, enable_timing: bool) -> Any:
+        return types.SimpleNamespace(
+            record=lambda: None, synchronize=lambda: None, elapsed_time=lambda end: 1.0 * sum(self.replayed)
+        )
+
+    def call(self) -> None:
+        self.calls += 1
+
+
+class Graph:
+    def __init__(self, torch: FakeTorch) -> None:
+        self.torch = torch
+
+    def __enter__(self) -> None:
+        self.before = self.torch.calls
+
+    def __exit__(self, *error: object) -> None:
+        self.calls = self.torch.calls - self.before
+        self.torch.captured.append(self.calls)
+
+    def replay(self) -> None:
+        self.torch.replayed.append(self.calls)
+
+
+def test_libraries_are_timed_as_graphs_which_are_kept() -> None:
+    torch = FakeTorch()
+    timer = GraphTimer(torch, torch.call)
+    assert timer(70) == pytest.approx(70e-3)
+    assert torch.captured == [32, 4, 2]
+    assert torch.replayed == [32, 32, 4, 2]
+    timer(38)
+    assert torch.captured == [32, 4, 2], "nothing is captured twice"
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name != "numpy"])
+def test_without_a_gpu_a_library_is_left_out(name: str) -> None:
+    if find_spec("torch") is not None:
+        import torch
+
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU")
+    case = COLOURS.of(True)
+    with pytest.raises(UnavailableError, match=r"finds no GPU|cannot be imported"):
+        PEERS[name].prepare(case, case.inputs())
+
+
+def test_numpy_stands_for_every_library() -> None:
+    for wanted in CASES.values():
+        case = wanted.of(True)
+        inputs = case.inputs()
+        prepared = NumpyPeer().prepare(case, inputs)
+        np.testing.assert_array_equal(prepared.answer(), case.entry.expected(inputs, case.args))
+
+
+# -- rows ----------------------------------------------------------------------------------------------
+
+
+def measured(times: Mapping[str, Sequence[float]], **fields: Any) -> Measured:
+    return Measured(times, **{"skipped": {}, "resources": {}, "gpu": ["cold", "warm"], **fields})
+
+
+def rows_of(case: GPUCase, place: Place, found: Measured) -> dict[str, Any]:
+    bench = Bench("", [])
+    bench_gpu.add_rows(bench, case, place, Tuned(Path(), 64, 30.0), found)
+    return {row.name.partition(": ")[2]: row for row in bench.rows}
+
+
+def test_the_goal_is_over_the_fastest_library() -> None:
+    case = CASES["softmax-1024x1024"]
+    found = rows_of(case, GPU, measured({OURS: [1e-5], "torch": [3e-5], "torch.compile": [0.9e-5]}))
+    assert found["speed over PyTorch"].value == pytest.approx(0.9)
+    assert found["speed over PyTorch"].peer == "torch.compile, 9 us; ours 10 us"
+    assert found["speed over PyTorch"].holds is False
+    assert found["speed over torch"].value == pytest.approx(3)
+    assert found["speed over torch"].holds is None
+    assert found["traffic"].value == pytest.approx(2 * 4 * 1024 * 1024 / 1e-5 / 1e9)
+
+
+def test_speeds_are_in_flops_of_the_operation() -> None:
+    found = rows_of(PRODUCT, GPU, measured({OURS: [1e-3], "torch": [1e-3]}))
+    assert found["speed"].value == pytest.approx(2 * 1024**3 / 1e-3 / 1e9)
+    assert found["speed over cuBLAS"].holds is True
+
+
+def test_a_colour_conversion_is_beside_a_copy() -> None:
+    found = rows_of(COLOURS, GPU, measured({OURS: [1.0], "copy": [0.95]}))
+    assert found["speed over a copy of the same bytes"].goal == 0.9
+    assert found["speed over a copy of the same bytes"].holds is True
+
+
+def test_without_its_library_a_goal_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows_of(PRODUCT, GPU, measured({OURS: [1.0]}, skipped={"torch": "PyTorch finds no GPU"}))
+    assert found["speed over cuBLAS"].holds is False
+    assert "without torch: PyTorch finds no GPU" in capsys.readouterr().out
+
+
+def test_a_rehearsal_has_no_goals() -> None:
+    found = rows_of(PRODUCT, REHEARSAL, measured({OURS: [2.0], "numpy": [1.0]}))
+    assert found["speed over numpy"].value == 0.5
+    assert all(row.holds is None for row in found.values())
+
+
+def test_what_kernels_take_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    report = {"sm_80": [("99 registers", 8)], "sm_90": [("64 registers", 0), ("255 registers", 24)]}
+    found = rows_of(PRODUCT, GPU, measured({OURS: [1.0], "torch": [1.0]}, resources=report))
+    spilled = {name: (row.value, row.peer) for name, row in found.items() if "spilled" in name}
+    assert spilled == {
+        "spilled by kernel 0 for sm_80": (8, "99 registers"),
+        "spilled by kernel 0 for sm_90": (0, "64 registers"),
+        "spilled by kernel 1 for sm_90": (24, "255 registers"),
+    }
+    assert "before: cold" in capsys.readouterr().out
+
+
+# -- the GPU's own words -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Puts an `nvidia-smi` of a few lines of shell in the place of every other."""
+
+    def write(text: str) -> None:
+        path = tmp_path / "nvidia-smi"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(gpu_measure.shutil, "which", lambda name: str(path))
+
+    return write
+
+
+def test_clocks_are_told(smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    smi("echo 'NVIDIA H200, 580.159, 1980 MHz, 1980 MHz, 3201 MHz, 300.1 W, 700.0 W, 41'")
+    assert gpu_measure.gpu_state() == (
+        "name NVIDIA H200, driver_version 580.159, clocks.sm 1980 MHz, clocks.max.sm 1980 MHz, "
+        "clocks.mem 3201 MHz, power.draw 300.1 W, power.limit 700.0 W, temperature.gpu 41"
+    )
+    smi("echo 'no devices were found'; exit 6")
+    assert gpu_measure.gpu_state() == "nvidia-smi fails: no devices were found"
+    monkeypatch.setattr(gpu_measure.shutil, "which", lambda name: None)
+    assert gpu_measure.gpu_state() == "nvidia-smi is not here: clocks are unknown"
+
+
+# -- the command ---------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def none(kind: str) -> Any:
+        raise NoDeviceError(f"no device for {kind}")
+
+    monkeypatch.setattr(bench_gpu, "device_info", none)
+    with pytest.raises(SystemExit, match="no device for cuda\n--dry goes the same way without a GPU"):
+        bench_gpu.main(["--log-dir", str(tmp_path)])
+
+
+@pytest.mark.parametrize("option", [["--ops", "nonsense"], ["--trials", "0"], ["--minutes", "soon"]])
+def test_what_is_not_understood_is_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench_gpu.main(option)
+    assert option[1] in capsys.readouterr().err
+
+
+def test_a_case_that_fails_is_a_row_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def tune(case: GPUCase, *rest: object) -> Tuned:
+        if case is PRODUCT:
+            raise RunError("the GPU is gone")
+        return Tuned(tmp_path / "log", 1, 1.0)
+
+    def measure(case: GPUCase, *rest: object) -> Measured:
+        raise RuntimeError("in a fresh process:\ncopy and ansor do not compute the same\nx: 1.0\n")
+
+    monkeypatch.setattr(bench_gpu, "tune", tune)
+    monkeypatch.setattr(bench_gpu, "measure", measure)
+    bench, unused = Bench("", []), Tools(None, None)  # type: ignore[arg-type]
+    for case in (PRODUCT, COLOURS):
+        bench_gpu.one_case(bench, case, GPU, tmp_path, 1, 1.0, unused)
+    assert [row.holds for row in bench.rows] == [False, False]
+    assert [row.peer for row in bench.rows] == ["the GPU is gone", "copy and ansor do not compute the same"]
+    assert (tmp_path / f"{PRODUCT.name}.error.txt").read_text() == "the GPU is gone\n"
+
+
+@pytest.mark.slow
+@needs_opencl
+def test_a_rehearsal_goes_all_the_way(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.json"
+    command = ["--dry", "--ops", "matmul-2048x2048x2048", "--trials", "2", "--log-dir", str(tmp_path)]
+    assert bench_gpu.main([*command, "--json", str(rows)]) == 0
+    found = {row["name"]: row for row in json.loads(rows.read_text())}
+    assert found["matmul-64x64x64: tuning"]["value"] == 2
+    assert found["matmul-64x64x64: speed"]["value"] > 0
+    assert found["matmul-64x64x64: speed over numpy"]["peer"].startswith("numpy, ")
+    assert json.loads((tmp_path / "dry" / "results.json").read_text()) == list(found.values())
+    for arch in ("sm_80", "sm_90") if ansor_compiles() else ():
+        assert "registers" in found[f"matmul-64x64x64: spilled by kernel 0 for {arch}"]["peer"]
+    # A second run finds the log complete, and measures its winner again.
+    assert bench_gpu.main([*command, "--json", str(rows)]) == 0
+    assert json.loads(rows.read_text())[0]["value"] == 2
+
+
+def ansor_compiles() -> bool:
+    """Whether there is a compiler for CUDA."""
+    from ansor.codegen.c.compile import find_nvcc, find_nvrtc
+
+    return find_nvcc() is not None or find_nvrtc() is not None
+
+
+@pytest.mark.slow
+@needs_opencl
+def test_a_search_starts_from_its_neighbours_log(tmp_path: Path) -> None:
+    with gpu_measure.tools() as tools:
+        for name in ("matmul-2048x2048x2048", "matmul-1024x1024x1024"):
+            tuned = gpu_measure.tune(CASES[name], REHEARSAL, tmp_path, 1, 60.0, tools)
+            assert (tuned.trials, tuned.log.exists()) == (1, True)
+    records = list(ansor.load_records(str(tuned.log)))
+    assert json.loads(records[0][0].task.workload_key)[1:] == [32, 32, 32]
