@@ -36,7 +36,9 @@ class FakeCU:
     """cuda-bindings' module of the driver, which notes what it is asked for."""
 
     CUDA_KERNEL_NODE_PARAMS = types.SimpleNamespace
-    CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK=0)
+    CUfunction_attribute = types.SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK=0, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8
+    )
     CUdevice_attribute = types.SimpleNamespace(CU_DEVICE_ATTRIBUTE_WARP_SIZE=0)
     CUresult = int
 
@@ -180,6 +182,85 @@ def test_a_block_that_lacks_registers_is_refused_before_it_is_launched() -> None
     driver.launcher(driver.load(b""), kernel((512, 1, 1)))
     with pytest.raises(BuildError, match="k takes 513 threads in a block, and the GPU has registers for 512"):
         driver.launcher(driver.load(b""), kernel((513, 1, 1)))
+
+
+def test_launches_ask_for_more_shared_memory_than_kernels_declare() -> None:
+    """The kernel is allowed it before, in graphs as well."""
+    cu, driver = opened()
+    module = driver.load(b"")
+    for shared, asked in ((48 << 10, 0), (64 << 10, 64 << 10)):
+        call = KernelCall("k", (np.int32(3),), (1, 1, 1), (64, 1, 1), shared)
+        launch = driver.launcher(module, call)
+        launch(None)
+        assert cu.calls[-1] == "cuLaunchKernel"
+        assert cu.arguments[-1][7] == asked
+        driver.clock([launch]).seconds(1)
+        node: Any = cu.arguments[cu.calls.index("cuGraphAddKernelNode")][3]
+        assert node.sharedMemBytes == asked
+        noted = zip(cu.calls, cu.arguments, strict=True)
+        allowed = [arguments[1:] for name, arguments in noted if name == "cuFuncSetAttribute"]
+        assert allowed == ([(8, asked)] if asked else [])
+        cu.calls.clear()
+        cu.arguments.clear()
+
+
+class PyCUDAFunction:
+    """A kernel of PyCUDA's, which notes what is done with it."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    def get_attribute(self, name: str) -> int:
+        return 1024
+
+    def set_attribute(self, name: str, value: int) -> None:
+        self.done.append((name, value))
+
+    def prepare(self, kinds: list[str]) -> None:
+        self.done.append(kinds)
+
+    def prepared_async_call(self, *arguments: Any, shared_size: int) -> None:
+        self.done.append(shared_size)
+
+
+def test_pycuda_asks_for_shared_memory_too() -> None:
+    device = types.SimpleNamespace(name=lambda: "a GPU", total_memory=lambda: 1 << 30)
+    module: Any = types.SimpleNamespace(
+        Error=ValueError,
+        Device=lambda number: device,
+        get_driver_version=lambda: 13010,
+        function_attribute=types.SimpleNamespace(
+            MAX_THREADS_PER_BLOCK="threads", MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"
+        ),
+    )
+    driver = cuda_pycuda.PyCUDADriver(module, 0)
+    for shared, done in ((100, [["int32"], 0]), (64 << 10, [("shared", 64 << 10), ["int32"], 64 << 10])):
+        function = PyCUDAFunction()
+        loaded = types.SimpleNamespace(get_function=lambda name, function=function: function)
+        call = KernelCall("k", (np.int32(3),), (1, 1, 1), (64, 1, 1), shared)
+        driver.launcher(loaded, call)(None)
+        assert function.done == done
+
+
+class Asked:
+    """A driver that answers what it is asked for of the device, as far as its binding knows the question."""
+
+    name, number, memory_bytes, cuda_release = "a GPU", 0, 1 << 30, 13
+
+    def __init__(self, **known: int) -> None:
+        self.known = known
+
+    def attribute(self, name: str) -> int:
+        if name.endswith("OPTIN") and name not in self.known:
+            raise AttributeError(name)
+        return self.known.get(name, 7)
+
+
+def test_devices_allow_what_launches_may_ask_for() -> None:
+    declared = Asked(MAX_SHARED_MEMORY_PER_BLOCK=49152)
+    asked = Asked(MAX_SHARED_MEMORY_PER_BLOCK=49152, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=232448)
+    assert cuda.FoundCUDA(declared).info.max_shared_memory_per_block == 49152  # type: ignore[arg-type]
+    assert cuda.FoundCUDA(asked).info.max_shared_memory_per_block == 232448  # type: ignore[arg-type]
 
 
 def test_what_does_not_load_or_is_not_there_is_a_build_error() -> None:

@@ -15,6 +15,12 @@ from ansor.task.task import LayoutRewriteOption, Task
     ("target", "expected"),
     [
         ("cuda", [-1, 16, 64, 49152, 2147483647, 1024, 8, 32]),
+        ("cuda -arch=sm_61", [-1, 16, 64, 48 * 1024, 2147483647, 1024, 8, 32]),
+        ("cuda -arch=sm_75", [-1, 16, 64, 64 * 1024, 2147483647, 1024, 8, 32]),
+        ("cuda -arch=sm_80", [-1, 16, 64, 163 * 1024, 2147483647, 1024, 8, 32]),
+        ("cuda -arch=sm_86", [-1, 16, 64, 99 * 1024, 2147483647, 1024, 8, 32]),
+        ("cuda -arch=sm_90a", [-1, 16, 64, 227 * 1024, 2147483647, 1024, 8, 32]),
+        ("cuda -arch=sm_90 -max_shared_memory_per_block=9", [-1, 16, 64, 9, 2147483647, 1024, 8, 32]),
         (
             "cuda -max_shared_memory_per_block=99 -max_threads_per_block=512",
             [-1, 16, 64, 99, 2147483647, 512, 8, 32],

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from ansor.dtypes import dtype_info
 from ansor.errors import ScheduleError
+from ansor.ir.shared_memory import in_whole
 from ansor.schedule.bounds import Bounds
 from ansor.schedule.extents import Extent, Number, where
 from ansor.schedule.kernels import THREADS, iterations, loops_around, root_of, virtual_threads
-from ansor.schedule.stages import Annotation, Iterator, IteratorKind
+from ansor.schedule.stages import Annotation, Iterator, IteratorKind, Stage
 from ansor.schedule.state import State
 from ansor.schedule.storage import padded_strides
 from ansor.te.expr import Expr
@@ -151,15 +152,22 @@ def _scratch_bytes(bounds: Bounds, stage_id: int) -> tuple[Number, Number]:
         elements = elements * extent
     if strides:
         elements = strides[0] * shape[0]
-    taken: Number = elements * sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
     if stage.scope == "shared":
-        return taken, 0
+        return _of_outputs(stage, elements), 0
     around = loops_around(state, stage_id)
-    taken = taken * iterations(around, Annotation.VTHREAD)
+    elements = elements * iterations(around, Annotation.VTHREAD)
     private: Any = iterations(stage.iterators, *THREADS) == 1
     if stage.scope == "global":
         private = private & (iterations(around, *THREADS) > 1)
-    return where(private, 0, taken * _others(around, stage.iterators)), where(private, taken, 0)
+    own = elements * sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
+    together = _of_outputs(stage, elements * _others(around, stage.iterators))
+    return where(private, 0, together), where(private, own, 0)
+
+
+def _of_outputs(stage: Stage, elements: Any) -> Number:
+    """Bytes of shared memory that the outputs of a stage take, of so many elements each."""
+    taken: Number = sum(in_whole(elements * dtype_info(tensor.dtype).bytes) for tensor in stage.op.outputs)
+    return taken
 
 
 def _others(around: Sequence[Iterator], own: Sequence[Iterator]) -> Number:
@@ -181,8 +189,9 @@ def _partial_bytes(state: State, stage_id: int) -> tuple[Number, Number]:
     for loop in stage.iterators[reducing[0] :]:
         if loop.kind is IteratorKind.SPATIAL and not (loop.annotation.is_thread or loop.annotation.is_block):
             elements = elements * _number(loop.extent, f"loop {loop.name!r}")
-    size: Number = sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
-    size = size * virtual_threads(state, stage_id)
+    virtual = virtual_threads(state, stage_id)
+    size = sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)
     threads = iterations(stage.iterators, *THREADS) * _others(loops_around(state, stage_id), stage.iterators)
     together = iterations(bound, *THREADS) > 1
-    return where(together, threads * size, 0), where(together, elements * size, 0)
+    meeting = _of_outputs(stage, threads * virtual)
+    return where(together, meeting, 0), where(together, elements * virtual * size, 0)

@@ -19,6 +19,13 @@ DEFAULT_ARCH: Final = "sm_80"
 """What a program for CUDA is for where neither its target nor a device tells."""
 
 
+_EVERYWHERE: Final = 48 << 10
+"""Bytes of shared memory that a block may take on any GPU of NVIDIA's."""
+_RESERVED: Final = 1024
+"""Bytes of a multiprocessor's shared memory that the system takes of each block, from `_RESERVING` on."""
+_RESERVING: Final = 80
+
+
 def stated_arch(target: Target) -> str | None:
     """The architecture that a target's author names; None if it is its kind's default."""
     return target.arch if target.states("arch") else None
@@ -35,6 +42,22 @@ def runs_on(arch: str, device: str) -> bool:
     if wanted is None or here is None or wanted[1] != here[1]:
         return False
     return wanted[2] == here[2] if wanted[3] == "a" else int(wanted[2]) <= int(here[2])
+
+
+def block_shared_bytes(target: Target) -> int:
+    """
+    Give the shared memory that a block may take.
+
+    Of a CUDA target that names an architecture what launches may ask for; of others what all GPUs have.
+
+    Source: CUDA C++ programming guide, technical specifications per compute capability.
+    """
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", (stated_arch(target) or "") if target.kind == "cuda" else "")
+    capability = 0 if found is None else int(found[1])
+    if capability < min(_BY_CAPABILITY):
+        return _EVERYWHERE
+    of_all = _of_capability(capability).shared_bytes
+    return of_all - _RESERVED if capability >= _RESERVING else of_all
 
 
 @dataclass(frozen=True, slots=True)

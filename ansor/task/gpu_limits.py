@@ -20,6 +20,7 @@ from ansor.dtypes import dtype_info
 from ansor.errors import ScheduleError
 from ansor.ir.kernel_form import LAUNCH_KINDS, kernels_of, open_kernel
 from ansor.ir.nest import Alloc, For, If, LoopKind, LoopNest, Stmt, Store, sub_statements
+from ansor.ir.shared_memory import in_whole
 from ansor.task.hardware import HardwareParams
 from ansor.te.expr import int_value
 
@@ -121,7 +122,7 @@ def _count(stmt: Stmt, lanes: int, into: KernelCount, nest: LoopNest) -> None:
         case For(kind=kind) if kind in LAUNCH_KINDS or kind is LoopKind.VTHREAD:
             raise _no_kernels(nest, f"a {kind} loop stands inside of a kernel")
         case Alloc(buffer=buffer) if buffer.scope == "shared":
-            into.shared_bytes += buffer.size_bytes
+            into.shared_bytes += in_whole(buffer.size_bytes)
         case Alloc(buffer=buffer) if buffer.scope == "local":
             into.local_bytes += buffer.size_bytes
         case Store(buffer=buffer):

@@ -23,6 +23,7 @@ from typing import Final
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, TargetError
 from ansor.knobs import num_threads
+from ansor.task.device import block_shared_bytes
 from ansor.task.target import Target
 
 INT32_MAX: Final = 2**31 - 1
@@ -318,7 +319,7 @@ def _gpu_params(target: Target) -> HardwareParams:
         return value if isinstance(value, int) else default
 
     threads = attr("max_threads_per_block", attr("max_num_threads", 1024))
-    shared = attr("max_shared_memory_per_block", 49152)
+    shared = attr("max_shared_memory_per_block", block_shared_bytes(target))
     local = attr("max_local_memory_per_block", INT32_MAX)
     warp = attr("thread_warp_size", 32)
     device = target.device or ""

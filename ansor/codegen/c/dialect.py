@@ -67,6 +67,11 @@ class Dialect:
         A parameter that points to elements; `{type}` holds `const` for memory that is only read.
     shared
         The declaration of an array that the threads of a block share.
+    most_shared
+        Bytes of such arrays that a kernel may declare, all together.
+    pool, pooled
+        Where a kernel has more: the declaration of all memory that a block shares, of a size that the launch
+        says, and an array in it from an `{offset}` in bytes on.
     barrier, fence
         Where the threads of a block meet: after it they see each other's stores to shared memory, or to
         global memory, too.
@@ -96,6 +101,9 @@ class Dialect:
     function: str
     pointer: str
     shared: str
+    most_shared: int
+    pool: str
+    pooled: str
     barrier: str
     fence: str
     shuffle: str
@@ -104,6 +112,10 @@ class Dialect:
     vectors: Mapping[str, str]
     most_lanes: int
     make_vector: str
+
+    def asked_bytes(self, shared_bytes: int) -> int:
+        """The shared memory that a launch has to ask for, of a kernel whose blocks take so many bytes."""
+        return shared_bytes if shared_bytes > self.most_shared else 0
 
     def vector_type(self, dtype: str, lanes: int) -> str:
         """The type of a vector of elements of `dtype`."""
@@ -176,6 +188,9 @@ CUDA: Final = Dialect(
     function="static __device__ __forceinline__ ",
     pointer="{type}* __restrict__ {name}",
     shared="__shared__ __align__(16) {type} {name}[{elements}];",
+    most_shared=48 << 10,
+    pool="extern __shared__ __align__(16) unsigned char {pool}[];",
+    pooled="{type}* const {name} = ({type}*)&{pool}[{offset}];",
     barrier="__syncthreads();",
     fence="__syncthreads();",
     shuffle="__shfl_xor_sync({mask}, {value}, {distance})",
@@ -205,6 +220,9 @@ OPENCL: Final = Dialect(
     function="",
     pointer="__global {type}* restrict {name}",
     shared="__local {type} {name}[{elements}] __attribute__((aligned(16)));",
+    most_shared=(1 << 31) - 1,
+    pool="",
+    pooled="",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     fence="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     shuffle="",

@@ -4,7 +4,8 @@
   compilers expand; vectorized loops are accesses to vectors (`ansor.codegen.c.vectors`) where they can be,
   else unrolled. A loop of one iteration is its body.
 - Private arrays, of scope "local" or "register", are declared where they are allocated. Shared ones are
-  declared at the top of the kernel, where OpenCL wants them, whatever loop they are used in.
+  declared at the top of the kernel, where OpenCL wants them, whatever loop they are used in; where CUDA does
+  not allow so much, they are parts of the memory that the launch asks for.
 - An `If` is an `if`; parts of a condition that read memory are tested inside of those that guard them.
 """
 
@@ -26,6 +27,7 @@ from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store, walk_statements
 from ansor.ir.printer import format_stmt
 from ansor.ir.rewriting import tested_in_turn
+from ansor.ir.shared_memory import in_whole, shared_bytes
 from ansor.ir.shuffles import WARP, shuffled
 from ansor.te.expr import Const, Load, Var, distinct_nodes, int_value
 
@@ -45,6 +47,12 @@ class KernelText:
         self._expressions = Expressions(dialect, names, helpers, bounds)
         self._vectors = Vectors(self._expressions, self._condition)
         self._shared: list[str] = []
+        self._pool = ""
+        """The name of all shared memory of a block, where the launch says how much that is."""
+        self._offset = 0
+        if dialect.asked_bytes(shared_bytes(kernel.body)):
+            self._pool = names.fresh("shared")
+            self._shared.append(dialect.pool.format(pool=self._pool))
         self._used_vars, self._used_buffers = _used(kernel.body)
 
     def lines(self) -> list[str]:
@@ -181,9 +189,16 @@ class KernelText:
         count = max(1, buffer.elements)
         name, type_ = self._names.of(buffer), self._stored(buffer.dtype)
         if buffer.scope == "shared":
-            self._shared.append(self._dialect.shared.format(type=type_, name=name, elements=count))
+            self._shared.append(self._shared_array(type_, name, count, buffer.size_bytes))
             return self.statement(stmt.body)
         return [f"{type_} {name}[{count}];", *self.statement(stmt.body)]
+
+    def _shared_array(self, type_: str, name: str, count: int, size: int) -> str:
+        """The declaration of an array of so many elements, or bytes."""
+        if not self._pool:
+            return self._dialect.shared.format(type=type_, name=name, elements=count)
+        offset, self._offset = self._offset, self._offset + in_whole(size)
+        return self._dialect.pooled.format(type=type_, name=name, pool=self._pool, offset=offset)
 
 
 def _used(body: Stmt) -> tuple[set[Var], set[Buffer]]:

@@ -15,6 +15,7 @@ from importlib import import_module
 from math import prod
 from typing import Any, Final, Protocol, cast
 
+from ansor.codegen.c.dialect import CUDA
 from ansor.errors import BuildError, NoDeviceError
 from ansor.runtime.device.door import (
     Array,
@@ -127,7 +128,7 @@ class FoundCUDA:
             max_threads_per_block=of("MAX_THREADS_PER_BLOCK"),
             max_block=(of("MAX_BLOCK_DIM_X"), of("MAX_BLOCK_DIM_Y"), of("MAX_BLOCK_DIM_Z")),
             max_grid=(of("MAX_GRID_DIM_X"), of("MAX_GRID_DIM_Y"), of("MAX_GRID_DIM_Z")),
-            max_shared_memory_per_block=of("MAX_SHARED_MEMORY_PER_BLOCK"),
+            max_shared_memory_per_block=_shared_memory(self.driver),
             memory_bytes=self.driver.memory_bytes,
             cache_bytes=of("L2_CACHE_SIZE"),
             warp_size=of("WARP_SIZE"),
@@ -137,6 +138,19 @@ class FoundCUDA:
 
     def open(self) -> Device:
         return CUDADevice(self)
+
+
+def _shared_memory(driver: Driver) -> int:
+    """Bytes that a block may share: with launches that ask for them, if the binding knows of that."""
+    try:
+        return driver.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+    except AttributeError:
+        return driver.attribute("MAX_SHARED_MEMORY_PER_BLOCK")
+
+
+def asked_bytes(call: KernelCall) -> int:
+    """The shared memory that a launch asks for; its kernel has to be allowed that before."""
+    return CUDA.asked_bytes(call.shared_bytes)
 
 
 def check_threads(call: KernelCall, most: int) -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ansor.errors import BuildError, NoDeviceError, RunError
-from ansor.runtime.device.cuda import Clock, Launcher, check_threads, no_driver
+from ansor.runtime.device.cuda import Clock, Launcher, asked_bytes, check_threads, no_driver
 from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
 
 _NO_DEVICE: Final = 100
@@ -105,6 +105,9 @@ class BindingsDriver:
         _value(cu, (code,))
         most = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
         check_threads(call, int(_value(cu, cu.cuFuncGetAttribute(most, function))))
+        if asked_bytes(call):
+            allowed = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _value(cu, cu.cuFuncSetAttribute(function, allowed, asked_bytes(call)))
         return _Launch(cu, module, function, call)
 
     def allocate(self, size: int) -> _Allocation:
@@ -180,7 +183,7 @@ class _Launch:
     def __call__(self, stream: Any) -> None:
         call, arguments = self._call, ctypes.addressof(self._arguments)
         (code,) = self._cu.cuLaunchKernel(
-            self._function, *call.grid, *call.block, 0, stream or 0, arguments, 0
+            self._function, *call.grid, *call.block, asked_bytes(call), stream or 0, arguments, 0
         )
         if int(code):
             why = _meaning(self._cu, int(code))
@@ -193,7 +196,7 @@ class _Launch:
         node.func = self._function
         node.gridDimX, node.gridDimY, node.gridDimZ = call.grid
         node.blockDimX, node.blockDimY, node.blockDimZ = call.block
-        node.sharedMemBytes = 0
+        node.sharedMemBytes = asked_bytes(call)
         node.kernelParams = ctypes.addressof(self._arguments)
         node.extra = 0
         before = [] if after is None else [after]

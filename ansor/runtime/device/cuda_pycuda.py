@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from ansor.errors import BuildError, NoDeviceError, RunError
-from ansor.runtime.device.cuda import Clock, Launcher, check_threads, no_driver
+from ansor.runtime.device.cuda import Clock, Launcher, asked_bytes, check_threads, no_driver
 from ansor.runtime.device.door import Array, KernelCall, Memory
 
 
@@ -84,11 +84,14 @@ class PyCUDADriver:
         except self._cuda.Error as error:
             raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
         check_threads(call, int(function.get_attribute(self._cuda.function_attribute.MAX_THREADS_PER_BLOCK)))
+        shared = asked_bytes(call)
+        if shared:
+            function.set_attribute(self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
         function.prepare(["P" if isinstance(one, Memory) else one.dtype for one in call.arguments])
         values = [int(one.handle) if isinstance(one, Memory) else int(one) for one in call.arguments]
 
         def launch(stream: Any, _keep: object = module) -> None:
-            function.prepared_async_call(call.grid, call.block, stream, *values)
+            function.prepared_async_call(call.grid, call.block, stream, *values, shared_size=shared)
 
         return launch
 

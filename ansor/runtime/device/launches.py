@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ansor.codegen.c.launches import launches, scratch_shapes
 from ansor.codegen.c.program import DeviceProgram
-from ansor.ir.nest import Alloc, Stmt, walk_statements
+from ansor.ir.shared_memory import shared_bytes
 from ansor.runtime.device.package import DevicePackage, Scratch
 from ansor.runtime.signature import Signature
 
@@ -27,13 +27,4 @@ def make_package(
         tuple(shared_bytes(kernel.body) for kernel in program.kernels),
         tuple(Scratch(dtype, shape) for dtype, shape in scratch_shapes(program, signature)),
         arch,
-    )
-
-
-def shared_bytes(body: Stmt) -> int:
-    """Bytes of shared memory that a block takes, all buffers of a kernel side by side."""
-    return sum(
-        stmt.buffer.size_bytes
-        for stmt in walk_statements(body)
-        if isinstance(stmt, Alloc) and stmt.buffer.scope == "shared"
     )

@@ -7,6 +7,7 @@ from math import prod
 from typing import Final
 
 from ansor.codegen.c.compile import CudaCompiler, Resources, compile_cuda
+from ansor.codegen.c.dialect import CUDA
 from ansor.errors import BuildError, DefinitionError
 from ansor.runtime.device.package import DevicePackage
 from ansor.task.device import DeviceModel
@@ -100,18 +101,21 @@ def resources_of(
     if missing:
         raise BuildError(f"the compiler does not tell what {', '.join(missing)} of {name} takes")
     return tuple(
-        _of_kernel(found[launch.kernel], wanted, prod(launch.block), device) for launch in package.launches
+        _of_kernel(found[launch.kernel], wanted, prod(launch.block), CUDA.asked_bytes(shared), device)
+        for launch, shared in zip(package.launches, package.shared_bytes, strict=True)
     )
 
 
-def _of_kernel(said: Resources, arch: str, threads: int, device: DeviceModel) -> KernelResources:
-    blocks = resident_blocks(device, threads, said.registers, said.shared_bytes)
+def _of_kernel(said: Resources, arch: str, threads: int, asked: int, device: DeviceModel) -> KernelResources:
+    """What a kernel takes whose launches ask for so many bytes of shared memory."""
+    shared = said.shared_bytes + asked
+    blocks = resident_blocks(device, threads, said.registers, shared)
     return KernelResources(
         said.kernel,
         arch,
         threads,
         said.registers,
-        said.shared_bytes,
+        shared,
         said.stack_bytes,
         said.spill_store_bytes,
         said.spill_load_bytes,
