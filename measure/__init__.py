@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from measure.best import FoundRecord as FoundRecord
     from measure.best import find_best_record as find_best_record
     from measure.best import load_best_record as load_best_record
-    from measure.best import same_target as same_target
     from measure.builder import LocalBuilder as LocalBuilder
     from measure.builder import ProgramBuilder as ProgramBuilder
     from measure.distill import DistillSummary as DistillSummary
@@ -45,9 +44,10 @@ if TYPE_CHECKING:
     from measure.settled import settled_records as settled_records
     from measure.simulate import NullBuilder as NullBuilder
     from measure.simulate import SimulatedRunner as SimulatedRunner
+    from measure.targets import same_target as same_target
 
 _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
-    "best": ("FoundRecord", "find_best_record", "load_best_record", "same_target"),
+    "best": ("FoundRecord", "find_best_record", "load_best_record"),
     "builder": ("LocalBuilder", "ProgramBuilder"),
     "distill": ("DistillSummary", "distill_record_file"),
     "log": (
@@ -72,6 +72,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     "runner": ("LocalRunner", "ProgramRunner"),
     "settled": ("settled_records",),
     "simulate": ("NullBuilder", "SimulatedRunner"),
+    "targets": ("same_target",),
 }
 _HOME: Final = {name: module for module, names in _EXPORTS.items() for name in names}
 

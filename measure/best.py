@@ -1,9 +1,7 @@
 """Choosing records: which of a log's lines speak about a given task, and which is the best of them.
 
-Targets are compared by what decides whether a program is good and legal there: the kind, the CPU or GPU
-model where both sides name one, and of a CPU the architecture. A CPU target without a triple is this
-machine's: that is what it compiles for. Thread counts, keys and the rest of a triple differ between versions
-and machines without meaning another target, so they are not compared.
+A program may serve on a target that it was not measured for (`measure.targets`); one that was measured for
+just that target is preferred, whatever the others' times.
 
 Workload keys come in three forms. ``["name", args...]`` compares as JSON. ``["structure hash", shapes...]``
 is ours for an unregistered computation, and is compared with that of the computation in question. TVM's form
@@ -17,33 +15,26 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ansor.errors import AnsorError
 from ansor.schedule.structure import KeyMatch, match_key
-from ansor.task.hardware import architecture_of
 from ansor.task.target import Target
 from measure.log import PathLike, RecordReader
 from measure.record import (
-    AnyTask,
     LoggedState,
-    LoggedTask,
     MeasureErrorNo,
     MeasureInput,
     MeasureResult,
 )
 from measure.settled import program_of, takes_over
+from measure.targets import same_target, target_group, target_text
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
     from ansor.task.task import TaskKey
-
-_COMPARED: Final = ("mcpu", "arch", "device", "model", "mattr")
-_COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +101,8 @@ def find_best_record(
     workload_key
         Keep records of this workload only; None keeps all.
     target
-        Keep records of this target only (see the module's text); None keeps all.
+        Keep records that may serve on this target only, and of these those that were measured for just it
+        if there are any; None keeps all.
     include_compatible
         Also consider the same workload at other sizes of which these are whole multiples; their cost counts
         times the ratio.
@@ -159,47 +151,10 @@ def find_best_record(
             place = reader.filename, reader.line, numbers[program]
             fitting[program] = FoundRecord(inp, res, *place, scale=factor)
     right = [found for program, found in fitting.items() if program not in wrong]
+    if target is not None:
+        wanted = target_group(str(target))
+        right = [one for one in right if target_group(target_text(one.input.task)) == wanted] or right
     return min(right, key=lambda found: found.cost, default=None)
-
-
-def target_text(task: AnyTask) -> str:
-    """Return the target of a task as text, without parsing one that came from a log."""
-    return task.target_text if isinstance(task, LoggedTask) else str(task.target)
-
-
-def same_target(one: Target | str, other: Target | str) -> bool:
-    """Whether programs for the one target are meant for the other, too."""
-    return _same_target(str(one), str(other))
-
-
-@lru_cache(maxsize=1024)  # A log asks the same question once a line.
-def _same_target(one: str, other: str) -> bool:
-    (kind_a, a), (kind_b, b) = target_facts(one), target_facts(other)
-    return kind_a == kind_b and all(a[name] == b[name] for name in a.keys() & b.keys())
-
-
-def target_facts(text: str) -> tuple[str, dict[str, str]]:
-    """Return the kind of a target and the options that are compared; never fail on odd text."""
-    kind, options = target_options(text)
-    facts: dict[str, str] = {name: options[name] for name in _COMPARED if name in options}
-    if "mattr" in facts:
-        facts["mattr"] = ",".join(sorted(facts["mattr"].split(",")))
-    if kind in _COMPILED_FOR_A_TRIPLE:
-        facts["architecture"] = architecture_of(options.get("mtriple"))
-    return kind, facts
-
-
-def target_options(text: str) -> tuple[str, dict[str, str]]:
-    """Split a target's text into its kind and its options as they stand there, whatever they are."""
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        words = text.split()
-    options: dict[str, str] = {}
-    for word in words[1:]:
-        name, _, value = word.lstrip("-").partition("=")
-        options[name] = value
-    return (words[0] if words else ""), options
 
 
 def workload_distance(wanted: str, found: str) -> float:

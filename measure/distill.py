@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Final
 
 from ansor.errors import DefinitionError, LogWriteError
-from measure.best import target_facts, target_options, target_text
 from measure.layouts import layout_option
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
 from measure.record import MeasureInput, steps_to_json
 from measure.settled import settled_records
+from measure.targets import target_group, target_text
 
 DISTILLED_SUFFIX: Final = ".best.json"
 
@@ -67,7 +67,7 @@ def distill_record_file(
     Write the best record of each workload and target of some logs to `out_file`.
 
     An output that exists takes part, so that distilling log after log into one file collects the best of all.
-    Two targets are the same if the facts that `measure.best` compares are, and the number of cores asked for.
+    Two targets are the same if times for the one count for the other (`measure.targets`).
     Costs under different layout options are of different programs: each option has its own best.
 
     Parameters
@@ -153,7 +153,7 @@ OptionsByKey = dict[tuple[str, int], int]
 
 
 def record_group(inp: MeasureInput, options: OptionsByKey) -> tuple[str, ...]:
-    """What records of one task have in common: key as JSON, layout option, the target's kind and facts."""
+    """What records of one task have in common: key as JSON, layout option, target (`target_group`)."""
     try:
         workload = json.dumps(json.loads(inp.task.workload_key))
     except ValueError:
@@ -161,11 +161,7 @@ def record_group(inp: MeasureInput, options: OptionsByKey) -> tuple[str, ...]:
     asked = workload, int(inp.task.layout_rewrite_option or 0)
     if asked not in options:
         options[asked] = layout_option(inp)
-    target = target_text(inp.task)
-    kind, facts = target_facts(target)
-    cores = target_options(target)[1].get("num-cores", "")
-    described = (f"{name}={facts[name]}" for name in sorted(facts))
-    return (workload, str(options[asked]), kind, cores, *described)
+    return (workload, str(options[asked]), *target_group(target_text(inp.task)))
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:

@@ -14,12 +14,22 @@ import json
 from collections.abc import Iterable, Iterator
 
 from measure.log import Record
-from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to_json, task_to_json
+from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to_json
+from measure.targets import target_group, target_text
 
 
 def program_of(inp: MeasureInput) -> str:
-    """Name the program of a record: its task and its steps."""
-    return json.dumps([task_to_json(inp.task), steps_to_json(inp.state)])
+    """Name the program of a record: the computation, the target, the layout option and the steps.
+
+    What a machine or a version writes down besides, numbers of its hardware or the lengths of loops that are
+    split, does not make another program of it.
+    """
+    task = inp.task
+    steps = [
+        [*step[:3], None, *step[4:]] if step[:1] == ["SP"] else step for step in steps_to_json(inp.state)
+    ]
+    target = target_group(target_text(task))
+    return json.dumps([task.workload_key, target, int(task.layout_rewrite_option or 0), steps])
 
 
 def takes_over(new: MeasureResult, old: MeasureResult) -> bool:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from ansor.errors import LogFormatError, RunError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task, TaskKey
-from measure.best import matches_by_structure, same_target, target_text
+from measure.best import matches_by_structure
 from measure.builder import ProgramBuilder
 from measure.layouts import layout_option
 from measure.log import load_measurements
@@ -32,6 +32,7 @@ from measure.record import (
     recover_measure_input,
 )
 from measure.runner import ProgramRunner
+from measure.targets import same_target, target_text
 
 Answer = Callable[[MeasureInput], "MeasureResult | float"]
 """What a program's result is: all of it, or just its run time [s]."""

@@ -38,9 +38,10 @@ from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
-from measure.best import target_text, workload_distance
+from measure.best import workload_distance
 from measure.distill import OptionsByKey, record_group
 from measure.settled import settled_records
+from measure.targets import target_group, target_text
 from search.progress import title_of_key
 from search.text import counted, seconds_text
 
@@ -288,22 +289,31 @@ class ApplyHistoryBest(DispatchContext):
 
     def _best(self, query: Query, how: str) -> Hit | None:
         """Find the best program among the records that fit the query in the given way."""
-        for differs, _, scale, (inp, res) in sorted(self._candidates(query, how), key=lambda one: one[:2]):
+        candidates = sorted(self._candidates(query, how), key=lambda one: one[:3])
+        for differs, _, _, scale, (inp, res) in candidates:
             state = _replayed(inp, query.dag)
             if state is not None:
                 return Hit(state, res.mean_cost, how, scale, differs)
         return None
 
-    def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, float, float, Record]]:
-        """Records that fit the query in the given way: whether their option differs, cost, scale, record."""
+    def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, bool, float, float, Record]]:
+        """Records that fit the query in the given way.
+
+        Of each: whether its layout option differs, whether it was measured for another target, cost, scale,
+        record.
+        """
         free = bool(layout_free_inputs(query.dag))
+        wanted = target_group(str(query.target))
         for (key, option, *_), records in self._groups.items():
-            if not same_target(query.target, target_text(records[0][0].task)):
+            target = target_text(records[0][0].task)
+            if not same_target(query.target, target):
                 continue
+            foreign = target_group(target) != wanted
             scale = self._factor(key, query, how)
             if not math.isinf(scale):
                 differs = free and int(option) != query.layout_rewrite_option
-                yield from ((differs, record[1].mean_cost * scale, scale, record) for record in records)
+                for record in records:
+                    yield differs, foreign, record[1].mean_cost * scale, scale, record
 
     def _factor(self, key: str, query: Query, how: str) -> float:
         """1 for a record's key that fits, more for one of another size, infinite for none."""

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.task import Task
 from measure import MeasureInput, load_records, same_target
-from measure.best import target_text, workload_distance
+from measure.best import workload_distance
 from measure.settled import settled_records
+from measure.targets import target_text
 from search.progress import title_of_key
 from search.text import counted
 

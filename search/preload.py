@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +21,14 @@ from measure import (
     RecordToFile,
     load_measurements,
     recover_measure_input,
-    same_target,
 )
-from measure.best import target_text
 from measure.settled import takes_over
+from measure.targets import target_group, target_text
 from search.history import Trial
 from search.identity import program_key
 from search.policy import InitSearchCallback, Known
+from search.progress import title_of_key
+from search.text import counted
 
 _note = logging.getLogger(__name__)
 
@@ -65,8 +67,10 @@ def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[Known]
     """
     Programs of `task` that a log holds, with their results.
 
-    Those of its alternatives are among them. Records of other workloads, targets and layout options are
-    passed over, and so are programs whose steps do not apply to the task's computation.
+    Those of its alternatives are among them. Records of other workloads are passed over, and so are programs
+    whose steps do not apply to the task's computation. So are records for another target, another number of
+    cores included, and another layout option, of which a warning tells: their times are not those of programs
+    of this task.
 
     Raises
     ------
@@ -81,13 +85,13 @@ def measured_states_of(
 ) -> list[list[Known]]:
     """`measured_states` of the algorithms of several tasks, in their order, from one reading of the log."""
     found: list[list[Known]] = [[] for _ in algorithms]
-    others: set[str] = set()
+    others: Counter[str] = Counter()
     for inp, res in load_measurements(filename):
         for position, task in ((at, one) for at, some in enumerate(algorithms) for one in some):
-            if not is_record_of(task, inp):
+            if not _is_of(task, inp):
                 continue
-            if not _has_layouts_of(task, inp):
-                others.add(task.workload_key)
+            if other := _other_conditions(task, inp):
+                others[f"of {title_of_key(task.workload_key)} {other}"] += 1
                 continue
             try:
                 state = recover_measure_input(inp, rebuild_state=True, dag=task.compute_dag).state
@@ -95,18 +99,22 @@ def measured_states_of(
                 continue
             if isinstance(state, State):
                 found[position].append((state, res))
-    for key in sorted(others):
-        _note.warning("%s: records of %s with another layout_rewrite_option are not used", filename, key)
+    for what, count in sorted(others.items()):
+        _note.warning("%s: %s %s not used as known results", filename, counted(count, "record"), what)
     return found
 
 
-def _has_layouts_of(task: Task, inp: MeasureInput) -> bool:
-    """Whether a record of the task's computation was measured under its layout option.
+def _other_conditions(task: Task, inp: MeasureInput) -> str:
+    """Under which other conditions a record of the task's computation was measured; empty if under its own.
 
     Where inputs are free of layout, costs under another option are those of other programs.
     """
+    if target_group(target_text(inp.task)) != target_group(str(task.target)):
+        return f"for the target {target_text(inp.task)} are"
     recorded = inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE
-    return recorded == task.layout_rewrite_option or not layout_free_inputs(task.compute_dag)
+    if recorded != task.layout_rewrite_option and layout_free_inputs(task.compute_dag):
+        return "with another layout_rewrite_option are"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +171,12 @@ def logs_of(callbacks: Sequence[MeasureCallback] | None) -> list[str]:
 
 
 def is_record_of(task: Task, inp: MeasureInput) -> bool:
-    """Whether a record speaks about a task: the same computation for the same kind of machine."""
-    if not same_target(task.target, target_text(inp.task)):
-        return False
+    """Whether a record speaks about a task: the same computation, measured under the same conditions."""
+    return _is_of(task, inp) and not _other_conditions(task, inp)
+
+
+def _is_of(task: Task, inp: MeasureInput) -> bool:
+    """Whether a record is of the task's computation, for whatever target."""
     if inp.task.workload_key == task.workload_key:
         return True
     dag = task.compute_dag

@@ -8,14 +8,15 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
+from ansor.checks import check_number
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureInput, load_measurements, same_target
-from measure.best import target_text
 from measure.distill import DistillSummary, distill_record_file
 from measure.log import PathLike
 from measure.settled import settled_records
+from measure.targets import target_text
 from search.dispatch import ApplyHistoryBest, Records, dispatch_context
 from search.policy import InitSearchCallback
 from search.progress import title_of_key
@@ -70,6 +71,7 @@ class TransferConfigs(InitSearchCallback):
     """
 
     def __init__(self, filename: PathLike, count: int = 8) -> None:
+        check_number("load_history(count)", count, low=0, integer=True)
         self.filename = os.fspath(filename)
         self.count = count
         load_measurements(self.filename)

@@ -30,10 +30,10 @@ from ansor.task.registry import workload_key_to_tensors
 from ansor.task.task import Task
 from ansor.te.tensor import Operation
 from measure import MeasureInput, MeasureResult, load_measurements, same_target
-from measure.best import target_text
 from measure.layouts import layout_option
 from measure.record import LoggedState
 from measure.settled import settled_records
+from measure.targets import target_text
 from search.identity import program_key
 from search.policy import InitSearchCallback
 from search.preload import is_record_of

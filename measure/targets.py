@@ -1,0 +1,72 @@
+"""Targets of a log's lines: which of them are one, and where a program for another may serve.
+
+Two questions are asked of two targets. *May a program for the one serve on the other?* (`same_target`.) It
+may if it is good and legal there as far as one can tell: the kind is the same, the CPU or GPU model where
+both name one, and of a CPU the architecture. A CPU target without a triple is this machine's: that is what it
+compiles for. *Do times for the one count for the other?* (`target_group`.) They do if all that is equal, what
+only one of them names included, and the number of cores asked for. Keys and the rest of a triple differ
+between versions without meaning another target, so they are never compared.
+
+Source: reference sections 1.2 and 5.4.
+"""
+
+from __future__ import annotations
+
+import shlex
+from functools import lru_cache
+from typing import Final
+
+from ansor.task.hardware import architecture_of
+from ansor.task.target import Target
+from measure.record import AnyTask, LoggedTask
+
+_COMPARED: Final = ("mcpu", "arch", "device", "model", "mattr")
+_COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
+
+
+def target_text(task: AnyTask) -> str:
+    """Return the target of a task as text, without parsing one that came from a log."""
+    return task.target_text if isinstance(task, LoggedTask) else str(task.target)
+
+
+def same_target(one: Target | str, other: Target | str) -> bool:
+    """Whether programs for the one target are meant for the other, too."""
+    return _same_target(str(one), str(other))
+
+
+@lru_cache(maxsize=1024)  # A log asks the same question once a line.
+def _same_target(one: str, other: str) -> bool:
+    (kind_a, a), (kind_b, b) = _facts(one), _facts(other)
+    return kind_a == kind_b and all(a[name] == b[name] for name in a.keys() & b.keys())
+
+
+@lru_cache(maxsize=1024)
+def target_group(text: str) -> tuple[str, ...]:
+    """Return what targets have in common whose times count for each other; never fail on odd text."""
+    kind, facts = _facts(text)
+    cores = target_options(text)[1].get("num-cores", "")
+    return (kind, cores, *(f"{name}={facts[name]}" for name in sorted(facts)))
+
+
+def _facts(text: str) -> tuple[str, dict[str, str]]:
+    """Return the kind of a target and the options that are compared."""
+    kind, options = target_options(text)
+    facts: dict[str, str] = {name: options[name] for name in _COMPARED if name in options}
+    if "mattr" in facts:
+        facts["mattr"] = ",".join(sorted(facts["mattr"].split(",")))
+    if kind in _COMPILED_FOR_A_TRIPLE:
+        facts["architecture"] = architecture_of(options.get("mtriple"))
+    return kind, facts
+
+
+def target_options(text: str) -> tuple[str, dict[str, str]]:
+    """Split a target's text into its kind and its options as they stand there, whatever they are."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    options: dict[str, str] = {}
+    for word in words[1:]:
+        name, _, value = word.lstrip("-").partition("=")
+        options[name] = value
+    return (words[0] if words else ""), options

@@ -1,0 +1,102 @@
+"""What a result counts for: the conditions of its record, and one program whatever wrote the line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ansor
+from measure import MeasureErrorNo, MeasureResult, load_records, save_records
+from measure.record import Seconds
+from search import PreloadMeasuredStates, SearchTask, TaskScheduler
+from search.dispatch import Query
+from tests.search_fakes import logged, options
+
+ONE, TWO = "llvm -num-cores=1", "llvm -num-cores=2"
+PARAMS = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+
+
+def matmul_for(target: str) -> SearchTask:
+    return SearchTask(func="ansor.matmul", args=(32, 32, 32), target=target)
+
+
+@pytest.mark.parametrize("other", [TWO, "llvm -mcpu=x86-64 -num-cores=1", "llvm"])
+def test_results_for_another_target_are_no_known_results(
+    tmp_path: Path, other: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "log.json"
+    matmul_for(other).tune(options(3, log))
+    task = matmul_for(ONE)
+    result = task.tune(options(2, log))
+    assert (result.trials, result.known_trials) == (2, 2)
+    told = caplog.text.replace(" -keys=cpu", "")
+    assert f"3 records of matmul(32, 32, 32) for the target {other} are not used as known results" in told
+    assert not PreloadMeasuredStates(log).known(matmul_for("llvm -num-cores=4"))
+    assert len(PreloadMeasuredStates(log).known(task)) == 2
+
+
+def test_the_best_program_is_one_for_just_the_target_if_there_is_any(tmp_path: Path) -> None:
+    log = str(tmp_path / "log.json")
+    tasks = {target: matmul_for(target) for target in (ONE, TWO)}
+    for cost, task in zip((2e-3, 1e-3), tasks.values(), strict=True):
+        state = ansor.State.initial(task.compute_dag)
+        save_records(log, [ansor.MeasureInput(task, state)], [MeasureResult((Seconds(cost),))])
+    found = {target: task.best_record(log).result.mean_cost for target, task in tasks.items()}
+    assert found == {ONE: 2e-3, TWO: 1e-3}
+    assert matmul_for("llvm").best_record(log).result.mean_cost == 1e-3
+    best = ansor.ApplyHistoryBest(log)
+    for target, cost in found.items():
+        hit = best.lookup(Query.of(tasks[target]))
+        assert hit is not None
+        assert hit.seconds == cost
+
+
+def test_a_scheduler_of_one_computation_for_two_numbers_of_cores_goes_on_from_its_log(tmp_path: Path) -> None:
+    tasks = [matmul_for(ONE), matmul_for(TWO)]
+
+    def run(trials: int, log: Path) -> Any:
+        scheduler = TaskScheduler(tasks, callbacks=[])
+        return scheduler.tune(options(trials, log), search_policy_params=PARAMS)
+
+    whole, parts = tmp_path / "whole.json", tmp_path / "parts.json"
+    run(40, whole)
+    for trials in (10, 30):
+        result = run(trials, parts)
+    assert sum(one.known_trials for one in result.results) == 40
+    assert [logged(parts, task) for task in tasks] == [logged(whole, task) for task in tasks]
+
+
+def moved(log: Path, speed: float) -> None:
+    """Rewrite a log as if it came from a machine with 16 cores that is so many times as fast."""
+    text = re.sub(r"\[-?\d+, 64, 64, 0, 0, 0, 0, 0\]", "[16, 64, 64, 0, 0, 0, 0, 0]", log.read_text())
+    log.write_text(re.sub(r'"r": \[\[([^\]]*)\]', lambda m: f'"r": [[{float(m[1]) / speed}]', text))
+
+
+def test_finals_on_a_log_of_another_machine_say_which_program_is_best(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    task = SearchTask(func="ansor.matmul", args=(16, 16, 16))
+    task.tune(options(4, log))
+    moved(log, speed=1e3)
+    result = task.tune(
+        ansor.TuningOptions(
+            num_measure_trials=1, verbose=0, num_finalists=5, measure_callbacks=[ansor.RecordToFile(log)]
+        )
+    )
+    found = task.best_record(log)
+    assert result.best_cost == pytest.approx(found.result.mean_cost)
+    assert len(found.result.costs) > 1
+
+
+def test_a_wrong_answer_counts_on_a_log_of_another_machine(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    task = SearchTask(func="ansor.matmul", args=(16, 16, 16))
+    task.tune(options(2, log))
+    moved(log, speed=1e3)
+    (first, _), (second, _) = sorted(load_records(log), key=lambda record: record[1].mean_cost)
+    wrong = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 1.0, 1)
+    here = ansor.MeasureInput(task, first.state.replay(task.compute_dag))
+    save_records(log, [here], [wrong])
+    assert task.best_record(log).input.state.steps == second.state.steps
