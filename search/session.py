@@ -34,6 +34,7 @@ from search.options import patience
 from search.policy import Proposal, SearchPolicy
 from search.preload import Earlier
 from search.progress import Progress, Report
+from search.proposals import checked
 from search.result import StopReason, TuningResult
 from search.text import counted
 
@@ -281,7 +282,8 @@ class TuningSession:
         self._seeds = tuple(state for key, state in seeds.items() if key not in self.history)
         if self._seeds:
             return Proposal(self._seeds[: self._round_size])
-        return self.policy.propose(self._round, self._round_size, self.history)
+        proposal = self.policy.propose(self._round, self._round_size, self.history)
+        return checked(self.policy, proposal, self.history)
 
     def _answer(self, states: Sequence[State], budget: int) -> list[Trial]:
         """Results of a round in proposal order: from the log where it has them, measured where it has not."""
@@ -330,11 +332,12 @@ class TuningSession:
         if self._log:  # Still replaying: what the log says further on is not weighed yet.
             return None
         history = self.history
-        if history.failures_in_a_row >= self._max_failures:
+        failures = min(history.failures_in_a_row, len(self.new_trials))  # What spoiled a log may be over.
+        if failures >= self._max_failures:
             last = history.last_failure()
             what = f"{last.error.name}: {first_line(last)}" if last is not None else "unknown"
             told = f"; the last one with {what}".rstrip(": ") if history.best is not None else ""
-            return Stop(StopReason.ONLY_FAILURES, f"{history.failures_in_a_row} trials in a row failed{told}")
+            return Stop(StopReason.ONLY_FAILURES, f"{failures} trials in a row failed{told}")
         limit = self._patience
         if limit is not None and history.best is not None and history.since_best >= limit:
             return Stop(

@@ -10,7 +10,7 @@ import pytest
 
 import ansor
 from ansor import te
-from ansor.errors import LogWriteError
+from ansor.errors import DefinitionError, LogWriteError
 from ansor.schedule.state import State
 from measure import (
     BuildResult,
@@ -182,6 +182,44 @@ def test_a_stream_of_failures_ends_the_run_and_says_why(task: SearchTask) -> Non
     assert result.best_state is None
     assert "16 trials in a row failed" in result.message
     assert "RUNTIME_DEVICE: it crashed" in result.message
+
+
+def test_a_log_of_failures_does_not_end_the_next_run(task: SearchTask, tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    task.tune(options(1000, log, runner=FakeRunner(failing=1.0), max_failures_in_a_row=16))
+    result = task.tune(options(8, log, max_failures_in_a_row=16))
+    assert (result.trials, result.known_trials) == (8, 24)
+    assert result.best_state is not None
+    again = task.tune(options(1000, log, runner=FakeRunner(failing=1.0), max_failures_in_a_row=4))
+    assert again.trials in range(4, 9)  # to the end of its round
+    assert again.stop_reason is StopReason.ONLY_FAILURES
+
+
+class Repeating(SearchPolicy):
+    """Proposes what it is told to, for ever."""
+
+    def __init__(self, task: SearchTask, answer: Any) -> None:
+        self._task, self._answer = task, answer
+
+    @property
+    def task(self) -> SearchTask:
+        return self._task
+
+    def propose(self, round_index: int, count: int, history: Any) -> Any:
+        return self._answer
+
+
+def test_what_a_policy_repeats_is_measured_once(task: SearchTask, tmp_path: Path) -> None:
+    state, log = State.initial(task.compute_dag), tmp_path / "log.json"
+    result = task.tune(options(8, log), Repeating(task, Proposal((state, state))))
+    assert (result.trials, len(logged(log, task))) == (1, 1)
+    assert result.stop_reason is StopReason.EXHAUSTED
+
+
+@pytest.mark.parametrize("answer", [[], None, Proposal((1, 2))])  # type: ignore[arg-type]
+def test_what_a_policy_proposes_must_be_programs(task: SearchTask, answer: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"Repeating.propose returned .*(ansor.Proposal|ansor.State)"):
+        task.tune(options(8), Repeating(task, answer))
 
 
 class Broken(FakeRunner):

@@ -1,0 +1,43 @@
+"""What a policy proposes, and anybody may write one, made sure of: programs, each once, none measured."""
+
+from __future__ import annotations
+
+from ansor.errors import DefinitionError
+from ansor.plugins import GO_ON, brief
+from ansor.schedule.state import State
+from search.history import History
+from search.identity import program_key
+from search.policy import Proposal, SearchPolicy
+
+
+def checked(policy: SearchPolicy, answer: object, known: History) -> Proposal:
+    """
+    Take what a policy proposed.
+
+    Parameters
+    ----------
+    policy
+        The policy, for messages.
+    answer
+        What its `propose` returned.
+    known
+        The measured programs; these are left out, and so is what comes again.
+
+    Raises
+    ------
+    DefinitionError
+        If the answer is no `Proposal` of states.
+    """
+    asked = f"{type(policy).__name__}.propose"
+    if not isinstance(answer, Proposal):
+        raise DefinitionError(
+            f"{asked} returned {brief(answer)}; return ansor.Proposal((state, ...)), with no state when "
+            f"nothing is left; {GO_ON}"
+        )
+    strange = next((state for state in answer.states if not isinstance(state, State)), None)
+    if strange is not None:
+        raise DefinitionError(
+            f"{asked} returned a proposal that holds {brief(strange)}; its programs are ansor.State; {GO_ON}"
+        )
+    fresh = {key: state for state in answer.states if (key := program_key(state)) not in known}
+    return answer if len(fresh) == len(answer.states) else Proposal(tuple(fresh.values()), answer.note)
