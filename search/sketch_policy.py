@@ -51,6 +51,8 @@ from sketches.neighbours import Neighbourhood
 from sketches.population import Population
 from sketches.rule import check_rules
 
+Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+
 FIRST_ROUNDS: Final = 4
 """So many rounds have the size of a first round; the next ones are twice as large, until all is asked for."""
 SPARE: Final = 4
@@ -312,9 +314,11 @@ class SketchPolicy(SearchPolicy):
         if self.all_programs is not None:
             everything = Generation.of(self.all_programs)
             everything = unseen(everything, np.empty(0, dtype=np.uint64))
-            picker.take(everything, rng.permutation(len(everything)), wanted)
+            order = rng.permutation(len(everything))
+            admissible = self._admissible(everything, order)
+            picker.take(everything, admissible, wanted)
             picker.take_put_off(wanted)
-            drawn, lost = len(everything), Counter[str]()
+            drawn, lost = len(everything), _ruled_out(len(order) - len(admissible))
             fruitless = FRUITLESS_DRAWS
         else:
             drawn = fruitless = 0
@@ -323,14 +327,22 @@ class SketchPolicy(SearchPolicy):
             before = len(picker.states)
             sample = self.space.sample(max(wanted - before, SMALLEST_DRAW), rng)
             generation, order = _in_order_of_drawing(sample.populations, sample.draws)
-            picker.take(generation, order, wanted)
+            admissible = self._admissible(generation, order)
+            picker.take(generation, admissible, wanted)
             picker.take_put_off(wanted)
             drawn += len(sample)
             lost.update(sample.dropped)
+            lost.update(_ruled_out(len(order) - len(admissible)))
             fruitless = 0 if len(picker.states) > before else fruitless + 1
         if len(picker.states) >= wanted:
             return ""
         return self._shortage(picker, drawn, lost)
+
+    def _admissible(self, generation: Generation, order: Numbers) -> Numbers:
+        """Leave out of some programs of a generation those that the model says should not be measured."""
+        if not self.model.informative:
+            return order
+        return order[~np.isneginf(self.score(generation.populations)[order])]
 
     def _shortage(self, picker: Picker, drawn: int, lost: Mapping[str, int]) -> str:
         """Say what drawing gave."""
@@ -356,9 +368,14 @@ def _whole(share: float, rng: np.random.Generator) -> int:
 _REASONS_OF_CHOICE: Final = frozenset({"known", "equal plan"})
 
 
+def _ruled_out(count: int) -> Counter[str]:
+    """Programs that a cost model gave a score of -inf, as a reason why others are missing."""
+    return Counter({"the cost model rules them out": count} if count else {})
+
+
 def _in_order_of_drawing(
-    populations: Sequence[Population], draws: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]
-) -> tuple[Generation, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    populations: Sequence[Population], draws: Sequence[Numbers]
+) -> tuple[Generation, Numbers]:
     """Put a sample together, with the numbers of its programs in the order in which they were drawn."""
     generation = Generation.of(populations)
     order = np.concatenate(draws) if draws else np.empty(0, dtype=np.int64)

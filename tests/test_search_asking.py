@@ -116,3 +116,29 @@ def test_programs_that_a_model_rules_out_are_not_measured(task: ansor.SearchTask
 def test_what_is_no_model_is_refused(task: ansor.SearchTask, model: Any, message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         ansor.SketchPolicy(task, model)
+
+
+class Excluding(ansor.CostModel):
+    """Rules out every program that unrolls nothing by a pragma."""
+
+    def update(self, inputs: Any, results: Any) -> None:
+        pass
+
+    def predict(self, task: Any, candidates: Any) -> Any:
+        return np.array([1.0 if unrolls(state) else -np.inf for state in candidates])
+
+
+def unrolls(state: ansor.State) -> bool:
+    return any(stage.auto_unroll_max_step > 0 for stage in state.stages)
+
+
+@pytest.mark.parametrize("args", [(4, 4), (128, 128)])
+def test_programs_that_a_model_rules_out_do_not_fill_a_round(tmp_path: Path, args: tuple[int, int]) -> None:
+    task = ansor.SearchTask(func="ansor.softmax", args=args)
+    policy = ansor.SketchPolicy(task, Excluding(), params=SMALL)
+    log = tmp_path / "log.json"
+    result = task.tune(options(100, log, runner=SimulatedRunner(simulated_cost)), policy)
+    states = [inp.state.replay(task.compute_dag) for inp, _ in load_records(log)]
+    assert states
+    assert all(map(unrolls, states))
+    assert result.trials == 100 or "the cost model rules them out" in result.message
