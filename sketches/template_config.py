@@ -221,8 +221,10 @@ class ConfigSpace:
     def __str__(self) -> str:
         width = max(map(len, self.names), default=0)
         lines = [f"  {name:{width}}  {dimension}" for name, dimension in self.dimensions.items()]
-        limited = f", limited by {len(self.filters)} filters" if self.filters else ""
-        return "\n".join([f"ConfigSpace of {self.size} configurations{limited}", *lines])
+        count = len(self.filters)
+        limited = f", limited by {count} filter{'s' * (count != 1)}" if count else ""
+        size = f"{self.size} configuration{'s' * (self.size != 1)}"
+        return "\n".join([f"ConfigSpace of {size}{limited}", *lines])
 
 
 class Config:
@@ -234,12 +236,18 @@ class Config:
     space
         Dimensions that are known already; None collects them.
     choice
-        What was chosen; where it says nothing, a dimension's first entity.
+        What was chosen; where it says nothing, a dimension's first entity, or what `draw` gives.
+    draw
+        Chooses where `choice` says nothing.
     """
 
     def __init__(
-        self, space: ConfigSpace | None = None, choice: Mapping[str, AnyEntity] | None = None
+        self,
+        space: ConfigSpace | None = None,
+        choice: Mapping[str, AnyEntity] | None = None,
+        draw: Callable[[Dimension], AnyEntity] | None = None,
     ) -> None:
+        self._draw = draw
         self._known = None if space is None else space.dimensions
         self._defined: dict[str, Dimension] = {}
         self._filters: list[Callable[[ConfigEntity], bool]] = []
@@ -252,6 +260,11 @@ class Config:
     def space(self) -> ConfigSpace:
         """The dimensions defined so far."""
         return ConfigSpace(self._defined, self._filters)
+
+    @property
+    def chosen(self) -> dict[str, AnyEntity]:
+        """What is chosen of all that is defined so far."""
+        return {name: self[name] for name in self._defined}
 
     def define_split(
         self,
@@ -348,6 +361,8 @@ class Config:
             except DefinitionError as error:
                 raise DefinitionError(f"{name!r}: {error}") from None
         self._defined[name] = made
+        if self._draw is not None and name not in self._choice:
+            self._choice[name] = self._draw(made)
         return made
 
     def __getitem__(self, name: str) -> Any:

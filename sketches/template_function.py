@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Union, overload
+
+import numpy as np
 
 from ansor.errors import AnsorError, DefinitionError, ScheduleError
 from ansor.plugins import blaming
@@ -47,6 +50,21 @@ def set_best_lookup(lookup: Callable[[str], State | None]) -> None:
     _LOOKUPS[:] = [lookup]
 
 
+_ATTEMPTS: Final = 64
+"""Configurations that are tried, after the first, until the function refuses one no more."""
+_NEAR: Final = 1000
+"""Configurations that filters are asked about to find one that they let through."""
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What is left open, the computation, and a configuration that the function and its filters accept."""
+
+    space: ConfigSpace
+    dag: ComputeDAG
+    choice: Choice
+
+
 class Template:
     """
     A function that schedules a computation and leaves decisions open; made by `template`.
@@ -71,7 +89,7 @@ class Template:
         self.function = function
         register_workload(name, self.tensors, override=override)
         TEMPLATES[name] = self
-        self._known: dict[str, tuple[ConfigSpace, ComputeDAG]] = {}
+        self._known: dict[str, _First] = {}
 
     def workload_key(self, args: Sequence[Any]) -> str:
         """Key of the records of a call with these arguments."""
@@ -79,7 +97,7 @@ class Template:
 
     def tensors(self, *args: Any) -> list[Tensor]:
         """Define the computation alone."""
-        return self._run(Config(), args)[1]
+        return list(self._first(args).dag.tensors)
 
     def space(self, *args: Any) -> ConfigSpace:
         """
@@ -88,22 +106,43 @@ class Template:
         Raises
         ------
         DefinitionError
-            If the template is written wrongly, or does not take these arguments.
+            If the template is written wrongly, or does not take these arguments. What the function raises for
+            the first configuration and for others, drawn at random, is raised as it is.
         """
-        return self._first(args)[0]
+        return self._first(args).space
 
-    def _first(self, args: Sequence[Any]) -> tuple[ConfigSpace, ComputeDAG]:
-        """Space and computation, which the first configuration says."""
+    def _first(self, args: Sequence[Any]) -> _First:
+        """What running the function tells, with the first configuration or one that it does not refuse."""
         key = self.workload_key(args)
         if key not in self._known:
-            config = Config()
-            tensors = self._run(config, args)[1]
-            self._known[key] = config.space, ComputeDAG(tensors)
+            config, tensors = self._run_any(args)
+            space, choice = config.space, config.chosen
+            if space.filters and not all(keep(ConfigEntity(choice)) for keep in space.filters):
+                near = range(min(space.size, _NEAR))
+                choice = next((dict(space[at]) for at in near if space.accepts(at)), choice)
+            self._known[key] = _First(space, ComputeDAG(tensors), choice)
         return self._known[key]
+
+    def _run_any(self, args: Sequence[Any]) -> tuple[Config, list[Tensor]]:
+        """Run with the first configuration; if that is refused, with others until one is not."""
+        config, refusal = Config(), None
+        rng = np.random.default_rng(0)
+        for _ in range(1 + _ATTEMPTS):
+            try:
+                return config, self._run(config, args)[1]
+            except DefinitionError:
+                raise
+            except Exception as error:
+                refusal = refusal or error
+                if not config.space.dimensions:  # There is nothing else to choose.
+                    break
+                config = Config(draw=lambda choices: choices[int(rng.integers(len(choices.entities)))])
+        assert refusal is not None
+        raise refusal
 
     def schedule(self, args: Sequence[Any], config: Choice | None = None) -> tuple[Schedule, list[Tensor]]:
         """
-        Schedule the computation by a configuration, default the first of the space.
+        Schedule the computation by a configuration, default the first of the space that will do.
 
         Raises
         ------
@@ -112,7 +151,8 @@ class Template:
         DefinitionError
             If it changes the computation, or the template does not take these arguments.
         """
-        return self._scheduled(args, config, self._first(args)[1])
+        first = self._first(args)
+        return self._scheduled(args, first.choice if config is None else config, first.dag)
 
     def state(self, args: Sequence[Any], config: Choice, dag: ComputeDAG) -> State:
         """
@@ -128,11 +168,11 @@ class Template:
         return State.replay(dag, self._scheduled(args, config, dag)[0].state.steps)
 
     def _scheduled(
-        self, args: Sequence[Any], choice: Choice | None, dag: ComputeDAG
+        self, args: Sequence[Any], choice: Choice, dag: ComputeDAG
     ) -> tuple[Schedule, list[Tensor]]:
         """Run with a configuration, which must not make another computation than `dag`.
 
-        A first configuration has run by then: what the function raises now, this configuration brings about.
+        Another configuration has run by then: what the function raises now, this one brings about.
         """
         config = Config(self.space(*args), choice)
         try:
@@ -167,7 +207,7 @@ class Template:
     def __call__(self, *args: Any) -> tuple[Schedule, list[Tensor]]:
         """Schedule the computation by its best record in ``with apply_history_best(log)``.
 
-        Without such a context, or if it has no record, by the first configuration.
+        Without such a context, or if it has no record, by the first configuration that will do.
         """
         key = self.workload_key(args)
         for lookup in _LOOKUPS:

@@ -311,3 +311,43 @@ def test_a_configuration_is_adapted_to_another_size() -> None:
     assert adapted["tile_j"].value == (4, 8)
     assert adapted["ann"] == config["ann"]
     assert large.adapt({"tile_i": ansor.SplitEntity((1, 5))})["tile_i"].value in {(12, 4), (8, 6)}
+
+
+def scaled(name: str, fewest: int, at: str) -> ansor.Template:
+    """A template that refuses vectors of fewer lanes, by an exception or by a filter."""
+
+    def function(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        c = te.compute((n,), lambda i: a[i] * 2.0, name="C")
+        s = te.create_schedule(c)
+        cfg.define_split("lanes", c.op.axis[0])
+        if at == "filter":
+            cfg.multi_filter(lambda config: config["lanes"].size[1] >= fewest)
+        _, inner = cfg["lanes"].apply(s, c, c.op.axis[0])
+        cfg.define_knob("unroll", [0, 16])
+        if at == "raise" and cfg["lanes"].size[1] < fewest:
+            raise ValueError("too few lanes")
+        s[c].vectorize(inner)
+        return s, [a, c]
+
+    return ansor.template(f"tests.scaled_{name}", override=True)(function)
+
+
+@pytest.mark.parametrize("at", ["raise", "filter"])
+def test_a_first_configuration_that_is_refused_is_no_hindrance(at: str) -> None:
+    made = scaled(at, 4, at)
+    task = ansor.TemplateTask(made, (64,))
+    assert task.config_space.dims == (7, 2)
+    if at == "raise":
+        with pytest.raises(ScheduleError, match="ValueError: too few lanes"):
+            task.state_of(0)
+    schedule, tensors = made(64)  # by a configuration that will do
+    assert schedule.state.stages[1].iterators[-1].extent >= 4
+    data = np.arange(64, dtype=np.float32)
+    np.testing.assert_array_equal(ansor.build(schedule, tensors)(data), 2 * data)
+
+
+def test_a_template_that_refuses_every_configuration_says_why() -> None:
+    with pytest.raises(ValueError, match="too few lanes") as caught:
+        ansor.TemplateTask(scaled("never", 100, "raise"), (64,))
+    assert any("tests.scaled_never" in note for note in caught.value.__notes__)
