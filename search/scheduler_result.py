@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from search.progress import task_title
 from search.result import StopReason, TuningResult
-from search.text import digits, rate_text, time_text
+from search.text import counted, digits, rate_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,13 @@ class SchedulerResult:
     elapsed_seconds: float
 
     def __str__(self) -> str:
-        lines = [f"{self.trials} trials in {time_text(self.elapsed_seconds)}; stopped: {self.message}"]
+        spent = f"{counted(self.trials, 'trial')} in {time_text(self.elapsed_seconds)}"
+        lines = [f"{spent}; stopped: {self.message}"]
         for result in self.results:
             best = f"no program: {result.diagnosis}" if result.diagnosis else "no program"
             if result.best_cost is not None:
                 best = rate_text(result.task.compute_dag.flop_count, result.best_cost)
-            lines.append(f"  {task_title(result.task)}: {best}, {result.known_trials} trials")
+            lines.append(f"  {task_title(result.task)}: {best}, {counted(result.known_trials, 'trial')}")
         if self.objective is not None:
             lines.append(f"  estimated total: {digits(self.objective * 1e3)} ms")
         return "\n".join(lines)

@@ -63,6 +63,11 @@ def check_policies(tasks: Sequence[Task], policies: Sequence[SearchPolicy]) -> l
     DefinitionError
         If not.
     """
+    if not isinstance(policies, Sequence):
+        raise DefinitionError(
+            f"search_policy={policies!r}: it is 'default', 'sketch.xgb', 'sketch.random', or a list of one "
+            "policy for each task"
+        )
     if len(policies) != len(tasks):
         raise DefinitionError(f"there are {len(tasks)} tasks and {len(policies)} policies; give one each")
     for number, (task, policy) in enumerate(zip(tasks, policies, strict=True)):

@@ -26,7 +26,7 @@ import numpy as np
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogWriteError
-from ansor.plugins import GO_ON, blaming, brief
+from ansor.plugins import GO_ON, blaming, brief, items_of
 from ansor.task.task import Task
 from measure import MAX_FLOAT, ProgramMeasurer
 from search.details import details_only, level_of
@@ -52,6 +52,9 @@ from search.starts import first_programs, known_results
 from search.text import counted
 
 PathLike = str | os.PathLike[str]
+
+FRUITLESS: Final = 16
+"""Trials of a task after which it is given up if none gave a valid program."""
 
 
 class TaskScheduler:
@@ -131,8 +134,12 @@ class TaskScheduler:
         backward_window_size: int = 3,
         callbacks: Sequence[TaskSchedulerCallback] | None = None,
     ) -> None:
-        self.tasks = [tasks] if isinstance(tasks, Task) else list(tasks)
-        self.task_weights = [1.0] * len(self.tasks) if task_weights is None else list(task_weights)
+        given = [tasks] if isinstance(tasks, Task) else items_of("TaskScheduler(tasks)", tasks, "tasks")
+        self.tasks: list[Task] = list(given)  # type: ignore[arg-type]  # Checked below.
+        if task_weights is None:
+            task_weights = [1.0] * len(self.tasks)
+        weights = items_of("TaskScheduler(task_weights)", task_weights, "numbers, one per task")
+        self.task_weights: list[float] = list(weights)  # type: ignore[arg-type]
         self.objective_func: Objective = objective_func or self._weighted_sum
         self.strategy = strategy
         check_tasks(self.tasks, self.task_weights, strategy)
@@ -151,11 +158,10 @@ class TaskScheduler:
         self.load_log_file = load_log_file
         self.alpha, self.beta, self.gamma = alpha, beta, gamma
         self.backward_window_size = backward_window_size
-        self.callbacks = (
-            [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
-            if callbacks is None
-            else list(callbacks)
-        )
+        if callbacks is None:
+            callbacks = [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
+        listed = items_of("TaskScheduler(callbacks)", callbacks, "ansor.TaskSchedulerCallback")
+        self.callbacks: list[TaskSchedulerCallback] = list(listed)  # type: ignore[arg-type]
         for callback in self.callbacks:
             if not (hasattr(callback, "pre_tune") and hasattr(callback, "post_tune")):
                 raise DefinitionError(
@@ -298,7 +304,7 @@ class TaskScheduler:
     def _run(self, options: TuningOptions) -> Stop:
         self._warm_up(options.num_measure_trials)
         for number in self.without_program:
-            self.dead_reasons.setdefault(number, "no valid program was found")
+            self._find_program(number, options.num_measure_trials)
         while True:
             stop = self._reason_to_stop(options)
             if stop is not None:
@@ -324,6 +330,19 @@ class TaskScheduler:
                     return
                 self._tune_task(number, trials - self.new_trials, part if len(waiting) > 1 else None)
             part *= 2
+
+    def _find_program(self, number: int, trials: int) -> None:
+        """Give a task of which no program was valid more rounds; if that does not help it is given up."""
+        history = self._sessions[number].history
+        while (
+            history.best is None
+            and number not in self.dead_reasons
+            and len(history) < FRUITLESS
+            and self.new_trials < trials
+        ):
+            self._tune_task(number, trials - self.new_trials)
+        if history.best is None:
+            self.dead_reasons.setdefault(number, "no valid program was found")
 
     def _tune_task(self, number: int, budget: int, part: int | None = None) -> None:
         """One round of one task, of at most `budget` new trials; or the next `part` of its programs."""

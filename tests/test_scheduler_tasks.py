@@ -283,15 +283,15 @@ def test_a_task_without_a_program_is_given_up(tmp_path: Path) -> None:
     machine = FakeMachine(fails=lambda inp: inp.task.workload_key == bad)
     watch, log = Watch(), tmp_path / "log.json"
     chosen = scheduler(pair, callbacks=[watch])
-    result = chosen.tune(options(16, log, machine=machine, early_stopping=1000), "sketch.random")
-    assert watch.order == [0, 1] * 3 + [1, 1]
+    result = chosen.tune(options(32, log, machine=machine, early_stopping=1000), "sketch.random")
+    assert watch.order == [0, 1] * 3 + [0] * 3 + [1] * 3  # four programs a round, sixteen tried
     assert chosen.dead_tasks == {0}
     assert result.objective is None
     assert chosen.cur_score == chosen.best_costs[1] < 1
     assert "no program" in str(result)
     hopeless = scheduler(pair).tune(options(100, machine=FakeMachine(fails=lambda _: True)), "sketch.random")
     assert hopeless.stop_reason is StopReason.NO_PROGRAM
-    assert hopeless.trials == 8
+    assert hopeless.trials == 32
 
 
 def test_early_stopping_of_one_and_of_all(tmp_path: Path) -> None:
@@ -573,3 +573,23 @@ def test_one_computation_under_two_layout_options_is_two_tasks(tmp_path: Path) -
     policies = [SketchPolicy(task, ansor.RandomModel()) for task in reversed(pair)]
     with pytest.raises(ansor.DefinitionError, match="in the order of the tasks"):
         scheduler(pair).tune(options(2), policies)
+
+
+class FailingFirst(FakeMachine):
+    """The first programs that run time out."""
+
+    bad = 2
+
+    def run_each(self, inputs: Any, builds: Any) -> Any:
+        for result in super().run_each(inputs, builds):
+            self.bad -= 1
+            yield MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 0.1, 1) if self.bad >= 0 else result
+
+
+def test_a_task_is_not_given_up_for_its_first_failures(tasks: list[SearchTask], tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    scheduler = TaskScheduler(tasks[:2], callbacks=[])
+    chosen = options(20, log, machine=FailingFirst(), num_measures_per_round=1)
+    result = scheduler.tune(chosen, search_policy_params=SMALL)
+    assert scheduler.dead_reasons == {}
+    assert all(one.best_cost is not None for one in result.results)
