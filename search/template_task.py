@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,7 +80,7 @@ class TemplateTask(SearchTask):
         ScheduleError
             If the configuration makes an illegal schedule.
         """
-        chosen = self.config_space[config] if isinstance(config, int) else config
+        chosen = config if isinstance(config, Mapping) else self.config_space[operator.index(config)]
         return self.template.state(self.args, chosen, self.compute_dag)
 
     def config_of(self, state: State) -> ConfigEntity | None:

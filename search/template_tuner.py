@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from ansor.checks import check_number
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.state import State
 from measure.log import PathLike
@@ -58,7 +59,7 @@ class TemplateTuner(SearchPolicy):
     Raises
     ------
     DefinitionError
-        If the task is not one of a template.
+        If the task is not one of a template, or a number is out of range.
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class TemplateTuner(SearchPolicy):
                 f"a {type(self).__name__} searches a template's configurations; make the task with "
                 f"ansor.TemplateTask(template, args), found {task!r}"
             )
+        if seed is not None:
+            check_number(f"{type(self).__name__}(seed)", seed, low=0, integer=True)
         self._task = task
         self.seed = 0 if seed is None else seed
         self.space = task.config_space
@@ -240,7 +243,10 @@ class GATuner(TemplateTuner):
         mutation_prob: float = 0.1,
     ) -> None:
         super().__init__(task, seed, init_search_callbacks)
-        if not 0 < elite_num <= pop_size or not 0 <= mutation_prob <= 1:
+        check_number("GATuner(pop_size)", pop_size, low=1, integer=True)
+        check_number("GATuner(elite_num)", elite_num, low=1, integer=True)
+        check_number("GATuner(mutation_prob)", mutation_prob, low=0)
+        if not elite_num <= pop_size or not mutation_prob <= 1:
             raise DefinitionError(
                 f"GATuner(pop_size={pop_size}, elite_num={elite_num}, mutation_prob={mutation_prob}): "
                 "0 < elite_num <= pop_size and a probability are needed"

@@ -16,14 +16,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.checks import check_number
 from ansor.schedule.state import State
 from ansor.task.registry import decode_workload_key
 from ansor.task.task import Task
 from costmodel import Candidates, CostModel, FeatureSource, LearnedModel, PackedRows, XGBModel
 from costmodel.candidates import batches_of
-from measure import MeasureInput, load_measurements
+from measure import MeasureInput, load_measurements, same_target
 from measure.log import PathLike
 from measure.settled import first_records
+from measure.targets import target_text
 from search.asking import check_model, scores_of, teach, unteach
 from search.history import Trial
 from search.policy import InitSearchCallback
@@ -130,6 +132,7 @@ class XGBTuner(TemplateTuner):
         plan_size: int = 32,
     ) -> None:
         super().__init__(task, seed, init_search_callbacks)
+        check_number("XGBTuner(plan_size)", plan_size, low=1, integer=True)
         self.columns = ConfigColumns(task)
         own = XGBModel(num_warmup_sample=plan_size - 1, seed=self.seed, features=self.columns)
         self.model: CostModel = own if model is None else model
@@ -217,4 +220,5 @@ class XGBTuner(TemplateTuner):
 
     def _is_mine(self, inp: MeasureInput) -> bool:
         decoded = decode_workload_key(inp.task.workload_key)
-        return decoded is not None and decoded[0] == self._task.template.name
+        mine = decoded is not None and decoded[0] == self._task.template.name
+        return mine and same_target(self._task.target, target_text(inp.task))

@@ -10,8 +10,9 @@ memory element by element until a mutation changes that, and pads nothing; here 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Final, Protocol
 
 import numpy as np
@@ -119,6 +120,10 @@ def check_annotators(where: str, given: Sequence[Annotator]) -> tuple[Annotator,
     return tuple(given)
 
 
+def _is_within(value: object, least: int, most: int | None) -> bool:
+    return isinstance(value, Integral) and least <= int(value) and (most is None or int(value) <= most)
+
+
 def with_choices(annotators: Sequence[Annotator], family: Family) -> Family:
     """
     Return the family with what annotators say of its columns.
@@ -132,7 +137,12 @@ def with_choices(annotators: Sequence[Annotator], family: Family) -> Family:
     for annotator in annotators:
         asked = f"annotator {type(annotator).__name__} was asked for its choices"
         with blaming(asked):
-            answer = dict(annotator.choices(family))
+            answer = annotator.choices(family)
+        if not isinstance(answer, Mapping):
+            raise DefinitionError(
+                f"{asked} and returned {brief(answer)}; return a dict from columns to values, empty if there "
+                "are none"
+            )
         for at, values in answer.items():
             if at not in family.annotation_values:
                 raise DefinitionError(
@@ -141,13 +151,13 @@ def with_choices(annotators: Sequence[Annotator], family: Family) -> Family:
                 )
             least, most = _least(family, at), _most(family, at)
             bounds = f"at least {least}" if most is None else f"{least} to {most}"
-            wrong = [value for value in values if value < least or (most is not None and value > most)]
-            if wrong or not len(values):
+            given = list(values) if isinstance(values, Iterable) else [values]
+            if not given or not all(_is_within(value, least, most) for value in given):
                 raise DefinitionError(
-                    f"{asked} and named {brief(list(values))} for column {str(family.columns[at])!r}; "
+                    f"{asked} and named {brief(given)} for column {str(family.columns[at])!r}; "
                     f"name one value or more, {bounds}"
                 )
-            found[at] = tuple(sorted({int(value) for value in values}))
+            found[at] = tuple(sorted({int(value) for value in given}))
     return replace(family, choices=found) if found else family
 
 

@@ -13,12 +13,13 @@ The names of dimensions' policies are those of AutoTVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
-from math import ceil, isnan, log2, nan, prod
+from math import ceil, isfinite, isnan, log2, nan, prod
 from typing import Any, Final, Union
 
+from ansor.checks import check_number
 from ansor.errors import DefinitionError
 from ansor.schedule.manual import Loop, LoopLike, Schedule, TensorLike
 from sketches.factors import enumerate_factorizations
@@ -130,7 +131,9 @@ class KnobEntity:
 
     @property
     def features(self) -> tuple[float, ...]:
-        return (float(self.val) if isinstance(self.val, (int, float)) else float(self.position),)
+        if isinstance(self.val, (int, float)) and isfinite(self.val):
+            return (float(self.val),)
+        return (float(self.position),)
 
 
 AnyEntity = Union[SplitEntity, ReorderEntity, AnnotateEntity, KnobEntity]
@@ -224,8 +227,9 @@ def split_dimension(
     DefinitionError
         If the policy or an argument is wrong, or nothing is left to choose from.
     """
-    if num_outputs < 1:
-        raise DefinitionError(f"{title}: num_outputs is {num_outputs}; it must be at least 1")
+    check_number(f"{title}: num_outputs", num_outputs, low=1, integer=True)
+    if max_factor is not None:
+        check_number(f"{title}: max_factor", max_factor, low=1, integer=True)
     if (policy == "candidate") != (candidate is not None):
         raise DefinitionError(f"{title}: policy='candidate' and candidate=[[...], ...] go together")
     inner = num_outputs - 1
@@ -238,6 +242,10 @@ def split_dimension(
         lengths.update(row for row in product(powers, repeat=inner) if prod(row) <= extent)
     if policy == "candidate":
         lengths.update(_inner_lengths(title, row) for row in candidate or ())
+        if len(parts := sorted({1 + len(row) for row in lengths})) > 1:
+            raise DefinitionError(
+                f"{title}: candidates have {' and '.join(map(str, parts))} parts; all must have as many"
+            )
     elif policy not in ("factors", "power2", "verbose"):
         raise DefinitionError(
             f"{title}: unknown policy {policy!r}; known are 'factors', 'power2', 'verbose' and 'candidate'"
@@ -389,6 +397,9 @@ def annotate_dimension(title: str, axes: Sequence[object], policy: str) -> Dimen
 
 def knob_dimension(title: str, candidates: Sequence[Any]) -> Dimension:
     """List the values of a knob."""
+    if not isinstance(candidates, Iterable) or isinstance(candidates, (str, bytes)):
+        raise DefinitionError(f"{title}: candidates must be a list of values, found {candidates!r}")
+    candidates = list(candidates)
     if not candidates:
         raise DefinitionError(f"{title}: there is nothing to choose from; give it at least one value")
     values = [tuple(value) if isinstance(value, list) else value for value in candidates]
