@@ -115,21 +115,28 @@ class Template:
         """What running the function tells, with the first configuration or one that it does not refuse."""
         key = self.workload_key(args)
         if key not in self._known:
-            config, tensors = self._run_any(args)
+            config, made, tensors = self._run_any(args)
             space, choice = config.space, config.chosen
+            again, _ = self._run(Config(choice=choice), args)
+            one, other = ([step.to_json() for step in each.state.steps] for each in (made, again))
+            if one != other:
+                raise DefinitionError(
+                    f"template {self.name!r} makes another program of a configuration each time; leave what "
+                    "it draws itself open instead: cfg.define_knob(name, values)"
+                )
             if space.filters and not all(keep(ConfigEntity(choice)) for keep in space.filters):
                 near = range(min(space.size, _NEAR))
                 choice = next((dict(space[at]) for at in near if space.accepts(at)), choice)
             self._known[key] = _First(space, ComputeDAG(tensors), choice)
         return self._known[key]
 
-    def _run_any(self, args: Sequence[Any]) -> tuple[Config, list[Tensor]]:
+    def _run_any(self, args: Sequence[Any]) -> tuple[Config, Schedule, list[Tensor]]:
         """Run with the first configuration; if that is refused, with others until one is not."""
         config, refusal = Config(), None
         rng = np.random.default_rng(0)
         for _ in range(1 + _ATTEMPTS):
             try:
-                return config, self._run(config, args)[1]
+                return config, *self._run(config, args)
             except DefinitionError:
                 raise
             except Exception as error:

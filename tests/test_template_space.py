@@ -351,3 +351,18 @@ def test_a_template_that_refuses_every_configuration_says_why() -> None:
     with pytest.raises(ValueError, match="too few lanes") as caught:
         ansor.TemplateTask(scaled("never", 100, "raise"), (64,))
     assert any("tests.scaled_never" in note for note in caught.value.__notes__)
+
+
+def test_a_template_that_makes_another_program_each_time_is_refused() -> None:
+    lengths = iter([2, 4, 8, 16])
+
+    def function(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        c = te.compute((n,), lambda i: a[i] * 2.0, name="C")
+        s = te.create_schedule(c)
+        s[c].split(c.op.axis[0], next(lengths))
+        return s, [a, c]
+
+    made = ansor.template("tests.fickle", override=True)(function)
+    with pytest.raises(DefinitionError, match=r"'tests.fickle' makes another program .*define_knob"):
+        ansor.TemplateTask(made, (64,))
