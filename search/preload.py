@@ -87,18 +87,23 @@ def measured_states_of(
     found: list[list[Known]] = [[] for _ in algorithms]
     others: Counter[str] = Counter()
     for inp, res in load_measurements(filename):
+        unused: set[str] = set()
+        used = False
         for position, task in ((at, one) for at, some in enumerate(algorithms) for one in some):
             if not _is_of(task, inp):
                 continue
             if other := _other_conditions(task, inp):
-                others[f"of {title_of_key(task.workload_key)} {other}"] += 1
+                unused.add(f"of {title_of_key(task.workload_key)} {other}")
                 continue
+            used = True
             try:
                 state = recover_measure_input(inp, rebuild_state=True, dag=task.compute_dag).state
             except (ScheduleError, LogFormatError):
                 continue
             if isinstance(state, State):
                 found[position].append((state, res))
+        if not used:
+            others.update(unused)
     for what, count in sorted(others.items()):
         _note.warning("%s: %s %s not used as known results", filename, counted(count, "record"), what)
     return found

@@ -54,7 +54,9 @@ def test_the_best_program_is_one_for_just_the_target_if_there_is_any(tmp_path: P
         assert hit.seconds == cost
 
 
-def test_a_scheduler_of_one_computation_for_two_numbers_of_cores_goes_on_from_its_log(tmp_path: Path) -> None:
+def test_a_scheduler_of_one_computation_for_two_numbers_of_cores_goes_on_from_its_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     tasks = [matmul_for(ONE), matmul_for(TWO)]
 
     def run(trials: int, log: Path) -> Any:
@@ -67,6 +69,7 @@ def test_a_scheduler_of_one_computation_for_two_numbers_of_cores_goes_on_from_it
         result = run(trials, parts)
     assert sum(one.known_trials for one in result.results) == 40
     assert [logged(parts, task) for task in tasks] == [logged(whole, task) for task in tasks]
+    assert "not used" not in caplog.text
 
 
 def moved(log: Path, speed: float) -> None:
