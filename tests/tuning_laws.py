@@ -104,7 +104,7 @@ def machinery() -> Iterator[Machinery]:
         yield Machinery(builder, runner)
 
 
-def task_of_seed(seed: int) -> ansor.SearchTask:
+def task_of_seed(seed: int, target: str = "llvm") -> ansor.SearchTask:
     """
     The random computation of a seed, with its data.
 
@@ -116,6 +116,7 @@ def task_of_seed(seed: int) -> ansor.SearchTask:
     return ansor.SearchTask(
         compute_dag=dag,
         workload_key=f'["fuzz", {seed}]',
+        target=target,
         layout_rewrite_option=seed % 3,
         task_inputs=data,
         task_inputs_overwrite=True,
