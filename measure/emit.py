@@ -77,9 +77,9 @@ def emit_program(
     Raises
     ------
     ScheduleError
-        If the state cannot be lowered because of a choice that its steps made.
+        If the state cannot be lowered because of a choice that its steps made, or a kernel breaks a limit.
     BuildError
-        If there is no code for something in it, or a kernel breaks a limit.
+        If there is no code for something in it.
     """
     nest = lowered(state, tensors, target)
     if kind_of(target) != CPU:
@@ -92,9 +92,10 @@ def emit_program(
 
 
 def _emit_for_device(nest: LoopNest, target: Target, hardware: HardwareParams | None) -> EmittedProgram:
-    from ansor.runtime.device.build import check_limits, package_nest
+    from ansor.runtime.device.build import package_nest
+    from ansor.task.gpu_limits import verify_gpu
 
-    package = package_nest(nest, target, ENTRY)
     if hardware is not None:
-        check_limits(package, hardware)
+        verify_gpu(nest, hardware, target.kind)
+    package = package_nest(nest, target, ENTRY)
     return EmittedProgram(package.source, ENTRY, package.to_json(), package.kind)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.schedule.kernel_usage import kernels_of
+from ansor.task.limits import AMOUNTS, Limits
 from sketches.launch import launchable
 from sketches.population import Population
 from sketches.rule import SketchContext
@@ -40,7 +41,8 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
     """
     if not context.is_gpu or not len(population):
         return {}
-    rows, hardware = len(population), context.hardware.limits
+    rows, limits = len(population), Limits.of_hardware(context.hardware)
+    vthreads = context.hardware.limits.max_vthread_extent
     found: dict[str, Mask] = {}
 
     def refuse(reason: str, broken: object) -> None:
@@ -48,14 +50,10 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
         found[reason] = found[reason] | mask if reason in found else mask
 
     for kernel in kernels_of(population.padded(population.inferred)):
-        for what, taken, most in (
-            ("threads in a block", kernel.threads, hardware.max_threads_per_block),
-            ("virtual threads", kernel.vthreads, hardware.max_vthread_extent),
-            ("bytes of shared memory", kernel.shared_bytes, hardware.max_shared_memory_per_block),
-            ("bytes of memory of a thread", kernel.local_bytes, hardware.max_local_memory_per_block),
-            ("bytes in a vector", kernel.vector_bytes, hardware.vector_unit_bytes),
-        ):
-            refuse(f"more than {most} {what}", taken > most)
+        for amount in AMOUNTS:
+            most = getattr(limits, amount.name)
+            refuse(f"more than {most} {amount.what}", getattr(kernel, amount.name) > most)
+        refuse(f"more than {vthreads} virtual threads", kernel.vthreads > vthreads)
         refuse("loops of different lengths bound to one thread index", kernel.uneven)
     launches = population.family.sketch.launches
     allowed = launchable(launches, population.values, context.hardware)

@@ -10,8 +10,9 @@ from ansor.errors import ScheduleError
 from ansor.schedule.bounds import infer_bounds
 from ansor.schedule.kernel_usage import kernels_of
 from ansor.schedule.lowering import lower
-from ansor.task.gpu_limits import KernelCount, count_kernels, gpu_faults
+from ansor.task.gpu_limits import count_kernels, gpu_faults
 from ansor.task.hardware import HardwareParams
+from ansor.task.limits import KernelCount
 from tests.gpu_cases import GPU
 
 
@@ -56,6 +57,7 @@ def counts(schedule: ansor.Schedule) -> list[KernelCount]:
 
 def test_a_kernel_is_counted() -> None:
     (kernel,) = counts(tiled())
+    assert (kernel.grid, kernel.block) == ((4, 2, 1), (16, 16, 1))
     assert kernel.threads == 16 * 16
     assert kernel.shared_bytes == 2 * 16 * 4 * 8 * 4
     assert kernel.local_bytes == 4 * 4 * 4 * 2
@@ -65,9 +67,9 @@ def test_a_kernel_is_counted() -> None:
 @pytest.mark.parametrize(
     ("hardware", "message"),
     [
-        ({"max_threads_per_block": 128}, "kernel 0 takes 256 threads in a block, of 128"),
-        ({"max_shared_memory_per_block": 2048}, "takes 4096 bytes of shared memory, of 2048"),
-        ({"max_local_memory_per_block": 100}, "takes 128 bytes of memory of each thread, of 100"),
+        ({"max_threads_per_block": 128}, "kernel 0 takes 256 threads in a block, 128 are allowed; bind"),
+        ({"max_shared_memory_per_block": 2048}, "takes 4096 bytes of shared memory, 2048 are allowed; keep"),
+        ({"max_local_memory_per_block": 100}, "takes 128 bytes of memory of each thread, 100 are allowed"),
     ],
 )
 def test_what_breaks_a_limit_is_named(hardware: dict[str, int], message: str) -> None:
@@ -80,6 +82,29 @@ def test_what_breaks_a_limit_is_named(hardware: dict[str, int], message: str) ->
 
 def test_a_limit_of_0_is_not_known() -> None:
     ansor.verify_gpu(tiled().state, HardwareParams(-1, 0, 64))
+
+
+def test_all_limits_that_are_broken_are_named() -> None:
+    faults = gpu_faults(tiled().state, HardwareParams(-1, 16, 64, 2048, 100, 128))
+    assert [fault.split(",")[0] for fault in faults] == [
+        "kernel 0 takes 256 threads in a block",
+        "kernel 0 takes 4096 bytes of shared memory",
+        "kernel 0 takes 128 bytes of memory of each thread",
+    ]
+
+
+def test_what_all_devices_of_a_kind_allow_along_a_dimension_counts_where_the_kind_is_told() -> None:
+    x = te.placeholder((70000, 65), name="X")
+    y = te.compute((70000, 65), lambda i, j: x[i, j] + x[i, j], name="Y")
+    s = te.create_schedule(y.op)
+    s[y].bind(y.op.axis[0], te.thread_axis("blockIdx.y"))
+    s[y].bind(y.op.axis[1], te.thread_axis("threadIdx.z"))
+    ansor.verify_gpu(s.state, GPU)
+    ansor.verify_gpu(s.state, GPU, "opencl")
+    assert gpu_faults(s.state, GPU, "cuda") == (
+        "kernel 0 takes 65 threads along z, 64 are allowed; bind shorter loops",
+        "kernel 0 takes 70000 blocks along y, 65535 are allowed; give each block more to do",
+    )
 
 
 def test_a_nest_without_kernels_is_refused() -> None:
@@ -96,7 +121,7 @@ def test_a_long_vector_is_refused() -> None:
     s[y].bind(i, te.thread_axis("blockIdx.x"))
     s[y].bind(outer, te.thread_axis("threadIdx.x"))
     s[y].vectorize(inner)
-    with pytest.raises(ScheduleError, match="takes 32 bytes in a vector, of 16"):
+    with pytest.raises(ScheduleError, match="takes 32 bytes in a vector, 16 are allowed; vectorize"):
         ansor.verify_gpu(s.state, GPU)
 
 

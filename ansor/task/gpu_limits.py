@@ -1,56 +1,33 @@
 """Whether one GPU program keeps the limits of its device: counted on its kernels, in plain integers.
 
 Populations are checked as columns before anything is lowered (`sketches.limits`). This is the other check, of
-a single program by what it became, which shares no code with that one: tests compare the two, and whoever
-builds a program that came from elsewhere asks here first.
+a single program by what it became, which counts by itself: tests compare the two. Whoever builds a program
+that came from elsewhere asks here first, as builders of programs to be measured do.
 
 How many virtual threads a program may have is a matter of the space that is searched. Of kernels they are
 code and private memory, which count.
-
-Source: the checks of the reference's GPU verifier, section 7.5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 from ansor.dtypes import dtype_info
 from ansor.errors import ScheduleError
-from ansor.ir.kernel_form import LAUNCH_KINDS, kernels_of, open_kernel
+from ansor.ir.kernel_form import BLOCK_KINDS, LAUNCH_KINDS, THREAD_KINDS, kernels_of, open_kernel
 from ansor.ir.nest import Alloc, For, If, LoopKind, LoopNest, Stmt, Store, sub_statements
 from ansor.ir.shared_memory import in_whole
 from ansor.task.hardware import HardwareParams
+from ansor.task.limits import KernelCount, Limits, Triple
 from ansor.te.expr import int_value
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
 
 
-@dataclass(slots=True)
-class KernelCount:
-    """
-    What one kernel of a nest takes.
-
-    Attributes
-    ----------
-    threads
-        Of a block.
-    shared_bytes, local_bytes
-        Memory allocated for a block, and for a thread, registers not counted; of what is on the two sides of
-        a condition a thread has one at a time.
-    vector_bytes
-        The longest vector loop, by what it stores.
-    """
-
-    threads: int
-    shared_bytes: int = 0
-    local_bytes: int = 0
-    vector_bytes: int = 0
-
-
-def verify_gpu(program: State | LoopNest, hardware: HardwareParams) -> None:
+def verify_gpu(program: State | LoopNest, hardware: HardwareParams, kind: str = "") -> None:
     """
     Refuse a program that a device cannot run.
 
@@ -60,35 +37,29 @@ def verify_gpu(program: State | LoopNest, hardware: HardwareParams) -> None:
         A program, or the kernels that it was lowered to.
     hardware
         The device's limits; one that is 0 is not known.
+    kind
+        The kind of target, such as "cuda": what all devices of the kind allow along single dimensions counts,
+        too.
 
     Raises
     ------
     ScheduleError
         If a kernel takes more than the device has; it names the kernel, and what it takes.
     """
-    faults = gpu_faults(program, hardware)
+    faults = gpu_faults(program, hardware, kind)
     if faults:
-        raise ScheduleError(
-            "the program does not fit the GPU: "
-            + "; ".join(faults)
-            + "; choose smaller tiles, or fewer threads"
-        )
+        raise ScheduleError(f"the program does not fit the GPU: {'; '.join(faults)}")
 
 
-def gpu_faults(program: State | LoopNest, hardware: HardwareParams) -> tuple[str, ...]:
+def gpu_faults(program: State | LoopNest, hardware: HardwareParams, kind: str = "") -> tuple[str, ...]:
     """List the limits that a program breaks, in words; none if a device can run it."""
     nest = program if isinstance(program, LoopNest) else _lowered(program)
-    limits = hardware.limits
-    faults: list[str] = []
-    for number, kernel in enumerate(count_kernels(nest)):
-        taken = (
-            ("threads in a block", kernel.threads, limits.max_threads_per_block),
-            ("bytes of shared memory", kernel.shared_bytes, limits.max_shared_memory_per_block),
-            ("bytes of memory of each thread", kernel.local_bytes, limits.max_local_memory_per_block),
-            ("bytes in a vector", kernel.vector_bytes, limits.vector_unit_bytes),
-        )
-        faults += [f"kernel {number} takes {n} {what}, of {most}" for what, n, most in taken if n > most]
-    return tuple(faults)
+    limits = Limits.of_hardware(hardware, kind)
+    return tuple(
+        f"kernel {number} {fault}"
+        for number, kernel in enumerate(count_kernels(nest))
+        for fault in limits.broken_by(kernel)
+    )
 
 
 def _lowered(state: State) -> LoopNest:
@@ -101,6 +72,9 @@ def count_kernels(nest: LoopNest) -> list[KernelCount]:
     """
     Count what each kernel of a nest in kernel form takes, kernels in order.
 
+    Blocks whose number depends on symbolic sizes count as one along that dimension. Of the memory on the two
+    sides of a condition a thread has one at a time.
+
     Raises
     ------
     ScheduleError
@@ -109,12 +83,32 @@ def count_kernels(nest: LoopNest) -> list[KernelCount]:
     found: list[KernelCount] = []
     for kernel in kernels_of(nest):
         opened = open_kernel(kernel)
-        found.append(KernelCount(prod(_length(loop, nest) for loop in opened.threads)))
-        _count(opened.body, 1, found[-1], nest)
+        for loop in opened.threads:
+            _length(loop, nest)
+        memory = _Memory()
+        _count(opened.body, 1, memory, nest)
+        grid, block = _extents(opened.blocks, BLOCK_KINDS), _extents(opened.threads, THREAD_KINDS)
+        found.append(KernelCount(grid, block, memory.shared, memory.local, memory.vector))
     return found
 
 
-def _count(stmt: Stmt, lanes: int, into: KernelCount, nest: LoopNest) -> None:
+def _extents(loops: Sequence[For], kinds: Sequence[LoopKind]) -> Triple:
+    """Extents along x, y and z of the loops of a launch, whose `kinds` are in the order z, y, x."""
+    extents = {loop.kind: int_value(loop.extent) or 1 for loop in loops}
+    z, y, x = (extents.get(kind, 1) for kind in kinds)
+    return x, y, z
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Bytes met so far: shared by a block, of a thread, and in the longest vector."""
+
+    shared: int = 0
+    local: int = 0
+    vector: int = 0
+
+
+def _count(stmt: Stmt, lanes: int, into: _Memory, nest: LoopNest) -> None:
     """Add what a statement inside of vector loops of so many `lanes` takes."""
     match stmt:
         case For(kind=LoopKind.VECTORIZED):
@@ -122,18 +116,18 @@ def _count(stmt: Stmt, lanes: int, into: KernelCount, nest: LoopNest) -> None:
         case For(kind=kind) if kind in LAUNCH_KINDS or kind is LoopKind.VTHREAD:
             raise _no_kernels(nest, f"a {kind} loop stands inside of a kernel")
         case Alloc(buffer=buffer) if buffer.scope == "shared":
-            into.shared_bytes += in_whole(buffer.size_bytes)
+            into.shared += in_whole(buffer.size_bytes)
         case Alloc(buffer=buffer) if buffer.scope == "local":
-            into.local_bytes += buffer.size_bytes
+            into.local += buffer.size_bytes
         case Store(buffer=buffer):
-            into.vector_bytes = max(into.vector_bytes, lanes * dtype_info(buffer.dtype).bytes)
+            into.vector = max(into.vector, lanes * dtype_info(buffer.dtype).bytes)
         case If():
-            before = most = into.local_bytes
+            before = most = into.local
             for side in sub_statements(stmt):
-                into.local_bytes = before
+                into.local = before
                 _count(side, lanes, into, nest)
-                most = max(most, into.local_bytes)
-            into.local_bytes = most
+                most = max(most, into.local)
+            into.local = most
             return
         case _:
             pass

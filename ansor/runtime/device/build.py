@@ -12,12 +12,12 @@ from ansor.depth import with_depth
 from ansor.errors import BuildError
 from ansor.runtime.device.hardware import arch_of, hardware_params
 from ansor.runtime.device.launches import make_package
-from ansor.runtime.device.limits import Limits
 from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.names import symbol_of
 from ansor.runtime.signature import Signature
 from ansor.task.device import runs_on
+from ansor.task.limits import KernelCount, Limits
 from ansor.task.target import Target
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ def check_limits(package: DevicePackage, hardware: HardwareParams) -> None:
     BuildError
         With the kernel, the limit, and what to do.
     """
-    limits = Limits.of_hardware(package.kind, hardware)
+    limits = Limits.of_hardware(hardware, package.kind)
     for launch, shared in zip(package.launches, package.shared_bytes, strict=True):
-        blocks = [extent if isinstance(extent, int) else 1 for extent in launch.grid]
-        broken = limits.broken_by(blocks, launch.block, shared)
-        if broken is not None:
-            raise BuildError(f"{launch.kernel} breaks a limit of the target: it {broken}")
+        x, y, z = (extent if isinstance(extent, int) else 1 for extent in launch.grid)
+        broken = limits.broken_by(KernelCount((x, y, z), launch.block, shared))
+        if broken:
+            raise BuildError(f"{launch.kernel} breaks a limit of the target: it {'; it '.join(broken)}")
 
 
 def compiled(package: DevicePackage, arch: str | None = None) -> DevicePackage:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ansor.errors import BuildError, NoDeviceError, RunError, TargetError
 from ansor.knobs import DEVICE, device_choice
-from ansor.runtime.device.limits import Limits, Triple
+from ansor.task.limits import KernelCount, Limits, Triple
 
 Array = npt.NDArray[Any]
 
@@ -68,9 +68,9 @@ class DeviceInfo:
         """What it allows of a launch."""
         return Limits(
             self.max_threads_per_block,
-            self.max_block,
-            self.max_grid,
             self.max_shared_memory_per_block,
+            block=self.max_block,
+            grid=self.max_grid,
         )
 
 
@@ -237,9 +237,9 @@ def check_call(call: KernelCall, info: DeviceInfo) -> None:
     BuildError
         With the limit, what the kernel wants, and what to do.
     """
-    broken = info.limits.broken_by(call.grid, call.block, call.shared_bytes)
-    if broken is not None:
-        raise BuildError(f"{call.kernel} cannot run on {info.name}: it {broken}")
+    broken = info.limits.broken_by(KernelCount(call.grid, call.block, call.shared_bytes))
+    if broken:
+        raise BuildError(f"{call.kernel} cannot run on {info.name}: it {'; it '.join(broken)}")
 
 
 _open: Final[dict[str, Device]] = {}

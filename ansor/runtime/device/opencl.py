@@ -28,9 +28,9 @@ from ansor.runtime.device.door import (
     bytes_of,
     choose_device,
 )
-from ansor.runtime.device.limits import UNLIMITED, Triple
 from ansor.runtime.device.pocl import PLATFORM, check_cpu, name_cpu
 from ansor.runtime.device.pocl_barriers import with_hidden_indices
+from ansor.task.limits import ANY, Triple
 
 INSTALL: Final = (
     "pip install 'ansor[opencl]' brings pyopencl and, on Linux x86-64, PoCL, which runs OpenCL on the CPU; "
@@ -77,7 +77,7 @@ class FoundOpenCL:
             arch="",
             max_threads_per_block=int(device.max_work_group_size),
             max_block=block,
-            max_grid=(UNLIMITED, UNLIMITED, UNLIMITED),
+            max_grid=ANY,
             max_shared_memory_per_block=int(device.local_mem_size),
             memory_bytes=int(device.global_mem_size),
             cache_bytes=int(device.global_mem_cache_size),
