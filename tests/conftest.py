@@ -7,10 +7,23 @@ of a device is counted at the end.
 import os
 from typing import Any
 
+import pytest
+
 from ansor.knobs import POCL_CPU
 from ansor.runtime.device.pocl import cpu_flags, known_name
 
 os.environ.setdefault(POCL_CPU, known_name(cpu_flags()))
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kind of device of a test that runs on each (`tests.device_kernels.each_device`)."""
+    from tests import device_kernels, emulated_cuda  # Not before the variable is set.
+
+    if request.param != device_kernels.EMULATED:
+        return str(request.param)
+    emulated_cuda.install(monkeypatch)
+    return "cuda"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

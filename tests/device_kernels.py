@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -24,16 +26,22 @@ def why_no_device(kind: str) -> str:
 
 
 needs_opencl = pytest.mark.skipif(bool(why_no_device("opencl")), reason=why_no_device("opencl") or "-")
+EMULATED = "emulated"
+"""Stands for CUDA, by an emulated device in this process (`tests.emulated_cuda`)."""
+
+
+def _where_possible(kind: str, reason: str) -> Any:
+    return pytest.param(kind, marks=pytest.mark.skipif(bool(reason), reason=reason or "-"))
+
+
+_HERE = [_where_possible(kind, why_no_device(kind)) for kind in ("opencl", "cuda")]
+_NO_COMPILER = "" if shutil.which("g++") else "there is no g++ to emulate a GPU by"
 each_device = pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            kind, marks=pytest.mark.skipif(bool(why_no_device(kind)), reason=why_no_device(kind) or "-")
-        )
-        for kind in ("opencl", "cuda")
-    ],
+    "kind", [*_HERE, _where_possible(EMULATED, _NO_COMPILER)], indirect=True
 )
-"""Runs a test, which takes a `kind`, on every device that is there."""
+"""Runs a test, which takes a `kind`, on every device that is there, and on an emulated one."""
+each_device_of_workers = pytest.mark.parametrize("kind", _HERE)
+"""Runs a test whose programs run in other processes on every device that is there."""
 
 
 def opencl() -> Device:

@@ -9,6 +9,8 @@ import pytest
 
 from ansor.ir.nest import LoopNest
 from ansor.runtime.device.build import package_nest
+from ansor.runtime.device.door import Device
+from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.device.program import LoadedProgram
 from ansor.task.target import Target
 from tests.device_kernels import opencl, why_no_device
@@ -21,12 +23,22 @@ def run_opencl(nest: LoopNest, *arrays: np.ndarray, sizes: Sequence[int] = ()) -
     """
     if why_no_device("opencl"):
         pytest.skip(why_no_device("opencl"))
-    device = opencl()
     package = package_nest(nest, Target("opencl"), nest.name)
+    run_on(opencl(), package, nest.outputs, arrays, sizes)
+    return package.source
+
+
+def run_on(
+    device: Device,
+    package: DevicePackage,
+    outputs: Sequence[int],
+    arrays: Sequence[np.ndarray],
+    sizes: Sequence[int],
+) -> None:
+    """Launch a program on arrays, outputs in place."""
     memories = [device.allocate(array.nbytes) for array in arrays]
     for array, memory in zip(arrays, memories, strict=True):
         device.upload(array, memory)
     LoadedProgram(device, package).launches(memories, sizes).enqueue()
-    for position in nest.outputs:
+    for position in outputs:
         device.download(memories[position], arrays[position])
-    return package.source

@@ -29,7 +29,7 @@ from measure.check import Tolerance
 from measure.device import Reach, device_environment
 from measure.emit import EmittedProgram
 from measure.processor import CPU, kind_of
-from tests.device_kernels import double, each_device, scale
+from tests.device_kernels import double, each_device, each_device_of_workers, scale
 
 SIZE = 1001
 
@@ -121,7 +121,7 @@ def inputs(task: Task, *programs: Program) -> list[MeasureInput]:
     return [MeasureInput(task, program) for program in programs]  # type: ignore[arg-type]
 
 
-@each_device
+@each_device_of_workers
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_costs_one_trial(kind: str, builder: LocalBuilder, runner: LocalRunner, fault: str) -> None:
     changes, error_no, message = FAULTS[fault]
@@ -137,7 +137,7 @@ def test_fault_costs_one_trial(kind: str, builder: LocalBuilder, runner: LocalRu
     assert len(after.costs) == 2
 
 
-@each_device
+@each_device_of_workers
 def test_what_the_compiler_refuses_is_not_run(kind: str, builder: LocalBuilder, runner: LocalRunner) -> None:
     pair = inputs(doubling(kind), program(kind, "undeclared = 1;"), good(kind))
     builds = builder.build(pair)
@@ -158,7 +158,7 @@ def test_the_driver_is_told_nothing_that_is_set_already(monkeypatch: pytest.Monk
     assert device_environment(Path("here"), 2) == {"POCL_CACHE_DIR": "here", "POCL_KERNEL_CACHE": "0"}
 
 
-@each_device
+@each_device_of_workers
 def test_a_program_that_hangs_costs_its_time_limit(kind: str, builder: LocalBuilder) -> None:
     endless = program(kind, "volatile int go = 1; if (i == 0) while (go) {}")
     pair = inputs(doubling(kind), endless, good(kind))
@@ -168,7 +168,7 @@ def test_a_program_that_hangs_costs_its_time_limit(kind: str, builder: LocalBuil
     assert after.ok, after
 
 
-@each_device
+@each_device_of_workers
 def test_caches_are_emptied_and_what_is_kept_goes_with_the_runner(kind: str, builder: LocalBuilder) -> None:
     with LocalRunner(timeout=30.0, repeat=2, enable_cpu_cache_flush=True) as runner:
         folder = runner.references.make_folder("pocl")
@@ -183,7 +183,7 @@ def test_caches_are_emptied_and_what_is_kept_goes_with_the_runner(kind: str, bui
     assert not folder.exists()
 
 
-@each_device
+@each_device_of_workers
 def test_scratch_memory_between_kernels_is_poisoned(
     kind: str, builder: LocalBuilder, runner: LocalRunner
 ) -> None:

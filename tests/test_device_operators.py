@@ -14,8 +14,8 @@ from ansor.ir.nest import Buffer, For, If, LoopNest, Seq, Stmt, seq
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var, binary, const
 from ansor.te.numeric import BINARY, apply_cast, quiet
 from tests.breadth_expressions import SHAPE, Operator, operands, operators
+from tests.cuda_on_host import Run, each_language
 from tests.device_nests import SERIAL, launch, load, store
-from tests.opencl_helper import run_opencl
 
 ULPS = {"exp": 3, "log": 3, "tanh": 5, "erf": 16, "rsqrt": 2, "pow": 16, "sigmoid": 8}
 """The accuracy that OpenCL asks of its functions; sigmoid is made of an exponential and a quotient."""
@@ -36,11 +36,12 @@ def elementwise(dtype: str, chosen: Sequence[Operator]) -> LoopNest:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_operator(dtype: str) -> None:
+@each_language
+def test_every_operator(run: Run, dtype: str) -> None:
     chosen = [replace(op, ulps=max(op.ulps, ULPS.get(op.name, 0))) for op in operators(dtype)]
     given = operands(dtype)
     found = [np.zeros(SHAPE, to_numpy(op.result)) for op in chosen]
-    run_opencl(elementwise(dtype, chosen), *given, *found)
+    run(elementwise(dtype, chosen), *given, *found)
     faults = [op.fault(result, given) for op, result in zip(chosen, found, strict=True)]
     assert [fault for fault in faults if fault is not None] == []
 
@@ -54,7 +55,8 @@ def pairs(dtype: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if is_integer(dtype)])
-def test_divisions_by_anything(dtype: str) -> None:
+@each_language
+def test_divisions_by_anything(run: Run, dtype: str) -> None:
     """By data, zero and -1 among them, and by constants."""
     x, y = pairs(dtype)
     a, b = (Buffer(name, dtype, x.shape) for name in "AB")
@@ -77,7 +79,7 @@ def test_divisions_by_anything(dtype: str) -> None:
         "kernel", params, (), launch(Seq(tuple(stores)), tx=(i, len(x))), tuple(range(2, len(params)))
     )
     found = [np.zeros_like(x) for _ in outputs]
-    run_opencl(nest, x, y, *found)
+    run(nest, x, y, *found)
     for stmt, result, right in zip(stores, found, expected, strict=True):
         np.testing.assert_array_equal(result, right, err_msg=str(stmt.value))  # type: ignore[union-attr]
 
@@ -97,7 +99,8 @@ ON_AXES = {
 
 
 @pytest.mark.parametrize("what", ON_AXES)
-def test_arithmetic_on_axes_wraps(what: str) -> None:
+@each_language
+def test_arithmetic_on_axes_wraps(run: Run, what: str) -> None:
     i, j = Var("i"), Var("j")
     value = ON_AXES[what](i, j)
     out = Buffer("out", value.dtype, (7, 16))
@@ -106,7 +109,7 @@ def test_arithmetic_on_axes_wraps(what: str) -> None:
     with quiet():
         expected[:] = evaluated(value, {i: rows, j: columns})
     body = For(j, 16, SERIAL, store(out, (i, j), value))
-    run_opencl(LoopNest("kernel", (out,), (), launch(body, tx=(i, 7)), (0,)), found)
+    run(LoopNest("kernel", (out,), (), launch(body, tx=(i, 7)), (0,)), found)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -126,7 +129,8 @@ def evaluated(expr: Expr, values: dict[Var, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_every_number_of_16_bits(dtype: str) -> None:
+@each_language
+def test_every_number_of_16_bits(run: Run, dtype: str) -> None:
     """To float32 and back, and what lies between two of them, which rounds to the nearer, or the even one."""
     count = 1 << 16
     bits = np.arange(count, dtype=np.uint16)
@@ -148,7 +152,7 @@ def test_every_number_of_16_bits(dtype: str) -> None:
         floats = np.stack([middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, wide)])
         expected = floats.astype(to_numpy(dtype))
     found_wide, found = np.zeros(count, np.float32), np.zeros((3, count), to_numpy(dtype))
-    run_opencl(nest, given, floats, found_wide, found)
+    run(nest, given, floats, found_wide, found)
     np.testing.assert_array_equal(found_wide, wide)
     np.testing.assert_array_equal(np.signbit(found_wide), np.signbit(wide))
     nan = np.isnan(floats)
@@ -157,7 +161,8 @@ def test_every_number_of_16_bits(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_constants(dtype: str) -> None:
+@each_language
+def test_constants(run: Run, dtype: str) -> None:
     """Extremes, denormals and what is no number, as values and as elements."""
     values: list[float | int | bool]
     if dtype == "bool":
@@ -176,7 +181,7 @@ def test_constants(dtype: str) -> None:
         stores.append(If(load(x, i), other, store(out, (1, number), load(out, 0, 0))))
     nest = LoopNest("kernel", (x, out), (), launch(Seq(tuple(stores)), tx=(i, 1)), (1,))
     found = np.zeros((2, len(values)), to_numpy(dtype))
-    run_opencl(nest, np.array([True]), found)
+    run(nest, np.array([True]), found)
     with quiet():
         expected = np.asarray([np.asarray(v).astype(to_numpy(dtype)) for v in values])
     np.testing.assert_array_equal(found.view(np.uint8), np.stack([expected, expected]).view(np.uint8))

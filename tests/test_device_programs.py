@@ -15,6 +15,7 @@ from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, LoopKind, LoopNest, Stmt, seq
 from ansor.runtime.signature import Signature
 from ansor.te.expr import Expr, Var, cast, const, select
+from tests.cuda_on_host import Run, each_language
 from tests.device_nests import (
     SERIAL,
     VECTORIZED,
@@ -43,12 +44,12 @@ def random(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> np.
 
 
 def as_interpreted(
-    nest: LoopNest, *arrays: np.ndarray, sizes: tuple[int, ...] = (), rtol: float = 1e-6
+    run: Run, nest: LoopNest, *arrays: np.ndarray, sizes: tuple[int, ...] = (), rtol: float = 1e-6
 ) -> str:
-    """Run a nest by OpenCL and in the interpreter; gives the text."""
+    """Run a nest on a device and in the interpreter; gives the text."""
     expected = [array.copy() for array in arrays]
     run_nest(nest, expected, sizes)
-    text = run_opencl(nest, *arrays, sizes=sizes)
+    text = run(nest, *arrays, sizes=sizes)
     for found, right in zip(arrays, expected, strict=True):
         if dtype_info(str(found.dtype)).kind == "float":
             found, right = found.astype(np.float64), right.astype(np.float64)
@@ -57,9 +58,10 @@ def as_interpreted(
 
 
 @pytest.mark.parametrize("n", [0, 1, 255, 256, 1000])
-def test_vector_add(n: int) -> None:
+@each_language
+def test_vector_add(run: Run, n: int) -> None:
     a, b, c = random((n + 1,)), random((n + 1,), seed=1), np.zeros(n + 1, np.float32)
-    run_opencl(vector_add(), a, b, c, sizes=[n])
+    run(vector_add(), a, b, c, sizes=[n])
     np.testing.assert_array_equal(c, np.where(np.arange(n + 1) < n, a + b, 0))
 
 
@@ -74,13 +76,14 @@ def test_vectors_that_are_stored_apart_are_loaded_at_once(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32", "uint8"])
-def test_matmul(dtype: str) -> None:
+@each_language
+def test_matmul(run: Run, dtype: str) -> None:
     if dtype_info(dtype).kind == "float":
         a, b = random((32, 32), dtype), random((32, 32), dtype, 1)
     else:
         a, b = (np.random.default_rng(k).integers(0, 200, (32, 32)).astype(dtype) for k in range(2))
     c = np.zeros_like(a)
-    run_opencl(matmul(32, dtype), a, b, c)
+    run(matmul(32, dtype), a, b, c)
     if dtype_info(dtype).kind == "float":
         unit = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
         exact = a.astype(np.float64) @ b.astype(np.float64)
@@ -89,24 +92,27 @@ def test_matmul(dtype: str) -> None:
         np.testing.assert_array_equal(c, a @ b)
 
 
-def test_softmax() -> None:
+@each_language
+def test_softmax(run: Run) -> None:
     x, y = random((6, 50)), np.zeros((6, 50), np.float32)
-    run_opencl(softmax(), x, y)
+    run(softmax(), x, y)
     e = np.exp(x - x.max(axis=1, keepdims=True))
     np.testing.assert_allclose(y, e / e.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
-def test_argmax() -> None:
+@each_language
+def test_argmax(run: Run) -> None:
     x, where, what = random((5, 40)), np.zeros(5, np.int32), np.zeros(5, np.float32)
-    run_opencl(argmax(), x, where, what)
+    run(argmax(), x, where, what)
     np.testing.assert_array_equal(where, x.argmax(axis=1))
     np.testing.assert_array_equal(what, x.max(axis=1))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_two_kernels_with_scratch_of_symbolic_size(dtype: str) -> None:
+@each_language
+def test_two_kernels_with_scratch_of_symbolic_size(run: Run, dtype: str) -> None:
     x, y = random((40, 7), dtype), np.zeros((40, 10), to_numpy(dtype))
-    as_interpreted(gelu(dtype), x, y, sizes=(40, 7), rtol=2.0**-7)
+    as_interpreted(run, gelu(dtype), x, y, sizes=(40, 7), rtol=2.0**-7)
 
 
 # -- vectors -----------------------------------------------------------------------------------------
@@ -161,7 +167,7 @@ def test_what_is_no_vector_is_unrolled() -> None:
     }
     for name, value in cases.items():
         x, out = random((8, 9)), np.zeros((8, 8), np.float32)
-        text = as_interpreted(vectorized(value, A=a), x, out)
+        text = as_interpreted(run_opencl, vectorized(value, A=a), x, out)
         assert "*)&A[" not in text, name
         assert "(__global float4*)&out[" in text, name  # the store still is one
     x, out = random((8, 9)), np.zeros((8, 9), np.float32)
@@ -183,7 +189,9 @@ def test_vector_loads_into_private_arrays() -> None:
     body = Alloc(local, seq(For(v, 4, VECTORIZED, store(local, (v,), value)),
                             For(w, 4, VECTORIZED, store(out, (i, w), load(local, 3 - w)))))  # fmt: skip
     nest = LoopNest("kernel", (a, b, out), (), launch(body, tx=(i, 8)), (2,))
-    text = as_interpreted(nest, random((8, 4), "float16"), random((8, 4)), np.zeros((8, 4), np.float32))
+    text = as_interpreted(
+        run_opencl, nest, random((8, 4), "float16"), random((8, 4)), np.zeros((8, 4), np.float32)
+    )
     assert "const ushort4 A_v" in text
     assert text.count("const float4 B_v") == 1
     assert text.count("local_[") == 9  # declared, four stores, four loads

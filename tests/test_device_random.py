@@ -10,7 +10,7 @@ import pytest
 from ansor.dtypes import to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import For, LoopKind, LoopNest
-from tests.opencl_helper import run_opencl
+from tests.cuda_on_host import Run, each_language
 from tests.test_codegen_random import Generator
 
 BOUND = (LoopKind.BLOCK_X, LoopKind.THREAD_Y, LoopKind.THREAD_X)
@@ -34,7 +34,8 @@ def kernel_form(nest: LoopNest) -> LoopNest:
 
 
 @pytest.mark.parametrize("block", range(3))
-def test_random_kernels_match_the_interpreter(block: int) -> None:
+@each_language
+def test_random_kernels_match_the_interpreter(run: Run, block: int) -> None:
     for seed in range(5000 + 15 * block, 5015 + 15 * block):
         generator = Generator(seed)
         nest = kernel_form(generator.nest())
@@ -43,7 +44,7 @@ def test_random_kernels_match_the_interpreter(block: int) -> None:
         shape, dtype = nest.params[-1].constant_shape, to_numpy(generator.dtype)
         expected, found = np.full(shape, 77, dtype), np.full(shape, 77, dtype)
         run_nest(nest, [*arrays, expected], [size])
-        text = run_opencl(nest, *arrays, found, sizes=[size])
+        text = run(nest, *arrays, found, sizes=[size])
         if not np.array_equal(expected, found):
             wrong = np.argwhere(expected != found)[:3].tolist()
             pytest.fail(f"seed {seed}: differs at {wrong}\n{nest}\n{text}")

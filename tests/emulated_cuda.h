@@ -1,0 +1,163 @@
+// CUDA C++ as C++ of the host: the threads of a block are fibers of one thread, which run in turn from one
+// meeting (a barrier, or a shuffle of their warp) to the next. Blocks run one after another.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+// All shared memory lies together, so that it can be filled before each block.
+#define SHARED __attribute__((section("shared_memory")))
+#define __shared__ static SHARED
+extern "C" char __start_shared_memory[] __attribute__((weak));
+extern "C" char __stop_shared_memory[] __attribute__((weak));
+
+struct Index {
+  unsigned x, y, z;
+};
+static Index threadIdx, blockIdx, blockDim, gridDim;
+
+// -- fibers -------------------------------------------------------------------------------------------
+
+enum State { RUNNING, AT_BARRIER, AT_SHUFFLE, ENDED };
+enum { MOST = 1024, STACK = 256 << 10, WARP = 32, LAUNCH_FAILED = 719 };
+
+struct Fiber {
+  ucontext_t context;
+  Index thread;
+  unsigned number, shuffles;
+  State state;
+};
+static Fiber fibers[MOST], *running;
+static ucontext_t scheduler;
+static void (*body)(void**);
+static void** arguments;
+static unsigned long long given[2][MOST];
+
+static void meet(State where) {
+  running->state = where;
+  swapcontext(&running->context, &scheduler);
+  threadIdx = running->thread;
+}
+
+static inline void __syncthreads() { meet(AT_BARRIER); }
+
+template <class T>
+static T __shfl_xor_sync(unsigned mask, T value, int distance) {
+  // Two places by turns: who is slow reads the one while who is fast writes the other.
+  unsigned long long* place = given[running->shuffles++ & 1u];
+  unsigned number = running->number, other = number ^ (unsigned)distance;
+  memcpy(&place[number], &value, sizeof value);
+  meet(AT_SHUFFLE);
+  if (distance < WARP && (mask >> (other % WARP) & 1u)) memcpy(&value, &place[other], sizeof value);
+  return value;
+}
+
+static void fiber() {
+  threadIdx = running->thread;
+  body(arguments);
+  meet(ENDED);
+}
+
+// Lets the fibers go on that have met; false if they never will.
+static bool released(unsigned count) {
+  unsigned met[4] = {0, 0, 0, 0};
+  for (unsigned i = 0; i < count; ++i) met[fibers[i].state] += 1;
+  if (met[AT_BARRIER] == count) {
+    for (unsigned i = 0; i < count; ++i) fibers[i].state = RUNNING;
+    return true;
+  }
+  bool any = false;
+  for (unsigned start = 0; start < count; start += WARP) {
+    const unsigned end = start + WARP < count ? start + WARP : count;
+    unsigned here = 0;
+    for (unsigned i = start; i < end; ++i) here += fibers[i].state == AT_SHUFFLE;
+    if (here != end - start) continue;
+    for (unsigned i = start; i < end; ++i) fibers[i].state = RUNNING;
+    any = true;
+  }
+  return any;
+}
+
+static int run_block(unsigned count) {
+  static char* stacks = (char*)malloc((size_t)MOST * STACK);
+  const size_t shared = (size_t)(__stop_shared_memory - __start_shared_memory);
+  if (shared) memset(__start_shared_memory, 0xff, shared);
+  for (unsigned i = 0; i < count; ++i) {
+    Fiber& one = fibers[i];
+    one.number = i, one.shuffles = 0, one.state = RUNNING;
+    one.thread = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+    getcontext(&one.context);
+    one.context.uc_stack.ss_sp = stacks + (size_t)i * STACK;
+    one.context.uc_stack.ss_size = STACK;
+    one.context.uc_link = 0;
+    makecontext(&one.context, fiber, 0);
+  }
+  for (;;) {
+    unsigned ended = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      if (fibers[i].state == RUNNING) {
+        running = &fibers[i];
+        swapcontext(&scheduler, &running->context);
+      }
+      ended += fibers[i].state == ENDED;
+    }
+    if (ended == count) return 0;
+    if (!released(count)) return LAUNCH_FAILED;
+  }
+}
+
+static int run_grid(void (*kernel)(void**), void** values, const unsigned* grid, const unsigned* block) {
+  body = kernel, arguments = values;
+  gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]};
+  for (unsigned z = 0; z < grid[2]; ++z)
+    for (unsigned y = 0; y < grid[1]; ++y)
+      for (unsigned x = 0; x < grid[0]; ++x) {
+        blockIdx = {x, y, z};
+        if (int failed = run_block(block[0] * block[1] * block[2])) return failed;
+      }
+  return 0;
+}
+
+// -- vectors and functions ------------------------------------------------------------------------------
+
+#define VECTORS(type, name, two, four)                                                               \
+  struct alignas(two) name##2 { type x, y; };                                                        \
+  struct alignas(four) name##4 { type x, y, z, w; };                                                 \
+  static inline name##2 make_##name##2(type x, type y) { return {x, y}; }                            \
+  static inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+VECTORS(float, float, 8, 16)
+VECTORS(double, double, 16, 16)
+VECTORS(signed char, char, 2, 4)
+VECTORS(unsigned char, uchar, 2, 4)
+VECTORS(short, short, 4, 8)
+VECTORS(unsigned short, ushort, 4, 8)
+VECTORS(int, int, 8, 16)
+VECTORS(unsigned, uint, 8, 16)
+VECTORS(long long, longlong, 16, 16)
+VECTORS(unsigned long long, ulonglong, 16, 16)
+
+template <class To, class From>
+static inline To bits(From value) {
+  To same;
+  memcpy(&same, &value, sizeof same);
+  return same;
+}
+static inline unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
+static inline float __uint_as_float(unsigned x) { return bits<float>(x); }
+static inline double __longlong_as_double(long long x) { return bits<double>(x); }
+static inline long long __double_as_longlong(double x) { return bits<long long>(x); }
+// With these overloads alone, so that what is ambiguous for CUDA is so here.
+#define LESSER_AND_GREATER(type)                                                                     \
+  static inline type min(type x, type y) { return x < y ? x : y; }                                   \
+  static inline type max(type x, type y) { return x > y ? x : y; }
+LESSER_AND_GREATER(int)
+LESSER_AND_GREATER(unsigned)
+LESSER_AND_GREATER(long long)
+LESSER_AND_GREATER(unsigned long long)
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
