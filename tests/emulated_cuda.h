@@ -83,8 +83,7 @@ static bool released(unsigned count) {
   return any;
 }
 
-static int run_block(unsigned count) {
-  static char* stacks = (char*)malloc((size_t)MOST * STACK);
+static int run_block(unsigned count, char* stacks) {
   const size_t shared = (size_t)(__stop_shared_memory - __start_shared_memory);
   if (shared) memset(__start_shared_memory, 0xff, shared);
   for (unsigned i = 0; i < count; ++i) {
@@ -114,13 +113,17 @@ static int run_block(unsigned count) {
 static int run_grid(void (*kernel)(void**), void** values, const unsigned* grid, const unsigned* block) {
   body = kernel, arguments = values;
   gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]};
+  const unsigned threads = block[0] * block[1] * block[2];
+  char* stacks = (char*)malloc((size_t)threads * STACK);
+  int failed = 0;
   for (unsigned z = 0; z < grid[2]; ++z)
     for (unsigned y = 0; y < grid[1]; ++y)
       for (unsigned x = 0; x < grid[0]; ++x) {
         blockIdx = {x, y, z};
-        if (int failed = run_block(block[0] * block[1] * block[2])) return failed;
+        if (!failed) failed = run_block(threads, stacks);
       }
-  return 0;
+  free(stacks);
+  return failed;
 }
 
 // -- vectors and functions ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from sketches.limits import refusals
 from sketches.neighbours import Neighbourhood
 from sketches.params import GPU_UNROLL_CANDIDATES
 from sketches.repair import admitted
-from tests.device_kernels import each_device
+from tests.device_kernels import each_device_of_workers
 from tests.gpu_cases import GPU, GPU_SMALL, gpu_task
 from tests.gpu_schedules import MOST_STEPS, kernels, steps, variants
 from tests.program_laws import Case
@@ -98,7 +98,7 @@ def test_limits_of_unrolling_that_change_nothing_give_one_plan() -> None:
     assert max(counts) > 1
 
 
-@each_device
+@each_device_of_workers
 @pytest.mark.parametrize(
     ("func", "args"),
     [
