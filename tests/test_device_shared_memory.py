@@ -124,7 +124,7 @@ def test_architectures_have_their_limits() -> None:
         assert ansor.build(nest, target=f"cuda -arch={arch}").package.shared_bytes == (16 + 65536,)
     with pytest.raises(BuildError, match="65552 bytes of shared memory, 65536 are allowed"):
         ansor.build(nest, target="cuda -arch=sm_75")
-    with pytest.raises(BuildError, match="65552 bytes of shared memory in a block, 50000 are allowed"):
+    with pytest.raises(BuildError, match="65552 bytes of shared memory, 50000 are allowed"):
         ansor.build(nest, target="cuda -arch=sm_80 -max_shared_memory_per_block=50000")
 
 
