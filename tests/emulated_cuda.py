@@ -55,8 +55,8 @@ _HALVES = {
 }
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the emulated device and its compiler in the place of every other."""
+def install(monkeypatch: pytest.MonkeyPatch) -> EmulatedDriver:
+    """Put the emulated device and its compiler in the place of every other; gives its driver."""
 
     def no_pycuda(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
@@ -67,6 +67,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_pycuda, "import_module", no_pycuda)
     monkeypatch.setattr(cuda_bindings, "import_module", lambda name: driver)
     monkeypatch.setattr(compiling, "find_compiler", HostCompiler)
+    return driver
 
 
 class HostCompiler:

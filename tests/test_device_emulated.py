@@ -1,0 +1,96 @@
+"""The emulated CUDA device notices what a GPU would, and nothing stays behind on it."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor.errors import ArgumentError, RunError
+from ansor.runtime.device.cuda_bindings import BindingsDriver
+from ansor.runtime.device.module import DeviceModule
+from tests.device_kernels import double, scale
+from tests.emulated_cuda import WHY_NOT, EmulatedDriver, install
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> EmulatedDriver:
+    return install(monkeypatch)
+
+
+def data(n: int) -> np.ndarray:
+    return np.arange(n, dtype=np.float32)
+
+
+@pytest.mark.usefixtures("driver")
+def test_threads_that_never_meet_break_the_device() -> None:
+    apart = DeviceModule(double(64, "if (i < 5) __syncthreads();", kind="cuda"))
+    with pytest.raises(RunError, match="CUDA_ERROR_719: emulated; a kernel failed, and this process cannot"):
+        apart(data(64))
+    with pytest.raises(RunError, match="CUDA_ERROR_719"):
+        DeviceModule(double(64, kind="cuda"))(data(64))
+
+
+@pytest.mark.usefixtures("driver")
+def test_threads_meet_as_often_as_they_like() -> None:
+    body = """
+  __shared__ float tile[64];
+  for (int k = 0; k < 3; ++k) {
+    tile[threadIdx.x] = B[i] + k;
+    __syncthreads();
+    B[i] = tile[63 - threadIdx.x];
+    __syncthreads();
+  }"""
+    found = DeviceModule(double(128, body, kind="cuda"))(data(128))
+    blocks = (2 * data(128) + 0 + 1 + 2).reshape(2, 64)
+    np.testing.assert_array_equal(found.reshape(2, 64), blocks[:, ::-1])
+
+
+@pytest.mark.usefixtures("driver")
+def test_each_block_finds_shared_memory_as_nobody_left_it() -> None:
+    body = "__shared__ float left[64]; B[i] = left[threadIdx.x]; left[threadIdx.x] = 1.0f;"
+    assert np.isnan(DeviceModule(double(128, body, kind="cuda"))(data(128))).all()
+
+
+@pytest.mark.usefixtures("driver")
+def test_lanes_of_a_warp_give_each_other_values() -> None:
+    body = "float x = __shfl_xor_sync(0xffffffffu, B[i], 5); B[i] = x + __shfl_xor_sync(0xffffffffu, x, 1);"
+    found = DeviceModule(double(64, body, kind="cuda"))(data(64))
+    i = np.arange(64)
+    np.testing.assert_array_equal(found, 2.0 * (i ^ 5) + 2.0 * (i ^ 5 ^ 1))
+
+
+def test_a_call_without_a_context_fails() -> None:
+    driver = BindingsDriver(EmulatedDriver(), 0)
+    driver.open()
+    with driver.current():
+        driver.synchronize()
+    with pytest.raises(RunError, match="CUDA_ERROR_201"):
+        driver.synchronize()
+
+
+def test_a_copy_that_leaves_its_memory_fails(driver: EmulatedDriver) -> None:
+    array = ansor.device_array(data(4), "cuda")
+    with pytest.raises(RunError, match="CUDA_ERROR_1:"):
+        array.device.upload(data(4), array.memory, 4)
+
+
+def test_nothing_stays_behind(driver: EmulatedDriver) -> None:
+    module = DeviceModule(replace(scale("cuda"), arch="sm_90"))
+    array = ansor.device_array(data(100), "cuda")
+    module(module(array))
+    module(data(100))
+    module.time_evaluator(number=40)(array, data(100))
+    timer = module.timer(array, ansor.device_empty((100,), "float32", "cuda"))
+    timer(3)
+    with pytest.raises(ArgumentError):
+        module(array, array)
+    assert driver.modules == 1
+    del module, array, timer
+    gc.collect()
+    assert (driver.modules, driver.memory) == (0, {})
