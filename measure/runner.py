@@ -227,15 +227,15 @@ class LocalRunner(ProgramRunner):
         pool = self._pool if kind == CPU else self._device_pool(kind)
         start = time.perf_counter()
         try:
-            timed = pool.submit(
-                measure_program,
+            timed = self._undisturbed(
+                pool,
                 object_bytes,
                 build.entry_name,
                 reference.to_json(argument_digits(inp)),
                 self._timing(inp.rival),
                 {"threads": threads, "limit": task.target.num_cores} if kind == CPU else {},
                 kind,
-            ).result()
+            )
         except _FAILURES as error:
             if kind == CPU and isinstance(error, TargetError):
                 raise
@@ -274,13 +274,22 @@ class LocalRunner(ProgramRunner):
     def _pools(self) -> tuple[WorkerPool, ...]:
         return (self._pool, *self._devices.values())
 
-    def _undisturbed(self, *program: Any) -> dict[str, Any]:
-        """Time a program, and once more later if a load disturbed most of that and may be over then."""
-        timed: dict[str, Any] = self._pool.submit(measure_program, *program).result()
+    def _undisturbed(self, pool: WorkerPool, *program: Any) -> dict[str, Any]:
+        """Time a program, and once more later if a load disturbed most of that and may be over then.
+
+        Of the second turn a wrong answer counts; other failures leave it at the first.
+        """
+        timed: dict[str, Any] = pool.submit(measure_program, *program).result()
         if not _is_disturbed(timed) or not self._second_chance.is_due():
             return timed
         time.sleep(PAUSE_SECONDS)
-        again: dict[str, Any] = self._pool.submit(measure_program, *program).result()
+        try:
+            again: dict[str, Any] = pool.submit(measure_program, *program).result()
+        except WrongAnswerError:
+            raise
+        except _FAILURES:
+            self._second_chance.taken(helped=False)
+            return timed
         self._second_chance.taken(helped=not _is_disturbed(again))
         if _is_disturbed(again):
             return timed

@@ -61,7 +61,8 @@ def time_program(
     slow = timing.get("slow_call") or inf
     calls = _Counted(timed, first)
     looks: list[TimeResult] = []
-    while len(looks) < LOOKS and (1e3 * calls.seconds < SETTLING_MS or (first > slow and not looks)):
+    settling = SETTLING_MS if flush is None else 0.0  # Emptying caches takes longer than that.
+    while len(looks) < LOOKS and (1e3 * calls.seconds < settling or (first > slow and not looks)):
         short = min(shortest, SHORT_MS)
         looks.append(
             time_calls(calls, number=1, repeat=1, min_repeat_ms=short, before_repeat=flush, waited=waited)

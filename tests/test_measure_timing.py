@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 
+import ansor
+from ansor.errors import MeasureTimeoutError, WrongAnswerError
 from ansor.runtime.timing import TimeResult
 from measure import (
     BuildResult,
     LocalRunner,
+    MeasureErrorNo,
     MeasureInput,
     MeasureResult,
     NullBuilder,
     ProgramMeasurer,
     ProgramRunner,
 )
+from measure.jobs import measure_program
 from measure.record import LoggedState, LoggedTask, Seconds
 from measure.timing import LOOKS, SETTLING_MS, time_program
 
@@ -79,6 +83,13 @@ def test_a_very_slow_program_is_not_called_again() -> None:
     assert timed(2.6, 2.6, slow_call=0.1) == (TimeResult((2.6,)), [])
 
 
+def test_caches_are_not_emptied_to_let_threads_settle() -> None:
+    flushed: list[None] = []
+    timing = {**FULL, "number": 1, "min_repeat_ms": 0.0}
+    time_program(lambda number: number * 1e-6, 1e-6, timing, flush=lambda: flushed.append(None))
+    assert len(flushed) == FULL["repeat"]
+
+
 class _Asked(ProgramRunner):
     """Answers with given times; notes the rivals that it is told of."""
 
@@ -132,41 +143,67 @@ def test_a_runner_asks_for_short_timing_of_what_is_slower_than_the_factor() -> N
 class _Turns:
     """Stands for the worker of a runner: each turn of a program has the next of some findings."""
 
-    def __init__(self, disturbed: Sequence[int]) -> None:
-        self.disturbed = iter(disturbed)
+    def __init__(self, pool: Any, found: Sequence[int | Exception]) -> None:
+        self.pool = pool
+        self.found = iter(found)
         self.turns = 0
 
-    def submit(self, *_: object) -> Future[dict[str, Any]]:
+    def submit(self, function: Any, *arguments: Any) -> Future[Any]:
+        if function is not measure_program:  # A reference is made for real.
+            done: Future[Any] = self.pool.submit(function, *arguments)
+            return done
         self.turns += 1
-        found: Future[dict[str, Any]] = Future()
-        found.set_result({"costs": [float(self.turns)] * 3, "disturbed": next(self.disturbed), "redone": 1})
-        return found
+        answer: Future[Any] = Future()
+        match next(self.found):
+            case Exception() as error:
+                answer.set_exception(error)
+            case disturbed:
+                costs = [float(self.turns)] * 3
+                answer.set_result({"costs": costs, "disturbed": disturbed, "redone": 1})
+        return answer
 
     def shutdown(self, wait: bool) -> None:
-        """There are no processes."""
+        self.pool.shutdown(wait=wait)
+
+    def abort(self) -> None:
+        self.pool.abort()
 
 
-def _turns(monkeypatch: pytest.MonkeyPatch, programs: int, *disturbed: int) -> list[dict[str, Any]]:
+def _turns(monkeypatch: pytest.MonkeyPatch, programs: int, *found: int | Exception) -> list[MeasureResult]:
     monkeypatch.setattr("measure.runner.PAUSE_SECONDS", 0.0)
+    task = ansor.SearchTask(func="ansor.matmul", args=(4, 4, 4))
+    inp = MeasureInput(task, ansor.State.initial(task.compute_dag))
     with LocalRunner() as runner:
-        monkeypatch.setattr(runner, "_pool", turns := _Turns(disturbed))
-        found = [runner._undisturbed() for _ in range(programs)]
-    assert turns.turns == len(disturbed)
-    return found
+        turns = _Turns(runner._pool, found)
+        monkeypatch.setattr(runner, "_pool", turns)
+        results = runner.run([inp] * programs, [BuildResult(b"object", entry_name="f")] * programs)
+    assert turns.turns == len(found)
+    return results
 
 
 def test_a_program_that_a_load_disturbed_has_a_second_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = _turns(monkeypatch, 3, 2, 0, 1, 3, 0)
-    assert first == {"costs": [2.0] * 3, "disturbed": 0, "redone": 5}
-    assert second == {"costs": [3.0] * 3, "disturbed": 1, "redone": 1}  # the median is of undisturbed repeats
-    assert third["costs"] == [5.0] * 3
+    assert (first.costs, first.disturbed, first.redone) == ((2.0,) * 3, 0, 5)
+    # the median is of undisturbed repeats
+    assert (second.costs, second.disturbed, second.redone) == ((3.0,) * 3, 1, 1)
+    assert third.costs == (5.0,) * 3
 
 
 def test_second_turns_become_rare_while_a_load_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     # program 1 with a second turn, 2 without, 3 with, 4 and 5 without, 6 with: that helps; 7 with
     found = _turns(monkeypatch, 7, 3, 3, 3, 3, 3, 3, 3, 3, 0, 3, 0)
-    assert [one["disturbed"] for one in found] == [3, 3, 3, 3, 3, 0, 0]
-    assert found[0]["costs"] == [1.0] * 3
+    assert [one.disturbed for one in found] == [3, 3, 3, 3, 3, 0, 0]
+    assert found[0].costs == (1.0,) * 3
+
+
+def test_a_second_turn_that_fails_leaves_it_at_the_first_unless_the_answer_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed = MeasureTimeoutError("it took too long"), WrongAnswerError("output 'C' differs")
+    (first,) = _turns(monkeypatch, 1, 3, failed[0])
+    assert (first.ok, first.costs) == (True, (1.0,) * 3)
+    (second,) = _turns(monkeypatch, 1, 3, failed[1])
+    assert second.error_no is MeasureErrorNo.WRONG_ANSWER
 
 
 def test_a_result_tells_how_sure_it_is() -> None:
