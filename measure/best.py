@@ -51,6 +51,8 @@ class FoundRecord:
         How many programs of the same task, target and layout option the log holds up to this one.
     scale
         How much more work the wanted computation is than the recorded one.
+    foreign
+        Whether it was measured for another target than the wanted one, for which it may serve.
     """
 
     input: MeasureInput
@@ -59,6 +61,12 @@ class FoundRecord:
     line: int
     trial: int
     scale: float = 1.0
+    foreign: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Orders records, the best first."""
+        return self.foreign, self.cost
 
     @property
     def cost(self) -> float:
@@ -149,12 +157,10 @@ def find_best_record(
                 factor = 1.0
         if math.isfinite(factor) and (known is None or takes_over(res, known.result)):
             place = reader.filename, reader.line, numbers[program]
-            fitting[program] = FoundRecord(inp, res, *place, scale=factor)
+            foreign = target is not None and target_group(target_text(inp.task)) != target_group(str(target))
+            fitting[program] = FoundRecord(inp, res, *place, scale=factor, foreign=foreign)
     right = [found for program, found in fitting.items() if program not in wrong]
-    if target is not None:
-        wanted = target_group(str(target))
-        right = [one for one in right if target_group(target_text(one.input.task)) == wanted] or right
-    return min(right, key=lambda found: found.cost, default=None)
+    return min(right, key=lambda found: found.rank, default=None)
 
 
 def workload_distance(wanted: str, found: str) -> float:

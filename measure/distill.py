@@ -13,7 +13,6 @@ Source: reference section 1.7 (`distill_record_file`).
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +24,7 @@ from ansor.errors import DefinitionError, LogWriteError
 from measure.layouts import layout_option
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
 from measure.record import MeasureInput, steps_to_json
-from measure.settled import settled_records
+from measure.settled import plain_key, settled_records
 from measure.targets import target_group, target_text
 
 DISTILLED_SUFFIX: Final = ".best.json"
@@ -154,10 +153,7 @@ OptionsByKey = dict[tuple[str, int], int]
 
 def record_group(inp: MeasureInput, options: OptionsByKey) -> tuple[str, ...]:
     """What records of one task have in common: key as JSON, layout option, target (`target_group`)."""
-    try:
-        workload = json.dumps(json.loads(inp.task.workload_key))
-    except ValueError:
-        workload = inp.task.workload_key
+    workload = plain_key(inp.task.workload_key)
     asked = workload, int(inp.task.layout_rewrite_option or 0)
     if asked not in options:
         options[asked] = layout_option(inp)

@@ -18,6 +18,14 @@ from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to
 from measure.targets import target_group, target_text
 
 
+def plain_key(workload_key: str) -> str:
+    """Write a workload key as everybody's: JSON with the usual blanks; others stay as they are."""
+    try:
+        return json.dumps(json.loads(workload_key))
+    except ValueError:
+        return workload_key
+
+
 def program_of(inp: MeasureInput) -> str:
     """Name the program of a record: the computation, the target, the layout option and the steps.
 
@@ -29,7 +37,7 @@ def program_of(inp: MeasureInput) -> str:
         [*step[:3], None, *step[4:]] if step[:1] == ["SP"] else step for step in steps_to_json(inp.state)
     ]
     target = target_group(target_text(task))
-    return json.dumps([task.workload_key, target, int(task.layout_rewrite_option or 0), steps])
+    return json.dumps([plain_key(task.workload_key), target, int(task.layout_rewrite_option or 0), steps])
 
 
 def takes_over(new: MeasureResult, old: MeasureResult) -> bool:

@@ -20,7 +20,12 @@ from ansor.task.hardware import architecture_of
 from ansor.task.target import Target
 from measure.record import AnyTask, LoggedTask
 
-_COMPARED: Final = ("mcpu", "arch", "device", "model", "mattr")
+_COMPARED: Final = (
+    *("mcpu", "arch", "device", "model", "mattr"),
+    *("max_threads_per_block", "max_shared_memory_per_block", "max_local_memory_per_block"),
+)
+_SAYS_NOTHING: Final = {"mcpu": "native", "model": "unknown"}
+"""What these options are where they are not named."""
 _COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
 
 
@@ -51,7 +56,11 @@ def target_group(text: str) -> tuple[str, ...]:
 def _facts(text: str) -> tuple[str, dict[str, str]]:
     """Return the kind of a target and the options that are compared."""
     kind, options = target_options(text)
-    facts: dict[str, str] = {name: options[name] for name in _COMPARED if name in options}
+    facts: dict[str, str] = {
+        name: options[name]
+        for name in _COMPARED
+        if name in options and options[name] != _SAYS_NOTHING.get(name)
+    }
     if "mattr" in facts:
         facts["mattr"] = ",".join(sorted(facts["mattr"].split(",")))
     if kind in _COMPILED_FOR_A_TRIPLE:
@@ -66,7 +75,11 @@ def target_options(text: str) -> tuple[str, dict[str, str]]:
     except ValueError:
         words = text.split()
     options: dict[str, str] = {}
+    last = ""
     for word in words[1:]:
-        name, _, value = word.lstrip("-").partition("=")
-        options[name] = value
+        if word.startswith("-"):
+            last, _, value = word.lstrip("-").partition("=")
+            options[last] = value
+        elif not options.get(last, "-"):  # `-name value`
+            options[last] = word
     return (words[0] if words else ""), options

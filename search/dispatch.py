@@ -14,7 +14,6 @@ Source: reference section 1.8.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -40,7 +39,7 @@ from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
 from measure.best import workload_distance
 from measure.distill import OptionsByKey, record_group
-from measure.settled import settled_records
+from measure.settled import plain_key, settled_records
 from measure.targets import target_group, target_text
 from search.progress import title_of_key
 from search.text import counted, seconds_text
@@ -72,6 +71,8 @@ class Hit:
         How much more work the computation that was asked for is than the one that was measured.
     differs
         Whether it was measured under another layout option than that of the question, where this matters.
+    foreign
+        Whether it was measured for another target than that of the question.
     """
 
     state: State
@@ -79,11 +80,12 @@ class Hit:
     how: str
     scale: float = 1.0
     differs: bool = False
+    foreign: bool = False
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """Orders hits, the best first: by layout option, then by the run time [s] at the wanted size."""
-        return self.differs, self.seconds * self.scale
+    def rank(self) -> tuple[bool, bool, float]:
+        """Orders hits, the best first: by layout option, target, then run time [s] at the wanted size."""
+        return self.differs, self.foreign, self.seconds * self.scale
 
     def __str__(self) -> str:
         return f"{seconds_text(self.seconds)}, found by {self.how}:\n{self.state}"
@@ -290,10 +292,10 @@ class ApplyHistoryBest(DispatchContext):
     def _best(self, query: Query, how: str) -> Hit | None:
         """Find the best program among the records that fit the query in the given way."""
         candidates = sorted(self._candidates(query, how), key=lambda one: one[:3])
-        for differs, _, _, scale, (inp, res) in candidates:
+        for differs, foreign, _, scale, (inp, res) in candidates:
             state = _replayed(inp, query.dag)
             if state is not None:
-                return Hit(state, res.mean_cost, how, scale, differs)
+                return Hit(state, res.mean_cost, how, scale, differs, foreign)
         return None
 
     def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, bool, float, float, Record]]:
@@ -320,7 +322,7 @@ class ApplyHistoryBest(DispatchContext):
         if how == "compatible":
             return workload_distance(query.key, key)
         if how == "key":
-            return 1.0 if key == _plain(query.key) else math.inf
+            return 1.0 if key == plain_key(query.key) else math.inf
         match = match_key(key, query.dag.structure_hash, query.dag.tensors)
         if how == "shapes":
             return 1.0 if match is KeyMatch.SHAPES else math.inf
@@ -335,14 +337,6 @@ class ApplyHistoryBest(DispatchContext):
             except (AnsorError, TypeError):  # Unknown here, or registered with other arguments.
                 self._hashes[key] = None
         return self._hashes[key]
-
-
-def _plain(key: str) -> str:
-    """Write a key as `record_group` does."""
-    try:
-        return json.dumps(json.loads(key))
-    except ValueError:
-        return key
 
 
 def _replayed(inp: MeasureInput, dag: ComputeDAG) -> State | None:

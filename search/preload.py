@@ -105,7 +105,7 @@ def measured_states_of(
         if not used:
             others.update(unused)
     for what, count in sorted(others.items()):
-        _note.warning("%s: %s %s not used as known results", filename, counted(count, "record"), what)
+        _note.warning("%s: not used as known results: %s %s", filename, counted(count, "record"), what)
     return found
 
 
@@ -115,10 +115,10 @@ def _other_conditions(task: Task, inp: MeasureInput) -> str:
     Where inputs are free of layout, costs under another option are those of other programs.
     """
     if target_group(target_text(inp.task)) != target_group(str(task.target)):
-        return f"for the target {target_text(inp.task)} are"
+        return f"for the target {target_text(inp.task)}"
     recorded = inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE
     if recorded != task.layout_rewrite_option and layout_free_inputs(task.compute_dag):
-        return "with another layout_rewrite_option are"
+        return "with another layout_rewrite_option"
     return ""
 
 

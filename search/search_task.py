@@ -268,7 +268,7 @@ class SearchTask(Task):
                 is not None
             ]
             if pairs:
-                return min(pairs, key=lambda pair: pair[1].cost)
+                return min(pairs, key=lambda pair: pair[1].rank)
         raise DefinitionError(why_no_record(self, algorithms, log_file))
 
     def apply_best(

@@ -11,6 +11,7 @@ import pytest
 import ansor
 from measure import MeasureErrorNo, MeasureResult, load_records, save_records
 from measure.record import Seconds
+from measure.targets import target_group
 from search import PreloadMeasuredStates, SearchTask, TaskScheduler
 from search.dispatch import Query
 from tests.search_fakes import logged, options
@@ -33,7 +34,7 @@ def test_results_for_another_target_are_no_known_results(
     result = task.tune(options(2, log))
     assert (result.trials, result.known_trials) == (2, 2)
     told = caplog.text.replace(" -keys=cpu", "")
-    assert f"3 records of matmul(32, 32, 32) for the target {other} are not used as known results" in told
+    assert f"not used as known results: 3 records of matmul(32, 32, 32) for the target {other}\n" in told
     assert not PreloadMeasuredStates(log).known(matmul_for("llvm -num-cores=4"))
     assert len(PreloadMeasuredStates(log).known(task)) == 2
 
@@ -103,3 +104,36 @@ def test_a_wrong_answer_counts_on_a_log_of_another_machine(tmp_path: Path) -> No
     here = ansor.MeasureInput(task, first.state.replay(task.compute_dag))
     save_records(log, [here], [wrong])
     assert task.best_record(log).input.state.steps == second.state.steps
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("llvm -mcpu=native", "llvm", True),
+        ("llvm -model=unknown", "llvm", True),
+        ("llvm -num-cores 2", "llvm -keys=cpu -num-cores=2", True),
+        ("llvm -mtriple=x86_64-pc-linux-gnu", "llvm -mtriple=x86_64-linux-gnu", True),
+        ("llvm", TWO, False),
+        ("llvm -mcpu=znver4", "llvm", False),
+        ("cuda -arch=sm_80 -max_threads_per_block=256", "cuda -arch=sm_80", False),
+    ],
+)
+def test_times_count_for_targets_that_ask_for_the_same(one: str, other: str, same: bool) -> None:
+    assert (target_group(one) == target_group(other)) is same
+
+
+def test_an_algorithm_that_was_measured_for_another_target_does_not_win(tmp_path: Path) -> None:
+    log = str(tmp_path / "log.json")
+    args = (1, 8, 8, 4, 4, 3, 1, 1)
+    ways = ansor.workloads.winograd_alternatives(*args, constant=True)
+    one, many = (
+        SearchTask(func="ansor.conv2d", args=args, target=target, layout_rewrite_option=2, alternatives=ways)
+        for target in (TWO, "llvm -num-cores=64")
+    )
+    for cost, algorithm in ((2e-3, one.algorithms[0]), (1e-3, many.algorithms[1])):
+        inp = ansor.MeasureInput(algorithm, ansor.State.initial(algorithm.compute_dag))
+        save_records(log, [inp], [MeasureResult((Seconds(cost),))])
+    assert one.best_record(log).result.mean_cost == 2e-3
+    hit = ansor.ApplyHistoryBest(log).find(one)
+    assert hit is not None
+    assert hit.seconds == 2e-3
