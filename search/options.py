@@ -56,7 +56,8 @@ class TuningOptions:
         These measurements are logged and do not count as trials. A runner whose figures are always the same
         (`ProgramRunner.noisy`) is not asked again.
     max_failures_in_a_row
-        Stop, and say what failed, after so many failed trials with no success between them.
+        Stop, and say what failed, after so many failed trials of this run with no success between them; what
+        spoiled those of a log may be over.
 
     Raises
     ------

@@ -332,16 +332,20 @@ class TaskScheduler:
             part *= 2
 
     def _find_program(self, number: int, trials: int) -> None:
-        """Give a task of which no program was valid more rounds; if that does not help it is given up."""
-        history = self._sessions[number].history
+        """Give a task of which no program was valid more rounds; if that does not help it is given up.
+
+        A log in which all programs failed may be of a machine that works by now: a round is tried anyway.
+        """
+        session = self._sessions[number]
+        history = session.history
         while (
             history.best is None
             and number not in self.dead_reasons
-            and len(history) < FRUITLESS
+            and (len(history) < FRUITLESS or not session.new_trials)
             and self.new_trials < trials
         ):
             self._tune_task(number, trials - self.new_trials)
-        if history.best is None:
+        if history.best is None and (self.new_trials < trials or trials == 0):
             self.dead_reasons.setdefault(number, "no valid program was found")
 
     def _tune_task(self, number: int, budget: int, part: int | None = None) -> None:

@@ -593,3 +593,13 @@ def test_a_task_is_not_given_up_for_its_first_failures(tasks: list[SearchTask], 
     result = scheduler.tune(chosen, search_policy_params=SMALL)
     assert scheduler.dead_reasons == {}
     assert all(one.best_cost is not None for one in result.results)
+
+
+def test_tasks_whose_log_holds_failures_only_are_tried_again(tasks: list[SearchTask], tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    broken = FakeMachine(fails=lambda _: True)
+    spoiled = scheduler(tasks[1:3]).tune(options(100, log, machine=broken), "sketch.random")
+    assert spoiled.stop_reason is StopReason.NO_PROGRAM
+    result = scheduler(tasks[1:3]).tune(options(40, log), "sketch.random")
+    assert result.trials > 0
+    assert all(one.best_cost is not None for one in result.results)
