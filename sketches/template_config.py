@@ -150,12 +150,19 @@ class ConfigSpace:
         chosen = zip(self.dimensions.items(), coordinates, strict=True)
         return ConfigEntity({name: dimension[at] for (name, dimension), at in chosen}, index)
 
-    def accepts(self, index: int) -> bool:
-        """Whether the filters let a configuration through."""
+    def accepts(self, config: Mapping[str, AnyEntity] | int) -> bool:
+        """Whether the filters let a configuration, or that of an index, through."""
         if not self.filters:
             return True
-        config = self[index]
-        return all(keep(config) for keep in self.filters)
+        chosen = self[config] if isinstance(config, int) else ConfigEntity(config)
+        return all(keep(chosen) for keep in self.filters)
+
+    def coordinates_of(self, config: Mapping[str, AnyEntity]) -> tuple[int, ...]:
+        """Positions of what a configuration chooses; 0 where it chooses nothing that is in the space."""
+        return tuple(
+            dimension.entities.index(config[name]) if config.get(name) in dimension.entities else 0
+            for name, dimension in self.dimensions.items()
+        )
 
     def pick(self, **values: Any) -> ConfigEntity:
         """

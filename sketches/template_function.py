@@ -19,6 +19,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Union, overload
 
 import numpy as np
@@ -58,7 +59,10 @@ _NEAR: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What is left open, the computation, and a configuration that the function and its filters accept."""
+    """What is left open, the computation, and a configuration that the function takes, and the filters too.
+
+    If no such was found that the filters accept it is one of those that they refuse.
+    """
 
     space: ConfigSpace
     dag: ComputeDAG
@@ -116,7 +120,8 @@ class Template:
         key = self.workload_key(args)
         if key not in self._known:
             config, made, tensors = self._run_any(args)
-            space, choice = config.space, config.chosen
+            space = config.space
+            choice: Choice = config.chosen
             again, _ = self._run(Config(choice=choice), args)
             one, other = ([step.to_json() for step in each.state.steps] for each in (made, again))
             if one != other:
@@ -124,11 +129,26 @@ class Template:
                     f"template {self.name!r} makes another program of a configuration each time; leave what "
                     "it draws itself open instead: cfg.define_knob(name, values)"
                 )
-            if space.filters and not all(keep(ConfigEntity(choice)) for keep in space.filters):
-                near = range(min(space.size, _NEAR))
-                choice = next((dict(space[at]) for at in near if space.accepts(at)), choice)
+            if not space.accepts(choice):
+                choice = self._accepted(space, args, choice)
             self._known[key] = _First(space, ComputeDAG(tensors), choice)
         return self._known[key]
+
+    def _accepted(self, space: ConfigSpace, args: Sequence[Any], otherwise: Choice) -> Choice:
+        """Find a configuration that the filters accept and the function does not refuse."""
+        rng = np.random.default_rng(0)
+        drawn = (int(rng.integers(space.size)) for _ in range(_NEAR))
+        for indices in (range(min(space.size, _NEAR)), drawn):
+            accepted = (index for index in indices if space.accepts(index))
+            for index in islice(accepted, _ATTEMPTS):
+                try:
+                    self._run(Config(choice=space[index]), args)
+                except DefinitionError:
+                    raise
+                except Exception:
+                    continue
+                return dict(space[index])
+        return otherwise
 
     def _run_any(self, args: Sequence[Any]) -> tuple[Config, Schedule, list[Tensor]]:
         """Run with the first configuration; if that is refused, with others until one is not."""
@@ -236,10 +256,10 @@ class Template:
         ConfigEntity
             The configuration; None if no such was found, as for programs that another search made.
         """
-        space = self.space(*args)
+        first = self._first(args)
+        space, found = first.space, first.space.coordinates_of(first.choice)
         wanted = [repr(step.to_json()) for step in steps]
-        found = (0,) * len(space.dims)
-        best = self._agreement(args, space[0], wanted)
+        best = self._agreement(args, space[space.index_of(found)], wanted)
         before = -2
         while before < best <= len(wanted):
             before = best

@@ -366,3 +366,43 @@ def test_a_template_that_makes_another_program_each_time_is_refused() -> None:
     made = ansor.template("tests.fickle", override=True)(function)
     with pytest.raises(DefinitionError, match=r"'tests.fickle' makes another program .*define_knob"):
         ansor.TemplateTask(made, (64,))
+
+
+def test_programs_of_a_template_that_refuses_its_first_configuration_tell_theirs() -> None:
+    def function(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        c = te.compute((n,), lambda i: a[i] * 2.0, name="C")
+        s = te.create_schedule(c)
+        cfg.define_knob("outer", [1, 2, 4])
+        cfg.define_knob("inner", [1, 2, 4])
+        if 1 in (cfg["outer"].val, cfg["inner"].val):
+            raise ValueError("both must be more than one")
+        (axis,) = c.op.axis
+        _, i = s[c].split(axis, cfg["outer"].val)
+        s[c].split(i, cfg["inner"].val)
+        return s, [a, c]
+
+    task = ansor.TemplateTask(ansor.template("tests.both", override=True)(function), (64,))
+    legal = [at for at in range(9) if not set(task.config_space.coordinates(at)) & {0}]
+    assert len(legal) == 4
+    for index in legal:
+        found = task.config_of(task.state_of(index))
+        assert found is not None
+        assert found.index == index
+
+
+def test_a_simple_call_takes_what_filters_and_function_accept() -> None:
+    def function(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        c = te.compute((n,), lambda i: a[i] * 2.0, name="C")
+        s = te.create_schedule(c)
+        cfg.define_knob("many", list(range(399)))
+        cfg.define_knob("length", [1, 2, 4, 8])
+        cfg.multi_filter(lambda config: config["length"].val >= 4 and config["many"].val % 2 == 1)
+        if cfg["length"].val == 4 and cfg["many"].val < 399:
+            raise ValueError("four is no good")
+        s[c].split(c.op.axis[0], cfg["length"].val)
+        return s, [a, c]
+
+    schedule, _ = ansor.template("tests.filtered", override=True)(function)(64)
+    assert schedule.state.stages[1].iterators[-1].extent == 8
