@@ -8,6 +8,7 @@ from ansor.schedule.state import State
 from search.history import History
 from search.identity import program_key
 from search.policy import Proposal, SearchPolicy
+from search.text import counted
 
 
 def checked(policy: SearchPolicy, answer: object, known: History) -> Proposal:
@@ -40,4 +41,8 @@ def checked(policy: SearchPolicy, answer: object, known: History) -> Proposal:
             f"{asked} returned a proposal that holds {brief(strange)}; its programs are ansor.State; {GO_ON}"
         )
     fresh = {key: state for state in answer.states if (key := program_key(state)) not in known}
-    return answer if len(fresh) == len(answer.states) else Proposal(tuple(fresh.values()), answer.note)
+    left_out = len(answer.states) - len(fresh)
+    if not left_out:
+        return answer
+    note = f"{asked} gave {counted(left_out, 'program')} that it had given before"
+    return Proposal(tuple(fresh.values()), f"{answer.note}; {note}" if answer.note else note)
