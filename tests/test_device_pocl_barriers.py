@@ -68,6 +68,11 @@ def test_indices_are_hidden_behind_each_barrier_of_a_kernel() -> None:
     assert "  int b = get_group_id(0);\n  int t = get_local_id(0);\n" in hidden
 
 
+def test_indices_of_64_bits_are_hidden_too() -> None:
+    hidden = with_hidden_indices(TWICE.replace("const int t", "const long t"))
+    assert hidden == with_hidden_indices(TWICE).replace("int t", "long t")
+
+
 def test_other_sources_stay_as_they_are() -> None:
     for source in ("", COPY, TWICE.replace("const int", "int"), "void f() {}\n" + COPY):
         assert with_hidden_indices(source) == source

@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 _KERNELS: Final = re.compile(r"(?=^__kernel\b)", re.MULTILINE)
-_INDEX: Final = re.compile(r"\bconst (int (\w+) = get_(?:group|local)_id\(\d\);)")
+_INDEX: Final = re.compile(r"\bconst ((?:int|long) (\w+) = get_(?:group|local)_id\(\d\);)")
 _BARRIER: Final = re.compile(r"\bbarrier\([\w |]+\);")
 
 
