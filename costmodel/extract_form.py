@@ -100,7 +100,7 @@ class Form:
         for stage_id, at in zip(family.streams, family.positions(ColumnKind.STREAM), strict=True):
             streaming[stage_id] = values[:, at] > 0
         plain, names = unfused(state)
-        bounds = population.padded(infer_bounds(plain) if names else population.inferred)
+        bounds = population.stored(infer_bounds(plain) if names else population.inferred)
         return cls(bounds, len(values), _renamed(marks, names), steps, streaming)
 
     @classmethod

@@ -10,7 +10,8 @@ A user's mutation is any object with `name`, `sources` and `propose`; a policy t
 
 Source: reference section 4.4. Differs in that tile lengths need not divide, in that vectors mutate too, and
 in that a parallel loop may become serial. On a GPU, threads of stages without tiles and the lengths of copies
-have mutations of their own, where the reference takes them for tiles, and so has the padding of copies.
+have mutations of their own, where the reference takes them for tiles; so have how copies are padded and when
+they are made.
 """
 
 from __future__ import annotations
@@ -291,6 +292,13 @@ class FetchLength(_OtherValue):
     kind = ColumnKind.FETCH
 
 
+class DoubleBuffers(_OtherValue):
+    """Fills the copies that a stage reads in shared memory ahead, or not."""
+
+    name = "double buffers"
+    kind = ColumnKind.DOUBLE
+
+
 class Padding(_OtherValue):
     """Pads a copy in shared memory by another length, or not at all."""
 
@@ -455,11 +463,12 @@ CPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
 """Mutations and how often each is chosen."""
 
 GPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
-    (TileSize(), 0.78),
+    (TileSize(), 0.76),
     (AutoUnroll(), 0.08),
     (ThreadCount(), 0.05),
     (FetchLength(), 0.05),
     (Padding(), 0.04),
+    (DoubleBuffers(), 0.02),
 )
 """The same for GPUs, where stages stay where their sketch has them."""
 

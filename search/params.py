@@ -55,6 +55,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.
 - `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
+- `gpu_double_buffer`: 1 for copies in CUDA's shared memory that may be filled ahead (`RandomDoubleBuffers`).
 - `gpu_storage_padding`: 1 for copies in the shared memory of a GPU that may be padded (`RandomPadding`).
 - `max_families`: structures in one generation, at first.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
@@ -96,6 +97,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_keep_costly": 0,
     "cpu_streaming_stores": 0,
     "cpu_fuse_all_vectors": 0,
+    "gpu_double_buffer": 0,
     "gpu_storage_padding": 0,
 }
 """Parameters with which sketches and their programs are those of the reference."""

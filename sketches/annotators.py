@@ -5,7 +5,7 @@ later, when programs are changed, is up to the search, within what the annotator
 annotator is put in place of ours or behind them: `ProgramSpace.of(task, annotators=(MyParallel(), ...))`.
 
 Source: the reference's rules Parallel, Unroll and Vectorization, section 4.2. On a GPU it copies into shared
-memory element by element until a mutation changes that, and pads nothing; here both are drawn.
+memory element by element until a mutation changes that, neither padded nor ahead; here all that is drawn.
 """
 
 from __future__ import annotations
@@ -243,6 +243,16 @@ class RandomFetch(Annotator):
             draft.values[:, limit.column] = 1 << powers
 
 
+class RandomDoubleBuffers(Annotator):
+    """Fills the copies that a stage reads ahead in half of the rows, where there is a next iteration."""
+
+    def draw(self, draft: Draft, rng: np.random.Generator) -> None:
+        at_doubles = draft.family.positions(ColumnKind.DOUBLE)
+        for site, at in zip(draft.family.doubles, at_doubles, strict=True):
+            drawn = rng.integers(2, size=len(draft.rows))
+            draft.values[:, at] = site.settled(draft.inferred, drawn)
+
+
 class RandomPadding(Annotator):
     """Pads copies in shared memory by a random one of the lengths that each may have, where that matters."""
 
@@ -261,7 +271,12 @@ CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
 )
 """In the order of the reference's rules, ours last."""
 
-GPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (RandomUnroll(), RandomFetch(), RandomPadding())
+GPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
+    RandomUnroll(),
+    RandomFetch(),
+    RandomDoubleBuffers(),
+    RandomPadding(),
+)
 """What is left to decide on a GPU once loops are bound."""
 
 

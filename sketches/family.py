@@ -40,6 +40,7 @@ from sketches.annotate import (
     unroll_sites,
     vector_sites,
 )
+from sketches.buffering import DoubleSite
 from sketches.columns import Column, ColumnKind, Hole, fill_holes, stage_names
 from sketches.derive import Sketch
 from sketches.frame import Frame
@@ -61,8 +62,8 @@ class Sites:
         Where loops may be annotated.
     streams
         Stages that may have streaming stores.
-    pads
-        Copies in shared memory that may be padded.
+    doubles, pads
+        Copies in shared memory that may be filled ahead, and padded.
     unroll_values
         Limits of unroll pragmas to choose from.
     lengths
@@ -73,6 +74,7 @@ class Sites:
     unrolls: tuple[UnrollSite, ...] = ()
     vectors: tuple[VectorSite, ...] = ()
     streams: tuple[int, ...] = ()
+    doubles: tuple[DoubleSite, ...] = ()
     pads: tuple[PadSite, ...] = ()
     unroll_values: tuple[int, ...] = CPU_UNROLL_CANDIDATES
     lengths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -84,11 +86,20 @@ class Sites:
 
     @classmethod
     def of_gpu(
-        cls, state: State, lengths: Mapping[int, tuple[int, ...]], pads: tuple[PadSite, ...] = ()
+        cls,
+        state: State,
+        lengths: Mapping[int, tuple[int, ...]],
+        doubles: tuple[DoubleSite, ...] = (),
+        pads: tuple[PadSite, ...] = (),
     ) -> Sites:
         """No parallel loops, as they are bound to threads already, and vectors in copies alone."""
-        unrolls = unroll_sites(state)
-        return cls(unrolls=unrolls, pads=pads, unroll_values=GPU_UNROLL_CANDIDATES, lengths=lengths)
+        return cls(
+            unrolls=unroll_sites(state),
+            doubles=doubles,
+            pads=pads,
+            unroll_values=GPU_UNROLL_CANDIDATES,
+            lengths=lengths,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +118,8 @@ class Family:
     columns
         Names of the integers, in the order of a population's columns: tile lengths, numbers of threads,
         lengths of copies, then one per parallel site, per unroll site with a pragma, per vector site, per
-        stage that may have streaming stores, per copy that may be padded.
+        stage that may have streaming stores, per stage whose copies may be filled ahead, per copy that may be
+        padded.
     sites
         Where annotations may go.
     loop_counts
@@ -150,6 +162,7 @@ class Family:
             *(Column(ColumnKind.UNROLL, names[site.stage]) for site in sites.unrolls if site.has_pragma),
             *(Column(ColumnKind.VECTORIZE, names[site.stage]) for site in sites.vectors),
             *(Column(ColumnKind.STREAM, names[stage_id]) for stage_id in sites.streams),
+            *(Column(ColumnKind.DOUBLE, names[site.stage]) for site in sites.doubles),
             *(Column(ColumnKind.PAD, names[site.stage], site.axis) for site in sites.pads),
         ]
         counts = [len(stage.iterators) for stage in state.stages]
@@ -185,6 +198,11 @@ class Family:
     def streams(self) -> tuple[int, ...]:
         """Stages that may have streaming stores."""
         return self.sites.streams
+
+    @property
+    def doubles(self) -> tuple[DoubleSite, ...]:
+        """Stages whose copies may be filled ahead."""
+        return self.sites.doubles
 
     @property
     def pads(self) -> tuple[PadSite, ...]:
@@ -238,6 +256,7 @@ class Family:
             ColumnKind.UNROLL: [self.sites.unroll_values] * len(self.positions(ColumnKind.UNROLL)),
             ColumnKind.VECTORIZE: [range(site.count + 1) for site in self.vectors],
             ColumnKind.STREAM: [range(2)] * len(self.streams),
+            ColumnKind.DOUBLE: [range(2)] * len(self.doubles),
             ColumnKind.PAD: [site.lengths for site in self.pads],
         }
         annotations = {
@@ -318,7 +337,9 @@ class Family:
             tail.vectorise(vector, values[at])
         at_streams = zip(self.streams, self.positions(ColumnKind.STREAM), strict=True)
         streaming = [StreamingStoresStep(stage_id) for stage_id, at in at_streams if values[at]]
-        return (*self.padded(steps, values), *tail.steps, *streaming)
+        at_doubles = zip(self.doubles, self.positions(ColumnKind.DOUBLE), strict=True)
+        ahead = [step for site, at in at_doubles if values[at] for step in site.steps()]
+        return (*self.padded(steps, values), *tail.steps, *streaming, *ahead)
 
     def padded(self, steps: Sequence[Step], row: Sequence[int]) -> tuple[Step, ...]:
         """The steps of the structure or of the spelling with the padding of a row, before loops are bound."""

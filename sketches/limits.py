@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ansor.schedule.kernel_usage import kernels_of
 from ansor.task.limits import AMOUNTS, Limits
+from sketches.columns import ColumnKind
 from sketches.launch import launchable
 from sketches.population import Population
 from sketches.rule import SketchContext
@@ -49,7 +50,7 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
         mask = np.broadcast_to(np.asarray(broken, dtype=np.bool_), rows)
         found[reason] = found[reason] | mask if reason in found else mask
 
-    for kernel in kernels_of(population.padded(population.inferred)):
+    for kernel in kernels_of(population.stored(population.inferred)):
         for amount in AMOUNTS:
             most = getattr(limits, amount.name)
             refuse(f"more than {most} {amount.what}", getattr(kernel, amount.name) > most)
@@ -59,6 +60,19 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
     allowed = launchable(launches, population.values, context.hardware)
     refuse("blocks of fewer threads than run in step", ~allowed)
     return {reason: mask for reason, mask in found.items() if mask.any()}
+
+
+def thinned(population: Population, context: SketchContext) -> Population:
+    """Keep copies dense, and once, in rows that break a limit; those may be within it then."""
+    family = population.family
+    at_copies = [*family.positions(ColumnKind.DOUBLE), *family.positions(ColumnKind.PAD)]
+    columns = [at for at in at_copies if 0 in family.annotation_values[at]]
+    if not columns or not population.values[:, columns].any():
+        return population
+    values = population.values.copy()
+    broken = np.delete(np.arange(len(values)), runnable(population, context))
+    values[np.ix_(broken, columns)] = 0
+    return population.reannotated(values)
 
 
 def runnable(

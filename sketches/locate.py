@@ -30,6 +30,7 @@ from ansor.schedule.steps import (
     StreamingStoresStep,
 )
 from sketches.annotate import ParallelSite, UnrollSite
+from sketches.buffering import DoubleSite
 from sketches.derive import Sketch
 from sketches.family import Family, Matrix
 from sketches.neighbours import Neighbourhood
@@ -132,7 +133,8 @@ def _read_annotations(family: Family, rest: list[Step]) -> list[int]:
     unrolls = [value for site in family.unrolls if (value := reader.unroll(site)) is not None]
     vectors = [reader.vectors(site.stage) for site in family.vectors]
     streams = [reader.streaming(stage_id) for stage_id in family.streams]
-    return [*parallel, *unrolls, *vectors, *streams]
+    doubles = [reader.doubled(site) for site in family.doubles]
+    return [*parallel, *unrolls, *vectors, *streams, *doubles]
 
 
 def _read_padding(family: Family, pads: Sequence[StorageAlignStep]) -> list[int] | None:
@@ -175,6 +177,13 @@ class _Reader:
         if step is None or step.stage != stage:
             return 0
         self.rest.pop(0)
+        return 1
+
+    def doubled(self, site: DoubleSite) -> int:
+        steps = site.steps()
+        if self.rest[: len(steps)] != steps:
+            return 0
+        del self.rest[: len(steps)]
         return 1
 
     def _annotated(self, stage: int, wanted: Annotation, at: int | None = None) -> int:

@@ -17,6 +17,7 @@ from ansor.errors import DefinitionError
 from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
+from sketches.buffering import doubled
 from sketches.columns import Column, ColumnKind
 from sketches.family import Family, Matrix
 from sketches.locations import Rows
@@ -85,10 +86,12 @@ class Population:
         known = None if self._taken is None else self._taken[0].take(self._taken[1])
         return infer_bounds(self.family.filled(self.values)) if known is None else known
 
-    def padded(self, bounds: Bounds) -> Bounds:
-        """The structure's bounds with the padding of its copies, as columns."""
-        at_pads = self.family.positions(ColumnKind.PAD)
-        return padded(bounds, self.family.pads, [self.values[:, at] for at in at_pads])
+    def stored(self, bounds: Bounds) -> Bounds:
+        """The structure's bounds with how copies are kept, padded and more than once, as columns."""
+        family = self.family
+        pads = [self.values[:, at] for at in family.positions(ColumnKind.PAD)]
+        twice = [self.values[:, at] for at in family.positions(ColumnKind.DOUBLE)]
+        return doubled(padded(bounds, family.pads, pads), family.doubles, twice)
 
     @property
     def bounds(self) -> State:

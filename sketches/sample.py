@@ -33,12 +33,13 @@ from sketches.annotators import (
     default_annotators,
     with_choices,
 )
+from sketches.buffering import double_sites
 from sketches.columns import ColumnKind, Hole, fill_holes
 from sketches.derive import Sketch, generate_sketches
 from sketches.factors import factorization_count, sample_factorizations
 from sketches.family import Family, Matrix, Sites
 from sketches.launch import thread_lengths, usual_lengths
-from sketches.limits import runnable
+from sketches.limits import runnable, thinned
 from sketches.locations import LocationGroup, Rows, choose_locations
 from sketches.padding import pad_sites
 from sketches.params import SketchParams
@@ -276,7 +277,8 @@ class ProgramSpace:
         draft = Draft(self.context, family, plain.inferred, rows, values.copy())
         annotate(self.annotators, draft, rng)
         annotated = plain.reannotated(draft.values)
-        return repaired(annotated, self.context) if family.choices else annotated
+        settled = repaired(annotated, self.context) if family.choices else annotated
+        return thinned(settled, self.context)
 
     def family(self, sketch: Sketch, state: State) -> Family:
         """
@@ -300,7 +302,8 @@ class ProgramSpace:
             return Sites.of_cpu(state, stream_sites(self.context, state))
         others = [hole for hole in sketch.holes if hole.kind is not ColumnKind.TILE]
         lengths = {x.start: usual_lengths(x, self.context.hardware) for x in others}
-        return Sites.of_gpu(state, lengths, pad_sites(self.context, sketch.state))
+        doubles = double_sites(self.context, sketch.state)
+        return Sites.of_gpu(state, lengths, doubles, pad_sites(self.context, sketch.state))
 
 
 def _sampleable(context: SketchContext, sketches: Sequence[Sketch]) -> tuple[Sketch, ...]:

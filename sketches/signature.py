@@ -5,9 +5,9 @@ may sit on either side of a loop that has one iteration, neighbouring tiles of o
 loop, an unroll limit may lie between two loops' sizes. Two fingerprints tell rows apart:
 
 - `fine`: the loops of every stage that have more than one iteration, in order, with what is computed inside
-  them, which are parallel or vectorised, how many the pragma unrolls, and padding. Equal ones mean equal
-  programs (among those of one task). Some equal programs have different ones: what lowering does of its own
-  accord (vectors, accumulators in registers) depends on the machine, and no column says it.
+  them, which are parallel or vectorised, how many the pragma unrolls, how copies are kept. Equal ones mean
+  equal programs (among those of one task). Some equal programs have different ones: what lowering does of its
+  own accord (vectors, accumulators in registers) depends on the machine, and no column says it.
 - `coarse`: for every stage the loops that have more than one iteration, neighbouring loops of one axis taken
   together, and how many iterations are parallel. Programs that lower to equal code have equal coarse
   fingerprints, so only programs that share one need to be lowered to see whether they are the same.
@@ -151,6 +151,8 @@ class _StageShape:
     """Column that says whether stores pass the caches by, -1 without one."""
     pad: int
     """Column that says how a copy is padded, -1 without one."""
+    double: int
+    """Column that says whether copies inside are filled ahead, -1 without one."""
     stores: int
     """Most stores of one iteration."""
     fusible: tuple[int, ...]
@@ -173,8 +175,9 @@ def _shape_of(family: Family) -> _Shape:
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
     stream = dict(zip(family.streams, family.positions(ColumnKind.STREAM), strict=True))
-    padded = [site.stage for site in family.pads]
+    padded, ahead = [site.stage for site in family.pads], [site.stage for site in family.doubles]
     pad = dict(zip(padded, family.positions(ColumnKind.PAD), strict=True))
+    double = dict(zip(ahead, family.positions(ColumnKind.DOUBLE), strict=True))
     stages: dict[int, _StageShape] = {}
     changes = [step for step in family.steps if not isinstance(step, _LOOP_STEPS)]
     inlined = [names[s] for s, stage in enumerate(state.stages) if stage.compute_at is ComputeAt.INLINED]
@@ -205,6 +208,7 @@ def _shape_of(family: Family) -> _Shape:
             unroll.get(stage_id, -1),
             stream.get(stage_id, -1),
             pad.get(stage_id, -1),
+            double.get(stage_id, -1),
             2 * len(stage.compute.body) if len(stage.compute.body) > 1 else 1,
             _fusible(family, stage_id, runs),
         )
@@ -315,7 +319,7 @@ class _Walk:
         steps = _steps(shape, extents, marks, inside) if counted else None
         if shape.unroll >= 0 and steps is not None:
             fine = _mix(fine, _scaled(steps.effect(self.values[:, shape.unroll] // virtual)))
-        for column in (shape.stream, shape.pad):
+        for column in (shape.stream, shape.pad, shape.double):
             if column >= 0:
                 fine = _mix(fine, _scaled(self.values[:, column]))
         return fine, steps

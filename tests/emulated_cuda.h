@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -57,6 +58,24 @@ static T __shfl_xor_sync(unsigned mask, T value, int distance) {
   return value;
 }
 
+// -- copies that a thread does not wait for: made when it waits, and not before -------------------------
+
+struct Copy {
+  void* to;
+  const void* from;
+  int size;
+};
+static std::vector<Copy> begun[MOST];
+
+static inline void begin_copy(void* to, const void* from, int size) {
+  begun[running->number].push_back({to, from, size});
+}
+
+static inline void end_copies() {
+  for (const Copy& one : begun[running->number]) memcpy(one.to, one.from, one.size);
+  begun[running->number].clear();
+}
+
 static void fiber() {
   threadIdx = running->thread;
   body(arguments);
@@ -89,6 +108,7 @@ static int run_block(unsigned count, char* stacks) {
   for (unsigned i = 0; i < count; ++i) {
     Fiber& one = fibers[i];
     one.number = i, one.shuffles = 0, one.state = RUNNING;
+    begun[i].clear();
     one.thread = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
     getcontext(&one.context);
     one.context.uc_stack.ss_sp = stacks + (size_t)i * STACK;

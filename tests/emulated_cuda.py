@@ -2,7 +2,8 @@
 
 The text of kernels is compiled as C++ of the host (`emulated_cuda.h`), where the threads of a block run in
 turn; the memory of the device is the host's. What does not meet at a barrier, a copy past the end of an
-allocation, or a call without a context shows. Everything else of the device door is the real thing.
+allocation, one that nobody waits for, or a call without a context shows. Everything else of the device door
+is the real thing.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ MEMORY = 1 << 32
 
 _KERNEL = re.compile(r'extern "C" __global__ void(?: __launch_bounds__\(\d+\))? (\w+)\(([^)]*)\)')
 _POOL = re.compile(r"extern __shared__ __align__\(16\) unsigned char (\w+)\[\];")
+_COPY = re.compile(r"(void ansor_copy_(\d+)\(void\* to, const void\* from\)) {\n.*?\n}", re.DOTALL)
+_BEGIN = r"\1 { begin_copy(to, from, \2); }"
+_WAIT = re.compile(r"(void ansor_wait_copies\(\)) {\n.*?\n}", re.DOTALL)
+_END = r"\1 { end_copies(); }"
 _HALVES = {
     'asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));': "y = (float)bits<_Float16>(x);",
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));': "y = bits<unsigned short>((_Float16)x);",
@@ -102,6 +107,7 @@ def _on_host(text: str) -> str:
     kernels = _KERNEL.findall(text)
     for asm, same in _HALVES.items():
         text = text.replace(asm, same)
+    text = _WAIT.sub(_END, _COPY.sub(_BEGIN, text))
     most = FACTS["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]
     pools = [
         f"SHARED alignas(16) unsigned char {name}[{most}];\n" for name in sorted(set(_POOL.findall(text)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ansor import te
@@ -11,6 +12,7 @@ from ansor.ir.rewriting import with_statements
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
+from ansor.schedule.steps import DoubleBufferStep
 from ansor.te.expr import int_value
 from tests.program_laws import Case
 
@@ -154,6 +156,13 @@ def tiled_matmul(
         shared = s.cache_read(tensor, "shared", [local])
         s[shared].compute_at(s[local], k0)
         load_together(s, shared, i_tile[1] * j_tile[1], vector)
+    return s
+
+
+def ahead(s: Any, names: Sequence[str] = ("A.shared", "B.shared")) -> Any:
+    """The schedule with tiles in shared memory, by name, filled one iteration ahead."""
+    for name in names:
+        s.apply(DoubleBufferStep(s.state.stage_id(name)))
     return s
 
 

@@ -137,6 +137,6 @@ def test_a_search_proposes_large_kernels_where_they_may_be() -> None:
         space = ProgramSpace.of(task)
         (population,) = space.sample(400, np.random.default_rng(0)).populations
         assert not refusals(population, space.context)
-        (kernel,) = kernels_of(population.padded(population.inferred))
+        (kernel,) = kernels_of(population.stored(population.inferred))
         taken[arch] = int(np.max(kernel.shared_bytes))
     assert taken["sm_61"] <= 49152 < taken["sm_90"] <= 227 * 1024

@@ -13,6 +13,7 @@ import pytest
 from ansor.codegen.c import CUDA, OPENCL, Dialect, emit_c, split_kernels
 from ansor.ir.nest import LoopNest
 from tests import device_nests
+from tests.gpu_schedules import ahead, kernels, tiled_matmul
 
 FOLDER = Path(__file__).parent / "golden" / "device"
 NESTS: dict[str, Callable[[], LoopNest]] = {
@@ -20,6 +21,7 @@ NESTS: dict[str, Callable[[], LoopNest]] = {
     "relu": lambda: device_nests.copied("float32", 4, relu=True),
     "transposed": device_nests.transposed,
     "matmul": device_nests.matmul,
+    "double_buffered": lambda: kernels(ahead(tiled_matmul((32, 32, 24), (1, 4, 2), (1, 4, 2), 8, 4))),
     "softmax": device_nests.softmax,
     "argmax": device_nests.argmax,
     "gelu_float16": lambda: device_nests.gelu("float16"),

@@ -212,6 +212,7 @@ def test_columns_of_a_gpu_matmul_have_names() -> None:
         "fetch B.shared.ax0@ax1@",
         "fetch A.shared.ax0@ax1@",
         "unroll C.local",
+        "double C.local",
         "pad A.shared.ax0",
     ]
 
@@ -228,6 +229,7 @@ def test_all_values_are_drawn() -> None:
     assert seen[ColumnKind.THREADS] == {32, 64, 128, 256, 512, 1024}
     assert seen[ColumnKind.FETCH] == {1, 2, 4}
     assert seen[ColumnKind.PAD] == {0, 1, 2, 4}
+    assert seen[ColumnKind.DOUBLE] == {0, 1}
 
 
 def test_lengths_that_do_not_divide_are_drawn() -> None:

@@ -25,7 +25,14 @@ from ansor.errors import ScheduleError
 from ansor.ir.shared_memory import in_whole
 from ansor.schedule.bounds import Bounds
 from ansor.schedule.extents import Extent, Number, where
-from ansor.schedule.kernels import THREADS, iterations, loops_around, root_of, virtual_threads
+from ansor.schedule.kernels import (
+    THREADS,
+    fills_ahead,
+    iterations,
+    loops_around,
+    root_of,
+    virtual_threads,
+)
 from ansor.schedule.stages import Annotation, Iterator, IteratorKind, Stage
 from ansor.schedule.state import State
 from ansor.schedule.storage import padded_strides
@@ -153,7 +160,8 @@ def _scratch_bytes(bounds: Bounds, stage_id: int) -> tuple[Number, Number]:
     if strides:
         elements = strides[0] * shape[0]
     if stage.scope == "shared":
-        return _of_outputs(stage, elements), 0
+        ahead = np.any(stage.double_buffer) and fills_ahead(state, stage_id)
+        return _of_outputs(stage, elements * where(ahead, 2, 1)), 0
     around = loops_around(state, stage_id)
     elements = elements * iterations(around, Annotation.VTHREAD)
     private: Any = iterations(stage.iterators, *THREADS) == 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ansor.errors import ScheduleError
 from ansor.schedule.bounds import enclosing_loops
 from ansor.schedule.extents import Number, is_one
@@ -102,6 +105,13 @@ def fills_blocks(state: State, stage_id: int) -> bool:
                 longest[loop.annotation] = max(known, loop.extent)
     own = (*loops_around(state, stage_id), *state.stages[stage_id].iterators)
     return all(loop.extent in (1, longest[loop.annotation]) for loop in own if loop.annotation.is_thread)
+
+
+def fills_ahead(state: State, stage_id: int) -> bool | NDArray[np.bool_]:
+    """Whether a stage's shared memory is there twice: some loop around it fills it again and again."""
+    around = [loop for loop in loops_around(state, stage_id) if not isinstance(loop.extent, Expr)]
+    again = iterations(around, Annotation.NONE, Annotation.UNROLL)
+    return state.stages[stage_id].double_buffer & (again > 1)
 
 
 def virtual_threads(state: State, stage_id: int) -> Number:

@@ -26,6 +26,7 @@ from ansor.schedule.steps import (
     ComputeAtStep,
     ComputeInlineStep,
     ComputeRootStep,
+    DoubleBufferStep,
     FuseStep,
     PragmaStep,
     ReorderStep,
@@ -402,6 +403,10 @@ class StageHandle:
     def streaming_stores(self) -> None:
         """Let this output's vector stores pass the caches by; for results much larger than the caches."""
         self.schedule.apply(StreamingStoresStep(self.stage_id))
+
+    def double_buffer(self) -> None:
+        """Fill this tile in shared memory for the next iteration while that of this one is used."""
+        self.schedule.apply(DoubleBufferStep(self.stage_id))
 
     def storage_align(self, axis: LoopLike, factor: int, offset: int) -> None:
         """Pad the storage so that the stride of `axis` is `offset` modulo `factor` elements."""

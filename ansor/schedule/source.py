@@ -21,6 +21,7 @@ from ansor.schedule.steps import (
     ComputeAtStep,
     ComputeInlineStep,
     ComputeRootStep,
+    DoubleBufferStep,
     FollowFusedSplitStep,
     FollowLayoutStep,
     FollowSplitStep,
@@ -46,6 +47,7 @@ _CALLS: dict[type[Step], str] = {
     ComputeInlineStep: "compute_inline",
     ComputeRootStep: "compute_root",
     StreamingStoresStep: "streaming_stores",
+    DoubleBufferStep: "double_buffer",
 }
 """Methods of a stage that take nothing, by the steps that they make."""
 NewTensorStep = CacheReadStep | CacheWriteStep | RfactorStep | RewriteLayoutStep | FollowLayoutStep
@@ -159,7 +161,7 @@ class _Writer:
             case ComputeAtStep(stage=stage, target_stage=target, target_iterator=position):
                 loop = self.loop(target, position)
                 text = f"s[{self.stage(stage)}].compute_at(s[{self.stage(target)}], {loop})"
-            case ComputeInlineStep() | ComputeRootStep() | StreamingStoresStep():
+            case ComputeInlineStep() | ComputeRootStep() | StreamingStoresStep() | DoubleBufferStep():
                 text = f"s[{self.stage(step.stage)}].{_CALLS[type(step)]}()"
             case SetScopeStep(stage=stage, scope=scope):
                 text = f"s[{self.stage(stage)}].set_scope({scope!r})"

@@ -13,6 +13,7 @@ from enum import IntEnum, StrEnum
 from typing import Union
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ansor.schedule.extents import Extent, Number, extent_of
 from ansor.te.expr import AxisKind, Combiner, IterVar, Reduce
@@ -130,6 +131,7 @@ class Stage:
     `handles` are all operations that have denoted this stage (stage-adding steps rebuild operations), so
     that tensors obtained earlier keep naming it. `scope` is where its result is stored when it is not an
     output. `auto_unroll_max_step` is -1 where no pragma is set. `streaming`: its stores pass the caches by.
+    `double_buffer`: its shared memory is there twice, to be filled ahead.
     `storage_align`: the axis whose stride is padded, the factor and the offset (see `StorageAlignStep`).
     """
 
@@ -139,6 +141,7 @@ class Stage:
     compute_at: ComputeAt = ComputeAt.ROOT
     auto_unroll_max_step: int = -1
     streaming: bool = False
+    double_buffer: bool | NDArray[np.bool_] = False
     storage_align: tuple[str, Number, Number] | None = None
     scope: str = "global"
     handles: tuple[Operation, ...] = ()

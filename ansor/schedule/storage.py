@@ -94,7 +94,8 @@ def make_scratch(bounds: Bounds, parameters: Parameters, *, kernels: bool = Fals
             if (stage_id, index) not in parameters.results:
                 strides = padded_strides(stage, shape)
                 scope = "global" if kernels and stage.compute_at is ComputeAt.ROOT else stage.scope
-                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, scope, strides)  # type: ignore[arg-type]
+                ahead = kernels and scope == "shared" and bool(stage.double_buffer)
+                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, scope, strides, ahead)  # type: ignore[arg-type]
     return scratch
 
 

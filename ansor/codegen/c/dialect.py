@@ -75,6 +75,8 @@ class Dialect:
     barrier, fence
         Where the threads of a block meet: after it they see each other's stores to shared memory, or to
         global memory, too.
+    copies_async
+        Whether memory can be copied into shared memory without waiting (`ansor.codegen.c.helpers`).
     shuffle
         The value of `{value}` in the thread at a `{distance}`, `{mask}` having a bit for each thread of a
         warp; empty where the language has no shuffles.
@@ -106,6 +108,7 @@ class Dialect:
     pooled: str
     barrier: str
     fence: str
+    copies_async: bool
     shuffle: str
     bits: str
     number: Mapping[str, str]
@@ -193,6 +196,7 @@ CUDA: Final = Dialect(
     pooled="{type}* const {name} = ({type}*)&{pool}[{offset}];",
     barrier="__syncthreads();",
     fence="__syncthreads();",
+    copies_async=True,
     shuffle="__shfl_xor_sync({mask}, {value}, {distance})",
     bits="__float_as_uint",
     number={"float32": "__uint_as_float", "float64": "__longlong_as_double"},
@@ -225,6 +229,7 @@ OPENCL: Final = Dialect(
     pooled="",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     fence="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    copies_async=False,
     shuffle="",
     bits="as_uint",
     number={"float32": "as_float", "float64": "as_double"},

@@ -17,7 +17,7 @@ from typing import Final
 
 from ansor.codegen.c.dialect import HALVES, Dialect
 from ansor.codegen.c.floats import Floats, is_float_operator
-from ansor.codegen.c.helpers import Helpers
+from ansor.codegen.c.helpers import Helpers, async_copy
 from ansor.codegen.c.integers import Integers
 from ansor.codegen.c.literals import half_bits, literal
 from ansor.codegen.c.names import Names
@@ -37,9 +37,11 @@ from ansor.codegen.c.text import (
     ternary,
 )
 from ansor.codegen.overflow import Overflow
+from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import row_major_strides
+from ansor.ir.nest import Store
 from ansor.ir.simplify import simplify
 from ansor.te.buffer import Buffer
 from ansor.te.expr import (
@@ -228,6 +230,22 @@ class Expressions:
         return text, inside
 
     # -- memory ------------------------------------------------------------------------------------------
+
+    def is_async(self, store: Store, lanes: int) -> bool:
+        """Whether a store copies so many elements, beginning with its own, without waiting for them."""
+        from_memory = isinstance(store.value, Load) and store.value.buffer.scope == "global"
+        if not (from_memory and store.buffer.double_buffered and self.dialect.copies_async):
+            return False
+        return bool(async_copy(lanes * dtype_info(store.buffer.dtype).bytes))
+
+    def async_copy(self, store: Store, lanes: int) -> list[str]:
+        """The lines of such a store."""
+        assert isinstance(store.value, Load)
+        self.start(*store.indices, *store.value.indices)
+        to = self.access(store.buffer, store.indices).text
+        from_ = self.access(store.value.buffer, store.value.indices).text
+        helper = self.helpers.use(async_copy(lanes * dtype_info(store.buffer.dtype).bytes))
+        return [*self.lines(), f"{helper}(&{to}, &{from_});"]
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Text:
         """An element of a buffer."""

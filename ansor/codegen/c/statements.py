@@ -6,6 +6,7 @@
 - Private arrays, of scope "local" or "register", are declared where they are allocated. Shared ones are
   declared at the top of the kernel, where OpenCL wants them, whatever loop they are used in; where CUDA does
   not allow so much, they are parts of the memory that the launch asks for.
+- Double-buffered memory is filled by copies that nobody waits for before the next barrier, where that can be.
 - An `If` is an `if`; parts of a condition that read memory are tested inside of those that guard them.
 """
 
@@ -15,7 +16,7 @@ from math import prod
 
 from ansor.codegen.c.dialect import Dialect
 from ansor.codegen.c.expressions import Expressions
-from ansor.codegen.c.helpers import Helpers
+from ansor.codegen.c.helpers import WAIT_FOR_COPIES, Helpers
 from ansor.codegen.c.literals import literal
 from ansor.codegen.c.names import Names
 from ansor.codegen.c.program import Kernel
@@ -27,7 +28,7 @@ from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store, walk_statements
 from ansor.ir.printer import format_stmt
 from ansor.ir.rewriting import tested_in_turn
-from ansor.ir.shared_memory import in_whole, shared_bytes
+from ansor.ir.shared_memory import in_whole, shared_buffers, shared_bytes
 from ansor.ir.shuffles import WARP, shuffled
 from ansor.te.expr import Const, Load, Var, distinct_nodes, int_value
 
@@ -50,6 +51,8 @@ class KernelText:
         self._pool = ""
         """The name of all shared memory of a block, where the launch says how much that is."""
         self._offset = 0
+        own = shared_buffers(kernel.body)
+        self._is_async = dialect.copies_async and any(buffer.double_buffered for buffer in own)
         if dialect.asked_bytes(shared_bytes(kernel.body)):
             self._pool = names.fresh("shared")
             self._shared.append(dialect.pool.format(pool=self._pool))
@@ -105,10 +108,13 @@ class KernelText:
             case Alloc():
                 return self._alloc(stmt)
             case Barrier():
-                return [self._dialect.fence if self._kernel.ordered else self._dialect.barrier]
+                meeting = self._dialect.fence if self._kernel.ordered else self._dialect.barrier
+                return [f"{self._helpers.use(WAIT_FOR_COPIES)}();", meeting] if self._is_async else [meeting]
 
     def _store(self, stmt: Store) -> list[str]:
         e = self._expressions
+        if e.is_async(stmt, 1):
+            return e.async_copy(stmt, 1)
         given, distance = shuffled(stmt) or (stmt.value, 0)
         e.start(given, *stmt.indices)
         value = e.stored(given).text

@@ -69,6 +69,8 @@ class Vectors:
             return True
         if lanes > len(_PARTS):
             return False
+        if self._e.is_async(store, 1):
+            return False  # Elements that are copied one by one without waiting are better than one vector.
         whole = self._is_vector(store.buffer, store.indices, var, lanes)
         return whole or bool(self._loads(store.value, var, lanes))
 
@@ -139,6 +141,13 @@ class Vectors:
     def _copied(self, store: Store, var: Var, lanes: range) -> list[str]:
         assert isinstance(store.value, Load)
         dtype, source = store.buffer.dtype, store.value
+        first = Store(
+            store.buffer,
+            _placed(store.indices, var, lanes.start),
+            Load(source.buffer, _placed(source.indices, var, lanes.start), source.dtype),
+        )
+        if self._e.is_async(first, len(lanes)):
+            return self._e.async_copy(first, len(lanes))
         type_ = self._dialect.copy_type(len(lanes) * dtype_info(dtype).bytes, dtype, len(lanes))
         to = self._at(store.buffer, store.indices, var, lanes.start, type_, const=False)
         from_ = self._at(source.buffer, source.indices, var, lanes.start, type_)

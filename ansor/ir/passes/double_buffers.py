@@ -1,0 +1,243 @@
+"""Tiles in shared memory that are filled one iteration ahead, while those of this iteration are used.
+
+The threads of a block fill a tile together, wait for each other, and use it; while the tile is on its way
+they compute nothing. If there is room for two, that of the next iteration can be on its way meanwhile:
+
+    for k in 0..8:                           S[0, t] = A[0, t]
+      barrier                                for k in 0..8:
+      S[t] = A[k, t]                           barrier
+      barrier                        =>        if k + 1 < 8:
+      C[t] = f(C[t], S)                          S[(k + 1)%2, t] = A[k + 1, t]
+                                               C[t] = f(C[t], S[k%2])
+
+Iterations fill the halves in turn, so one barrier will do: behind it all threads have filled the half of this
+iteration, and are done with that of the one before, which is that of the next.
+
+This is done to memory that a schedule wants to be there twice, of a loop whose iterations begin by filling it
+with what the kernel does not write, if nothing outside of the loop touches it. Other memory is there once.
+
+What fills the halves may take its time until the next barrier, which languages have instructions for; so the
+buffers stay marked.
+
+Source: double buffering of shared memory, as in the matrix products of NVIDIA's CUTLASS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ansor.ir.bounds import Bounds
+from ansor.ir.independence import loop_ranges, statement_expressions
+from ansor.ir.kernel_form import OpenKernel, differs, open_kernel
+from ansor.ir.nest import (
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+    sub_statements,
+    walk_statements,
+)
+from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, with_rows
+from ansor.ir.shared_memory import shared_buffers
+from ansor.ir.shuffles import is_meeting
+from ansor.ir.simplify import simplify
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, int_value, rewrite
+
+_HALVES: Final = 2
+_IN_TURN: Final = (LoopKind.SERIAL, LoopKind.UNROLLED)
+
+
+def double_buffers(kernel: Stmt, bounds: Bounds) -> Stmt:
+    """
+    Fill the double-buffered memory of a kernel ahead, where that is possible; it is there once elsewhere.
+
+    Parameters
+    ----------
+    kernel
+        A kernel with its barriers.
+    bounds
+        Ranges of the symbolic sizes.
+    """
+    opened = open_kernel(kernel)
+    marked = [buffer for buffer in shared_buffers(opened.body) if buffer.double_buffered]
+    if not marked:
+        return kernel
+    found = _Alternation(opened, marked)
+    made = opened.around(found.statement(opened.body))
+    known = bounds.extended(loop_ranges(made))
+    return map_expressions(made, lambda expr: simplify(expr, known))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ahead:
+    """A loop taken apart: what fills its tiles, what uses them, and their memory as it will be."""
+
+    fills: tuple[Stmt, ...]
+    rest: tuple[Stmt, ...]
+    halves: Mapping[Buffer, Buffer]
+
+
+class _Alternation:
+    """Rewrites a kernel's statements."""
+
+    def __init__(self, kernel: OpenKernel, marked: Sequence[Buffer]) -> None:
+        self._body = kernel.body
+        self._written = {s.buffer for s in walk_statements(kernel.body) if isinstance(s, Store)}
+        self._loops: dict[For, _Ahead] = {}
+        self._once = {buffer: replace(buffer, double_buffered=False) for buffer in marked}
+        """What stands for buffers that are there once; those that are found a loop for are taken out."""
+        self._search(kernel.body, frozenset(loop.var for loop in kernel.threads))
+        self._instead = {**self._once}
+        for found in self._loops.values():
+            self._instead.update(found.halves)
+
+    # -- loops -------------------------------------------------------------------------------------------
+
+    def _search(self, stmt: Stmt, varying: frozenset[Var]) -> None:
+        """Look for loops at which all threads of a block come by; they may differ in `varying` variables."""
+        match stmt:
+            case For(extent=extent):
+                if stmt.kind not in _IN_TURN or differs(extent, varying):
+                    return
+                found = self._taken_apart(stmt)
+                if found is not None:
+                    self._loops[stmt] = found
+                    for buffer in found.halves:
+                        del self._once[buffer]
+            case If(cond=cond) if differs(cond, varying):
+                return
+            case Let(var=var):
+                varying |= {var}
+            case _:
+                pass
+        for inner in sub_statements(stmt):
+            self._search(inner, varying)
+
+    def _taken_apart(self, loop: For) -> _Ahead | None:
+        """How a loop can fill marked memory ahead; None if it cannot."""
+        extent = int_value(loop.extent)
+        if extent is None or extent < _HALVES or not isinstance(loop.body, Seq):
+            return None
+        stmts = loop.body.stmts
+        first = next((at for at, stmt in enumerate(stmts) if not self._may_be_early(stmt)), len(stmts))
+        fills, rest = tuple(stmt for stmt in stmts[:first] if not isinstance(stmt, Barrier)), stmts[first:]
+        filled = {s.buffer for stmt in fills for s in walk_statements(stmt) if isinstance(s, Store)}
+        inside = sum(_touches(stmt, filled) for stmt in (*fills, *rest))
+        if inside != _touches(self._body, filled) or any(_stores(stmt, filled) for stmt in rest):
+            return None
+        if not filled:
+            return None
+        return _Ahead(fills, rest, {buffer: with_rows(buffer, (_HALVES,), "shared") for buffer in filled})
+
+    def _may_be_early(self, stmt: Stmt) -> bool:
+        """Whether a statement at the beginning of an iteration only fills marked memory, or waits."""
+        if isinstance(stmt, Barrier):
+            return True
+        for inner in walk_statements(stmt):
+            if isinstance(inner, Alloc) or is_meeting(inner):
+                return False
+            if isinstance(inner, Store) and inner.buffer not in self._once:
+                return False
+            if any(load.buffer in self._written for load in _loads(inner)):
+                return False
+        return True
+
+    # -- rewriting ---------------------------------------------------------------------------------------
+
+    def statement(self, stmt: Stmt) -> Stmt:
+        """A statement of the kernel."""
+        match stmt:
+            case For() if stmt in self._loops:
+                return self._ahead(stmt, self._loops[stmt])
+            case Alloc(buffer=buffer, body=body) if buffer in self._instead:
+                return Alloc(self._instead[buffer], self.statement(body))
+            case Store() | Let() | If() | For() | Seq() | Alloc() | Barrier():
+                return map_statements(_moved(stmt, self._once, None, {}), self.statement)
+
+    def _ahead(self, loop: For, parts: _Ahead) -> Stmt:
+        """A loop that fills the tiles of its next iteration before it uses those of this one."""
+        var, extent = loop.var, int_value(loop.extent)
+        assert extent is not None
+        following = Binary(BinaryOp.ADD, var, Const(1, var.dtype), var.dtype)
+        is_another = Binary(BinaryOp.LT, following, Const(extent, var.dtype), "bool")
+
+        def filled(at: Expr) -> Stmt:
+            moved = (_all_moved(stmt, parts.halves, _half(at), {var: at}) for stmt in parts.fills)
+            return fresh_copy(seq(*moved))
+
+        rest = [_all_moved(self.statement(stmt), parts.halves, _half(var), {}) for stmt in parts.rest]
+        body = seq(Barrier(), If(is_another, filled(following)), *rest)
+        return seq(Barrier(), filled(Const(0, var.dtype)), replace(loop, body=body))
+
+
+def _half(iteration: Expr) -> Expr:
+    """The half of an iteration."""
+    return Binary(BinaryOp.FLOORMOD, iteration, Const(_HALVES, iteration.dtype), iteration.dtype)
+
+
+def _all_moved(
+    stmt: Stmt, buffers: Mapping[Buffer, Buffer], half: Expr, variables: Mapping[Var, Expr]
+) -> Stmt:
+    """`_moved`, of all that is in a statement."""
+    inner = map_statements(stmt, lambda one: _all_moved(one, buffers, half, variables))
+    return _moved(inner, buffers, half, variables)
+
+
+def _moved(
+    stmt: Stmt, buffers: Mapping[Buffer, Buffer], half: Expr | None, variables: Mapping[Var, Expr]
+) -> Stmt:
+    """A statement, whose inner ones stay, with variables replaced, and other buffers or a half of them."""
+    row = () if half is None else (half,)
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, Var):
+            return variables.get(node)
+        if isinstance(node, Load) and node.buffer in buffers:
+            return Load(buffers[node.buffer], (*row, *node.indices), node.dtype)
+        return None
+
+    def moved(expr: Expr) -> Expr:
+        return rewrite(expr, visit)
+
+    match stmt:
+        case Store(buffer=buffer, indices=indices, value=value):
+            place = tuple(map(moved, indices))
+            if buffer in buffers:
+                return Store(buffers[buffer], (*row, *place), moved(value))
+            return Store(buffer, place, moved(value))
+        case Let(value=value):
+            return replace(stmt, value=moved(value))
+        case If(cond=cond):
+            return replace(stmt, cond=moved(cond))
+        case For(extent=Expr() as extent):
+            return replace(stmt, extent=moved(extent))
+        case _:
+            return stmt
+
+
+def _loads(stmt: Stmt) -> Iterator[Load]:
+    """What a statement itself loads."""
+    for expr in statement_expressions(stmt):
+        yield from (node for node in distinct_nodes(expr) if isinstance(node, Load))
+
+
+def _stores(stmt: Stmt, buffers: set[Buffer]) -> bool:
+    return any(isinstance(s, Store) and s.buffer in buffers for s in walk_statements(stmt))
+
+
+def _touches(stmt: Stmt, buffers: set[Buffer]) -> int:
+    """How many accesses to some buffers stand in a statement."""
+    return sum(
+        (isinstance(inner, Store) and inner.buffer in buffers)
+        + sum(load.buffer in buffers for load in _loads(inner))
+        for inner in walk_statements(stmt)
+    )
