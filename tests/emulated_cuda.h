@@ -25,7 +25,7 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 // -- fibers -------------------------------------------------------------------------------------------
 
 enum State { RUNNING, AT_BARRIER, AT_SHUFFLE, ENDED };
-enum { MOST = 1024, STACK = 256 << 10, WARP = 32, LAUNCH_FAILED = 719 };
+enum { MOST = 1024, STACK = 256 << 10, WARP = 32, MISALIGNED = 716, LAUNCH_FAILED = 719 };
 
 struct Fiber {
   ucontext_t context;
@@ -38,6 +38,7 @@ static ucontext_t scheduler;
 static void (*body)(void**);
 static void** arguments;
 static unsigned long long given[2][MOST];
+static int broken;
 
 static void meet(State where) {
   running->state = where;
@@ -68,6 +69,7 @@ struct Copy {
 static std::vector<Copy> begun[MOST];
 
 static inline void begin_copy(void* to, const void* from, int size) {
+  if (((size_t)to | (size_t)from) % size) broken = MISALIGNED;
   begun[running->number].push_back({to, from, size});
 }
 
@@ -125,7 +127,7 @@ static int run_block(unsigned count, char* stacks) {
       }
       ended += fibers[i].state == ENDED;
     }
-    if (ended == count) return 0;
+    if (broken || ended == count) return broken;
     if (!released(count)) return LAUNCH_FAILED;
   }
 }
@@ -135,7 +137,7 @@ static int run_grid(void (*kernel)(void**), void** values, const unsigned* grid,
   gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]};
   const unsigned threads = block[0] * block[1] * block[2];
   char* stacks = (char*)malloc((size_t)threads * STACK);
-  int failed = 0;
+  int failed = broken = 0;
   for (unsigned z = 0; z < grid[2]; ++z)
     for (unsigned y = 0; y < grid[1]; ++y)
       for (unsigned x = 0; x < grid[0]; ++x) {

@@ -65,6 +65,15 @@ def test_lanes_of_a_warp_give_each_other_values() -> None:
     np.testing.assert_array_equal(found, 2.0 * (i ^ 5) + 2.0 * (i ^ 5 ^ 1))
 
 
+@pytest.mark.usefixtures("driver")
+def test_copies_are_made_when_they_are_waited_for() -> None:
+    body = "begin_copy(B + i, A + i, 4); float early = B[i]; end_copies(); B[i] += early;"
+    np.testing.assert_array_equal(DeviceModule(double(64, body, kind="cuda"))(data(64)), 3 * data(64))
+    apart = double(64, "begin_copy((char*)(B + i) + 2, A + i, 4);", kind="cuda")
+    with pytest.raises(RunError, match="CUDA_ERROR_716"):
+        DeviceModule(apart)(data(64))
+
+
 def test_a_call_without_a_context_fails() -> None:
     driver = BindingsDriver(EmulatedDriver(), 0)
     driver.open()
