@@ -35,6 +35,7 @@ USED: Final = (
     "grid_blocks",
     "block_threads",
     "thread_local",
+    "fills_ahead",
     "warp_fill",
     "occupancy",
     "global_requests",
@@ -64,6 +65,8 @@ class DeviceRates:
         Requests of warps that shared memory answers per cycle; a thread may load several words with one.
     hiding
         Warps with which half of the waiting is hidden.
+    ahead
+        Part of them with which it is where tiles in shared memory are filled one iteration ahead, at most 1.
     l2
         Bytes per cycle from the common cache.
     reach
@@ -86,6 +89,7 @@ class DeviceRates:
     division: float = 4.0
     shared: float = 2.0
     hiding: float = 5.0
+    ahead: float = 0.5
     l2: float = 48.0
     reach: float = 2.0
     spill: float = 8.0
@@ -98,8 +102,9 @@ class DeviceRates:
             check_number(name, value, low=0)
             if field.name in ("issue", "shared", "l2", "reach"):
                 check_number(name, value, above=0)
-        if self.overlap > 1:
-            raise DefinitionError(f"DeviceRates(overlap={self.overlap}): it is a part, at most 1")
+        for name in ("ahead", "overlap"):
+            if getattr(self, name) > 1:
+                raise DefinitionError(f"DeviceRates({name}={getattr(self, name)}): it is a part, at most 1")
 
 
 def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str, FloatArray]:
@@ -125,7 +130,8 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     working = blocks / rounds  # multiprocessors, on average
     warps = np.ceil(threads / device.warp)
     resident = np.maximum(np.minimum(raw["occupancy"] * device.threads / device.warp, rounds * warps), 1.0)
-    busy = working * resident / (resident + rates.hiding)
+    hiding = rates.hiding * np.where(raw["fills_ahead"] > 0, rates.ahead, 1.0)
+    busy = working * resident / (resident + hiding)
     lanes = device.lanes * np.where(raw["warp_fill"] > 0, raw["warp_fill"], 1.0)
     homeless = np.maximum(raw["thread_local"] / _WORD - THREAD_LIMITS.room, 0.0)
     spilled = homeless / np.maximum(raw["thread_local"] / _WORD, 1.0)

@@ -141,8 +141,9 @@ class Columns:
     program, ordinal, output
         Which statement of which program a column is, and which output of its stage it stores.
     kernels
-        Whether the stage is at root, then blocks, threads of a block, shared and local bytes of the kernel
-        that a statement is part of, shape `(5, columns)`; None on a CPU.
+        Whether the stage is at root; then blocks, threads of a block, shared and local bytes, and whether
+        tiles are filled ahead, of the kernel that a statement is part of. Shape `(6, columns)`; None on a
+        CPU.
     """
 
     extent: Floats
@@ -265,7 +266,7 @@ class _Packer:
             program=np.zeros(total, np.int64),
             ordinal=np.zeros(total, np.int64),
             output=np.zeros(total, np.int64),
-            kernels=np.zeros((5, total)) if device else None,
+            kernels=np.zeros((6, total)) if device else None,
             groups=[],
         )
         for which in range(len(self.places)):
@@ -327,8 +328,8 @@ class _Packer:
         if made.kernels is not None and one.kernel is not None:
             made.kernels[0, at] = one.parent < 0
             kernel = one.kernel
-            facts = (kernel.blocks, kernel.threads, kernel.shared_bytes, kernel.local_bytes)
-            for row, value in enumerate(facts, 1):
+            taken = (kernel.blocks, kernel.threads, kernel.shared_bytes, kernel.local_bytes)
+            for row, value in enumerate((*taken, kernel.ahead), 1):
                 made.kernels[row, at] = value
 
     def _groups(self) -> list[Group]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansor.ir.kernel_form import kernels_of, open_kernel
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Stmt, Store, walk_statements
+from ansor.ir.shared_memory import shared_buffers
 from ansor.task.device import DeviceModel
 from ansor.task.gpu_limits import count_kernels
 from tests.costmodel_counts import Counted, Touched, touched, value_of
@@ -127,6 +128,7 @@ def kernel_columns(nest: LoopNest, buffer: Buffer, device: DeviceModel) -> dict[
         "grid_blocks": blocks,
         "block_threads": threads,
         **({"block_shared": taken.shared_bytes, "thread_local": taken.local_bytes} if threads > 1 else {}),
+        "fills_ahead": any(b.double_buffered for b in shared_buffers(kernels[number])),
         "warp_fill": threads / whole,
         "occupancy": min(max(resident, 1) * whole / device.threads, 1.0),
         "waves": waves,

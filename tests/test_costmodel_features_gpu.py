@@ -26,7 +26,7 @@ from costmodel.extract_kernels import VIRTUAL, kernel_plan
 from costmodel.extract_statements import statements_of
 from costmodel.features import INDEX, unscale
 from sketches import Population, ProgramSpace
-from sketches.columns import fill_holes
+from sketches.columns import ColumnKind, fill_holes
 from tests.costmodel_counts import stored_statements
 from tests.costmodel_law import Compared, buffer_name, check_rows
 from tests.costmodel_warps import fills_of, kernel_columns, warp_columns
@@ -273,11 +273,32 @@ def test_few_blocks_and_scattered_loads_are_slow() -> None:
     assert task.target.is_gpu
 
 
+def test_tiles_that_are_filled_ahead_hide_waiting() -> None:
+    """Where a program has the same blocks at a time, it is faster with them; by how much the rates say."""
+    task = gpu_task(matmul(512, 512, 512))
+    (population,) = sample(task, 60)
+    at = list(population.family.positions(ColumnKind.DOUBLE))
+    seconds = []
+    for value in (0, 1):
+        values = population.values.copy()
+        values[:, at] = value
+        kept = Population(population.family, values)
+        raw = unscale(extract_population(task, kept).values)
+        assert set(raw["fills_ahead"].tolist()) <= {0.0, float(value)}
+        seconds.append((seconds_of(task, [kept]), raw["occupancy"].reshape(len(kept), -1)[:, -1]))
+    (once, before), (twice, after) = seconds
+    same = before == after
+    assert same.any()
+    assert (twice[same] <= once[same]).all()
+    assert (twice[same] < once[same]).any()
+
+
 def test_rates_of_a_device_are_checked_and_saved(tmp_path: Any) -> None:
     with pytest.raises(ansor.DefinitionError, match=r"DeviceRates\(issue\)"):
         DeviceRates(issue=0)
-    with pytest.raises(ansor.DefinitionError, match="it is a part, at most 1"):
-        DeviceRates(overlap=2)
+    for name in ("overlap", "ahead"):
+        with pytest.raises(ansor.DefinitionError, match=rf"{name}=2\): it is a part, at most 1"):
+            DeviceRates(**{name: 2})
     with pytest.raises(ansor.DefinitionError, match="must be a"):
         AnalyticModel(device_rates=3)  # type: ignore[arg-type]
     model = AnalyticModel(device_rates=DeviceRates(hiding=9.0))

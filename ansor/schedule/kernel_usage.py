@@ -67,6 +67,8 @@ class KernelUsage:
         Of a thread, virtual threads included.
     vector_bytes
         The longest vector loop, by what it stores.
+    ahead
+        Whether some tile in shared memory is filled one iteration ahead.
     uneven
         Whether loops bound to one thread index differ in length, which the reference refuses.
     """
@@ -79,6 +81,7 @@ class KernelUsage:
     shared_bytes: Number
     local_bytes: Number
     vector_bytes: Number
+    ahead: Mask
     uneven: Mask
 
 
@@ -113,7 +116,10 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
     shared: Number = 0
     local: Number = 0
     vectors: Number = 0
+    ahead: Mask = False
     for stage_id in members:
+        if np.any(state.stages[stage_id].double_buffer):
+            ahead = ahead | fills_ahead(state, stage_id)
         own, partial = _scratch_bytes(bounds, stage_id), _partial_bytes(state, stage_id)
         shared, local = shared + own[0] + partial[0], local + own[1] + partial[1]
         lanes = iterations(state.stages[stage_id].iterators, Annotation.VECTORIZE)
@@ -129,6 +135,7 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
         shared,
         local,
         vectors,
+        ahead,
         uneven,
     )
 
