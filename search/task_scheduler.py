@@ -305,6 +305,8 @@ class TaskScheduler:
         self._warm_up(options.num_measure_trials)
         for number in self.without_program:
             self._find_program(number, options.num_measure_trials)
+        if len(self.dead_reasons) == len(self.tasks) and not self.new_trials:
+            self._revive(options.num_measure_trials)
         while True:
             stop = self._reason_to_stop(options)
             if stop is not None:
@@ -332,21 +334,29 @@ class TaskScheduler:
             part *= 2
 
     def _find_program(self, number: int, trials: int) -> None:
-        """Give a task of which no program was valid more rounds; if that does not help it is given up.
-
-        A log in which all programs failed may be of a machine that works by now: a round is tried anyway.
-        """
-        session = self._sessions[number]
-        history = session.history
+        """Give a task of which no program was valid more rounds; if that does not help it is given up."""
+        history = self._sessions[number].history
         while (
             history.best is None
             and number not in self.dead_reasons
-            and (len(history) < FRUITLESS or not session.new_trials)
+            and len(history) < FRUITLESS
             and self.new_trials < trials
         ):
             self._tune_task(number, trials - self.new_trials)
         if history.best is None and (self.new_trials < trials or trials == 0):
             self.dead_reasons.setdefault(number, "no valid program was found")
+
+    def _revive(self, trials: int) -> None:
+        """Try a round of each task without a program, where a log leaves no task to tune.
+
+        It may be of a machine that works by now.
+        """
+        for number in self.without_program:
+            if self.new_trials < trials:
+                reason = self.dead_reasons.pop(number)
+                self._tune_task(number, trials - self.new_trials)
+                if self._sessions[number].history.best is None:
+                    self.dead_reasons.setdefault(number, reason)
 
     def _tune_task(self, number: int, budget: int, part: int | None = None) -> None:
         """One round of one task, of at most `budget` new trials; or the next `part` of its programs."""
