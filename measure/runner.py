@@ -277,7 +277,7 @@ class LocalRunner(ProgramRunner):
     def _undisturbed(self, pool: WorkerPool, *program: Any) -> dict[str, Any]:
         """Time a program, and once more later if a load disturbed most of that and may be over then.
 
-        Of the second turn a wrong answer counts; other failures leave it at the first.
+        Of the second turn a wrong answer or a crash counts; a timeout leaves it at the first.
         """
         timed: dict[str, Any] = pool.submit(measure_program, *program).result()
         if not _is_disturbed(timed) or not self._second_chance.is_due():
@@ -285,9 +285,7 @@ class LocalRunner(ProgramRunner):
         time.sleep(PAUSE_SECONDS)
         try:
             again: dict[str, Any] = pool.submit(measure_program, *program).result()
-        except WrongAnswerError:
-            raise
-        except _FAILURES:
+        except MeasureTimeoutError:
             self._second_chance.taken(helped=False)
             return timed
         self._second_chance.taken(helped=not _is_disturbed(again))

@@ -5,9 +5,10 @@ little from its third digit: a few short repeats within some milliseconds do, an
 that may be the best gets all the repeats. What is known is said by who asks (`MeasureInput.rival`), so
 nothing here remembers anything.
 
-The short repeats come first for every program. A system may wake the threads of a parallel loop on one core,
-and move one to another core only milliseconds later: until then a program takes two to three times its time,
-on a machine on which nothing else runs. That must neither condemn it nor be part of its first full repeat.
+The short repeats come first; where caches are emptied before each repeat, for slow programs only. A system
+may wake the threads of a parallel loop on one core, and move one to another core only milliseconds later:
+until then a program takes two to three times its time, on a machine on which nothing else runs. That must
+neither condemn it nor be part of its first full repeat.
 
 Repeats that another load on the machine disturbed are done again (`ansor.runtime.timing.time_calls`), where
 that can be told (`ansor.runtime.interference`). Programs of which most repeats stay disturbed have a second
@@ -61,7 +62,7 @@ def time_program(
     slow = timing.get("slow_call") or inf
     calls = _Counted(timed, first)
     looks: list[TimeResult] = []
-    settling = SETTLING_MS if flush is None else 0.0  # Emptying caches takes longer than that.
+    settling = SETTLING_MS if flush is None or first > slow else 0.0
     while len(looks) < LOOKS and (1e3 * calls.seconds < settling or (first > slow and not looks)):
         short = min(shortest, SHORT_MS)
         looks.append(
