@@ -32,6 +32,7 @@ from measure.record import (
     recover_measure_input,
 )
 from measure.runner import ProgramRunner
+from measure.settled import plain_key
 from measure.targets import same_target, target_text
 
 Answer = Callable[[MeasureInput], "MeasureResult | float"]
@@ -158,7 +159,8 @@ def result_of(seconds: float) -> MeasureResult:
 def _is_record_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record is of a task's computation, on its kind of machine."""
     return same_target(task.target, target_text(inp.task)) and (
-        inp.task.workload_key == task.workload_key or matches_by_structure(inp, task.compute_dag)
+        plain_key(inp.task.workload_key) == plain_key(task.workload_key)
+        or matches_by_structure(inp, task.compute_dag)
     )
 
 

@@ -4,7 +4,7 @@ Two questions are asked of two targets. *May a program for the one serve on the 
 may if it is good and legal there as far as one can tell: the kind is the same, the CPU or GPU model where
 both name one, and of a CPU the architecture. A CPU target without a triple is this machine's: that is what it
 compiles for. *Do times for the one count for the other?* (`target_group`.) They do if all that is equal, what
-only one of them names included, and the number of cores asked for. Keys and the rest of a triple differ
+only one of them names included, and the cores and limits asked for. Keys and the rest of a triple differ
 between versions without meaning another target, so they are never compared.
 
 Source: reference sections 1.2 and 5.4.
@@ -20,10 +20,12 @@ from ansor.task.hardware import architecture_of
 from ansor.task.target import Target
 from measure.record import AnyTask, LoggedTask
 
-_COMPARED: Final = (
-    *("mcpu", "arch", "device", "model", "mattr"),
-    *("max_threads_per_block", "max_shared_memory_per_block", "max_local_memory_per_block"),
+_COMPARED: Final = ("mcpu", "arch", "device", "model", "mattr")
+_ASKED: Final = (
+    *("num-cores", "max_num_threads", "max_threads_per_block", "max_shared_memory_per_block"),
+    *("max_local_memory_per_block", "thread_warp_size"),
 )
+"""Compared, too, where times are to count for each other."""
 _SAYS_NOTHING: Final = {"mcpu": "native", "model": "unknown"}
 """What these options are where they are not named."""
 _COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
@@ -49,8 +51,9 @@ def _same_target(one: str, other: str) -> bool:
 def target_group(text: str) -> tuple[str, ...]:
     """Return what targets have in common whose times count for each other; never fail on odd text."""
     kind, facts = _facts(text)
-    cores = target_options(text)[1].get("num-cores", "")
-    return (kind, cores, *(f"{name}={facts[name]}" for name in sorted(facts)))
+    options = target_options(text)[1]
+    asked = (f"{name}={options[name]}" for name in _ASKED if name in options)
+    return (kind, *asked, *(f"{name}={facts[name]}" for name in sorted(facts)))
 
 
 def _facts(text: str) -> tuple[str, dict[str, str]]:

@@ -280,14 +280,20 @@ class ApplyHistoryBest(DispatchContext):
         return f"<ApplyHistoryBest of {counted(len(self), 'task')}>"
 
     def lookup(self, query: Query) -> Hit | None:
-        """Find the best program of the logs, by key, then by structure, then by compatible size."""
-        other: Hit | None = None
+        """Find the best program of the logs, by key, then by structure, then by compatible size.
+
+        One for another target or layout option is a last resort, before other sizes.
+        """
+        others: list[Hit] = []
         for how in ("key", "structure", "shapes"):
             hit = self._best(query, how)
-            if hit is not None and not hit.differs:
-                return hit
-            other = other or hit
-        return self._best(query, "compatible") if other is None and self.include_compatible else other
+            if hit is not None:
+                if not hit.differs and not hit.foreign:
+                    return hit
+                others.append(hit)
+        if others:
+            return min(others, key=lambda hit: hit.rank[:2])  # Of equals the surer way counts.
+        return self._best(query, "compatible") if self.include_compatible else None
 
     def _best(self, query: Query, how: str) -> Hit | None:
         """Find the best program among the records that fit the query in the given way."""

@@ -22,7 +22,7 @@ from measure import (
     load_measurements,
     recover_measure_input,
 )
-from measure.settled import takes_over
+from measure.settled import plain_key, takes_over
 from measure.targets import target_group, target_text
 from search.history import Trial
 from search.identity import program_key
@@ -182,7 +182,7 @@ def is_record_of(task: Task, inp: MeasureInput) -> bool:
 
 def _is_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record is of the task's computation, for whatever target."""
-    if inp.task.workload_key == task.workload_key:
+    if plain_key(inp.task.workload_key) == plain_key(task.workload_key):
         return True
     dag = task.compute_dag
     return match_key(inp.task.workload_key, dag.structure_hash, dag.tensors) is not KeyMatch.NONE

@@ -8,7 +8,6 @@ be is a pause between two runs and is not counted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,10 +15,11 @@ from functools import cached_property
 from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
-from ansor.task.task import Task, TaskKey
+from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult, RecordReader, recover_measure_input
 from measure.log import PathLike, Record
-from measure.settled import program_of, takes_over
+from measure.settled import plain_key, program_of, takes_over
+from measure.targets import target_group, target_text
 from search.progress import title_of_key
 
 LONGEST_GAP = 300.0
@@ -243,13 +243,14 @@ def read_history(log: PathLike) -> LogHistory:
         If a line cannot be understood.
     """
     reader = RecordReader(log)
-    tasks: dict[TaskKey, TaskHistory] = {}
+    tasks: dict[tuple[str, ...], TaskHistory] = {}
     attempts: list[tuple[TaskHistory, Attempt]] = []
     places: dict[str, int] = {}
     elapsed, previous, first = 0.0, 0, 0
     for inp, res in reader.measurements():
         key, target, layouts = inp.task.key
-        task = tasks.setdefault((_plain(key), target, layouts), TaskHistory(key, target, layouts))
+        group = (plain_key(key), str(layouts), *target_group(target_text(inp.task)))
+        task = tasks.setdefault(group, TaskHistory(key, target, layouts))
         gap = _gap(previous, res.timestamp, res.all_cost)
         elapsed += gap
         task.spent += gap
@@ -272,13 +273,6 @@ def _note_again(attempts: list[tuple[TaskHistory, Attempt]], place: int, record:
     new = replace(attempt, cost=attempt.cost + record[1].all_cost, record=counts)
     task.attempts[attempt.trial - 1] = new
     attempts[place] = task, new
-
-
-def _plain(key: str) -> str:
-    try:
-        return json.dumps(json.loads(key))
-    except ValueError:
-        return key
 
 
 def _gap(before: int, after: int, cost: float) -> float:

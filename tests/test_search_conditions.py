@@ -14,6 +14,7 @@ from measure.record import Seconds
 from measure.targets import target_group
 from search import PreloadMeasuredStates, SearchTask, TaskScheduler
 from search.dispatch import Query
+from search.report_data import read_history
 from tests.search_fakes import logged, options
 
 ONE, TWO = "llvm -num-cores=1", "llvm -num-cores=2"
@@ -116,6 +117,7 @@ def test_a_wrong_answer_counts_on_a_log_of_another_machine(tmp_path: Path) -> No
         ("llvm", TWO, False),
         ("llvm -mcpu=znver4", "llvm", False),
         ("cuda -arch=sm_80 -max_threads_per_block=256", "cuda -arch=sm_80", False),
+        ("cuda -arch=sm_80 -max_num_threads=256", "cuda -arch=sm_80 -max_num_threads=1024", False),
     ],
 )
 def test_times_count_for_targets_that_ask_for_the_same(one: str, other: str, same: bool) -> None:
@@ -137,3 +139,34 @@ def test_an_algorithm_that_was_measured_for_another_target_does_not_win(tmp_path
     hit = ansor.ApplyHistoryBest(log).find(one)
     assert hit is not None
     assert hit.seconds == 2e-3
+
+
+def test_a_report_takes_targets_for_one_whose_times_count_for_each_other(tmp_path: Path) -> None:
+    log = str(tmp_path / "log.json")
+    for target, cost in (("llvm", 2e-3), ("llvm -mcpu=native", 1e-3)):
+        task = matmul_for(target)
+        state = ansor.State.initial(task.compute_dag)
+        save_records(log, [ansor.MeasureInput(task, state)], [MeasureResult((Seconds(cost),) * 2)])
+    (found,) = read_history(log).tasks
+    assert [attempt.seconds for attempt in found.attempts] == [2e-3]
+
+
+def test_a_program_for_just_the_target_comes_before_one_of_the_same_name(tmp_path: Path) -> None:
+    log = str(tmp_path / "log.json")
+    here, there = matmul_for(TWO), matmul_for("llvm -num-cores=64")
+    renamed = SearchTask(compute_dag=here.compute_dag, target=TWO)
+    assert renamed.workload_key != here.workload_key
+    for cost, task in ((2e-3, renamed), (1e-3, there)):
+        state = ansor.State.initial(task.compute_dag)
+        save_records(log, [ansor.MeasureInput(task, state)], [MeasureResult((Seconds(cost),))])
+    hit = ansor.ApplyHistoryBest(log).lookup(Query.of(here))
+    assert hit is not None
+    assert (hit.seconds, hit.how) == (2e-3, "structure")
+
+
+def test_blanks_in_the_keys_of_a_log_do_not_matter(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", matmul_for(TWO)
+    task.tune(options(3, log))
+    log.write_text(log.read_text().replace(r"[\"ansor.matmul\", 32, 32, 32]", r"[\"ansor.matmul\",32,32,32]"))
+    assert "32,32,32" in log.read_text()
+    assert len(PreloadMeasuredStates(log).known(task)) == 3
