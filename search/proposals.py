@@ -44,5 +44,5 @@ def checked(policy: SearchPolicy, answer: object, known: History) -> Proposal:
     left_out = len(answer.states) - len(fresh)
     if not left_out:
         return answer
-    note = f"{asked} gave {counted(left_out, 'program')} that it had given before"
+    note = f"{asked} gave {counted(left_out, 'program')} that are measured already, or came twice"
     return Proposal(tuple(fresh.values()), f"{answer.note}; {note}" if answer.note else note)

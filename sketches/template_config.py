@@ -11,6 +11,7 @@ The first run of a template collects the dimensions; every later one is given a 
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -154,7 +155,7 @@ class ConfigSpace:
         """Whether the filters let a configuration, or that of an index, through."""
         if not self.filters:
             return True
-        chosen = self[config] if isinstance(config, int) else ConfigEntity(config)
+        chosen = ConfigEntity(config) if isinstance(config, Mapping) else self[operator.index(config)]
         return all(keep(chosen) for keep in self.filters)
 
     def coordinates_of(self, config: Mapping[str, AnyEntity]) -> tuple[int, ...]:

@@ -59,9 +59,9 @@ _NEAR: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What is left open, the computation, and a configuration that the function takes, and the filters too.
+    """What is left open, the computation, and a configuration that the function takes.
 
-    If no such was found that the filters accept it is one of those that they refuse.
+    The filters take it, too, if any such was found.
     """
 
     space: ConfigSpace
@@ -137,7 +137,7 @@ class Template:
     def _accepted(self, space: ConfigSpace, args: Sequence[Any], otherwise: Choice) -> Choice:
         """Find a configuration that the filters accept and the function does not refuse."""
         rng = np.random.default_rng(0)
-        drawn = (int(rng.integers(space.size)) for _ in range(_NEAR))
+        drawn = (space.index_of(rng.integers(space.dims).tolist()) for _ in range(_NEAR))
         for indices in (range(min(space.size, _NEAR)), drawn):
             accepted = (index for index in indices if space.accepts(index))
             for index in islice(accepted, _ATTEMPTS):
@@ -169,7 +169,7 @@ class Template:
 
     def schedule(self, args: Sequence[Any], config: Choice | None = None) -> tuple[Schedule, list[Tensor]]:
         """
-        Schedule the computation by a configuration, default the first of the space that will do.
+        Schedule the computation by a configuration, default the first, or another that will do.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class Template:
     def __call__(self, *args: Any) -> tuple[Schedule, list[Tensor]]:
         """Schedule the computation by its best record in ``with apply_history_best(log)``.
 
-        Without such a context, or if it has no record, by the first configuration that will do.
+        Without such a context, or if it has no record, by the first configuration, or another that will do.
         """
         key = self.workload_key(args)
         for lookup in _LOOKUPS:

@@ -213,7 +213,7 @@ def test_what_a_policy_repeats_is_measured_once(task: SearchTask, tmp_path: Path
     state, log = State.initial(task.compute_dag), tmp_path / "log.json"
     result = task.tune(options(8, log), Repeating(task, Proposal((state, state))))
     assert (result.trials, len(logged(log, task))) == (1, 1)
-    assert "Repeating.propose gave 2 programs that it had given before" in result.message
+    assert "Repeating.propose gave 2 programs that are measured already, or came twice" in result.message
     assert result.stop_reason is StopReason.EXHAUSTED
 
 

@@ -406,3 +406,18 @@ def test_a_simple_call_takes_what_filters_and_function_accept() -> None:
 
     schedule, _ = ansor.template("tests.filtered", override=True)(function)(64)
     assert schedule.state.stages[1].iterators[-1].extent == 8
+
+
+def test_spaces_larger_than_an_integer_may_have_filters() -> None:
+    def function(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        a = te.placeholder((n,), name="A")
+        c = te.compute((n,), lambda i: a[i] * 2.0, name="C")
+        for number in range(12):
+            cfg.define_knob(f"k{number}", list(range(64)))
+        cfg.multi_filter(lambda config: config["k11"].val > 1)
+        return te.create_schedule(c), [a, c]
+
+    made = ansor.template("tests.huge", override=True)(function)
+    assert made.space(64).size == 64**12
+    assert made.space(64).accepts(np.int64(0)) is False  # type: ignore[arg-type]
+    made(64)
