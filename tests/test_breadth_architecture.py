@@ -21,7 +21,7 @@ from tests.sketches_cases import HARDWARE
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("ansor", "sketches", "measure", "costmodel", "search")
-ENGLISH = {"add", "attention", "batch", "dense", "dilated", "group", "layer", "max", "avg"}
+ENGLISH = {"add", "attention", "batch", "capsule", "dense", "dilated", "group", "layer", "max", "avg"}
 ENGLISH |= {"pool", "scores", "to", "transposed"}
 """Parts of the catalogue's names that have other meanings: these count only as a whole name."""
 SYNONYMS = {"bn", "convolution", "gemm", "gemv", "norm", "normalization", "relu"}
