@@ -11,6 +11,7 @@ from sketches.relations import (
     extents_product,
     has_reduce_iterator,
     is_cache_write,
+    is_output,
     needs_tiling,
     single_consumer,
     split_steps,
@@ -22,8 +23,8 @@ from sketches.rule import SketchContext, Successor, Verdict
 class CrossThreadReduction:
     """A long reduction with few results -> its innermost part runs over the threads of a block.
 
-    If all results go to one elementwise-like consumer, the reduction moves inside its outer loops and follows
-    its split over threads, so that both share a block.
+    If all results go to one elementwise-like consumer and nowhere else, the reduction moves inside its outer
+    loops and follows its split over threads, so that both share a block.
     """
 
     name = "CrossThreadReduction"
@@ -65,7 +66,7 @@ class CrossThreadReduction:
         It must be untouched and without reduction, or split once by one length.
         """
         consumer = single_consumer(state, stage_id)
-        if consumer is None or needs_tiling(state, consumer):
+        if consumer is None or is_output(state, stage_id) or needs_tiling(state, consumer):
             return None, 0
         target = state.stages[consumer]
         common = state.access.num_common_outer_iterators(target.op, state.stages[stage_id].op)

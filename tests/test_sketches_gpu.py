@@ -409,3 +409,16 @@ def test_a_tile_without_a_cache_stage_is_bound_at_root() -> None:
     space = ProgramSpace.of(gpu_task([x, w, y]))
     for population, row in space.sample(10, rng()).in_order():
         check_gpu_program(population.materialize(row))
+
+
+def test_a_reduction_across_threads_that_is_an_output_stays_at_root() -> None:
+    """Though its one consumer could have it inside of its loops."""
+    x = te.placeholder((9, 100), name="X")
+    k = te.reduce_axis((0, 100), name="k")
+    total = te.compute((9,), lambda i: te.sum(x[i, k], axis=k), name="S")
+    twice = te.compute((9,), lambda i: total[i] * 2.0, name="Y")
+    sketches = generate_sketches(gpu_task([x, total, twice]))
+    shared = [sketch for sketch in sketches if "CrossThreadReduction" in sketch.explain()]
+    assert len(shared) == 1
+    for population, row in ProgramSpace.of(gpu_task([x, total, twice])).sample(10, rng()).in_order():
+        check_gpu_program(population.materialize(row))
