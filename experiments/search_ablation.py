@@ -58,7 +58,11 @@ MODELS: Final[Mapping[str, Callable[[int], ansor.CostModel]]] = {
     "both models": lambda seed: ansor.DraftedModel(learned=ansor.XGBModel(seed=seed)),
 }
 SWITCHES: Final[Mapping[str, Params]] = {
-    **ansor.ABLATIONS,
+    **{
+        title: params
+        for title, params in ansor.ABLATIONS.items()
+        if not all(name.startswith("gpu_") for name in params)  # These are for a GPU to show.
+    },
     "no random picks": {"eps_greedy": 0.0},
     "rounds of one size": {"first_rounds_size": 0},
     "fixed compute locations": {"disable_change_compute_location": 1},

@@ -78,6 +78,8 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "a loop left out of vectors": {"cpu_fuse_all_vectors": 0},
     "no packed reads": {"cpu_packed_read": 0},
     "all reads packed": {"cpu_packed_read": 2},
+    "no padded copies": {"gpu_storage_padding": 0},
+    "no double buffers": {"gpu_double_buffer": 0},
     "no polish": {"polish_ratio": 0.0},
     "no crossover": {
         "evolutionary_search_mutation_prob": 1.0,
