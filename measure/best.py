@@ -127,6 +127,7 @@ def find_best_record(
     LogFormatError
         If it has a line that cannot be understood.
     """
+    wanted = None if target is None else target_group(str(target))
     fitting: dict[str, FoundRecord] = {}
     wrong: set[str] = set()
     numbers: dict[str, int] = {}
@@ -157,7 +158,7 @@ def find_best_record(
                 factor = 1.0
         if math.isfinite(factor) and (known is None or takes_over(res, known.result)):
             place = reader.filename, reader.line, numbers[program]
-            foreign = target is not None and target_group(target_text(inp.task)) != target_group(str(target))
+            foreign = wanted is not None and target_group(target_text(inp.task)) != wanted
             fitting[program] = FoundRecord(inp, res, *place, scale=factor, foreign=foreign)
     right = [found for program, found in fitting.items() if program not in wrong]
     return min(right, key=lambda found: found.rank, default=None)

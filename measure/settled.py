@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from measure.log import Record
 from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to_json
 from measure.targets import target_group, target_text
 
 
+@lru_cache(maxsize=1024)  # A log says the same keys again and again.
 def plain_key(workload_key: str) -> str:
     """Write a workload key as everybody's: JSON with the usual blanks; others stay as they are."""
     try:

@@ -145,7 +145,7 @@ class Template:
                     self._run(Config(choice=space[index]), args)
                 except DefinitionError:
                     raise
-                except Exception:
+                except Exception:  # The function refuses it, as it may.
                     continue
                 return dict(space[index])
         return otherwise

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+
+import numpy as np
 
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation, ComputeAt
 from ansor.schedule.state import State
-from ansor.task.gpu_limits import verify_gpu
+from ansor.task.gpu_limits import gpu_faults, verify_gpu
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
 from ansor.te import Tensor
+from sketches import Population, SketchContext
+from sketches.limits import refusals
 from tests.sketches_cases import SMALL, check_program, matmul, matmul_relu, padded_conv1d, row_sum, softmax
 
 GPU = HardwareParams(-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32)
@@ -28,6 +33,22 @@ GPU_SMALL: dict[str, Callable[[], list[Tensor]]] = {
 
 def gpu_task(tensors: list[Tensor], target: str = "cuda -arch=sm_80", hardware: HardwareParams = GPU) -> Task:
     return Task.create(ComputeDAG(tensors), "[]", target, hardware_params=hardware)
+
+
+def check_shared_memory(rows: Population, context: SketchContext, most: int) -> Counter[bool]:
+    """Rows are refused for their shared memory if and only if as kernels they are.
+
+    At most so many of each kind are looked at; returns how many were.
+    """
+    told = Counter[bool]()
+    broken = refusals(rows, context).get(
+        f"more than {context.hardware.max_shared_memory_per_block} bytes of shared memory",
+        np.zeros(len(rows), np.bool_),
+    )
+    for row in (*np.flatnonzero(broken)[:most], *np.flatnonzero(~broken)[:most]):
+        assert bool(gpu_faults(rows.materialize(int(row)), context.hardware)) == bool(broken[row])
+        told[bool(broken[row])] += 1
+    return told
 
 
 def check_gpu_program(state: State, hardware: HardwareParams = GPU) -> None:

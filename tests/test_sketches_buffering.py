@@ -13,19 +13,19 @@ from ansor.codegen.c.compile import compile_cuda, find_nvcc, find_nvrtc
 from ansor.ir.nest import Alloc, LoopNest, walk_statements
 from ansor.schedule.state import State
 from ansor.schedule.steps import DoubleBufferStep
-from ansor.task.gpu_limits import count_kernels, gpu_faults
+from ansor.task.gpu_limits import count_kernels
 from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
 from measure import load_records
 from search.mutation import GPU_MUTATIONS, DoubleBuffers
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Family, Population, ProgramSpace
-from sketches.limits import kernels_of, refusals
+from sketches.limits import kernels_of
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.repair import admitted, repaired
 from sketches.signature import fingerprints
-from tests.gpu_cases import GPU, gpu_task
+from tests.gpu_cases import GPU, check_shared_memory, gpu_task
 from tests.gpu_schedules import MOST_STEPS, kernels, steps
 from tests.opencl_helper import run_opencl
 from tests.program_laws import Case, check_printed_code, check_replay
@@ -136,15 +136,8 @@ def test_what_has_no_next_iteration_is_there_once() -> None:
 def test_shared_memory_holds_both_halves() -> None:
     hardware = HardwareParams(-1, 16, 64, 8192, 2**31 - 1, 1024, 8, 32)
     space = ProgramSpace.of(gpu_task(matmul(128, 128, 128), hardware=hardware))
-    told = Counter[bool]()
     (population,) = space.sample(200, rng()).populations
-    children = repaired(twice(population), space.context)
-    broken = refusals(children, space.context).get(
-        "more than 8192 bytes of shared memory", np.zeros(len(children), np.bool_)
-    )
-    for row in (*np.flatnonzero(broken)[:6], *np.flatnonzero(~broken)[:6]):
-        assert bool(gpu_faults(children.materialize(int(row)), hardware)) == bool(broken[row])
-        told[bool(broken[row])] += 1
+    told = check_shared_memory(repaired(twice(population), space.context), space.context, 6)
     assert told[True]
     assert told[False]
 

@@ -26,12 +26,12 @@ from search.mutation import GPU_MUTATIONS, Padding
 from search.params import REFERENCE_SPACE
 from search.polish import neighbours
 from sketches import ColumnKind, Population, ProgramSpace
-from sketches.limits import refusals, runnable
+from sketches.limits import runnable
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.repair import admitted, repaired
 from sketches.signature import fingerprints
-from tests.gpu_cases import GPU, gpu_task
+from tests.gpu_cases import GPU, check_shared_memory, gpu_task
 from tests.gpu_schedules import MOST_STEPS, kernels, steps
 from tests.opencl_helper import run_opencl
 from tests.program_laws import Case, check_printed_code, check_replay
@@ -166,13 +166,7 @@ def test_shared_memory_holds_the_padding_too() -> None:
     for population in space.sample(200, rng()).populations:
         dense = with_padding(population, 0)
         assert len(runnable(dense, space.context)) == len(dense)
-        children = repaired(with_padding(population, 4), space.context)
-        broken = refusals(children, space.context).get(
-            "more than 6000 bytes of shared memory", np.zeros(len(children), np.bool_)
-        )
-        for row in (*np.flatnonzero(broken)[:5], *np.flatnonzero(~broken)[:5]):
-            assert bool(gpu_faults(children.materialize(int(row)), hardware)) == bool(broken[row])
-            told[bool(broken[row])] += 1
+        told += check_shared_memory(repaired(with_padding(population, 4), space.context), space.context, 5)
     assert told[True]
     assert told[False]
 
