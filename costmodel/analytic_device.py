@@ -66,7 +66,7 @@ class DeviceRates:
     hiding
         Warps with which half of the waiting is hidden.
     ahead
-        Part of them with which it is where tiles in shared memory are filled one iteration ahead, at most 1.
+        Part of them with which it is, at most 1, for each iteration that shared memory is filled ahead.
     l2
         Bytes per cycle from the common cache.
     reach
@@ -130,7 +130,7 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     working = blocks / rounds  # multiprocessors, on average
     warps = np.ceil(threads / device.warp)
     resident = np.maximum(np.minimum(raw["occupancy"] * device.threads / device.warp, rounds * warps), 1.0)
-    hiding = rates.hiding * np.where(raw["fills_ahead"] > 0, rates.ahead, 1.0)
+    hiding = rates.hiding * rates.ahead ** raw["fills_ahead"]
     busy = working * resident / (resident + hiding)
     lanes = device.lanes * np.where(raw["warp_fill"] > 0, raw["warp_fill"], 1.0)
     homeless = np.maximum(raw["thread_local"] / _WORD - THREAD_LIMITS.room, 0.0)

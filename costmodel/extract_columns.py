@@ -141,8 +141,8 @@ class Columns:
     program, ordinal, output
         Which statement of which program a column is, and which output of its stage it stores.
     kernels
-        Whether the stage is at root; then blocks, threads of a block, shared and local bytes, and whether
-        tiles are filled ahead, of the kernel that a statement is part of. Shape `(6, columns)`; None on a
+        Whether the stage is at root; then blocks, threads of a block, shared and local bytes, and how far
+        ahead tiles are filled, of the kernel that a statement is part of. Shape `(6, columns)`; None on a
         CPU.
     """
 
@@ -329,7 +329,7 @@ class _Packer:
             made.kernels[0, at] = one.parent < 0
             kernel = one.kernel
             taken = (kernel.blocks, kernel.threads, kernel.shared_bytes, kernel.local_bytes)
-            for row, value in enumerate((*taken, kernel.ahead), 1):
+            for row, value in enumerate((*taken, kernel.lead), 1):
                 made.kernels[row, at] = value
 
     def _groups(self) -> list[Group]:

@@ -22,7 +22,7 @@ _DEVICE: Final = (
     ("block_threads", "threads", "threads of a block"),
     ("block_shared", "bytes", "shared memory of a block, with that of reductions over threads"),
     ("thread_local", "bytes", "scratch of a thread, virtual threads included"),
-    ("fills_ahead", "flag", "some tile in shared memory is filled one iteration ahead"),
+    ("fills_ahead", "iterations", "most that some tile in shared memory is filled ahead"),
     ("warp_fill", "ratio", "threads / threads of the warps that these are"),
     (
         "occupancy",

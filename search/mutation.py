@@ -292,11 +292,11 @@ class FetchLength(_OtherValue):
     kind = ColumnKind.FETCH
 
 
-class DoubleBuffers(_OtherValue):
-    """Fills the copies that a stage reads in shared memory ahead, or not."""
+class Lead(_OtherValue):
+    """Fills the copies that a stage reads in shared memory another number of iterations ahead, or not."""
 
-    name = "double buffers"
-    kind = ColumnKind.DOUBLE
+    name = "lead"
+    kind = ColumnKind.LEAD
 
 
 class Padding(_OtherValue):
@@ -468,7 +468,7 @@ GPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
     (ThreadCount(), 0.05),
     (FetchLength(), 0.05),
     (Padding(), 0.04),
-    (DoubleBuffers(), 0.02),
+    (Lead(), 0.02),
 )
 """The same for GPUs, where stages stay where their sketch has them."""
 

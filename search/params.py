@@ -55,7 +55,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.
 - `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
-- `gpu_double_buffer`: 1 for copies in CUDA's shared memory that may be filled ahead (`RandomDoubleBuffers`).
+- `gpu_multi_buffer`: how often copies may be in CUDA's shared memory, to be filled ahead (`RandomLeads`): 1
+  for once, 2 for double buffers, more for pipelines of as many stages where threads can copy without waiting.
 - `gpu_storage_padding`: 1 for copies in the shared memory of a GPU that may be padded (`RandomPadding`).
 - `max_families`: structures in one generation, at first.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
@@ -79,7 +80,8 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no packed reads": {"cpu_packed_read": 0},
     "all reads packed": {"cpu_packed_read": 2},
     "no padded copies": {"gpu_storage_padding": 0},
-    "no double buffers": {"gpu_double_buffer": 0},
+    "copies filled when needed": {"gpu_multi_buffer": 1},
+    "double buffers at most": {"gpu_multi_buffer": 2},
     "no polish": {"polish_ratio": 0.0},
     "no crossover": {
         "evolutionary_search_mutation_prob": 1.0,
@@ -99,7 +101,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_keep_costly": 0,
     "cpu_streaming_stores": 0,
     "cpu_fuse_all_vectors": 0,
-    "gpu_double_buffer": 0,
+    "gpu_multi_buffer": 1,
     "gpu_storage_padding": 0,
 }
 """Parameters with which sketches and their programs are those of the reference."""

@@ -243,13 +243,12 @@ class RandomFetch(Annotator):
             draft.values[:, limit.column] = 1 << powers
 
 
-class RandomDoubleBuffers(Annotator):
-    """Fills the copies that a stage reads ahead in half of the rows, where there is a next iteration."""
+class RandomLeads(Annotator):
+    """Fills the copies that a stage reads a random number of iterations ahead, if there are as many."""
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
-        at_doubles = draft.family.positions(ColumnKind.DOUBLE)
-        for site, at in zip(draft.family.doubles, at_doubles, strict=True):
-            drawn = rng.integers(2, size=len(draft.rows))
+        for site, at in zip(draft.family.leads, draft.family.positions(ColumnKind.LEAD), strict=True):
+            drawn = rng.integers(site.most, size=len(draft.rows), endpoint=True)
             draft.values[:, at] = site.settled(draft.inferred, drawn)
 
 
@@ -274,7 +273,7 @@ CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
 GPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
     RandomUnroll(),
     RandomFetch(),
-    RandomDoubleBuffers(),
+    RandomLeads(),
     RandomPadding(),
 )
 """What is left to decide on a GPU once loops are bound."""

@@ -34,8 +34,8 @@ class ColumnKind(StrEnum):
     """How many innermost loops are fused and vectorised."""
     STREAM = "stream"
     """1 if the stage's stores pass the caches by, else 0."""
-    DOUBLE = "double"
-    """1 if the copies in shared memory that the stage reads are filled one iteration ahead, else 0."""
+    LEAD = "lead"
+    """How many iterations ahead the copies in shared memory that the stage reads are filled; 0 for not."""
     PAD = "pad"
     """Rows of a copy in shared memory begin at odd multiples of so many elements; 0 leaves them dense."""
 

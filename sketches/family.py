@@ -40,7 +40,7 @@ from sketches.annotate import (
     unroll_sites,
     vector_sites,
 )
-from sketches.buffering import DoubleSite
+from sketches.buffering import LeadSite
 from sketches.columns import Column, ColumnKind, Hole, fill_holes, stage_names
 from sketches.derive import Sketch
 from sketches.frame import Frame
@@ -62,7 +62,7 @@ class Sites:
         Where loops may be annotated.
     streams
         Stages that may have streaming stores.
-    doubles, pads
+    leads, pads
         Copies in shared memory that may be filled ahead, and padded.
     unroll_values
         Limits of unroll pragmas to choose from.
@@ -74,7 +74,7 @@ class Sites:
     unrolls: tuple[UnrollSite, ...] = ()
     vectors: tuple[VectorSite, ...] = ()
     streams: tuple[int, ...] = ()
-    doubles: tuple[DoubleSite, ...] = ()
+    leads: tuple[LeadSite, ...] = ()
     pads: tuple[PadSite, ...] = ()
     unroll_values: tuple[int, ...] = CPU_UNROLL_CANDIDATES
     lengths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -89,13 +89,13 @@ class Sites:
         cls,
         state: State,
         lengths: Mapping[int, tuple[int, ...]],
-        doubles: tuple[DoubleSite, ...] = (),
+        leads: tuple[LeadSite, ...] = (),
         pads: tuple[PadSite, ...] = (),
     ) -> Sites:
         """No parallel loops, as they are bound to threads already, and vectors in copies alone."""
         return cls(
             unrolls=unroll_sites(state),
-            doubles=doubles,
+            leads=leads,
             pads=pads,
             unroll_values=GPU_UNROLL_CANDIDATES,
             lengths=lengths,
@@ -162,7 +162,7 @@ class Family:
             *(Column(ColumnKind.UNROLL, names[site.stage]) for site in sites.unrolls if site.has_pragma),
             *(Column(ColumnKind.VECTORIZE, names[site.stage]) for site in sites.vectors),
             *(Column(ColumnKind.STREAM, names[stage_id]) for stage_id in sites.streams),
-            *(Column(ColumnKind.DOUBLE, names[site.stage]) for site in sites.doubles),
+            *(Column(ColumnKind.LEAD, names[site.stage]) for site in sites.leads),
             *(Column(ColumnKind.PAD, names[site.stage], site.axis) for site in sites.pads),
         ]
         counts = [len(stage.iterators) for stage in state.stages]
@@ -200,9 +200,9 @@ class Family:
         return self.sites.streams
 
     @property
-    def doubles(self) -> tuple[DoubleSite, ...]:
+    def leads(self) -> tuple[LeadSite, ...]:
         """Stages whose copies may be filled ahead."""
-        return self.sites.doubles
+        return self.sites.leads
 
     @property
     def pads(self) -> tuple[PadSite, ...]:
@@ -256,7 +256,7 @@ class Family:
             ColumnKind.UNROLL: [self.sites.unroll_values] * len(self.positions(ColumnKind.UNROLL)),
             ColumnKind.VECTORIZE: [range(site.count + 1) for site in self.vectors],
             ColumnKind.STREAM: [range(2)] * len(self.streams),
-            ColumnKind.DOUBLE: [range(2)] * len(self.doubles),
+            ColumnKind.LEAD: [range(site.most + 1) for site in self.leads],
             ColumnKind.PAD: [site.lengths for site in self.pads],
         }
         annotations = {
@@ -337,8 +337,8 @@ class Family:
             tail.vectorise(vector, values[at])
         at_streams = zip(self.streams, self.positions(ColumnKind.STREAM), strict=True)
         streaming = [StreamingStoresStep(stage_id) for stage_id, at in at_streams if values[at]]
-        at_doubles = zip(self.doubles, self.positions(ColumnKind.DOUBLE), strict=True)
-        ahead = [step for site, at in at_doubles if values[at] for step in site.steps()]
+        at_leads = zip(self.leads, self.positions(ColumnKind.LEAD), strict=True)
+        ahead = [step for site, at in at_leads if values[at] for step in site.steps(values[at])]
         return (*self.padded(steps, values), *tail.steps, *streaming, *ahead)
 
     def padded(self, steps: Sequence[Step], row: Sequence[int]) -> tuple[Step, ...]:

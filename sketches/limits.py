@@ -63,16 +63,28 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
 
 
 def thinned(population: Population, context: SketchContext) -> Population:
-    """Keep copies dense, and once, in rows that break a limit; those may be within it then."""
+    """Fill copies less far ahead, at last keep them dense, in rows that break a limit, until they do not."""
     family = population.family
-    at_copies = [*family.positions(ColumnKind.DOUBLE), *family.positions(ColumnKind.PAD)]
-    columns = [at for at in at_copies if 0 in family.annotation_values[at]]
-    if not columns or not population.values[:, columns].any():
+    leads = family.positions(ColumnKind.LEAD)
+    pads = [at for at in family.positions(ColumnKind.PAD) if 0 in family.annotation_values[at]]
+    if not population.values[:, [*leads, *pads]].any():
         return population
-    values = population.values.copy()
-    broken = np.delete(np.arange(len(values)), runnable(population, context))
-    values[np.ix_(broken, columns)] = 0
-    return population.reannotated(values)
+    values, rows, rest = population.values.copy(), np.arange(len(population)), population
+    while True:
+        broken = np.delete(np.arange(len(rest)), runnable(rest, context))
+        lower = rest.values[broken]
+        for at in leads:
+            choices = np.array(family.annotation_values[at])
+            below = choices[np.maximum(np.searchsorted(choices, lower[:, at]) - 1, 0)]
+            lower[:, at] = np.minimum(lower[:, at], below)
+        least = (lower == rest.values[broken]).all(axis=1)
+        lower[np.ix_(least, pads)] = 0
+        changed = (lower != rest.values[broken]).any(axis=1)
+        rows = rows[broken[changed]]
+        if not len(rows):
+            return population.reannotated(values)
+        values[rows] = lower[changed]
+        rest = rest.take(broken[changed]).reannotated(lower[changed])
 
 
 def runnable(

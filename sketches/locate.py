@@ -30,7 +30,7 @@ from ansor.schedule.steps import (
     StreamingStoresStep,
 )
 from sketches.annotate import ParallelSite, UnrollSite
-from sketches.buffering import DoubleSite
+from sketches.buffering import LeadSite
 from sketches.derive import Sketch
 from sketches.family import Family, Matrix
 from sketches.neighbours import Neighbourhood
@@ -133,8 +133,8 @@ def _read_annotations(family: Family, rest: list[Step]) -> list[int]:
     unrolls = [value for site in family.unrolls if (value := reader.unroll(site)) is not None]
     vectors = [reader.vectors(site.stage) for site in family.vectors]
     streams = [reader.streaming(stage_id) for stage_id in family.streams]
-    doubles = [reader.doubled(site) for site in family.doubles]
-    return [*parallel, *unrolls, *vectors, *streams, *doubles]
+    leads = [reader.lead(site) for site in family.leads]
+    return [*parallel, *unrolls, *vectors, *streams, *leads]
 
 
 def _read_padding(family: Family, pads: Sequence[StorageAlignStep]) -> list[int] | None:
@@ -179,12 +179,13 @@ class _Reader:
         self.rest.pop(0)
         return 1
 
-    def doubled(self, site: DoubleSite) -> int:
-        steps = site.steps()
-        if self.rest[: len(steps)] != steps:
-            return 0
-        del self.rest[: len(steps)]
-        return 1
+    def lead(self, site: LeadSite) -> int:
+        for lead in range(1, site.most + 1):
+            steps = site.steps(lead)
+            if self.rest[: len(steps)] == steps:
+                del self.rest[: len(steps)]
+                return lead
+        return 0
 
     def _annotated(self, stage: int, wanted: Annotation, at: int | None = None) -> int:
         """How many loops of a stage the next steps annotate, 0 if they do something else; takes them away."""

@@ -17,7 +17,7 @@ from ansor.errors import DefinitionError
 from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
-from sketches.buffering import doubled
+from sketches.buffering import filled_ahead
 from sketches.columns import Column, ColumnKind
 from sketches.family import Family, Matrix
 from sketches.locations import Rows
@@ -60,8 +60,8 @@ class Population:
     def reannotated(self, values: Matrix) -> Population:
         """Return the population with other annotations; bounds known here hold if lengths are the same."""
         changed, first = Population(self.family, values), slice(self.family.filling)
-        if "inferred" in self.__dict__ and np.array_equal(values[:, first], self.values[:, first]):
-            changed.__dict__["inferred"] = self.inferred
+        if np.array_equal(values[:, first], self.values[:, first]):
+            changed.__dict__.update({k: v for k, v in self.__dict__.items() if k in ("inferred", "_taken")})
         return changed
 
     @cached_property
@@ -90,8 +90,8 @@ class Population:
         """The structure's bounds with how copies are kept, padded and more than once, as columns."""
         family = self.family
         pads = [self.values[:, at] for at in family.positions(ColumnKind.PAD)]
-        twice = [self.values[:, at] for at in family.positions(ColumnKind.DOUBLE)]
-        return doubled(padded(bounds, family.pads, pads), family.doubles, twice)
+        leads = [self.values[:, at] for at in family.positions(ColumnKind.LEAD)]
+        return filled_ahead(padded(bounds, family.pads, pads), family.leads, leads)
 
     @property
     def bounds(self) -> State:

@@ -85,9 +85,9 @@ def repaired(population: Population, context: SketchContext) -> Population:
         draft.values[:, at] = nearest_choice(family, at, np.clip(draft.values[:, at], 0, 1))
     for at in family.positions(ColumnKind.THREADS):
         draft.values[:, at] = nearest_choice(family, at, draft.values[:, at])
-    for double, at in zip(family.doubles, family.positions(ColumnKind.DOUBLE), strict=True):
-        wished = nearest_choice(family, at, np.clip(draft.values[:, at], 0, 1))
-        draft.values[:, at] = double.settled(draft.inferred, wished)
+    for lead, at in zip(family.leads, family.positions(ColumnKind.LEAD), strict=True):
+        wished = nearest_choice(family, at, np.maximum(draft.values[:, at], 0))
+        draft.values[:, at] = lead.settled(draft.inferred, wished)
     for site, at in zip(family.pads, family.positions(ColumnKind.PAD), strict=True):
         wished = nearest_choice(family, at, np.maximum(draft.values[:, at], 0))
         draft.values[:, at] = site.settled(draft.inferred, wished)

@@ -33,7 +33,7 @@ from sketches.annotators import (
     default_annotators,
     with_choices,
 )
-from sketches.buffering import double_sites
+from sketches.buffering import lead_sites
 from sketches.columns import ColumnKind, Hole, fill_holes
 from sketches.derive import Sketch, generate_sketches
 from sketches.factors import factorization_count, sample_factorizations
@@ -302,8 +302,8 @@ class ProgramSpace:
             return Sites.of_cpu(state, stream_sites(self.context, state))
         others = [hole for hole in sketch.holes if hole.kind is not ColumnKind.TILE]
         lengths = {x.start: usual_lengths(x, self.context.hardware) for x in others}
-        doubles = double_sites(self.context, sketch.state)
-        return Sites.of_gpu(state, lengths, doubles, pad_sites(self.context, sketch.state))
+        leads = lead_sites(self.context, sketch.state)
+        return Sites.of_gpu(state, lengths, leads, pad_sites(self.context, sketch.state))
 
 
 def _sampleable(context: SketchContext, sketches: Sequence[Sketch]) -> tuple[Sketch, ...]:

@@ -151,8 +151,8 @@ class _StageShape:
     """Column that says whether stores pass the caches by, -1 without one."""
     pad: int
     """Column that says how a copy is padded, -1 without one."""
-    double: int
-    """Column that says whether copies inside are filled ahead, -1 without one."""
+    lead: int
+    """Column that says how far ahead copies inside are filled, -1 without one."""
     stores: int
     """Most stores of one iteration."""
     fusible: tuple[int, ...]
@@ -175,9 +175,9 @@ def _shape_of(family: Family) -> _Shape:
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
     stream = dict(zip(family.streams, family.positions(ColumnKind.STREAM), strict=True))
-    padded, ahead = [site.stage for site in family.pads], [site.stage for site in family.doubles]
+    padded, ahead = [site.stage for site in family.pads], [site.stage for site in family.leads]
     pad = dict(zip(padded, family.positions(ColumnKind.PAD), strict=True))
-    double = dict(zip(ahead, family.positions(ColumnKind.DOUBLE), strict=True))
+    lead = dict(zip(ahead, family.positions(ColumnKind.LEAD), strict=True))
     stages: dict[int, _StageShape] = {}
     changes = [step for step in family.steps if not isinstance(step, _LOOP_STEPS)]
     inlined = [names[s] for s, stage in enumerate(state.stages) if stage.compute_at is ComputeAt.INLINED]
@@ -208,7 +208,7 @@ def _shape_of(family: Family) -> _Shape:
             unroll.get(stage_id, -1),
             stream.get(stage_id, -1),
             pad.get(stage_id, -1),
-            double.get(stage_id, -1),
+            lead.get(stage_id, -1),
             2 * len(stage.compute.body) if len(stage.compute.body) > 1 else 1,
             _fusible(family, stage_id, runs),
         )
@@ -319,7 +319,7 @@ class _Walk:
         steps = _steps(shape, extents, marks, inside) if counted else None
         if shape.unroll >= 0 and steps is not None:
             fine = _mix(fine, _scaled(steps.effect(self.values[:, shape.unroll] // virtual)))
-        for column in (shape.stream, shape.pad, shape.double):
+        for column in (shape.stream, shape.pad, shape.lead):
             if column >= 0:
                 fine = _mix(fine, _scaled(self.values[:, column]))
         return fine, steps

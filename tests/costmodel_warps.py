@@ -128,7 +128,7 @@ def kernel_columns(nest: LoopNest, buffer: Buffer, device: DeviceModel) -> dict[
         "grid_blocks": blocks,
         "block_threads": threads,
         **({"block_shared": taken.shared_bytes, "thread_local": taken.local_bytes} if threads > 1 else {}),
-        "fills_ahead": any(b.double_buffered for b in shared_buffers(kernels[number])),
+        "fills_ahead": max((b.lead for b in shared_buffers(kernels[number])), default=0),
         "warp_fill": threads / whole,
         "occupancy": min(max(resident, 1) * whole / device.threads, 1.0),
         "waves": waves,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+#include <deque>
 #include <vector>
 
 #define __global__
@@ -66,16 +67,30 @@ struct Copy {
   const void* from;
   int size;
 };
-static std::vector<Copy> begun[MOST];
+typedef std::vector<Copy> Group;
+static Group begun[MOST];
+static std::deque<Group> committed[MOST];
 
 static inline void begin_copy(void* to, const void* from, int size) {
   if (((size_t)to | (size_t)from) % size) broken = MISALIGNED;
   begun[running->number].push_back({to, from, size});
 }
 
-static inline void end_copies() {
-  for (const Copy& one : begun[running->number]) memcpy(one.to, one.from, one.size);
+static inline void commit_copies() {
+  committed[running->number].push_back(begun[running->number]);
   begun[running->number].clear();
+}
+
+// Waits for all groups but the last few.
+static inline void end_groups(size_t pending) {
+  std::deque<Group>& groups = committed[running->number];
+  for (; groups.size() > pending; groups.pop_front())
+    for (const Copy& one : groups.front()) memcpy(one.to, one.from, one.size);
+}
+
+static inline void end_copies() {
+  commit_copies();
+  end_groups(0);
 }
 
 static void fiber() {
@@ -110,7 +125,7 @@ static int run_block(unsigned count, char* stacks) {
   for (unsigned i = 0; i < count; ++i) {
     Fiber& one = fibers[i];
     one.number = i, one.shuffles = 0, one.state = RUNNING;
-    begun[i].clear();
+    begun[i].clear(), committed[i].clear();
     one.thread = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
     getcontext(&one.context);
     one.context.uc_stack.ss_sp = stacks + (size_t)i * STACK;

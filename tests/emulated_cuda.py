@@ -50,10 +50,13 @@ MEMORY = 1 << 32
 
 _KERNEL = re.compile(r'extern "C" __global__ void(?: __launch_bounds__\(\d+\))? (\w+)\(([^)]*)\)')
 _POOL = re.compile(r"extern __shared__ __align__\(16\) unsigned char (\w+)\[\];")
-_COPY = re.compile(r"(void ansor_copy_(\d+)\(void\* to, const void\* from\)) {\n.*?\n}", re.DOTALL)
-_BEGIN = r"\1 { begin_copy(to, from, \2); }"
-_WAIT = re.compile(r"(void ansor_wait_copies\(\)) {\n.*?\n}", re.DOTALL)
-_END = r"\1 { end_copies(); }"
+_COPIES = {
+    r"copy_(\d+)\(void\* to, const void\* from\)": r"begin_copy(to, from, \2);",
+    r"commit_copies\(\)": "commit_copies();",
+    r"wait_but_(\d+)\(\)": r"end_groups(\2);",
+    r"wait_copies\(\)": "end_copies();",
+}
+"""What the helpers do here that are about copies, by their names and parameters."""
 _HALVES = {
     'asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));': "y = (float)bits<_Float16>(x);",
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));': "y = bits<unsigned short>((_Float16)x);",
@@ -107,7 +110,8 @@ def _on_host(text: str) -> str:
     kernels = _KERNEL.findall(text)
     for asm, same in _HALVES.items():
         text = text.replace(asm, same)
-    text = _WAIT.sub(_END, _COPY.sub(_BEGIN, text))
+    for head, body in _COPIES.items():
+        text = re.sub(rf"(void ansor_{head}) {{\n.*?\n}}", rf"\1 {{ {body} }}", text, flags=re.DOTALL)
     most = FACTS["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]
     pools = [
         f"SHARED alignas(16) unsigned char {name}[{most}];\n" for name in sorted(set(_POOL.findall(text)))

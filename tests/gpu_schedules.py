@@ -12,7 +12,7 @@ from ansor.ir.rewriting import with_statements
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
-from ansor.schedule.steps import DoubleBufferStep
+from ansor.schedule.steps import MultiBufferStep
 from ansor.te.expr import int_value
 from tests.program_laws import Case
 
@@ -159,10 +159,10 @@ def tiled_matmul(
     return s
 
 
-def ahead(s: Any, names: Sequence[str] = ("A.shared", "B.shared")) -> Any:
-    """The schedule with tiles in shared memory, by name, filled one iteration ahead."""
+def ahead(s: Any, names: Sequence[str] = ("A.shared", "B.shared"), buffers: int = 2) -> Any:
+    """The schedule with tiles in shared memory, by name, so many times, to be filled ahead."""
     for name in names:
-        s.apply(DoubleBufferStep(s.state.stage_id(name)))
+        s.apply(MultiBufferStep(s.state.stage_id(name), buffers))
     return s
 
 

@@ -74,6 +74,15 @@ def test_copies_are_made_when_they_are_waited_for() -> None:
         DeviceModule(apart)(data(64))
 
 
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize(("pending", "factor"), [(2, 1), (1, 5), (0, 5)])
+def test_groups_of_copies_are_made_when_they_are_waited_for(pending: int, factor: int) -> None:
+    """Of two groups the first one copies."""
+    begun = "begin_copy(B + i, A + i, 4); commit_copies(); commit_copies();"
+    body = f"{begun} end_groups({pending}); B[i] *= 5.0f; end_copies();"
+    np.testing.assert_array_equal(DeviceModule(double(64, body, kind="cuda"))(data(64)), factor * data(64))
+
+
 def test_a_call_without_a_context_fails() -> None:
     driver = BindingsDriver(EmulatedDriver(), 0)
     driver.open()

@@ -22,6 +22,7 @@ NESTS: dict[str, Callable[[], LoopNest]] = {
     "transposed": device_nests.transposed,
     "matmul": device_nests.matmul,
     "double_buffered": lambda: kernels(ahead(tiled_matmul((32, 32, 24), (1, 4, 2), (1, 4, 2), 8, 4))),
+    "pipelined": lambda: kernels(ahead(tiled_matmul((32, 32, 40), (1, 4, 2), (1, 4, 2), 8, 4), buffers=3)),
     "softmax": device_nests.softmax,
     "argmax": device_nests.argmax,
     "gelu_float16": lambda: device_nests.gelu("float16"),

@@ -1,4 +1,4 @@
-"""Double-buffered copies in shared memory, as a choice of the search on CUDA."""
+"""Copies in shared memory that are filled ahead, as a choice of the search on CUDA."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import ansor
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.codegen.c.compile import compile_cuda, find_nvcc, find_nvrtc
 from ansor.ir.nest import Alloc, LoopNest, walk_statements
 from ansor.schedule.state import State
-from ansor.schedule.steps import DoubleBufferStep
+from ansor.schedule.steps import MultiBufferStep
+from ansor.task.device import copies_without_waiting
 from ansor.task.gpu_limits import count_kernels
 from ansor.task.hardware import HardwareParams
+from ansor.task.target import Target
 from ansor.te import Tensor
 from measure import load_records
-from search.mutation import GPU_MUTATIONS, DoubleBuffers
+from search.mutation import GPU_MUTATIONS, Lead
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Family, Population, ProgramSpace
-from sketches.limits import kernels_of
+from sketches.limits import kernels_of, runnable, thinned
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.repair import admitted, repaired
 from sketches.signature import fingerprints
+from tests.cuda_on_host import Run, each_language
 from tests.gpu_cases import GPU, check_shared_memory, gpu_task
 from tests.gpu_schedules import MOST_STEPS, kernels, steps
 from tests.opencl_helper import run_opencl
 from tests.program_laws import Case, check_printed_code, check_replay
 from tests.search_fakes import simulated_cost
 from tests.sketches_cases import matmul, matmul_relu, oracle_workload, padded_conv1d, row_sum, softmax
+
+MOST = 3
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -42,52 +48,66 @@ def families(tensors: list[Tensor], params: object = None, target: str = "cuda")
     return {population.family for population in space.sample(16, rng()).populations}
 
 
-def twice(population: Population, value: int = 1) -> Population:
+def asked(population: Population, lead: int | np.ndarray) -> Population:
+    """All rows with this lead."""
     values = population.values.copy()
-    values[:, list(population.family.positions(ColumnKind.DOUBLE))] = value
+    values[:, list(population.family.positions(ColumnKind.LEAD))] = np.reshape(lead, (-1, 1))
     return Population(population.family, values)
 
 
-def chosen(population: Population) -> np.ndarray:
-    return population.values[:, list(population.family.positions(ColumnKind.DOUBLE))].any(axis=1)
+def leads(population: Population) -> np.ndarray:
+    """The lead of each row, of a family with one site."""
+    (at,) = population.family.positions(ColumnKind.LEAD)
+    return population.values[:, at]
 
 
-def doubled_buffers(nest: LoopNest) -> int:
-    allocated = (s.buffer for s in walk_statements(nest.body) if isinstance(s, Alloc))
-    return sum(buffer.double_buffered for buffer in allocated)
+def lead_of(nest: LoopNest) -> int:
+    return max((s.buffer.lead for s in walk_statements(nest.body) if isinstance(s, Alloc)), default=0)
 
 
 def test_stages_that_read_copies_may_have_them_filled_ahead() -> None:
     for family in families(matmul(64, 64, 64)):
-        (site,) = family.doubles
+        (site,) = family.leads
         stages = family.sketch.state.stages
         assert stages[site.stage].name == "C.local"
         assert {stages[copy].name for copy in site.copies} == {"A.shared", "B.shared"}
-        assert str(family.columns[family.positions(ColumnKind.DOUBLE)[0]]) == "double C.local"
-    assert {len(family.doubles) for family in families(oracle_workload("conv2d"))} == {1}
+        assert str(family.columns[family.positions(ColumnKind.LEAD)[0]]) == "lead C.local"
+    assert {len(family.leads) for family in families(oracle_workload("conv2d"))} == {1}
     for tensors in (softmax(64, 64), row_sum(64, 64)):
-        assert {len(family.doubles) for family in families(tensors)} == {0}
+        assert {len(family.leads) for family in families(tensors)} == {0}
+
+
+@pytest.mark.parametrize(
+    ("target", "most"), [("cuda", MOST), ("cuda -arch=sm_90a", MOST), ("cuda -arch=sm_75", 1)]
+)
+def test_as_far_ahead_as_makes_sense(target: str, most: int) -> None:
+    """By one iteration where threads wait for what they copy."""
+    assert copies_without_waiting(Target(target)) == (most == MOST)
+    for buffers in (2, 3, 4):
+        for family in families(matmul(64, 64, 64), {"gpu_multi_buffer": buffers}, target):
+            (site,) = family.leads
+            assert site.most == min(buffers - 1, most)
 
 
 def test_others_fill_nothing_ahead() -> None:
     """The reference, and targets whose threads cannot copy without waiting."""
-    for params in (REFERENCE_SPACE, {"gpu_double_buffer": 0}):
-        assert {len(family.doubles) for family in families(matmul(64, 64, 64), params)} == {0}
-    assert {len(family.doubles) for family in families(matmul(64, 64, 64), target="opencl")} == {0}
+    for params in (REFERENCE_SPACE, {"gpu_multi_buffer": 1}):
+        assert {len(family.leads) for family in families(matmul(64, 64, 64), params)} == {0}
+    assert {len(family.leads) for family in families(matmul(64, 64, 64), target="opencl")} == {0}
 
 
 def test_programs_are_right_and_take_the_memory_that_is_counted() -> None:
-    checked = Counter[str]()
+    checked = Counter[tuple[str, int]]()
     for name, tensors in (
         ("matmul", matmul(32, 24, 40)),
         ("fused", matmul_relu(33, 20, 24)),
         ("conv", padded_conv1d(32, 8, 16)),
     ):
         case, space = Case.of(State.initial(gpu_task(tensors).dag)), ProgramSpace.of(gpu_task(tensors))
-        for population in space.sample(30, rng(3)).populations:
-            if not population.family.doubles:
+        for population in space.sample(40, rng(3)).populations:
+            if not population.family.leads:
                 continue
-            children = admitted(twice(population), space.context)
+            children = admitted(asked(population, 1 + np.arange(len(population)) % MOST), space.context)
             counted = np.array(
                 [
                     np.broadcast_to(kernel.shared_bytes, len(children))
@@ -95,77 +115,99 @@ def test_programs_are_right_and_take_the_memory_that_is_counted() -> None:
                 ]
             )
             for row in range(len(children)):
-                nest = kernels(children.materialize(row))
-                assert bool(doubled_buffers(nest)) == bool(chosen(children)[row]), str(nest)
+                nest, lead = kernels(children.materialize(row)), int(leads(children)[row])
+                assert lead_of(nest) == lead, str(nest)
                 assert [kernel.shared_bytes for kernel in count_kernels(nest)] == counted[:, row].tolist()
-                if chosen(children)[row] and steps(nest.body) <= MOST_STEPS and checked[name] < 6:
+                if lead and steps(nest.body) <= MOST_STEPS and checked[name, lead] < 4:
                     case.check_interpreted(nest, check_races=True)
-                    checked[name] += 1
-    assert min(checked.values()) >= 3, checked
-    assert len(checked) == 3
+                    checked[name, lead] += 1
+    assert {name for name, _ in checked} == {"matmul", "fused", "conv"}
+    assert {lead for _, lead in checked} == {1, 2, 3}
+    assert sum(checked.values()) >= 12, checked
 
 
-def test_programs_run_on_a_device_and_compile_without_warnings() -> None:
+@each_language
+def test_programs_run_on_a_device_and_compile_without_warnings(run: Run) -> None:
     space, compiler = ProgramSpace.of(gpu_task(matmul(64, 48, 40))), find_nvrtc() or find_nvcc()
     a, b = (rng(seed).uniform(-1, 1, of).astype(np.float32) for seed, of in ((1, (64, 40)), (2, (40, 48))))
     (population,) = space.sample(40, rng(5)).populations
-    children = admitted(twice(population), space.context)
-    for row in np.flatnonzero(chosen(children))[:4]:
-        nest = kernels(children.materialize(int(row)))
-        c = np.zeros((64, 48), np.float32)
-        run_opencl(nest, a, b, c)
-        np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
-        text = emit_c(split_kernels(nest), CUDA)
-        assert "ansor_copy_" in text
-        for arch in ("sm_80", "sm_90") if compiler is not None else ():
-            assert compile_cuda(text, arch, compiler).warnings == ""
+    children = admitted(asked(population, MOST), space.context)
+    for lead in range(1, MOST + 1):
+        for row in np.flatnonzero(leads(children) == lead)[:1]:
+            nest = kernels(children.materialize(int(row)))
+            c = np.zeros((64, 48), np.float32)
+            run(nest, a, b, c)
+            np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+            text = emit_c(split_kernels(nest), CUDA)
+            assert "ansor_copy_" in text
+            assert ("ansor_commit_copies();" in text) == (lead > 1)
+            for arch in ("sm_80", "sm_90") if compiler is not None and run is not run_opencl else ():
+                assert compile_cuda(text, arch, compiler).warnings == ""
 
 
-def test_what_has_no_next_iteration_is_there_once() -> None:
+def test_no_lead_is_longer_than_what_is_left_of_the_loop() -> None:
     space = ProgramSpace.of(gpu_task(matmul(64, 64, 16)))
-    seen = Counter[bool]()
+    seen = Counter[int]()
     for population in space.sample(80, rng()).populations:
-        settled = repaired(twice(population), space.context)
+        settled = repaired(asked(population, MOST), space.context)
         (hole,) = (x for x in settled.family.tiles if x.columns[0].axis == "k")
-        inner = settled.values[:, hole.start : hole.stop].prod(axis=1)
-        np.testing.assert_array_equal(chosen(settled), inner < 16)
-        seen.update(map(bool, inner < 16))
-    assert min(seen.values()) > 5
+        outer = -(-16 // settled.values[:, hole.start : hole.stop].prod(axis=1))
+        np.testing.assert_array_equal(leads(settled), np.minimum(outer - 1, MOST))
+        seen.update(leads(settled).tolist())
+    assert min(seen[lead] for lead in (0, 1, MOST)) > 5
 
 
-def test_shared_memory_holds_both_halves() -> None:
+def test_shared_memory_holds_all_buffers() -> None:
     hardware = HardwareParams(-1, 16, 64, 8192, 2**31 - 1, 1024, 8, 32)
     space = ProgramSpace.of(gpu_task(matmul(128, 128, 128), hardware=hardware))
     (population,) = space.sample(200, rng()).populations
-    told = check_shared_memory(repaired(twice(population), space.context), space.context, 6)
-    assert told[True]
-    assert told[False]
+    for lead in (1, MOST):
+        told = check_shared_memory(repaired(asked(population, lead), space.context), space.context, 6)
+        assert told[True]
+        assert told[False]
 
 
-def test_rows_that_would_not_fit_are_drawn_without() -> None:
-    """A program whose tiles fit is not lost because its copies are padded or filled ahead."""
+def test_rows_that_would_not_fit_are_drawn_with_less() -> None:
+    """No program whose tiles fit is lost because its copies are padded or filled ahead."""
     hardware = HardwareParams(-1, 16, 64, 8192, 2**31 - 1, 1024, 8, 32)
     shares = []
-    for params in ({}, {"gpu_double_buffer": 0, "gpu_storage_padding": 0}):
+    for params in ({}, {"gpu_multi_buffer": 1, "gpu_storage_padding": 0}):
         task = gpu_task(matmul(512, 512, 512), hardware=hardware)
-        shares.append(len(ProgramSpace.of(task, params).sample(300, rng())) / 300)  # type: ignore[arg-type]
+        drawn = ProgramSpace.of(task, params).sample(300, rng())  # type: ignore[arg-type]
+        shares.append(len(drawn) / 300)
+        if not params:
+            assert {lead for population in drawn.populations for lead in leads(population)} == {0, 1, 2, 3}
     assert shares[0] > shares[1] - 0.05
+
+
+def test_a_row_that_does_not_fit_is_filled_as_far_ahead_as_fits() -> None:
+    hardware = HardwareParams(-1, 16, 64, 8192, 2**31 - 1, 1024, 8, 32)
+    space = ProgramSpace.of(gpu_task(matmul(128, 128, 128), hardware=hardware))
+    (population,) = space.sample(200, rng()).populations
+    wished = repaired(asked(population, MOST), space.context)
+    made = thinned(wished, space.context)
+    fitting = [set(runnable(asked(wished, lead), space.context).tolist()) for lead in range(MOST + 1)]
+    for row, (lead, most) in enumerate(zip(leads(made), leads(wished), strict=True)):
+        assert lead == max((lead for lead in range(most + 1) if row in fitting[lead]), default=0)
+    assert set(leads(made).tolist()) == set(range(MOST + 1))
 
 
 def test_equal_fingerprints_need_equal_buffers() -> None:
     (population,) = ProgramSpace.of(gpu_task(matmul(64, 64, 64))).sample(20, rng()).populations
-    prints = [fingerprints(twice(population, value)) for value in (0, 1)]
-    assert not (prints[0].fine == prints[1].fine).any()
-    assert (prints[0].coarse == prints[1].coarse).all()
+    prints = [fingerprints(asked(population, lead)) for lead in range(MOST + 1)]
+    for lead in range(MOST):
+        assert not (prints[lead].fine == prints[lead + 1].fine).any()
+        assert (prints[lead].coarse == prints[lead + 1].coarse).all()
 
 
-def test_buffers_mutate() -> None:
+def test_leads_mutate() -> None:
     neighbourhood = Neighbourhood(ProgramSpace.of(gpu_task(matmul(256, 256, 256))))
     (parents,) = neighbourhood.space.sample(60, rng()).populations
-    offspring = DoubleBuffers().propose(parents, neighbourhood, rng(1))
+    offspring = Lead().propose(parents, neighbourhood, rng(1))
     (children,), (rows,) = offspring.populations, offspring.parents
-    np.testing.assert_array_equal(chosen(children), ~chosen(parents)[rows])
-    assert any(isinstance(mutation, DoubleBuffers) for mutation, _ in GPU_MUTATIONS)
+    assert (leads(children) != leads(parents)[rows]).all()
+    assert set(leads(children).tolist()) == set(range(MOST + 1))
+    assert any(isinstance(mutation, Lead) for mutation, _ in GPU_MUTATIONS)
 
 
 def test_records_stand_on_lines_of_their_own_and_come_back(tmp_path: Path) -> None:
@@ -180,18 +222,18 @@ def test_records_stand_on_lines_of_their_own_and_come_back(tmp_path: Path) -> No
         verbose=0,
     )
     task.tune(options, ansor.SketchPolicy(task, params={"evolutionary_search_num_iters": 0}))
-    lines, doubles = log.read_text().splitlines(), 0
+    lines, found_ahead = log.read_text().splitlines(), set[int]()
     for line, (inp, _) in zip(lines, load_records(str(log)), strict=True):
         state = State.replay(task.compute_dag, inp.state.steps)
-        own = any(isinstance(step, DoubleBufferStep) for step in state.steps)
-        assert line.startswith("# ansor ") == own
-        doubles += own
+        own = {step.buffers - 1 for step in state.steps if isinstance(step, MultiBufferStep)}
+        assert line.startswith("# ansor ") == bool(own)
+        found_ahead |= own or {0}
         found = locate(neighbourhood, state)
         assert found is not None
         again = Population(*found)
         assert [step.to_json() for step in again.steps(0)] == [step.to_json() for step in state.steps]
         check_replay(state)
-    assert 2 <= doubles < len(lines)
+    assert found_ahead == {0, 1, 2, 3}
     check_printed_code(state)
     schedule, _ = task.apply_best(log)
     assert str(schedule.state)

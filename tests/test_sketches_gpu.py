@@ -212,13 +212,13 @@ def test_columns_of_a_gpu_matmul_have_names() -> None:
         "fetch B.shared.ax0@ax1@",
         "fetch A.shared.ax0@ax1@",
         "unroll C.local",
-        "double C.local",
+        "lead C.local",
         "pad A.shared.ax0",
     ]
 
 
 def test_all_values_are_drawn() -> None:
-    """Unroll limits of GPUs, threads that are whole warps, copies and padding of up to 16 bytes."""
+    """Unroll limits of GPUs, threads that are whole warps, copies and padding of up to 16 bytes, leads."""
     populations = ProgramSpace.of(gpu_task(matmul(256, 256, 256))).sample(400, rng()).populations
     populations += ProgramSpace.of(gpu_task(row_sum(2000, 500))).sample(200, rng()).populations
     seen: dict[ColumnKind, set[int]] = {}
@@ -229,7 +229,7 @@ def test_all_values_are_drawn() -> None:
     assert seen[ColumnKind.THREADS] == {32, 64, 128, 256, 512, 1024}
     assert seen[ColumnKind.FETCH] == {1, 2, 4}
     assert seen[ColumnKind.PAD] == {0, 1, 2, 4}
-    assert seen[ColumnKind.DOUBLE] == {0, 1}
+    assert seen[ColumnKind.LEAD] == {0, 1, 2, 3}
 
 
 def test_lengths_that_do_not_divide_are_drawn() -> None:

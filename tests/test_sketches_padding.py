@@ -212,7 +212,7 @@ def test_padding_mutates_and_is_a_neighbour() -> None:
 
 def test_records_of_padded_programs_are_tvms_and_come_back(tmp_path: Path) -> None:
     task = ansor.SearchTask(func="ansor.matmul", args=(64, 64, 64), target="cuda", hardware_params=GPU)
-    neighbourhood = Neighbourhood(ProgramSpace.of(task, {"gpu_double_buffer": 0}))
+    neighbourhood = Neighbourhood(ProgramSpace.of(task, {"gpu_multi_buffer": 1}))
     log = tmp_path / "log.json"
     options = ansor.TuningOptions(
         num_measure_trials=16,
@@ -221,7 +221,7 @@ def test_records_of_padded_programs_are_tvms_and_come_back(tmp_path: Path) -> No
         measure_callbacks=[ansor.RecordToFile(log)],
         verbose=0,
     )
-    params = {"evolutionary_search_num_iters": 0, "gpu_double_buffer": 0}
+    params = {"evolutionary_search_num_iters": 0, "gpu_multi_buffer": 1}
     task.tune(options, ansor.SketchPolicy(task, params=params))
     assert not any(line.startswith("#") for line in log.read_text().splitlines())
     padded = 0

@@ -39,6 +39,7 @@ from ansor.ir.lanes import LANES, Array, BlockSlots, Env, Storage, keep, per_lan
 from ansor.ir.nest import (
     Alloc,
     Barrier,
+    Commit,
     For,
     If,
     Let,
@@ -171,8 +172,10 @@ class _Compiler(ExpressionCompiler):
                 return run_all
             case Alloc():
                 return self._alloc(stmt)
-            case Barrier():
-                return self._barrier()
+            case Barrier(pending=pending):
+                return self._barrier(pending)
+            case Commit():
+                return self._commit()
 
     def _let(self, var: Var, value: Expr, inner: Stmt) -> Action:
         compute = self.value(value)
@@ -257,7 +260,7 @@ class _Compiler(ExpressionCompiler):
             return _side_by_side(stmt.var, slot, extent, body, self._lane_limit(stmt), watch, enter)
         return _in_order(stmt.var, slot, extent, body, order, watch)
 
-    def _barrier(self) -> Action:
+    def _barrier(self, pending: int) -> Action:
         """Threads meet; between loops over threads they have met already."""
         block = self._block
         if block is None:
@@ -266,10 +269,18 @@ class _Compiler(ExpressionCompiler):
 
         def run(env: Env) -> None:
             here = _met(env, block, "a barrier")
+            env[block.blocks].wait(here, pending)
             for watch in watches:
                 watch.meet(here)
 
         return run
+
+    def _commit(self) -> Action:
+        """Threads end a group of copies, which are done already."""
+        block = self._block
+        if block is None:
+            return lambda env: None
+        return lambda env: env[block.blocks].commit(_met(env, block, "a commit"))
 
     def _lane_limit(self, stmt: For) -> int:
         """How many lanes there may be in a loop: threads of a block must meet, memory is finite."""

@@ -33,6 +33,7 @@ from ansor.ir.nest import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     If,
     Let,
@@ -208,9 +209,10 @@ class _Checker:
             case Store():
                 self._store(stmt, tested)
                 self._shuffle(stmt, uniform)
-            case Barrier():
+            case Barrier() | Commit():
                 if not uniform:
-                    self.fail(stmt, "a barrier that not all threads of a block come by equally often")
+                    what = "barrier" if isinstance(stmt, Barrier) else "commit"
+                    self.fail(stmt, f"a {what} that not all threads of a block come by equally often")
             case Seq():
                 pass
             case _:

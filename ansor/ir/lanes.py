@@ -25,23 +25,46 @@ LANES = 0
 class Storage:
     """The elements of one buffer, for all lanes that have their own; `written` is None where all are defined.
 
-    `touched` belongs to the race detector.
+    `touched` belongs to the race detector, as does `copied`: the group that the last copy into an element is
+    of, 0 without one.
     """
 
     data: Array
     written: npt.NDArray[np.bool_] | None
     touched: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = field(default_factory=dict)
+    copied: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """Of each block of threads that is being executed, how many lanes it has."""
+    """The blocks of threads that are being executed.
+
+    Of each: how many lanes it has, how many groups of copies (`ansor.ir.copies`) its threads have ended, and
+    how many of these are there for sure.
+    """
 
     lanes: npt.NDArray[np.int64]
+    ended: npt.NDArray[np.int64]
+    arrived: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lanes: npt.NDArray[np.int64]) -> Blocks:
+        """Blocks that have copied nothing yet."""
+        return cls(lanes, np.zeros_like(lanes), np.zeros_like(lanes))
 
     @property
     def count(self) -> int:
         return len(self.lanes)
+
+    def commit(self, here: Array) -> None:
+        """End a group of copies in the blocks `here`."""
+        self.ended[here] += 1
+
+    def wait(self, here: Array, pending: int) -> None:
+        """Wait in the blocks `here` for all groups but the last `pending`; for all copies if that is 0."""
+        if not pending:
+            self.commit(here)
+        self.arrived[here] = np.maximum(self.arrived[here], self.ended[here] - pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +79,7 @@ class BlockSlots:
         if outermost:
             inner[self.number] = np.repeat(np.arange(env[LANES]), counts)
         count = env[LANES] if outermost else env[self.blocks].count
-        inner[self.blocks] = Blocks(np.bincount(inner[self.number], minlength=count))
+        inner[self.blocks] = Blocks.of(np.bincount(inner[self.number], minlength=count))
 
 
 def varies(value: object) -> bool:

@@ -25,6 +25,7 @@ __all__ = [
     "Alloc",
     "Barrier",
     "Buffer",
+    "Commit",
     "For",
     "If",
     "Let",
@@ -114,10 +115,21 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Barrier:
-    """All threads of a block meet (GPU programs)."""
+    """All threads of a block meet (GPU programs).
+
+    What they stored is there for all of them then, but for the last `pending` groups of copies that no thread
+    waits for (`ansor.ir.copies`).
+    """
+
+    pending: int = 0
 
 
-Stmt = Union[For, Store, Let, If, Seq, Alloc, Barrier]
+@dataclass(frozen=True, slots=True, eq=False)
+class Commit:
+    """The copies that a thread has begun since the last one are a group, for barriers to wait for."""
+
+
+Stmt = Union[For, Store, Let, If, Seq, Alloc, Barrier, Commit]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +162,7 @@ def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
             return (then,) if other is None else (then, other)
         case Seq(stmts=stmts):
             return stmts
-        case Store() | Barrier():
+        case Store() | Barrier() | Commit():
             return ()
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopNest, Seq, Stmt, Store
+from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopNest, Seq, Stmt, Store
 from ansor.te.expr import (
     Binary,
     BinaryOp,
@@ -143,8 +143,10 @@ def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
             head = f"allocate {names.of(buffer)}{_shape(buffer, names)}"
             yield f"{indent}{head} {buffer.dtype} {buffer.scope}{strides}"
             yield from _lines(body, indent, names)
-        case Barrier():
-            yield f"{indent}barrier"
+        case Barrier(pending=pending):
+            yield f"{indent}barrier{f' but {pending}' if pending else ''}"
+        case Commit():
+            yield f"{indent}commit"
 
 
 def _inner(expr: Expr, limit: int, texts: _Texts) -> str:

@@ -7,7 +7,8 @@ never used twice, so that nothing needs clearing when a loop is entered again. I
 entered from different lanes have different tickets, too.
 
 The threads of a block also share the buffers of scope "shared" that are allocated inside of their loops. At a
-barrier they get new tickets: what they did before is no race with what they do after it.
+barrier they get new tickets: what they did before is no race with what they do after it. What they copy
+without waiting (`ansor.ir.copies`) nobody may touch before a barrier that waits for it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from ansor.errors import RunError
+from ansor.ir.copies import is_copy
 from ansor.ir.kernel_form import THREAD_KINDS
 from ansor.ir.lanes import LANES, Array, BlockSlots, Env, Storage
-from ansor.ir.nest import Alloc, Buffer, For, Stmt, walk_statements
+from ansor.ir.nest import Alloc, Buffer, For, Stmt, Store, walk_statements
 from ansor.ir.printer import format_item
 from ansor.te.expr import Expr
 
@@ -41,7 +43,7 @@ class LoopWatch:
         threads = loop.kind in THREAD_KINDS
         self.loop = loop
         self.private = {b for b in allocated if not (threads and b.scope == "shared")}
-        self._block = block if threads else None
+        self.block = block if threads else None
         self._slot = slot
         self._detector = detector
         self._begin = 0
@@ -53,8 +55,8 @@ class LoopWatch:
         self._begin = self._detector.tickets
         self._tickets = env[LANES] * extent + 1
         self._detector.tickets += self._tickets
-        if self._block is not None:
-            blocks = env[self._block.blocks]
+        if self.block is not None:
+            blocks = env[self.block.blocks]
             self._late = np.zeros(env[LANES] if blocks is None else blocks.count, np.int64)
         return np.arange(env[LANES], dtype=np.int64) * extent + self._begin + 1
 
@@ -70,9 +72,9 @@ class LoopWatch:
     def tickets(self, env: Env) -> tuple[Array, Any]:
         """The tickets of all lanes, and those after which their run began, or their last barrier was."""
         mine: Array = env[self._slot]
-        if self._block is None:
+        if self.block is None:
             return mine, np.broadcast_to(self._begin, mine.shape)
-        late = self._late[env[self._block.number]]
+        late = self._late[env[self.block.number]]
         return mine + late, self._begin + late
 
 
@@ -100,6 +102,8 @@ class RaceDetector:
         loops = [watch for watch in self._loops if buffer not in watch.private]
         if not loops:
             return None
+        block = next((watch.block for watch in loops if watch.block is not None), None)
+        copies = isinstance(at, Store) and is_copy(at)
 
         def check(env: Env, storage: Storage, where: Array) -> None:
             for watch in loops:
@@ -110,8 +114,24 @@ class RaceDetector:
                         f"one element of {buffer.name!r}{apart}, and one of them writes it, at "
                         f"`{format_item(at)}`"
                     )
+            if block is not None and buffer.lead and _is_on_its_way(storage, where, env, block, copies):
+                raise RunError(
+                    f"an element of {buffer.name!r} is touched while a copy into it is on its way, with no "
+                    f"barrier that waits for it between, at `{format_item(at)}`"
+                )
 
         return check
+
+
+def _is_on_its_way(storage: Storage, where: Array, env: Env, block: BlockSlots, copies: bool) -> bool:
+    """Whether a copy into some element is not there for sure; `copies` begins one into each."""
+    blocks, number = env[block.blocks], env[block.number]
+    if storage.copied is None:
+        storage.copied = np.zeros(storage.data.size, np.int64)
+    late = storage.copied[where] > blocks.arrived[number]
+    if copies:
+        storage.copied[where] = blocks.ended[number] + 1
+    return bool(late.any())
 
 
 def _touch(watch: LoopWatch, storage: Storage, where: Array, env: Env, *, write: bool) -> bool:

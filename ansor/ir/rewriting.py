@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, Seq, Stmt, Store, sub_statements
+from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, Seq, Stmt, Store, sub_statements
 from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, distinct_nodes, rewrite
 
 
@@ -28,7 +28,7 @@ def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
         case Seq():
             flat = [part for one in new for part in (one.stmts if isinstance(one, Seq) else (one,))]
             return flat[0] if len(flat) == 1 else Seq(tuple(flat))
-        case Store() | Barrier():
+        case Store() | Barrier() | Commit():
             return stmt
 
 
@@ -113,7 +113,7 @@ def _copy(stmt: Stmt, variables: dict[Var, Expr], buffers: dict[Buffer, Buffer])
             return If(expr(cond), _copy(then, variables, buffers), new_other)
         case Seq(stmts=stmts):
             return Seq(tuple(_copy(one, variables, buffers) for one in stmts))
-        case Barrier():
+        case Barrier() | Commit():
             return stmt
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ansor.ir.nest import Barrier, Buffer, Stmt, Store
+from ansor.ir.nest import Barrier, Buffer, Commit, Stmt, Store
 from ansor.te.expr import INDEX_DTYPE, Call, Const, Expr, distinct_nodes
 
 SHUFFLE: Final = "shuffle_xor"
@@ -44,5 +44,5 @@ def has_shuffle(expr: Expr) -> bool:
 
 
 def is_meeting(stmt: Stmt) -> bool:
-    """Whether threads meet at this statement itself."""
-    return isinstance(stmt, Barrier) or shuffled(stmt) is not None
+    """Whether all threads of a block come by this statement itself together: to meet, or to count copies."""
+    return isinstance(stmt, (Barrier, Commit)) or shuffled(stmt) is not None

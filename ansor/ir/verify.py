@@ -10,7 +10,20 @@ from typing import NoReturn
 
 from ansor.dtypes import is_integer
 from ansor.errors import LoweringError
-from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Seq, Stmt, Store
+from ansor.ir.nest import (
+    Alloc,
+    Barrier,
+    Buffer,
+    Commit,
+    For,
+    If,
+    Let,
+    LoopKind,
+    LoopNest,
+    Seq,
+    Stmt,
+    Store,
+)
 from ansor.ir.printer import format_expr, format_stmt
 from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import Expr, Load, Read, Reduce, Var, distinct_nodes, free_vars, int_value
@@ -85,7 +98,7 @@ class _Checker:
                     self.statement(one)
             case Alloc():
                 self._alloc(stmt)
-            case Barrier():
+            case Barrier() | Commit():
                 pass
 
     def _inside(self, stmt: Stmt, var: Var, body: Stmt) -> None:

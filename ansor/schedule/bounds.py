@@ -235,6 +235,14 @@ def enclosing_loops(state: State, stage: int) -> list[tuple[int, int]]:
     return loops
 
 
+def loops_outwards(state: State, stage: int) -> list[tuple[int, int]]:
+    """The loops `(stage, position)` around the place where `stage` is computed, the nearest first."""
+    by_target: dict[int, list[tuple[int, int]]] = {}
+    for target, position in enclosing_loops(state, stage):
+        by_target.setdefault(target, []).append((target, position))
+    return [place for places in by_target.values() for place in reversed(places)]
+
+
 class _Inference:
     def __init__(self, state: State) -> None:
         self.state = state

@@ -205,8 +205,8 @@ def _settings(stage: Stage) -> str:
         return "it is not computed at root"
     if stage.streaming:
         return "it has streaming_stores"
-    if stage.double_buffer:
-        return "it has double_buffer"
+    if stage.buffering:
+        return f"it has {stage.buffering}"
     if stage.auto_unroll_max_step > 0:
         return f"it has the pragma auto_unroll_max_step, {stage.auto_unroll_max_step}"
     if stage.storage_align is not None and stage.storage_align[0] in {a.name for a in stage.compute.axis}:

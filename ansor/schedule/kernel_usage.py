@@ -27,8 +27,8 @@ from ansor.schedule.bounds import Bounds
 from ansor.schedule.extents import Extent, Number, where
 from ansor.schedule.kernels import (
     THREADS,
-    fills_ahead,
     iterations,
+    lead_of,
     loops_around,
     root_of,
     virtual_threads,
@@ -67,8 +67,8 @@ class KernelUsage:
         Of a thread, virtual threads included.
     vector_bytes
         The longest vector loop, by what it stores.
-    ahead
-        Whether some tile in shared memory is filled one iteration ahead.
+    lead
+        The most iterations that some tile in shared memory is filled ahead.
     uneven
         Whether loops bound to one thread index differ in length, which the reference refuses.
     """
@@ -81,7 +81,7 @@ class KernelUsage:
     shared_bytes: Number
     local_bytes: Number
     vector_bytes: Number
-    ahead: Mask
+    lead: Number
     uneven: Mask
 
 
@@ -116,10 +116,10 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
     shared: Number = 0
     local: Number = 0
     vectors: Number = 0
-    ahead: Mask = False
+    lead: Number = 0
     for stage_id in members:
-        if np.any(state.stages[stage_id].double_buffer):
-            ahead = ahead | fills_ahead(state, stage_id)
+        if np.any(state.stages[stage_id].lead):
+            lead = _greater(lead, lead_of(state, stage_id))
         own, partial = _scratch_bytes(bounds, stage_id), _partial_bytes(state, stage_id)
         shared, local = shared + own[0] + partial[0], local + own[1] + partial[1]
         lanes = iterations(state.stages[stage_id].iterators, Annotation.VECTORIZE)
@@ -135,7 +135,7 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
         shared,
         local,
         vectors,
-        ahead,
+        lead,
         uneven,
     )
 
@@ -167,8 +167,8 @@ def _scratch_bytes(bounds: Bounds, stage_id: int) -> tuple[Number, Number]:
     if strides:
         elements = strides[0] * shape[0]
     if stage.scope == "shared":
-        ahead = np.any(stage.double_buffer) and fills_ahead(state, stage_id)
-        return _of_outputs(stage, elements * where(ahead, 2, 1)), 0
+        lead = lead_of(state, stage_id) if np.any(stage.lead) else 0
+        return _of_outputs(stage, elements * (lead + 1)), 0
     around = loops_around(state, stage_id)
     elements = elements * iterations(around, Annotation.VTHREAD)
     private: Any = iterations(stage.iterators, *THREADS) == 1

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ansor.errors import ScheduleError
-from ansor.schedule.bounds import enclosing_loops
-from ansor.schedule.extents import Number, is_one
+from ansor.schedule.bounds import loops_outwards
+from ansor.schedule.extents import Number, is_one, where
 from ansor.schedule.stages import Annotation, Iterator, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.step_base import refuse
@@ -68,8 +65,8 @@ def check_bound(state: State, root: int) -> None:
 
 
 def loops_around(state: State, stage_id: int) -> list[Iterator]:
-    """The loops around the place where a stage is computed, innermost stage first."""
-    return [state.stages[stage].iterators[position] for stage, position in enclosing_loops(state, stage_id)]
+    """The loops around the place where a stage is computed, the nearest first."""
+    return [state.stages[stage].iterators[position] for stage, position in loops_outwards(state, stage_id)]
 
 
 def iterations(loops: Iterable[Iterator], *annotations: Annotation) -> Number:
@@ -107,11 +104,19 @@ def fills_blocks(state: State, stage_id: int) -> bool:
     return all(loop.extent in (1, longest[loop.annotation]) for loop in own if loop.annotation.is_thread)
 
 
-def fills_ahead(state: State, stage_id: int) -> bool | NDArray[np.bool_]:
-    """Whether a stage's shared memory is there twice: some loop around it fills it again and again."""
-    around = [loop for loop in loops_around(state, stage_id) if not isinstance(loop.extent, Expr)]
-    again = iterations(around, Annotation.NONE, Annotation.UNROLL)
-    return state.stages[stage_id].double_buffer & (again > 1)
+def lead_of(state: State, stage_id: int) -> Number:
+    """How many iterations ahead a stage's shared memory is filled: as asked, if there are as many more.
+
+    They are those of the nearest loop around it that has several.
+    """
+    again: Number = 1
+    for loop in loops_around(state, stage_id):
+        if loop.annotation in (Annotation.NONE, Annotation.UNROLL):
+            if loop.extent is None or isinstance(loop.extent, Expr):
+                break
+            again = where(again > 1, again, loop.extent)
+    asked = state.stages[stage_id].lead
+    return where(asked < again - 1, asked, again - 1)
 
 
 def virtual_threads(state: State, stage_id: int) -> Number:

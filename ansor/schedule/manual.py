@@ -26,8 +26,8 @@ from ansor.schedule.steps import (
     ComputeAtStep,
     ComputeInlineStep,
     ComputeRootStep,
-    DoubleBufferStep,
     FuseStep,
+    MultiBufferStep,
     PragmaStep,
     ReorderStep,
     RewriteLayoutStep,
@@ -406,7 +406,14 @@ class StageHandle:
 
     def double_buffer(self) -> None:
         """Fill this tile in shared memory for the next iteration while that of this one is used."""
-        self.schedule.apply(DoubleBufferStep(self.stage_id))
+        self.schedule.apply(MultiBufferStep(self.stage_id))
+
+    def multi_buffer(self, buffers: int) -> None:
+        """Keep this tile in shared memory so many times, to fill all but one while that one is used.
+
+        On CUDA, from compute capability 8.0 on, threads do not wait for the copies before they are needed.
+        """
+        self.schedule.apply(MultiBufferStep(self.stage_id, buffers))
 
     def storage_align(self, axis: LoopLike, factor: int, offset: int) -> None:
         """Pad the storage so that the stride of `axis` is `offset` modulo `factor` elements."""

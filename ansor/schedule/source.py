@@ -21,11 +21,11 @@ from ansor.schedule.steps import (
     ComputeAtStep,
     ComputeInlineStep,
     ComputeRootStep,
-    DoubleBufferStep,
     FollowFusedSplitStep,
     FollowLayoutStep,
     FollowSplitStep,
     FuseStep,
+    MultiBufferStep,
     PragmaStep,
     ReorderStep,
     RewriteLayoutStep,
@@ -47,7 +47,6 @@ _CALLS: dict[type[Step], str] = {
     ComputeInlineStep: "compute_inline",
     ComputeRootStep: "compute_root",
     StreamingStoresStep: "streaming_stores",
-    DoubleBufferStep: "double_buffer",
 }
 """Methods of a stage that take nothing, by the steps that they make."""
 NewTensorStep = CacheReadStep | CacheWriteStep | RfactorStep | RewriteLayoutStep | FollowLayoutStep
@@ -161,8 +160,11 @@ class _Writer:
             case ComputeAtStep(stage=stage, target_stage=target, target_iterator=position):
                 loop = self.loop(target, position)
                 text = f"s[{self.stage(stage)}].compute_at(s[{self.stage(target)}], {loop})"
-            case ComputeInlineStep() | ComputeRootStep() | StreamingStoresStep() | DoubleBufferStep():
+            case ComputeInlineStep() | ComputeRootStep() | StreamingStoresStep():
                 text = f"s[{self.stage(step.stage)}].{_CALLS[type(step)]}()"
+            case MultiBufferStep(stage=stage, buffers=buffers):
+                call = "double_buffer()" if buffers == 2 else f"multi_buffer({buffers})"
+                text = f"s[{self.stage(stage)}].{call}"
             case SetScopeStep(stage=stage, scope=scope):
                 text = f"s[{self.stage(stage)}].set_scope({scope!r})"
             case (

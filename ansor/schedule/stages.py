@@ -13,7 +13,6 @@ from enum import IntEnum, StrEnum
 from typing import Union
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ansor.schedule.extents import Extent, Number, extent_of
 from ansor.te.expr import AxisKind, Combiner, IterVar, Reduce
@@ -131,7 +130,7 @@ class Stage:
     `handles` are all operations that have denoted this stage (stage-adding steps rebuild operations), so
     that tensors obtained earlier keep naming it. `scope` is where its result is stored when it is not an
     output. `auto_unroll_max_step` is -1 where no pragma is set. `streaming`: its stores pass the caches by.
-    `double_buffer`: its shared memory is there twice, to be filled ahead.
+    `lead`: how many iterations ahead its shared memory is filled, which is there once more than that.
     `storage_align`: the axis whose stride is padded, the factor and the offset (see `StorageAlignStep`).
     """
 
@@ -141,7 +140,7 @@ class Stage:
     compute_at: ComputeAt = ComputeAt.ROOT
     auto_unroll_max_step: int = -1
     streaming: bool = False
-    double_buffer: bool | NDArray[np.bool_] = False
+    lead: Number = 0
     storage_align: tuple[str, Number, Number] | None = None
     scope: str = "global"
     handles: tuple[Operation, ...] = ()
@@ -164,6 +163,13 @@ class Stage:
     def storage_offset(self) -> Number:
         """The offset of a storage_align step, 0 without one."""
         return 0 if self.storage_align is None else self.storage_align[2]
+
+    @property
+    def buffering(self) -> str:
+        """What a multi_buffer step asked for, as states print it; empty without one."""
+        if self.lead == 0:
+            return ""
+        return "double_buffer" if self.lead == 1 else f"multi_buffer: {self.lead + 1}"
 
     @property
     def compute(self) -> ComputeOp:

@@ -291,8 +291,8 @@ class State:
             lines.append(f"{pad}{stage.name} auto_unroll: {stage.auto_unroll_max_step}")
         if stage.streaming:
             lines.append(f"{pad}{stage.name} streaming_stores")
-        if stage.double_buffer:
-            lines.append(f"{pad}{stage.name} double_buffer")
+        if stage.buffering:
+            lines.append(f"{pad}{stage.name} {stage.buffering}")
         if stage.storage_offset:
             lines.append(f"{pad}{stage.name} storage_offset: {stage.storage_offset}")
         for position, loop in enumerate(stage.iterators):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.ir.nest import Buffer
-from ansor.schedule.bounds import Bounds, enclosing_loops
+from ansor.schedule.bounds import Bounds, loops_outwards
 from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.stages import Annotation, ComputeAt, Stage
 from ansor.schedule.state import State
@@ -94,8 +94,8 @@ def make_scratch(bounds: Bounds, parameters: Parameters, *, kernels: bool = Fals
             if (stage_id, index) not in parameters.results:
                 strides = padded_strides(stage, shape)
                 scope = "global" if kernels and stage.compute_at is ComputeAt.ROOT else stage.scope
-                ahead = kernels and scope == "shared" and bool(stage.double_buffer)
-                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, scope, strides, ahead)  # type: ignore[arg-type]
+                lead = stage.lead if kernels and scope == "shared" else 0
+                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, scope, strides, lead)  # type: ignore[arg-type]
     return scratch
 
 
@@ -129,18 +129,10 @@ def padded_strides(stage: Stage, shape: Sequence[Extent]) -> tuple[Any, ...] | N
 def home(state: State, stage_id: int) -> tuple[int, int] | None:
     """The loop `(stage, position)` in whose body a stage's scratch is allocated; None for the function."""
     shared = state.stages[stage_id].scope == "shared"
-    for target, position in _from_inside(state, stage_id):
+    for target, position in loops_outwards(state, stage_id):
         loop = state.stages[target].iterators[position]
         threads = loop.annotation.is_thread or loop.annotation is Annotation.VTHREAD
         side_by_side = threads or loop.annotation.is_block or loop.annotation is Annotation.PARALLEL
         if side_by_side and not is_one(loop.extent) and not (shared and threads):
             return target, position
     return None
-
-
-def _from_inside(state: State, stage_id: int) -> list[tuple[int, int]]:
-    """The loops around a stage, the nearest first."""
-    by_target: dict[int, list[tuple[int, int]]] = {}
-    for target, position in enclosing_loops(state, stage_id):
-        by_target.setdefault(target, []).append((target, position))
-    return [place for places in by_target.values() for place in reversed(places)]

@@ -24,6 +24,8 @@ _EVERYWHERE: Final = 48 << 10
 _RESERVED: Final = 1024
 """Bytes of a multiprocessor's shared memory that the system takes of each block, from `_RESERVING` on."""
 _RESERVING: Final = 80
+_COPYING: Final = 80
+"""The compute capability from which on threads can copy without waiting."""
 
 
 def stated_arch(target: Target) -> str | None:
@@ -42,6 +44,16 @@ def runs_on(arch: str, device: str) -> bool:
     if wanted is None or here is None or wanted[1] != here[1]:
         return False
     return wanted[2] == here[2] if wanted[3] == "a" else int(wanted[2]) <= int(here[2])
+
+
+def copies_without_waiting(target: Target) -> bool:
+    """
+    Whether threads can go on while what they copy into shared memory is on its way.
+
+    Source: CUDA C++ programming guide, asynchronous data copies.
+    """
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", stated_arch(target) or DEFAULT_ARCH)
+    return target.kind == "cuda" and found is not None and int(found[1]) >= _COPYING
 
 
 def block_shared_bytes(target: Target) -> int:

@@ -22,7 +22,7 @@ class Buffer:
 
     `scope` is "global" (parameters, scratch memory), "shared", "local" (private memory) or "register"
     (see the invariants of `ansor.ir.nest`). `strides`, in elements, overrides the row-major ones.
-    `double_buffered` shared memory is filled one iteration ahead (`ansor.ir.passes.double_buffers`).
+    Shared memory of some `lead` is filled so many iterations ahead (`ansor.ir.passes.multi_buffers`).
     """
 
     name: str
@@ -30,7 +30,7 @@ class Buffer:
     shape: tuple[int | Expr, ...]
     scope: str = "global"
     strides: tuple[int, ...] | None = None
-    double_buffered: bool = False
+    lead: int = 0
 
     @property
     def constant_shape(self) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.bounds import Bounds
+from ansor.ir.copies import is_copy
 from ansor.ir.independence import row_major_strides
 from ansor.ir.nest import Store
 from ansor.ir.simplify import simplify
@@ -233,8 +234,7 @@ class Expressions:
 
     def is_async(self, store: Store, lanes: int) -> bool:
         """Whether a store copies so many elements, beginning with its own, without waiting for them."""
-        from_memory = isinstance(store.value, Load) and store.value.buffer.scope == "global"
-        if not (from_memory and store.buffer.double_buffered and self.dialect.copies_async):
+        if not (self.dialect.copies_async and is_copy(store)):
             return False
         return bool(async_copy(lanes * dtype_info(store.buffer.dtype).bytes))
 

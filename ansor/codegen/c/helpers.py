@@ -250,13 +250,18 @@ asm volatile("{instruction}" : : {operands} : "memory");
     return _function(d, "void", name, "void* to, const void* from", body)
 
 
-def _waited(d: Dialect, name: str, _: str) -> str:
-    body = """
+def _async_only(instruction: str) -> Callable[[Dialect, str, str], str]:
+    """A function of one instruction about copies; of nothing where these are done at once."""
+
+    def source(d: Dialect, name: str, number: str) -> str:
+        body = f"""
 #if __CUDA_ARCH__ >= 800
-asm volatile("cp.async.wait_all;" : : : "memory");
+asm volatile("{instruction.format(number)};" : : : "memory");
 #endif
 """
-    return _function(d, "void", name, "", body)
+        return _function(d, "void", name, "", body)
+
+    return source
 
 
 def async_copy(size: int) -> str:
@@ -264,8 +269,13 @@ def async_copy(size: int) -> str:
     return f"ansor_copy_{size}" if str(size) in _MOVED else ""
 
 
-WAIT_FOR_COPIES: Final = "ansor_wait_copies"
-"""The helper that waits for all of them that the thread has begun."""
+def wait_for_copies(pending: int) -> str:
+    """The helper that waits for all copies that the thread has begun, but for those of the last groups."""
+    return f"ansor_wait_but_{pending}" if pending else "ansor_wait_copies"
+
+
+COMMIT_COPIES: Final = "ansor_commit_copies"
+"""The helper that ends a group of copies."""
 
 _TYPES: Final[dict[str, Callable[[Dialect], str]]] = {
     "ansor_float16": lambda d: _half_type(d, "float16"),
@@ -287,5 +297,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Dialect, str, str], str]]] = {
     "fourth": _power("const {type} square = x * x;\nreturn square * square;"),
     "root": _root,
     "copy": _copied,
-    "wait": _waited,
+    "wait": _async_only("cp.async.wait_all"),
+    "wait_but": _async_only("cp.async.wait_group {0}"),
+    "commit": _async_only("cp.async.commit_group"),
 }

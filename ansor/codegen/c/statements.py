@@ -6,7 +6,8 @@
 - Private arrays, of scope "local" or "register", are declared where they are allocated. Shared ones are
   declared at the top of the kernel, where OpenCL wants them, whatever loop they are used in; where CUDA does
   not allow so much, they are parts of the memory that the launch asks for.
-- Double-buffered memory is filled by copies that nobody waits for before the next barrier, where that can be.
+- Shared memory is filled ahead by copies that no thread waits for before a barrier does (`ansor.ir.copies`),
+  where that can be.
 - An `If` is an `if`; parts of a condition that read memory are tested inside of those that guard them.
 """
 
@@ -16,7 +17,7 @@ from math import prod
 
 from ansor.codegen.c.dialect import Dialect
 from ansor.codegen.c.expressions import Expressions
-from ansor.codegen.c.helpers import WAIT_FOR_COPIES, Helpers
+from ansor.codegen.c.helpers import COMMIT_COPIES, Helpers, wait_for_copies
 from ansor.codegen.c.literals import literal
 from ansor.codegen.c.names import Names
 from ansor.codegen.c.program import Kernel
@@ -25,7 +26,20 @@ from ansor.codegen.c.vectors import Vectors
 from ansor.errors import BuildError
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import statement_expressions
-from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store, walk_statements
+from ansor.ir.nest import (
+    Alloc,
+    Barrier,
+    Buffer,
+    Commit,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+    walk_statements,
+)
 from ansor.ir.printer import format_stmt
 from ansor.ir.rewriting import tested_in_turn
 from ansor.ir.shared_memory import in_whole, shared_buffers, shared_bytes
@@ -52,7 +66,7 @@ class KernelText:
         """The name of all shared memory of a block, where the launch says how much that is."""
         self._offset = 0
         own = shared_buffers(kernel.body)
-        self._is_async = dialect.copies_async and any(buffer.double_buffered for buffer in own)
+        self._is_async = dialect.copies_async and any(buffer.lead for buffer in own)
         if dialect.asked_bytes(shared_bytes(kernel.body)):
             self._pool = names.fresh("shared")
             self._shared.append(dialect.pool.format(pool=self._pool))
@@ -107,9 +121,15 @@ class KernelText:
                 return self._let(stmt)
             case Alloc():
                 return self._alloc(stmt)
-            case Barrier():
+            case Barrier(pending=pending):
                 meeting = self._dialect.fence if self._kernel.ordered else self._dialect.barrier
-                return [f"{self._helpers.use(WAIT_FOR_COPIES)}();", meeting] if self._is_async else [meeting]
+                return [*self._helped(wait_for_copies(pending)), meeting]
+            case Commit():
+                return self._helped(COMMIT_COPIES)
+
+    def _helped(self, helper: str) -> list[str]:
+        """The call of a helper for copies; nothing where there are none."""
+        return [f"{self._helpers.use(helper)}();"] if self._is_async else []
 
     def _store(self, stmt: Store) -> list[str]:
         e = self._expressions

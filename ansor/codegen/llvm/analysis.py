@@ -14,6 +14,7 @@ from ansor.ir.nest import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     If,
     Let,
@@ -148,7 +149,7 @@ def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (value,)
         case If(cond=cond):
             return (cond,)
-        case Alloc() | Seq() | Barrier():
+        case Alloc() | Seq() | Barrier() | Commit():
             return ()
 
 

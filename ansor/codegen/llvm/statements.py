@@ -29,7 +29,7 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.code_size import MAX_VECTORS
-from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store
+from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Seq, Stmt, Store
 from ansor.ir.rewriting import tested_in_turn
 
 MAX_EXPANSION = 4096
@@ -92,7 +92,7 @@ class Function:
                 self.statement(body, env.bind(var, bound))
             case Alloc():
                 self._alloc(stmt, env)
-            case Barrier():
+            case Barrier() | Commit():
                 raise BuildError("the program has a barrier between GPU threads; build it for a GPU target")
 
     def _store(self, stmt: Store, env: Env) -> None:

@@ -37,6 +37,7 @@ from ansor.ir.nest import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     If,
     Let,
@@ -230,7 +231,7 @@ class _Binder:
                 return Alloc(self._places[buffer].buffer, self.statement(body, guards))
             case Store() | Let() | If():
                 return guarded(tuple(guards.values()), self._once(self._inner(stmt), frozenset()))
-            case Barrier():
+            case Barrier() | Commit():
                 return stmt
 
     def _bound(self, loop: For, guards: _Guards) -> Stmt:

@@ -6,8 +6,8 @@ with shuffles (`ansor.ir.shuffles`) or without.
 1. Virtual threads move inwards.
 2. Reductions that accumulate in global or shared memory do so in registers, as on a CPU (`register_tile`),
    and small private arrays are brought there (`private_arrays`).
-3. Barriers are placed, which is where threads meet. Tiles that are double-buffered are filled ahead
-   (`double_buffers`); nothing else moves across barriers from then on.
+3. Barriers are placed, which is where threads meet. Tiles that are there several times are filled ahead
+   (`multi_buffers`); nothing else moves across barriers from then on.
 4. Guards are removed, hoisted and peeled inside of each kernel.
 """
 
@@ -21,8 +21,8 @@ from ansor.ir.independence import loop_ranges, nest_bounds
 from ansor.ir.kernel_form import map_kernels, open_kernel
 from ansor.ir.nest import LoopNest, Stmt
 from ansor.ir.passes.barriers import place_barriers
-from ansor.ir.passes.double_buffers import double_buffers
 from ansor.ir.passes.guards import simplify_guards
+from ansor.ir.passes.multi_buffers import multi_buffers
 from ansor.ir.passes.private_arrays import unroll_private_arrays
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.virtual_threads import inject_virtual_threads
@@ -53,7 +53,7 @@ def polish_kernels(nest: LoopNest, limits: RegisterLimits = THREAD_LIMITS) -> Lo
 
 def _finished(kernel: Stmt, sizes: Bounds) -> Stmt:
     """A kernel with its barriers, and with as few guards as these allow."""
-    kernel = double_buffers(place_barriers(kernel, sizes), sizes)
+    kernel = multi_buffers(place_barriers(kernel, sizes), sizes)
     opened = open_kernel(kernel)
     bounds = sizes.extended(loop_ranges(kernel))
     threads = {loop.var for loop in opened.threads}

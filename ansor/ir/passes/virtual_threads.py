@@ -28,6 +28,7 @@ from ansor.ir.nest import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     If,
     Let,
@@ -99,7 +100,7 @@ class _Distribution:
                 self._dependent.add(var)
             case For() | If():
                 chosen = depends
-            case Store() | Let() | Seq() | Alloc() | Barrier():
+            case Store() | Let() | Seq() | Alloc() | Barrier() | Commit():
                 pass
             case _:
                 assert_never(stmt)

@@ -1,4 +1,4 @@
-"""Tiles in shared memory that are filled one iteration ahead, while those of this iteration are used.
+"""Tiles in shared memory that are filled some iterations ahead, while those of this one are used.
 
 The threads of a block fill a tile together, wait for each other, and use it; while the tile is on its way
 they compute nothing. If there is room for two, that of the next iteration can be on its way meanwhile:
@@ -10,16 +10,23 @@ they compute nothing. If there is room for two, that of the next iteration can b
       C[t] = f(C[t], S)                          S[(k + 1)%2, t] = A[k + 1, t]
                                                C[t] = f(C[t], S[k%2])
 
-Iterations fill the halves in turn, so one barrier will do: behind it all threads have filled the half of this
-iteration, and are done with that of the one before, which is that of the next.
+Iterations fill the buffers in turn, so one barrier will do: behind it all threads have filled that of this
+iteration, and are done with that of the one before, which is the next to be filled.
 
-This is done to memory that a schedule wants to be there twice, of a loop whose iterations begin by filling it
-with what the kernel does not write, if nothing outside of the loop touches it. Other memory is there once.
+A longer way takes more buffers. With a *lead* of n iterations there are n + 1, of which n are filled before
+the loop. The copies for an iteration are a group, and barriers wait for all groups but the last n - 1
+(`ansor.ir.copies`); with a lead of one that is for all copies, and there are no groups. A lead is shorter
+than the loop; tiles that one loop fills have the same, the least that is asked for.
 
-What fills the halves may take its time until the next barrier, which languages have instructions for; so the
-buffers stay marked.
+This is done to memory that a schedule wants to be there several times, of a loop whose iterations begin by
+filling it with what the kernel does not write, if nothing outside of the loop touches it. Other memory is
+there once.
 
-Source: double buffering of shared memory, as in the matrix products of NVIDIA's CUTLASS.
+What fills the buffers may take its time until a barrier waits for it, which languages have instructions for;
+so they stay marked.
+
+Source: double buffering, and pipelines of several stages, of shared memory, as in the matrix products of
+NVIDIA's CUTLASS.
 """
 
 from __future__ import annotations
@@ -35,6 +42,7 @@ from ansor.ir.nest import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     If,
     Let,
@@ -52,13 +60,12 @@ from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplify import simplify
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, int_value, rewrite
 
-_HALVES: Final = 2
 _IN_TURN: Final = (LoopKind.SERIAL, LoopKind.UNROLLED)
 
 
-def double_buffers(kernel: Stmt, bounds: Bounds) -> Stmt:
+def multi_buffers(kernel: Stmt, bounds: Bounds) -> Stmt:
     """
-    Fill the double-buffered memory of a kernel ahead, where that is possible; it is there once elsewhere.
+    Fill the marked memory of a kernel ahead, where that is possible; it is there once elsewhere.
 
     Parameters
     ----------
@@ -68,7 +75,7 @@ def double_buffers(kernel: Stmt, bounds: Bounds) -> Stmt:
         Ranges of the symbolic sizes.
     """
     opened = open_kernel(kernel)
-    marked = [buffer for buffer in shared_buffers(opened.body) if buffer.double_buffered]
+    marked = [buffer for buffer in shared_buffers(opened.body) if buffer.lead]
     if not marked:
         return kernel
     found = _Alternation(opened, marked)
@@ -81,9 +88,11 @@ def double_buffers(kernel: Stmt, bounds: Bounds) -> Stmt:
 class _Ahead:
     """A loop taken apart: what fills its tiles, what uses them, and their memory as it will be."""
 
+    extent: int
+    lead: int
     fills: tuple[Stmt, ...]
     rest: tuple[Stmt, ...]
-    halves: Mapping[Buffer, Buffer]
+    buffers: Mapping[Buffer, Buffer]
 
 
 class _Alternation:
@@ -93,12 +102,12 @@ class _Alternation:
         self._body = kernel.body
         self._written = {s.buffer for s in walk_statements(kernel.body) if isinstance(s, Store)}
         self._loops: dict[For, _Ahead] = {}
-        self._once = {buffer: replace(buffer, double_buffered=False) for buffer in marked}
+        self._once = {buffer: replace(buffer, lead=0) for buffer in marked}
         """What stands for buffers that are there once; those that are found a loop for are taken out."""
         self._search(kernel.body, frozenset(loop.var for loop in kernel.threads))
         self._instead = {**self._once}
         for found in self._loops.values():
-            self._instead.update(found.halves)
+            self._instead.update(found.buffers)
 
     # -- loops -------------------------------------------------------------------------------------------
 
@@ -111,7 +120,7 @@ class _Alternation:
                 found = self._taken_apart(stmt)
                 if found is not None:
                     self._loops[stmt] = found
-                    for buffer in found.halves:
+                    for buffer in found.buffers:
                         del self._once[buffer]
             case If(cond=cond) if differs(cond, varying):
                 return
@@ -125,7 +134,7 @@ class _Alternation:
     def _taken_apart(self, loop: For) -> _Ahead | None:
         """How a loop can fill marked memory ahead; None if it cannot."""
         extent = int_value(loop.extent)
-        if extent is None or extent < _HALVES or not isinstance(loop.body, Seq):
+        if extent is None or extent <= 1 or not isinstance(loop.body, Seq):
             return None
         stmts = loop.body.stmts
         first = next((at for at, stmt in enumerate(stmts) if not self._may_be_early(stmt)), len(stmts))
@@ -136,7 +145,9 @@ class _Alternation:
             return None
         if not filled:
             return None
-        return _Ahead(fills, rest, {buffer: with_rows(buffer, (_HALVES,), "shared") for buffer in filled})
+        lead = min(extent - 1, *(buffer.lead for buffer in filled))
+        buffers = {buffer: replace(with_rows(buffer, (lead + 1,), "shared"), lead=lead) for buffer in filled}
+        return _Ahead(extent, lead, fills, rest, buffers)
 
     def _may_be_early(self, stmt: Stmt) -> bool:
         """Whether a statement at the beginning of an iteration only fills marked memory, or waits."""
@@ -160,43 +171,44 @@ class _Alternation:
                 return self._ahead(stmt, self._loops[stmt])
             case Alloc(buffer=buffer, body=body) if buffer in self._instead:
                 return Alloc(self._instead[buffer], self.statement(body))
-            case Store() | Let() | If() | For() | Seq() | Alloc() | Barrier():
+            case Store() | Let() | If() | For() | Seq() | Alloc() | Barrier() | Commit():
                 return map_statements(_moved(stmt, self._once, None, {}), self.statement)
 
     def _ahead(self, loop: For, parts: _Ahead) -> Stmt:
-        """A loop that fills the tiles of its next iteration before it uses those of this one."""
-        var, extent = loop.var, int_value(loop.extent)
-        assert extent is not None
-        following = Binary(BinaryOp.ADD, var, Const(1, var.dtype), var.dtype)
-        is_another = Binary(BinaryOp.LT, following, Const(extent, var.dtype), "bool")
+        """A loop that fills the tiles of a later iteration before it uses those of this one."""
+        var, lead = loop.var, parts.lead
+        later = Binary(BinaryOp.ADD, var, Const(lead, var.dtype), var.dtype)
+        is_another = Binary(BinaryOp.LT, later, Const(parts.extent, var.dtype), "bool")
+        ended: tuple[Stmt, ...] = (Commit(),) if lead > 1 else ()
 
         def filled(at: Expr) -> Stmt:
-            moved = (_all_moved(stmt, parts.halves, _half(at), {var: at}) for stmt in parts.fills)
+            moved = (_all_moved(stmt, parts.buffers, _turn(at, lead), {var: at}) for stmt in parts.fills)
             return fresh_copy(seq(*moved))
 
-        rest = [_all_moved(self.statement(stmt), parts.halves, _half(var), {}) for stmt in parts.rest]
-        body = seq(Barrier(), If(is_another, filled(following)), *rest)
-        return seq(Barrier(), filled(Const(0, var.dtype)), replace(loop, body=body))
+        before = [stmt for at in range(lead) for stmt in (filled(Const(at, var.dtype)), *ended)]
+        used = [_all_moved(self.statement(stmt), parts.buffers, _turn(var, lead), {}) for stmt in parts.rest]
+        body = seq(Barrier(lead - 1), If(is_another, filled(later)), *ended, *used)
+        return seq(Barrier(), *before, replace(loop, body=body))
 
 
-def _half(iteration: Expr) -> Expr:
-    """The half of an iteration."""
-    return Binary(BinaryOp.FLOORMOD, iteration, Const(_HALVES, iteration.dtype), iteration.dtype)
+def _turn(iteration: Expr, lead: int) -> Expr:
+    """Which of the buffers is an iteration's."""
+    return Binary(BinaryOp.FLOORMOD, iteration, Const(lead + 1, iteration.dtype), iteration.dtype)
 
 
 def _all_moved(
-    stmt: Stmt, buffers: Mapping[Buffer, Buffer], half: Expr, variables: Mapping[Var, Expr]
+    stmt: Stmt, buffers: Mapping[Buffer, Buffer], turn: Expr, variables: Mapping[Var, Expr]
 ) -> Stmt:
     """`_moved`, of all that is in a statement."""
-    inner = map_statements(stmt, lambda one: _all_moved(one, buffers, half, variables))
-    return _moved(inner, buffers, half, variables)
+    inner = map_statements(stmt, lambda one: _all_moved(one, buffers, turn, variables))
+    return _moved(inner, buffers, turn, variables)
 
 
 def _moved(
-    stmt: Stmt, buffers: Mapping[Buffer, Buffer], half: Expr | None, variables: Mapping[Var, Expr]
+    stmt: Stmt, buffers: Mapping[Buffer, Buffer], turn: Expr | None, variables: Mapping[Var, Expr]
 ) -> Stmt:
-    """A statement, whose inner ones stay, with variables replaced, and other buffers or a half of them."""
-    row = () if half is None else (half,)
+    """A statement, whose inner ones stay, with variables replaced, and other buffers or one of several."""
+    row = () if turn is None else (turn,)
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, Var):
