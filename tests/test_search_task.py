@@ -98,6 +98,18 @@ def test_task_inputs_are_kept_for_the_runner() -> None:
     ansor.SearchTask(compute_dag=gather(8), task_inputs={"index": data[::-1]}, task_inputs_overwrite=True)
 
 
+def test_task_inputs_with_nan_are_the_same_again() -> None:
+    data = np.array([[1, np.nan], [np.inf, 0]], np.float32)
+    a = te.placeholder((2, 2), name="A")
+    tensors = [a, te.compute((2, 2), lambda i, j: a[j, i] + 1, name="nan_plus_1")]
+    for again in (data, data.copy(order="F")):
+        task = ansor.SearchTask(compute_dag=tensors, task_inputs={"A": again})
+        assert task.input_names == ("A",)
+    for other in (np.where(np.isnan(data), 2, data), data[:, ::-1]):
+        with pytest.raises(ansor.DefinitionError, match="other data before"):
+            ansor.SearchTask(compute_dag=tensors, task_inputs={"A": other.astype(np.float32)})
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
