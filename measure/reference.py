@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ansor.dtypes import is_float
+from ansor.dtypes import is_float, to_numpy
 from ansor.errors import BuildError, LoweringError, MeasureTimeoutError, RunError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.prepared import prepare, source_of
@@ -49,6 +49,8 @@ Array = npt.NDArray[Any]
 INTERPRETED_POINTS: Final = 1 << 21
 """Tasks of at most so many iterations, all loops together, are interpreted, in a fraction of a second."""
 CHECKED_POINTS: Final = 16
+CAPACITY_BYTES: Final = 1 << 30
+"""Room for the data of, say, all layers of a network at once: a scheduler measures them in turn."""
 COMPILE_TIMEOUT: Final = 60.0
 RUN_TIMEOUT: Final = 300.0
 _VECTOR: Final = 16
@@ -79,17 +81,20 @@ class Reference:
 
 
 class ReferenceStore:
-    """References of the tasks measured last, in a directory that disappears with the store.
+    """References of the tasks measured last, as many as there is room for.
+
+    Their files are in a directory that disappears with the store.
 
     Parameters
     ----------
     seed
         Seed of the random inputs.
     capacity
-        Number of tasks whose files are kept; the files of a task's alternatives go with its own.
+        Room for the files that are kept [bytes]; those of one task always have room. The files of a task's
+        alternatives go with its own.
     """
 
-    def __init__(self, seed: int = 0, capacity: int = 4) -> None:
+    def __init__(self, seed: int = 0, capacity: int = CAPACITY_BYTES) -> None:
         self._seed = seed
         self._capacity = capacity
         self._known: OrderedDict[tuple[object, ...], Reference] = OrderedDict()
@@ -135,8 +140,7 @@ class ReferenceStore:
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
-        while len(self._known) >= self._capacity:
-            self._forget_oldest()
+        self._make_room(sum(map(_size_bytes, dag.tensors)))
         try:
             reference = self._make(task, dag, given, executor, threads)
         except MemoryError as error:
@@ -152,6 +156,17 @@ class ReferenceStore:
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
         return folder
+
+    def _make_room(self, wanted: int, kept: int = 0) -> None:
+        """Forget tasks until so many bytes fit in; never the `kept` ones asked for last."""
+        while len(self._known) > kept and self._bytes() + wanted > self._capacity:
+            self._forget_oldest()
+
+    def _bytes(self) -> int:
+        """Size of all files [bytes]; an alternative shares most of its own with the task it is of."""
+        alternatives = (made for _, made in self._alternatives.values())
+        known = (*self._known.values(), *alternatives)
+        return sum({spec.path: spec.size_bytes for one in known for spec in one.arguments}.values())
 
     def _forget_oldest(self) -> None:
         """Drop the reference that was asked for longest ago, those that come from it, and their files."""
@@ -183,6 +198,7 @@ class ReferenceStore:
                 path = str(self._folder / f"{self._count}-{position}{_PREPARED}")
                 data = prepare(spec.map(), tensor)
                 spec = replace(spec, shape=data.shape, path=path)
+                self._make_room(spec.size_bytes, kept=1)
                 _write(spec, data)
             specs.append(spec)
         made = Reference(tuple(specs), direct.compiled)
@@ -267,6 +283,10 @@ class ReferenceStore:
                     f"the reference program of output {tensor.name!r} contradicts the interpreter at the "
                     f"points {points.tolist()}: {wrong}"
                 )
+
+
+def _size_bytes(tensor: Tensor) -> int:
+    return math.prod(constant_shape(tensor)) * to_numpy(tensor.dtype).itemsize
 
 
 def _remove(specs: Sequence[ArgumentSpec]) -> None:

@@ -245,7 +245,7 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def test_small_tasks_are_interpreted_and_remembered(pool: WorkerPool) -> None:
-    store = ReferenceStore(capacity=2)
+    store = ReferenceStore(capacity=900)  # Of three tasks with 296 bytes and more two fit in.
     tasks = [make_task(matmul(4, 5, 6 + extra), f"matmul {extra}") for extra in range(3)]
     first = store.get(tasks[0], pool)
     assert not first.compiled
@@ -259,6 +259,20 @@ def test_small_tasks_are_interpreted_and_remembered(pool: WorkerPool) -> None:
     assert folder.exists()
     store.close()
     assert not folder.exists()
+
+
+def test_many_small_tasks_are_remembered_and_large_ones_make_room() -> None:
+    store = ReferenceStore(capacity=100_000)
+    small = [make_task(matmul(2, 2, 2 + extra), f"small {extra}") for extra in range(12)]
+    first = [store.get(task) for task in small]
+    assert all(store.get(task) is known for task, known in zip(small, first, strict=True))
+    files = {path.name for path in store._folder.glob("*.bin")}
+    large = make_task(matmul(100, 100, 100), "large")  # Alone more than there is room for.
+    made = store.get(large)
+    assert store.get(large) is made
+    kept = {path.name for path in store._folder.glob("*.bin")}
+    assert len(kept) == len(made.arguments)
+    assert not files & kept
 
 
 def test_files_of_a_killed_owner_are_removed_by_the_next(
