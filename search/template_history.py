@@ -12,11 +12,10 @@ from ansor.checks import check_number
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from measure import MeasureInput, load_measurements, same_target
+from measure import MeasureInput, load_measurements
 from measure.distill import DistillSummary, distill_record_file
 from measure.log import PathLike
 from measure.settled import settled_records
-from measure.targets import target_text
 from search.dispatch import ApplyHistoryBest, Records, dispatch_context
 from search.policy import InitSearchCallback
 from search.progress import title_of_key
@@ -57,6 +56,8 @@ class TransferConfigs(InitSearchCallback):
     """
     Starts a template's search with the configurations that were best at other sizes.
 
+    Records of the same size count, too, where they are not the task's own, but for another target.
+
     Parameters
     ----------
     filename
@@ -87,14 +88,13 @@ class TransferConfigs(InitSearchCallback):
         records = settled_records(load_measurements(self.filename))
         wanted = task.layout_rewrite_option
         for position, (inp, res) in enumerate(records):
-            if res.ok and same_target(task.target, target_text(inp.task)):
+            if not of_no_use(task, inp, res):
                 differs = (inp.task.layout_rewrite_option or 0) != wanted
                 by_key.setdefault(inp.task.workload_key, []).append((differs, res.mean_cost, position))
         distances = {key: size_distance(key, task.workload_key) for key in by_key}
         found: dict[int, State] = {}
-        for key in sorted(
-            (key for key in by_key if 0 < distances[key] < float("inf")), key=distances.__getitem__
-        ):
+        near = (key for key in by_key if not math.isinf(distances[key]))
+        for key in sorted(near, key=distances.__getitem__):
             for *_, position in sorted(by_key[key])[: self.count]:
                 config = recorded_config(task.template, records[position][0])
                 if config is None or len(found) >= self.count:

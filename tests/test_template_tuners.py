@@ -166,6 +166,23 @@ def test_configurations_are_carried_over_by_the_results_that_count(tmp_path: Pat
     assert first == large.state_of(large.config_space.adapt(small.config_space[good]))
 
 
+def test_configurations_are_carried_over_from_the_same_size_on_another_target(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, other = tmp_path / "log.json", TemplateTask(matmul, (16,), target="llvm -num-cores=1")
+    for records, (index, cost) in ((task(32), (5, 1.0)), (other, (7, 3.0)), (other, (9, 2.0))):
+        result = MeasureResult((Seconds(cost),), timestamp=1)
+        save_records(log, [MeasureInput(records, records.state_of(index))], [result])
+    mine = ansor.TransferConfigs(log).candidates(task())
+    assert [task().config_of(state).index for state in mine][:2] == [9, 7]  # type: ignore[union-attr]
+    assert len(mine) == 3
+    assert not caplog.records
+    own = tmp_path / "own.json"
+    save_records(own, [MeasureInput(task(), task().state_of(3))], [result])
+    assert ansor.TransferConfigs(own).candidates(task()) == []
+    assert "1 record of tests.tuner_matmul(16) itself" in caplog.text
+
+
 def test_large_spaces_are_searched_by_draws() -> None:
     @ansor.template("tests.tuner_large", override=True)
     def large(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
