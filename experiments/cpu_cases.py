@@ -60,6 +60,10 @@ GROUPS: Final[Mapping[str, Group]] = {
 }
 
 
+CONVOLUTIONS: Final = ("resnet", "algorithms", "convolution")
+"""Groups of convolutions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """
@@ -126,6 +130,14 @@ class Case:
         sizes = "x".join(map(str, self.args))
         kind = "-constant" if self.constant and self.group == "product" else ""
         return f"{self.workload}-{sizes}{kind}{'-algorithms' if self.algorithms else ''}"
+
+    @property
+    def weights_known(self) -> bool:
+        """Whether libraries see the weights before the first call, even where ours leaves them as they are.
+
+        Those of a convolution are known wherever one is used: a library that packs them is not held back.
+        """
+        return self.constant or self.group in CONVOLUTIONS
 
     @property
     def entry(self) -> Workload:

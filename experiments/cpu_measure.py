@@ -41,8 +41,13 @@ DISAGREE: Final = "and ansor do not compute the same"
 """What is said, behind a name, of answers that differ by more."""
 
 
-KEPT_MEMORY: Final = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-"""Variables under which glibc keeps what it was given back."""
+KEPT_MEMORY: Final = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "THP_MEM_ALLOC_ENABLE": "1",
+}
+"""Variables under which glibc keeps what it was given back, and it and PyTorch ask for large pages."""
 
 
 def threads_everywhere(threads: int) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+import ansor
 from ansor.workloads.rows import LAYER_NORM_EPSILON
 from experiments.cpu_cases import Case
 from experiments.cpu_torch import YUV
@@ -58,8 +59,8 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [output], **attributes))
 
     def given(self, name: str, array: Array, constant: bool = False) -> None:
-        """Add an input, or a constant."""
-        (self.constants if constant else self.inputs)[name] = np.ascontiguousarray(array)
+        """Add an input, or a constant; it lies as our own arrays do, so nobody has the better place."""
+        (self.constants if constant else self.inputs)[name] = aligned_copy(array)
 
     def model(self) -> bytes:
         """The whole as a file."""
@@ -79,8 +80,15 @@ class Graph:
 def onnx_graph(onnx: Any, case: Case, arrays: Sequence[Array]) -> Graph:
     """The graph of a case for the arrays of our own layout."""
     graph = Graph(onnx)
-    _GRAPHS[case.workload](graph, case.named, arrays, case.constant)
+    _GRAPHS[case.workload](graph, case.named, arrays, case.weights_known)
     return graph
+
+
+def aligned_copy(array: Array) -> Array:
+    """Copy an array, row-major, to where a line of the cache begins."""
+    copy = ansor.aligned_empty(array.shape, array.dtype.name)
+    copy[...] = array
+    return copy
 
 
 def _channels_second(array: Array) -> Array:

@@ -90,10 +90,11 @@ class Result:
 
     @property
     def weights(self) -> str:
-        """Who brought constant weights into another layout beforehand; empty without constant weights."""
-        if OURS not in self.measured.packs:
-            return ""
-        return "both packed" if self.best in self.measured.packs else "only ours packed"
+        """Who brought constant weights into another layout beforehand; empty if neither did."""
+        ours, theirs = OURS in self.measured.packs, self.best in self.measured.packs
+        return {(True, True): "both packed", (True, False): "only ours packed"}.get(
+            (ours, theirs), "only theirs packed" if theirs else ""
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, by name; seconds are medians."""

@@ -240,6 +240,8 @@ def test_packed_weights_that_only_we_have_are_told() -> None:
     assert result(SMALL, ansor=1.0, numpy=2.0).weights == "only ours packed"
     plain = Measured({OURS: [1.0], "numpy": [2.0]}, {}, [], {}, False)
     assert Result(SMALL, Tuned(Path(), 1, None), plain, Limit(1, 1, 1)).weights == ""
+    theirs = Measured({OURS: [1.0], "onnxruntime": [2.0]}, {}, ["onnxruntime"], {}, False)
+    assert Result(SMALL, Tuned(Path(), 1, None), theirs, Limit(1, 1, 1)).weights == "only theirs packed"
 
 
 def test_means_have_the_mean_of_goals() -> None:

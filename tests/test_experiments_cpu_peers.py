@@ -1,10 +1,15 @@
 """The peers of the CPU benchmark compute what we compute, at sizes that take no time."""
 
+import gc
+import weakref
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
 
+from experiments import cpu_onnx, cpu_peers
 from experiments.cpu_cases import CASES, GROUPS, Case
 from experiments.cpu_peers import PEERS, UnavailableError, library
 from experiments.cpu_torch import has_forms
@@ -65,6 +70,67 @@ def test_only_peers_that_see_constant_weights_pack_them() -> None:
     known, unknown = (Case("matmul", (4, 5, 6), "product", constant) for constant in (True, False))
     assert onnx.prepare(known, known.inputs(), 1).packs
     assert not onnx.prepare(unknown, unknown.inputs(), 1).packs
+
+
+def test_what_a_timer_works_on_lives_as_long_as_the_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is told addresses would read and write memory that belongs to others by then."""
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    kept: list[weakref.ref[object]] = []
+
+    def graph(*args: Any) -> cpu_onnx.Graph:
+        made = cpu_onnx.onnx_graph(*args)
+        kept.extend(map(weakref.ref, made.inputs.values()))
+        return made
+
+    monkeypatch.setattr(cpu_peers, "onnx_graph", graph)
+    case = Case("matmul", (4, 5, 6), "product")
+    prepared = PEERS["onnxruntime"].prepare(case, case.inputs(), 1)
+    kept.append(weakref.ref(prepared.answer()))
+    timer = prepared.timer
+    del prepared
+    gc.collect()
+    assert len(kept) == 3
+    assert all(one() is not None for one in kept)
+    assert timer(1) > 0
+
+
+def test_arrays_of_libraries_lie_as_ours_do() -> None:
+    """At the begin of a cache line, which numpy's own need not."""
+    case = Case("matmul", (16, 16, 16), "product")
+    inputs = case.inputs()
+    answers = [PEERS["numpy"].prepare(case, inputs, 1).answer()]
+    if find_spec("onnxruntime"):
+        answers.append(PEERS["onnxruntime"].prepare(case, inputs, 1).answer())
+        graph = cpu_onnx.onnx_graph(import_module("onnx"), case, [a[1:] for a in inputs])
+        answers += graph.inputs.values()
+    assert [array.ctypes.data % 64 for array in answers] == [0] * len(answers)
+
+
+@pytest.mark.parametrize("workload", ["depthwise_conv2d", "transposed_conv2d"])
+def test_weights_of_convolutions_are_known_to_libraries(workload: str) -> None:
+    """Ours may leave them as they are; whoever packs them does so."""
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    case = WORKLOADS[workload].small()
+    assert not case.constant
+    assert list(cpu_onnx.onnx_graph(import_module("onnx"), case, case.inputs()).constants) == ["W"]
+    assert PEERS["onnxruntime"].prepare(case, case.inputs(), 1).packs
+
+
+@pytest.mark.parametrize("faster", cpu_peers.ONNX_LEVELS)
+def test_the_faster_of_two_levels_of_optimisation_stays(faster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    made = dict[str, np.ndarray[Any, Any]]()
+
+    def call(runtime: Any, graph: Any, model: bytes, level: str, threads: int) -> Any:
+        made[level] = np.zeros(1)
+        return lambda: made[level]
+
+    monkeypatch.setattr(cpu_peers, "_onnx_call", call)
+    monkeypatch.setattr(
+        cpu_peers, "take_turns", lambda timers, *rest: {n: [1.0 + (n != faster)] for n in timers}
+    )
+    case = Case("matmul", (4, 5, 6), "product")
+    assert PEERS["onnxruntime"].prepare(case, case.inputs(), 1).answer() is made[faster]
 
 
 def test_a_library_that_is_missing_is_told_by_name() -> None:
