@@ -46,6 +46,16 @@ def test_interleaving_alternates_and_drops_the_first_round() -> None:
     assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3}
 
 
+def test_a_timing_that_was_disturbed_is_done_again() -> None:
+    """The least disturbed one counts, whatever its time is; after two more there is none."""
+    clock, calls = iter([0.0, 1e12, 1e12, 1e12 + 1, 0.0, 1e12]), iter([0.5, 2.0, 0.1])
+    assert harness.least_disturbed(lambda number: next(calls), 0.0, lambda: next(clock)) == 2.0
+    assert list(calls) == list(clock) == []
+    quiet = iter([3.0, 3.0])
+    assert harness.least_disturbed(lambda number: 5.0, 0.0, lambda: next(quiet)) == 5.0
+    assert harness.least_disturbed(lambda number: 5.0, 0.0, None) == 5.0
+
+
 def test_a_pause_lasts_until_the_threads_of_the_process_rest() -> None:
     def spin() -> None:
         until = time.perf_counter() + 0.3
