@@ -1,7 +1,7 @@
 """CPU kernels beside libraries, another tuner and the machine's limits: one table of everything.
 
 Claims to look at: what tuning finds is as fast as the fastest library on every operation of the catalogue
-(`experiments.cpu_cases` has the goals), and how much of the machine's peak of multiply-adds, or of a stream
+(`experiments.cpu_goals` has the goals), and how much of the machine's peak of multiply-adds, or of a stream
 of the same bytes, it uses. Each operation is tuned, its winner measured again in fresh processes, in turn
 with numpy, PyTorch (eager in both memory formats, and compiled), ONNX Runtime and the ceilings; everyone has
 the same number of threads, and every answer is compared with ours first. A goal is never more than 0.97 of
@@ -29,9 +29,11 @@ from typing import Any, Final
 
 from experiments import cpu_metaschedule
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
-from experiments.cpu_measure import DISAGREE, Effort, Tuned, measure, threads_everywhere, tune
+from experiments.cpu_measure import DISAGREE, Effort, measure, threads_everywhere
 from experiments.cpu_peers import PEERS
-from experiments.cpu_results import Result, add_means, add_rows, chart, details
+from experiments.cpu_results import Result, add_means, add_rows
+from experiments.cpu_table import chart, details
+from experiments.cpu_tuning import Tuned, tune
 from experiments.harness import OUT, Bench, names_among, positive_number
 from experiments.search_clock import report_quiet
 

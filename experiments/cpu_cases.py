@@ -1,7 +1,4 @@
-"""What `bench_cpu` measures, as data: every operation, its sizes, and what it is hoped to reach.
-
-A goal is a speed over the fastest library, a share of the machine's limit, and for a group the geometric mean
-of its speeds. No goal asks for more than 0.97 of the limit that is measured beside the operation (`Goal`).
+"""What `bench_cpu` measures, as data: every operation and its sizes (for its goals see `cpu_goals`).
 
 A weight is constant (`constant`) where libraries get to see it before the first call: then it is brought into
 a layout beforehand, by us and by those of them that do so, and that is no part of the time.
@@ -23,75 +20,12 @@ import ansor
 from ansor.dtypes import to_numpy
 from ansor.workloads import Workload, winograd_alternatives
 from ansor.workloads.catalogue import constant_shape
+from experiments.cpu_goals import CONVOLUTIONS, GROUPS, Group
 from experiments.cpu_limits import Traffic
 from experiments.cpu_workloads import task_arguments, workload
 from experiments.search_cases import random_inputs
 
 Array = npt.NDArray[Any]
-
-MARGIN: Final = 0.97
-"""Share of the limit that is as good as the limit."""
-WHOLE: Final = 1.2
-"""Goal of the geometric mean over everything."""
-OVER_METASCHEDULE: Final = 1.1
-"""Goal of the speed over MetaSchedule's best after as many trials."""
-TIME_OF_METASCHEDULE: Final = 0.5
-"""Goal of the time that the trials take, over MetaSchedule's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Operations with one goal: speed over the best library, of their geometric mean, share of the limit."""
-
-    speed: float
-    mean: float | None = None
-    share: float | None = None
-
-
-GROUPS: Final[Mapping[str, Group]] = {
-    "product": Group(1.1, share=0.93),
-    "odd product": Group(1.0),
-    "batch": Group(1.2),
-    "resnet": Group(1.0, mean=1.1),
-    "algorithms": Group(1.0, mean=1.1),
-    "convolution": Group(1.0, mean=1.3),
-    "stream": Group(1.2, share=0.90),
-    "dtypes": Group(0.8),
-}
-
-
-CONVOLUTIONS: Final = ("resnet", "algorithms", "convolution")
-"""Groups of convolutions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """
-    The speed over the best library that is asked for.
-
-    Attributes
-    ----------
-    stated
-        What is hoped for.
-    possible
-        What `MARGIN` of the limit would be.
-    """
-
-    stated: float
-    possible: float
-
-    @property
-    def value(self) -> float:
-        return min(self.stated, self.possible)
-
-    @property
-    def reason(self) -> str:
-        """Which of the two applies."""
-        return "stated" if self.stated <= self.possible else f"{MARGIN:g} of the limit"
-
-    @classmethod
-    def of(cls, stated: float, limit_seconds: float, peer_seconds: float) -> Goal:
-        return cls(stated, MARGIN * peer_seconds / limit_seconds)
 
 
 def numbers_among(args: Sequence[int | str]) -> tuple[int, ...]:

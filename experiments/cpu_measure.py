@@ -1,15 +1,12 @@
-"""Tuning the operations of `bench_cpu`, and timing the winner, the libraries and the ceilings in turn.
+"""Timing what tuning found for the operations of `bench_cpu`, the libraries and the ceilings in turn.
 
-Logs stay, so a second run completes them and measures their winners again. Every comparison takes place in
-processes of its own, which inherit the number of threads for all libraries and an allocator that keeps what
-it was given back: answers that a library allocates anew then cost no page faults.
+Every comparison takes place in processes of its own, which inherit the number of threads for all libraries and
+an allocator that keeps what it was given back: answers that a library allocates anew then cost no page faults.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +24,6 @@ from experiments.cpu_limits import limit_timers
 from experiments.cpu_peers import PEERS, UnavailableError
 from experiments.harness import Timer, fresh_process, take_turns
 from experiments.search_clock import quiet_share
-from experiments.search_runs import trials_in
 
 Array = npt.NDArray[Any]
 
@@ -66,49 +62,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """
-    What tuning left.
-
-    Attributes
-    ----------
-    log
-        The log.
-    trials
-        Programs in it.
-    seconds
-        What they took, all runs together; None if the log is older than its clock.
-    """
-
-    log: Path
-    trials: int
-    seconds: float | None
-
-
-def tune(case: Case, folder: Path, trials: int) -> Tuned:
-    """Tune a case, or complete its log, until it holds so many trials."""
-    log = folder / f"{case.name}.log.json"
-    clock = folder / f"{case.name}.seconds.json"
-    known = trials_in(log)
-    spent: float | None = json.loads(clock.read_text()) if clock.exists() else (None if known else 0.0)
-    if known < trials:
-        task = case.task()
-        options = ansor.TuningOptions(
-            num_measure_trials=trials - known,
-            early_stopping=None,
-            verbose=0,
-            measure_callbacks=[ansor.RecordToFile(str(log))],
-        )
-        start = time.perf_counter()
-        task.tune(options, case.policy(task))
-        if spent is not None:
-            spent += time.perf_counter() - start
-            clock.write_text(json.dumps(spent) + "\n")
-        known = trials_in(log)
-    return Tuned(log, known, spent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,20 @@
-"""What `bench_cpu` makes of its measurements: speeds, limits, goals, a table and a chart."""
+"""What `bench_cpu` makes of its measurements: speeds, limits, goals, and rows that say whether they hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from math import exp, log, prod
-from pathlib import Path
+from math import exp, log
 from statistics import fmean, median
-from typing import Any, Final
+from typing import Any
 
-from ansor.te.expr import int_value
-from experiments.cpu_cases import GROUPS, OVER_METASCHEDULE, TIME_OF_METASCHEDULE, WHOLE, Case, Goal
+from experiments.cpu_arithmetic import arithmetic
+from experiments.cpu_cases import Case
+from experiments.cpu_goals import GROUPS, OVER_METASCHEDULE, TIME_OF_METASCHEDULE, WHOLE, Goal
 from experiments.cpu_limits import Limit
-from experiments.cpu_measure import OURS, Measured, Tuned
+from experiments.cpu_measure import OURS, Measured
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
-from experiments.cpu_peers import PEERS
+from experiments.cpu_tuning import Tuned
 from experiments.harness import Bench, Estimate, speedup
 
 
@@ -122,24 +120,6 @@ class Result:
         }
 
 
-def arithmetic(case: Case, records: Path) -> float:
-    """
-    Operations [flop] that set the limit: the computation's, or of the winner's algorithm the products.
-
-    They are those of float32: an operation of another dtype counts as a register holds fewer or more of them.
-    """
-    task = case.task()
-    if not case.algorithms:
-        return max(0.0, task.compute_dag.flop_count) / case.products_per_lane
-    key = task.best_record(records).input.task.workload_key
-    winner = next(one for one in task.algorithms if one.workload_key == key)
-    return 2.0 * sum(
-        prod(int_value(axis.extent) or 1 for axis in (*op.axis, *op.reduce_axis))
-        for op in winner.compute_dag.ops
-        if op.reduce_axis
-    )
-
-
 def add_rows(bench: Bench, result: Result) -> None:
     """Add the rows of one case."""
     name, best, goal = result.case.name, result.best, result.goal
@@ -209,107 +189,3 @@ def _add_mean(bench: Bench, title: str, results: Sequence[Result], stated: float
 def geometric_mean(values: Sequence[float]) -> float:
     """The geometric mean of positive numbers."""
     return exp(fmean(map(log, values)))
-
-
-# -- the table -------------------------------------------------------------------------------------------
-
-_COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
-    ("operation", lambda r: r.case.name),
-    ("ansor", lambda r: _milliseconds(r, OURS)),
-    *((name, lambda r, name=name: _milliseconds(r, name)) for name in PEERS),
-    (METASCHEDULE, lambda r: _milliseconds(r, METASCHEDULE)),
-    ("limit", lambda r: f"{1e3 * r.limit.seconds:.3g} {r.limit.kind}"),
-    ("share", lambda r: f"{r.share:.2f}"),
-    ("speed", lambda r: "" if r.best is None else f"{r.over(r.best).median:.2f}"),
-    ("goal", lambda r: "" if r.goal is None else f"{r.goal.value:.2f}"),
-    ("which is", lambda r: "" if r.goal is None else r.goal.reason),
-    ("quiet", lambda r: f"{min(r.measured.quiet):.2f}" if r.measured.quiet else ""),
-    ("weights", lambda r: r.weights),
-)
-
-
-def _milliseconds(result: Result, name: str) -> str:
-    times = result.measured.times.get(name)
-    if times is None:
-        return "-"
-    star = "*" if name in result.measured.subtracted else ""
-    return f"{1e3 * median(times):.3g}{star}"
-
-
-def details(results: Sequence[Result]) -> str:
-    """Lay out one line per case with the times of everyone, and below what must be said of them."""
-    cells = [[title for title, _ in _COLUMNS], *([show(r) for _, show in _COLUMNS] for r in results)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
-    notes = ["times in ms; share: of the limit, for streams with the kind of stores that our kernel has"]
-    notes.append(
-        "quiet: the least share of its cores that the measuring process got, 1 on a machine of its own"
-    )
-    if any(r.measured.subtracted for r in results):
-        costs = {name: cost for r in results for name, cost in r.measured.subtracted.items()}
-        listed = ", ".join(f"{name} {1e6 * cost:.1f}" for name, cost in costs.items())
-        notes.append(f"*: less the cost of a call from Python [us], measured at a tiny size: {listed}")
-    if any(r.weights for r in results):
-        notes.append("weights: who brought constant weights into a layout of its own, beside the time")
-    notes += _missing(results)
-    notes += [f"{r.case.name}: {note}" for r in results for note in r.notes]
-    return "\n".join([*lines, *(f"  {note}" for note in notes)])
-
-
-def _missing(results: Sequence[Result]) -> list[str]:
-    """Say which peers were not measured, where, and why."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for result in results:
-        for pair in result.measured.skipped.items():
-            found.setdefault(pair, []).append(result.case.name)
-    return [f"{name} is missing from {_some(where, results)}: {why}" for (name, why), where in found.items()]
-
-
-def _some(names: Sequence[str], results: Sequence[Result]) -> str:
-    if len(names) == len(results):
-        return "everything"
-    return ", ".join(names) if len(names) <= _FEW else f"{len(names)} of {len(results)} operations"
-
-
-_FEW: Final = 3
-
-
-# -- the chart -------------------------------------------------------------------------------------------
-
-
-def chart(results: Sequence[Result], where: Path) -> Path | None:
-    """Draw speeds over the best library as bars, goals as ticks, into `where`; None without matplotlib."""
-    shown = [(r, r.best, r.goal) for r in results]
-    bars = [
-        (r.case.name, r.over(best).median, goal.value)
-        for r, best, goal in shown
-        if best is not None and goal is not None
-    ]
-    if find_spec("matplotlib") is None or not bars:
-        return None
-    import_module("matplotlib").use("Agg")
-    pyplot: Any = import_module("matplotlib.pyplot")
-    names, speeds, goals = (list(column) for column in zip(*reversed(bars), strict=True))
-    places = range(len(bars))
-    figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.22 * len(bars)))
-    # Of a ratio the neutral place is 1, so bars begin there.
-    for kept, colour, label in ((True, "tab:blue", "goal reached"), (False, "tab:orange", "below the goal")):
-        chosen = [i for i in places if (speeds[i] >= goals[i]) == kept]
-        if chosen:
-            widths = [speeds[i] - 1 for i in chosen]
-            axes.barh(chosen, widths, left=1.0, color=colour, label=label)
-    axes.plot(goals, places, "k|", markersize=8, label="goal")
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_yticks(places, names, fontsize=7)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("speed over the fastest library")
-    axes.margins(y=0.01)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.9 / (1.5 + 0.22 * len(bars))), ncols=3)
-    figure.tight_layout()
-    figure.savefig(where, bbox_inches="tight")
-    pyplot.close(figure)
-    return where

@@ -12,11 +12,22 @@ import pytest
 
 import ansor
 from ansor.codegen.machine import Machine
-from experiments import bench_cpu, cpu_cases, cpu_measure, cpu_metaschedule, cpu_results
-from experiments.cpu_cases import CASES, GROUPS, QUICK, Case, Goal
+from experiments import (
+    bench_cpu,
+    cpu_arithmetic,
+    cpu_cases,
+    cpu_measure,
+    cpu_metaschedule,
+    cpu_results,
+    cpu_table,
+    cpu_tuning,
+)
+from experiments.cpu_cases import CASES, QUICK, Case
+from experiments.cpu_goals import GROUPS, Goal
 from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_timers
-from experiments.cpu_measure import OURS, Effort, Measured, Tuned
+from experiments.cpu_measure import OURS, Effort, Measured
 from experiments.cpu_results import Result
+from experiments.cpu_tuning import Tuned
 from experiments.fma_peak import CHAINS
 from experiments.harness import Bench, fresh_process
 
@@ -111,7 +122,7 @@ def test_a_choice_of_algorithms_is_a_case_apart(tmp_path: Path) -> None:
     for one, seconds in zip(task.algorithms, (3.0, 2.0, 1.0), strict=True):
         state = ansor.State.initial(one.compute_dag)
         ansor.save_records(log, [ansor.MeasureInput(one, state)], [ansor.MeasureResult((seconds,))])
-    assert cpu_results.arithmetic(case, Path(log)) == 2 * 36 * 4 * 4 * 4
+    assert cpu_arithmetic.arithmetic(case, Path(log)) == 2 * 36 * 4 * 4 * 4
     measured = Measured(times_of(1.0, 0.5, 0.4, ansor=1.0, torch=3.0), {}, [OURS], {}, False)
     found = Result.of(case, Tuned(Path(log), 3, 1.0), measured, 2)
     assert "conv2d_winograd_prepared" in found.notes[0]
@@ -175,13 +186,13 @@ def test_processes_are_put_behind_each_other_without_what_failed_in_one() -> Non
 
 def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_measure, "CASES", {SMALL.name: SMALL})
-    first = cpu_measure.tune(SMALL, tmp_path, 2)
-    again = cpu_measure.tune(SMALL, tmp_path, 3)
+    first = cpu_tuning.tune(SMALL, tmp_path, 2)
+    again = cpu_tuning.tune(SMALL, tmp_path, 3)
     assert (first.trials, again.trials) == (2, 3)
     assert first.seconds is not None
     assert again.seconds is not None
     assert 0 < first.seconds < again.seconds
-    assert cpu_measure.tune(SMALL, tmp_path, 3) == again, "nothing is left to do"
+    assert cpu_tuning.tune(SMALL, tmp_path, 3) == again, "nothing is left to do"
     threads = ansor.get_num_threads()
     try:
         found = cpu_measure.side_by_side(SMALL.name, str(again.log), 1, 0.01, 1, ["numpy"], [])
@@ -269,7 +280,7 @@ def test_the_other_tuner_has_rows_of_its_own() -> None:
 
 
 def test_the_table_shows_everyone_and_says_what_is_missing() -> None:
-    text = cpu_results.details([result(SMALL, ansor=1.0, numpy=3.0)])
+    text = cpu_table.details([result(SMALL, ansor=1.0, numpy=3.0)])
     head, line, *notes = text.splitlines()
     assert head.split()[:3] == ["operation", "ansor", "numpy"]
     assert line.split()[:4] == [SMALL.name, "1e+03", "3e+03", "-"]
@@ -282,17 +293,17 @@ def test_missing_peers_are_told_by_reason() -> None:
         measured = Measured(times_of(1.0, 0.5, 0.4, ansor=1.0), {"onnxruntime": why}, [], {}, False)
         return Result(Case(name, (1,), "stream"), Tuned(Path(), 8, None), measured, Limit(0.5, 0.2, 0.25))
 
-    text = cpu_results.details([without("norm", "its answer is off"), without("silu", "it is too old")])
+    text = cpu_table.details([without("norm", "its answer is off"), without("silu", "it is too old")])
     assert "onnxruntime is missing from norm-1: its answer is off" in text
     assert "onnxruntime is missing from silu-1: it is too old" in text
 
 
 def test_the_chart_is_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
     results = [result(SMALL, ansor=1.0, numpy=3.0), result(SMALL, ansor=1.0, numpy=0.5)]
-    path = cpu_results.chart(results, tmp_path / "speed.svg")
+    path = cpu_table.chart(results, tmp_path / "speed.svg")
     assert path == (tmp_path / "speed.svg" if find_spec("matplotlib") else None)
     assert path is None or path.stat().st_size > 1000
-    assert cpu_results.chart([], tmp_path / "none.svg") is None
+    assert cpu_table.chart([], tmp_path / "none.svg") is None
 
 
 # -- the other tuner -------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from experiments import cpu_onnx, cpu_peers
-from experiments.cpu_cases import CASES, GROUPS, Case
+from experiments.cpu_cases import CASES, Case
+from experiments.cpu_goals import GROUPS
 from experiments.cpu_peers import PEERS, UnavailableError, library
 from experiments.cpu_torch import has_forms
 

@@ -1,0 +1,55 @@
+"""Tuning the operations of `bench_cpu`: logs stay, so a second run completes them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import ansor
+from experiments.cpu_cases import Case
+from experiments.search_runs import trials_in
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """
+    What tuning left.
+
+    Attributes
+    ----------
+    log
+        The log.
+    trials
+        Programs in it.
+    seconds
+        What they took, all runs together; None if the log is older than its clock.
+    """
+
+    log: Path
+    trials: int
+    seconds: float | None
+
+
+def tune(case: Case, folder: Path, trials: int) -> Tuned:
+    """Tune a case, or complete its log, until it holds so many trials."""
+    log = folder / f"{case.name}.log.json"
+    clock = folder / f"{case.name}.seconds.json"
+    known = trials_in(log)
+    spent: float | None = json.loads(clock.read_text()) if clock.exists() else (None if known else 0.0)
+    if known < trials:
+        task = case.task()
+        options = ansor.TuningOptions(
+            num_measure_trials=trials - known,
+            early_stopping=None,
+            verbose=0,
+            measure_callbacks=[ansor.RecordToFile(str(log))],
+        )
+        start = time.perf_counter()
+        task.tune(options, case.policy(task))
+        if spent is not None:
+            spent += time.perf_counter() - start
+            clock.write_text(json.dumps(spent) + "\n")
+        known = trials_in(log)
+    return Tuned(log, known, spent)
