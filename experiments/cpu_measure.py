@@ -1,7 +1,8 @@
 """Timing what tuning found for the operations of `bench_cpu`, the libraries and the ceilings in turn.
 
-Every comparison takes place in processes of its own, which inherit the number of threads for all libraries and
-an allocator that keeps what it was given back: answers that a library allocates anew then cost no page faults.
+Every comparison takes place in processes of its own, which inherit the number of threads for all libraries
+and an allocator that keeps what it was given back: answers that a library allocates anew then cost no page
+faults.
 """
 
 from __future__ import annotations
