@@ -30,8 +30,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ansor.codegen.llvm.tensor import update_of
 from ansor.codegen.machine import Machine
+from ansor.codegen.updates import update_of
 from ansor.dtypes import int_range, other_sign
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
 from ansor.ir.nest import (

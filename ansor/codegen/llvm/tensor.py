@@ -19,51 +19,18 @@ of what was flipped, with the highest bit of each element inverted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ansor.codegen.llvm.index import Affine, add, constant
 from ansor.codegen.llvm.text import Value, vector_type
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.codegen.machine import Machine
+from ansor.codegen.updates import Update, update_of
 from ansor.dtypes import dtype_info, is_integer, other_sign
 from ansor.errors import DefinitionError
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
-from ansor.intrinsics.pattern import product_factors
-from ansor.ir.nest import For, Store
-from ansor.ir.structure import same_structure
+from ansor.ir.nest import For
 from ansor.plugins import blaming, brief
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, distinct_nodes, free_vars
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What a tensorized loop does: `store` adds the product of two operands, before conversion, to `sum_`."""
-
-    store: Store
-    sum_: Load
-    operands: tuple[Expr, Expr]
-
-
-def update_of(loop: For) -> Update | None:
-    """The loop's body as an update; None if it is something else."""
-    store = loop.body
-    if not isinstance(store, Store) or any(loop.var in free_vars(index) for index in store.indices):
-        return None
-    match store.value:
-        case (
-            Binary(op=BinaryOp.ADD, a=Load() as sum_, b=product)
-            | Binary(op=BinaryOp.ADD, a=product, b=Load() as sum_)
-        ):
-            operands = product_factors(product)
-        case _:
-            return None
-    if operands is None or sum_.buffer is not store.buffer:
-        return None
-    reads = [n for factor in operands for n in distinct_nodes(factor) if isinstance(n, Load)]
-    if any(read.buffer is store.buffer for read in reads):
-        return None
-    same = all(same_structure(a, b) for a, b in zip(sum_.indices, store.indices, strict=True))
-    return Update(store, sum_, operands) if same else None
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load
 
 
 class TensorCalls:
