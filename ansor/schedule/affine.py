@@ -276,6 +276,49 @@ def _relax_atoms(interval: Interval, atoms: set[Atom], extent: LoopExtents) -> I
     return Interval(kept, interval.width) + loose
 
 
+def divided(form: Affine, divisor: Number, extent: LoopExtents) -> tuple[Affine, Affine] | None:
+    """Quotient and remainder of a form whose loops run over their extents; None if they are not seen.
+
+    They are where the terms that the divisor does not divide never add up to it: what the innermost loops of
+    a tile make of `16*i + j`.
+    """
+    rest = {a: c for a, c in form.terms.items() if np.any(c % divisor != 0)}
+    remainder = Affine(form.const % divisor, rest)
+    ends = _ends(remainder, extent)
+    if ends is None or np.any(ends[0] < 0) or np.any(ends[1] >= divisor):
+        return None
+    quotient = {a: c // divisor for a, c in form.terms.items() if a not in rest}
+    return Affine(form.const // divisor, quotient), remainder
+
+
+def _ends(form: Affine, extent: LoopExtents) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a form while its loops run over their extents."""
+    low: Any = form.const
+    high: Any = form.const
+    for atom, coefficient in form.terms.items():
+        own = _ends_of_atom(atom, extent)
+        if own is None:
+            return None
+        ends = own[0] * coefficient, own[1] * coefficient
+        low = low + _minimum(*ends)
+        high = high + _maximum(*ends)
+    return low, high
+
+
+def _ends_of_atom(atom: Atom, extent: LoopExtents) -> tuple[Any, Any] | None:
+    match atom:
+        case LoopAtom():
+            length: Any = extent(atom)
+            return None if isinstance(length, Expr) else (0, length - 1)
+        case OpaqueAtom(op=BinaryOp.FLOORMOD, divisor=divisor):
+            return 0, divisor - 1
+        case OpaqueAtom(inner=inner, divisor=divisor):
+            ends = _ends(inner, extent)
+            return None if ends is None else (ends[0] // divisor, ends[1] // divisor)
+        case _:
+            return None
+
+
 def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
     """The values of an integer expression while its variables range over intervals.
 
@@ -304,6 +347,34 @@ def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
             return floordiv(evaluate(a, variables), _integer(d))
         case Binary(op=BinaryOp.FLOORMOD, a=a, b=Const(value=d)) if _positive(d):
             return floormod(evaluate(a, variables), _integer(d))
+    raise UnknownBoundError
+
+
+def evaluate_exactly(expr: Expr, variables: Mapping[Var, Affine], extent: LoopExtents) -> Affine:
+    """The value of an integer expression as a form over loops, which its divisions take apart.
+
+    Raises
+    ------
+    UnknownBoundError
+        If one of them does not divide exactly, or the expression is not of the kind that `evaluate` knows.
+    """
+    match expr:
+        case Const(value=value):
+            return Affine(_integer(value))
+        case Var() if expr in variables:
+            return variables[expr]
+        case Cast(a=a) if not a.dtype.startswith(("float", "bfloat", "bool")):
+            return evaluate_exactly(a, variables, extent)
+        case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
+            second = evaluate_exactly(b, variables, extent)
+            sign = 1 if op is BinaryOp.ADD else -1
+            return evaluate_exactly(a, variables, extent) + second.scale(sign)
+        case Binary(op=BinaryOp.MUL, a=a, b=Const(value=d)) | Binary(op=BinaryOp.MUL, a=Const(value=d), b=a):
+            return evaluate_exactly(a, variables, extent).scale(_integer(d))
+        case Binary(op=BinaryOp.FLOORDIV | BinaryOp.FLOORMOD as op, a=a, b=Const(value=d)) if _positive(d):
+            parts = divided(evaluate_exactly(a, variables, extent), _integer(d), extent)
+            if parts is not None:
+                return parts[0] if op is BinaryOp.FLOORDIV else parts[1]
     raise UnknownBoundError
 
 

@@ -32,6 +32,7 @@ from ansor.schedule.affine import (
     OpaqueAtom,
     UnknownBoundError,
     evaluate,
+    evaluate_exactly,
     floordiv,
     floormod,
     relax,
@@ -42,7 +43,7 @@ from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.loop_steps import SplitStep, part_extents
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, Stage
 from ansor.schedule.step_base import Step
-from ansor.te.expr import Expr, Var
+from ansor.te.expr import Binary, BinaryOp, Expr, Var, distinct_nodes
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -243,6 +244,16 @@ def loops_outwards(state: State, stage: int) -> list[tuple[int, int]]:
     return [place for places in by_target.values() for place in reversed(places)]
 
 
+def _is_point(interval: Interval) -> bool:
+    return not isinstance(interval.width, Expr) and bool(np.all(interval.width == 1))
+
+
+def _divides(index: Expr) -> bool:
+    """Whether an index has quotients or remainders."""
+    kinds = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD)
+    return any(isinstance(node, Binary) and node.op in kinds for node in distinct_nodes(index))
+
+
 class _Inference:
     def __init__(self, state: State) -> None:
         self.state = state
@@ -279,12 +290,37 @@ class _Inference:
             variables = self._consumer_axes(consumer, fixed)
             for dim, index in enumerate(indices):
                 try:
-                    found = evaluate(index, variables).clip(full[dim])
+                    exact = self._exact(index, consumer, fixed)
+                    found = (exact or evaluate(index, variables)).clip(full[dim])
                     known = region[dim]
                     region[dim] = found if known is None else union(known, found, self.extent).clip(full[dim])
                 except UnknownBoundError:
                     region[dim] = Interval.full(full[dim])
         return [Interval.full(full[d]) if r is None else r for d, r in enumerate(region)]
+
+    def _exact(self, index: Expr, consumer: int, fixed: set[Atom]) -> Interval | None:
+        """What an index takes apart that the consumer's loops put together; None where that is not seen.
+
+        So each piece of an axis is known for itself: `i // 8` and `i % 8` of `i = 8*i0 + i1`, whichever of
+        the two loops ranges. Intervals of `i` lose that where the inner one stays fixed.
+        """
+        if not _divides(index):
+            return None
+        stage, known = self.state.stages[consumer], self.bounds[consumer]
+        local = local_axes(stage, consumer, known.extents, None)
+        starts = {
+            axis.name: region.base for axis, region in zip(stage.compute.axis, known.region, strict=True)
+        }
+        variables: dict[Var, Affine] = {
+            axis: starts.get(axis.name, Affine()) + local[axis.name].base
+            for axis in (*stage.compute.axis, *stage.compute.reduce_axis)
+            if _is_point(local[axis.name])
+        }
+        try:
+            form = evaluate_exactly(index, variables, self.extent)
+        except UnknownBoundError:
+            return None
+        return relax(form, lambda atom: atom in fixed, self.extent)
 
     def _fixed_atoms(self, stage_id: int) -> set[Atom]:
         """The loops that stay fixed while this stage is computed."""

@@ -1,0 +1,85 @@
+"""Regions of what is stored in pieces: each piece of an axis is known for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansor import te
+from ansor.schedule.affine import Affine, LoopAtom, UnknownBoundError, divided, evaluate_exactly
+from ansor.schedule.bounds import infer_bounds
+from ansor.te.expr import Var
+from tests.program_laws import Case, check_all
+
+OUTER, INNER = LoopAtom(0, "i.0"), LoopAtom(0, "i.1")
+
+
+def extents(outer: int = 4, inner: int = 8) -> Any:
+    return {OUTER: outer, INNER: inner}.__getitem__
+
+
+def form(outer: int, inner: int, const: int = 0) -> Affine:
+    return Affine(const, {OUTER: outer, INNER: inner})
+
+
+@pytest.mark.parametrize(
+    ("given", "inner", "quotient", "remainder"),
+    [
+        (form(8, 1), 8, ({OUTER: 1}, 0), ({INNER: 1}, 0)),
+        (form(16, 1, 24), 8, ({OUTER: 2}, 3), ({INNER: 1}, 0)),
+        (form(8, 1, 3), 5, ({OUTER: 1}, 0), ({INNER: 1}, 3)),
+        (form(8, 1, 4), 8, None, None),
+        (form(8, 1), 9, None, None),
+        (form(12, 1), 4, None, None),
+        (form(8, -1), 4, None, None),
+    ],
+)
+def test_what_does_not_divide_must_not_add_up(
+    given: Affine, inner: int, quotient: Any, remainder: Any
+) -> None:
+    found = divided(given, 8, extents(inner=inner))
+    if quotient is None:
+        assert found is None
+        return
+    assert found is not None
+    for part, (terms, const) in zip(found, (quotient, remainder), strict=True):
+        assert (dict(part.terms), part.const) == (terms, const)
+
+
+def test_expressions_are_taken_apart() -> None:
+    i = Var("i")
+    known = {i: form(8, 1)}
+    assert evaluate_exactly((i + 16) // 8 * 3, known, extents()).terms == {OUTER: 3}
+    assert evaluate_exactly(i % 8 - 1, known, extents()).terms == {INNER: 1}
+    with pytest.raises(UnknownBoundError):
+        evaluate_exactly((i + 1) // 8, known, extents())
+
+
+def pieces(n: int, inner: int, fused: bool = False) -> Any:
+    """B in pieces of 8, computed for every eighth element of C at once."""
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((n,), lambda i: b[i] + 1.0, name="C")
+    s = te.create_schedule(c)
+    tiled = s.rewrite_layout(b, [(0, None), (0, 8)])
+    outer, lane = s[c].split(c.op.axis[0], factor=inner)
+    s[c].reorder(lane, outer)
+    if fused:
+        lane, outer = s[c].split(s[c].fuse(lane, outer), factor=-(-n // inner))
+    s[tiled].compute_at(s[c], lane)
+    return s
+
+
+def test_every_eighth_element() -> None:
+    s = pieces(64, 8)
+    bounds = infer_bounds(s.state)
+    assert [one.width for one in bounds.stages[1].region] == [8, 1]
+    check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize(
+    ("n", "inner", "fused"), [(60, 8, False), (64, 16, False), (64, 4, False), (64, 8, True)]
+)
+def test_other_pieces_are_right(n: int, inner: int, fused: bool) -> None:
+    check_all(Case.of(pieces(n, inner, fused).state))
