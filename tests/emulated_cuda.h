@@ -60,6 +60,16 @@ static T __shfl_xor_sync(unsigned mask, T value, int distance) {
   return value;
 }
 
+template <class T>
+static T __shfl_sync(unsigned mask, T value, unsigned lane) {
+  unsigned long long* place = given[running->shuffles++ & 1u];
+  unsigned number = running->number, other = number / WARP * WARP + lane % WARP;
+  memcpy(&place[number], &value, sizeof value);
+  meet(AT_SHUFFLE);
+  if (mask >> (other % WARP) & 1u) memcpy(&value, &place[other], sizeof value);
+  return value;
+}
+
 // -- copies that a thread does not wait for: made when it waits, and not before -------------------------
 
 struct Copy {

@@ -89,7 +89,7 @@ def test_extents_of_a_launch():
     refused(For(b, Load(X, (const(0), const(0)), "int32"), BLOCK, copy(Y, X)), "not made of the sizes alone")
 
 
-@pytest.mark.parametrize("kind", [LoopKind.VTHREAD, LoopKind.PARALLEL, LoopKind.TENSORIZE])
+@pytest.mark.parametrize("kind", [LoopKind.VTHREAD, LoopKind.PARALLEL])
 def test_loops_that_do_not_belong_into_a_kernel(kind):
     refused(launched(For(u, 4, kind, store(Y, (b, t), u))), f"a {kind} loop inside of a kernel")
 

@@ -10,10 +10,11 @@ kernel form
   outside, then the threads of a block. The extents of thread loops are numbers, those of block loops may be
   made of the sizes. One thread of one block is a loop over blocks of one iteration, or a single statement
   without a launch.
-- inside the launch loops are serial, unrolled or vectorized. A `Barrier` stands only where all threads of a
-  block come by equally often: in no vectorized loop, and under no condition and no loop whose condition or
-  extent may differ between threads (`differs`). It orders the accesses of the block's threads to shared and
-  global memory. Shuffles (`ansor.ir.shuffles`) stand at such places, too; their threads are in one warp.
+- inside the launch loops are serial, unrolled, vectorized or tensorized. A `Barrier` stands only where all
+  threads of a block come by equally often: in no vectorized loop, and under no condition and no loop whose
+  condition or extent may differ between threads (`differs`). It orders the accesses of the block's threads to
+  shared and global memory. Shuffles (`ansor.ir.shuffles`) stand at such places, too; their threads are in one
+  warp.
 - memory allocated in a kernel is of constant size. Of scope "shared" there is one buffer for all threads of a
   block, wherever it is allocated; of scope "local" and "register" every thread has its own.
 - no two threads of a block store the same element for nothing: an element of shared or global memory depends
@@ -54,7 +55,7 @@ THREAD_KINDS: Final = (LoopKind.THREAD_Z, LoopKind.THREAD_Y, LoopKind.THREAD_X)
 LAUNCH_KINDS: Final = (*BLOCK_KINDS, *THREAD_KINDS)
 """The loops of a launch, in the order in which they nest."""
 
-_LOOPS_INSIDE: Final = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED)
+_LOOPS_INSIDE: Final = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.TENSORIZE)
 _SCOPES_INSIDE: Final = ("shared", "local", "register")
 _IN_COMMON: Final = ("shared", "global")
 

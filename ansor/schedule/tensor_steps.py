@@ -1,9 +1,14 @@
 """The step that turns the innermost loops of a stage into a tensor intrinsic.
 
-Two loops are involved: the lanes, which become a vector loop, and inside of it the products that are added up
-in each lane, which become a *tensorized* loop. Both go on meaning what they say. A machine that has the
-intrinsic executes the tensorized loop as one instruction on all lanes; any other one unrolls it, so records
-replay everywhere.
+On a CPU two loops are involved: the lanes, which become a vector loop, and inside of it the products that are
+added up in each lane, which become a *tensorized* loop. Both go on meaning what they say. A machine that has
+the intrinsic executes the tensorized loop as one instruction on all lanes; any other one unrolls it, so
+records replay everywhere.
+
+An intrinsic of a GPU is executed by the threads of a warp together (`ansor.intrinsics.warp`). What each of
+them does are three loops, over the rows and columns that it holds and over products, which all become
+tensorized loops. Which thread does what follows from the loops that are bound around them. Where that is not
+what the instruction wants, or the machine has it not, they are unrolled.
 
 Not in TVM's records, whose tensorized stages name code that a log does not hold.
 """
@@ -14,10 +19,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ansor.errors import DefinitionError
-from ansor.intrinsics import TensorIntrinsic, get_tensor_intrinsic, match
+from ansor.intrinsics import (
+    TensorIntrinsic,
+    WarpIntrinsic,
+    get_tensor_intrinsic,
+    get_warp_intrinsic,
+    is_warp_intrinsic,
+    match,
+    match_warp,
+)
 from ansor.intrinsics.pattern import product_of
 from ansor.schedule.extents import Extent, extent_of
-from ansor.schedule.stages import Annotation, FuseRelation, Iterator, Stage, innermost_pieces
+from ansor.schedule.stages import Annotation, FuseRelation, Iterator, Stage, innermost_pieces, made_from
 from ansor.schedule.step_base import Step, iterator_at, refuse, refuse_stage_in_lanes
 from ansor.te.tensor import ComputeOp
 
@@ -27,11 +40,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorizeStep(Step):
-    """Compute the loop at `iterator` and the one inside of it, the innermost, by an intrinsic.
+    """Compute the loop at `iterator` and all inside of it, the innermost two (three), by an intrinsic.
 
     Rewrite: `for i in 0..16: for k in 0..4` -> `vectorize i: tensorize k`. The loops run over the innermost
     pieces of two axes that match the pattern, with the pattern's extents; the reduction is divided without
     remainder, since an instruction cannot leave out some of its products.
+    For a warp: `for i in 0..2: for j in 0..2: for k in 0..16` -> all three of them tensorized.
     """
 
     code: ClassVar[str] = "TI"
@@ -43,6 +57,8 @@ class TensorizeStep(Step):
     def apply(self, state: State) -> State:
         stage, lanes = iterator_at(state, self.stage, self.iterator, "tensorize")
         what = f"tensorize {lanes.name!r} of stage {stage.name!r}"
+        if is_warp_intrinsic(self.intrinsic):
+            return self._by_warps(state, stage, get_warp_intrinsic(self.intrinsic), what)
         try:
             intrinsic = get_tensor_intrinsic(self.intrinsic)
         except DefinitionError as error:
@@ -74,6 +90,32 @@ class TensorizeStep(Step):
         changed = state.with_stage(self.stage, replace(stage, iterators=loops))
         refuse_stage_in_lanes(changed, self.stage, "tensorize")
         return changed
+
+    def _by_warps(self, state: State, stage: Stage, intrinsic: WarpIntrinsic, what: str) -> State:
+        count = len(stage.iterators) - self.iterator
+        if count != len(intrinsic.held):
+            raise refuse(
+                stage,
+                f"{what}: {intrinsic.name} computes the three innermost loops, over the rows and the columns "
+                "that a thread holds, and over products; reorder first",
+                self.iterator,
+            )
+        loops = stage.iterators[self.iterator :]
+        for at, (loop, extent) in enumerate(zip(loops, intrinsic.held, strict=True)):
+            if not _runs(loop, extent) or loop.annotation is not Annotation.NONE:
+                rows, columns, depth = intrinsic.held
+                raise refuse(
+                    stage,
+                    f"{what}: {intrinsic.name} computes {rows} rows and {columns} columns of {depth} "
+                    f"products each in one thread, in loops not annotated yet; {loop.name!r} has the extent "
+                    f"{loop.extent} and is annotated {loop.annotation.word}",
+                    self.iterator + at,
+                )
+        _check_warp_axes(stage, intrinsic, [loop.name for loop in loops], what)
+        marked = tuple(replace(loop, annotation=Annotation.TENSORIZE) for loop in loops)
+        return state.with_stage(
+            self.stage, replace(stage, iterators=(*stage.iterators[: self.iterator], *marked))
+        )
 
 
 def _runs(loop: Iterator, times: int) -> bool:
@@ -125,3 +167,29 @@ def _extents(stage: Stage) -> dict[str, Extent | None]:
         if not isinstance(relation, FuseRelation) and relation.inner_to_outer:
             extents.update(zip(relation.parts[1:], relation.lengths, strict=True))
     return extents
+
+
+def _check_warp_axes(stage: Stage, intrinsic: WarpIntrinsic, loops: list[str], what: str) -> None:
+    """Refuse loops that are no pieces of axes over which the stage is the pattern of an intrinsic."""
+    op = stage.compute
+    known = match_warp(op, intrinsic)
+    if not known:
+        raise refuse(stage, f"{what}: its computation has not the form of {intrinsic}")
+    names = [(op.axis[i].name, op.axis[j].name, op.reduce_axis[k].name) for i, j, k in known]
+    row, column, products = ({*made_from(stage, name)} for name in loops)
+    found = [axes for axes in names if axes[0] in row and axes[1] in column and axes[2] in products]
+    pieces = innermost_pieces(stage, loops[-1])
+    if not found or pieces is None:
+        listed = " or ".join(f"{i!r}, {j!r} and {k!r}" for i, j, k in names)
+        raise refuse(
+            stage, f"{what}: the loops must be parts of axes that match {intrinsic.name}, in order: {listed}"
+        )
+    extents = _extents(stage)
+    for name in pieces[1:]:
+        extent = extents.get(name)
+        if not isinstance(extent, int) or extent % intrinsic.depth:
+            raise refuse(
+                stage,
+                f"{what}: {intrinsic.name} adds up {intrinsic.depth} products, which must divide {name!r} "
+                f"with its {extent} iterations; pad it, or split the axis by {intrinsic.depth} first",
+            )

@@ -77,6 +77,8 @@ class Dialect:
         global memory, too.
     copies_async
         Whether memory can be copied into shared memory without waiting (`ansor.codegen.c.helpers`).
+    products
+        Whether warps can multiply small matrices together (`ansor.codegen.c.products`).
     shuffle
         The value of `{value}` in the thread at a `{distance}`, `{mask}` having a bit for each thread of a
         warp; empty where the language has no shuffles.
@@ -109,6 +111,7 @@ class Dialect:
     barrier: str
     fence: str
     copies_async: bool
+    products: bool
     shuffle: str
     bits: str
     number: Mapping[str, str]
@@ -197,6 +200,7 @@ CUDA: Final = Dialect(
     barrier="__syncthreads();",
     fence="__syncthreads();",
     copies_async=True,
+    products=True,
     shuffle="__shfl_xor_sync({mask}, {value}, {distance})",
     bits="__float_as_uint",
     number={"float32": "__uint_as_float", "float64": "__longlong_as_double"},
@@ -230,6 +234,7 @@ OPENCL: Final = Dialect(
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     fence="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     copies_async=False,
+    products=False,
     shuffle="",
     bits="as_uint",
     number={"float32": "as_float", "float64": "as_double"},

@@ -6,6 +6,7 @@ towards minus infinity. 16-bit floats: to and from float32, to nearest even, NaN
 
 Copies into shared memory that a thread does not wait for are instructions of GPUs of compute capability 8.0
 and newer, for 4, 8 or 16 bytes at once; others copy as ever.
+What warps multiply together is in `ansor.codegen.c.product_helpers`.
 
 A text holds those that it calls, each after those that it calls itself.
 """
@@ -18,6 +19,7 @@ from typing import Final
 
 from ansor.codegen.c.dialect import Dialect
 from ansor.codegen.c.literals import literal
+from ansor.codegen.c.product_helpers import columns_loaded, multiplied, rows_loaded
 from ansor.dtypes import dtype_info, other_sign
 
 _NAME: Final = re.compile(r"\bansor_\w+")
@@ -300,4 +302,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Dialect, str, str], str]]] = {
     "wait": _async_only("cp.async.wait_all"),
     "wait_but": _async_only("cp.async.wait_group {0}"),
     "commit": _async_only("cp.async.commit_group"),
+    "mma": multiplied,
+    "rows": rows_loaded,
+    "columns": columns_loaded,
 }

@@ -6,6 +6,7 @@
 - Private arrays, of scope "local" or "register", are declared where they are allocated. Shared ones are
   declared at the top of the kernel, where OpenCL wants them, whatever loop they are used in; where CUDA does
   not allow so much, they are parts of the memory that the launch asks for.
+- Small matrix products are instructions of whole warps (`ansor.codegen.c.products`) where they can be.
 - Shared memory is filled ahead by copies that no thread waits for before a barrier does (`ansor.ir.copies`),
   where that can be.
 - An `If` is an `if`; parts of a condition that read memory are tested inside of those that guard them.
@@ -20,6 +21,7 @@ from ansor.codegen.c.expressions import Expressions
 from ansor.codegen.c.helpers import COMMIT_COPIES, Helpers, wait_for_copies
 from ansor.codegen.c.literals import literal
 from ansor.codegen.c.names import Names
+from ansor.codegen.c.products import Products
 from ansor.codegen.c.program import Kernel
 from ansor.codegen.c.text import SUM, Text, indented
 from ansor.codegen.c.vectors import Vectors
@@ -44,7 +46,7 @@ from ansor.ir.printer import format_stmt
 from ansor.ir.rewriting import tested_in_turn
 from ansor.ir.shared_memory import in_whole, shared_buffers, shared_bytes
 from ansor.ir.shuffles import WARP, shuffled
-from ansor.te.expr import Const, Load, Var, distinct_nodes, int_value
+from ansor.te.expr import Const, Expr, Load, Var, distinct_nodes, int_value
 
 _UNROLL = "#pragma unroll"
 
@@ -61,6 +63,11 @@ class KernelText:
         self._helpers = helpers
         self._expressions = Expressions(dialect, names, helpers, bounds)
         self._vectors = Vectors(self._expressions, self._condition)
+        self._products = Products(kernel, self._expressions) if dialect.products else None
+        self._around: list[Expr] = []
+        """What decides whether and how often a thread comes by: conditions, extents."""
+        self._lets = 0
+        """How many variables are bound to values around the statement being written."""
         self._shared: list[str] = []
         self._pool = ""
         """The name of all shared memory of a block, where the launch says how much that is."""
@@ -160,9 +167,12 @@ class KernelText:
             chosen = stmt.then if stmt.cond.value else stmt.other
             return [] if chosen is None else self.statement(chosen)
         cond = self._condition(stmt)
-        lines = [*self._expressions.lines(), f"if ({cond.text}) {{", *indented(self.statement(stmt.then))]
+        lines = [*self._expressions.lines(), f"if ({cond.text}) {{"]
+        self._around.append(stmt.cond)
+        lines += indented(self.statement(stmt.then))
         if stmt.other is not None:
             lines += ["} else {", *indented(self.statement(stmt.other))]
+        self._around.pop()
         return [*lines, "}"]
 
     def _let(self, stmt: Let) -> list[str]:
@@ -172,7 +182,10 @@ class KernelText:
         e.start(stmt.value)
         value = e.value(stmt.value).text
         head = f"const {self._dialect.values[stmt.var.dtype]} {self._names.of(stmt.var)} = {value};"
-        return [*e.lines(), head, *self.statement(stmt.body)]
+        self._lets += 1
+        lines = [*e.lines(), head, *self.statement(stmt.body)]
+        self._lets -= 1
+        return lines
 
     # -- loops -------------------------------------------------------------------------------------------
 
@@ -187,15 +200,27 @@ class KernelText:
             lines = self._vectors.loop(loop.var, extent, loop.body)
             if lines is not None:
                 return lines
+        if self._products is not None and not self._lets:
+            lines = self._products.lines(loop, self._around)
+            if lines is not None:
+                return lines
         before, limit = self._limit(loop)
         name, type_ = self._names.of(loop.var), self._dialect.values[loop.var.dtype]
         return [
             *before,
             *([] if loop.kind is LoopKind.SERIAL else [_UNROLL]),
             f"for ({type_} {name} = 0; {name} < {limit}; ++{name}) {{",
-            *indented(self.statement(loop.body)),
+            *indented(self._inside(loop)),
             "}",
         ]
+
+    def _inside(self, loop: For) -> list[str]:
+        """The lines of a loop's body."""
+        extents = [loop.extent] if isinstance(loop.extent, Expr) else []
+        self._around += extents
+        lines = self.statement(loop.body)
+        del self._around[len(self._around) - len(extents) :]
+        return lines
 
     def _limit(self, loop: For) -> tuple[list[str], str]:
         """The extent of a loop, and what must be computed before it."""

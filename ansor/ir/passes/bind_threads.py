@@ -332,8 +332,6 @@ class _Binder:
 
 def _kind_inside(kind: LoopKind, body: Stmt) -> LoopKind:
     """How a loop around `body` runs in a kernel: not as a vector if it is around threads."""
-    if kind is LoopKind.TENSORIZE:
-        return LoopKind.UNROLLED
     kinds = {inner.kind for inner in walk_statements(body) if isinstance(inner, For)}
     threads = not kinds.isdisjoint((*LAUNCH_KINDS, LoopKind.VTHREAD))
     return LoopKind.SERIAL if kind is LoopKind.VECTORIZED and threads else kind

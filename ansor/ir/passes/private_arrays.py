@@ -30,7 +30,7 @@ from ansor.te.expr import Var, free_vars, int_value
 MOST_STEPS: Final = 1024
 """Stores that a loop is unrolled to at most, as many as pragmas ask for."""
 
-_EXPANDED: Final = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED)
+_EXPANDED: Final = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.TENSORIZE)
 
 
 def unroll_private_arrays(stmt: Stmt, limits: RegisterLimits) -> Stmt:
