@@ -13,6 +13,14 @@ The rms term is there because a sum that happens to cancel is small while its er
 missing shows as about 1 / sqrt(K) of the rms, far above the tolerance unless K * eps approaches 1. Where
 nothing is computed in floats (a transposition, a gather), the result must be exact.
 
+Tensor cores add products of 16-bit floats to a float32 by eights or sixteens: those, and the sum, are aligned
+to the greatest and cut off there. What is cut off has the sign of the number, so these errors do not cancel.
+Of n numbers each loses half a unit in the last place of the result on average, which K / n times over is
+(n + 1) / (2 n) * eps * K at most, and half of that for a sum that grows at an even pace. The tolerance of
+such sums is therefore
+
+    rtol = eps * (16 + 1.5 * sqrt(K) + K / 2),      eps that of float32.
+
 Integers and bools must be equal, unless a float was converted to or compared for them on the way; then an
 integer may be off by one, and one element in a hundred thousand may differ otherwise (a comparison of two
 floats that are equal but for rounding).
@@ -34,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ansor.dtypes import dtype_info, is_float
+from ansor.intrinsics import match_warp, warp_intrinsics
 from ansor.schedule.access import AMPLIFICATION_ATTR
 from ansor.te.expr import COMPARISONS, Binary, Call, Cast, Expr, Reduce, children, int_value
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
@@ -58,16 +67,19 @@ class Tolerance:
 
 def output_tolerance(output: Tensor) -> Tolerance:
     """Return the tolerance of one output from the graph above it; `scale` is left at 0 (see `rms`)."""
-    eps, length, inexact = 0.0, 0, False
+    eps, length, cut, inexact = 0.0, 0, 0, False
     for op in _operations(output):
         if not isinstance(op, ComputeOp):
             continue
-        length += math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
+        terms = math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
+        length += terms
+        cut += terms if any(match_warp(op, one) for one in warp_intrinsics()) else 0
         for node in _nodes(op.body):
             if isinstance(node, (Binary, Call, Cast, Reduce)) and is_float(node.dtype):
                 eps = max(eps, _EPS[node.dtype])
             inexact = inexact or _rounds_to_integer(node)
-    return Tolerance(amplification(output) * eps * (16 + 1.5 * math.sqrt(length)), inexact=inexact)
+    relative = eps * (16 + 1.5 * math.sqrt(length)) + _EPS["float32"] * cut / 2
+    return Tolerance(amplification(output) * relative, inexact=inexact)
 
 
 def alternative_tolerance(direct: Tolerance, output: Tensor) -> Tolerance:
