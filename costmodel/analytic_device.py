@@ -36,6 +36,7 @@ USED: Final = (
     "block_threads",
     "thread_local",
     "fills_ahead",
+    "by_warps",
     "warp_fill",
     "occupancy",
     "global_requests",
@@ -46,6 +47,8 @@ USED: Final = (
 """The columns of the feature table that are looked at."""
 
 _WORD: Final = 4
+_MATRICES: Final = 8
+"""Times that one request for matrices delivers as much as one for single elements of 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,10 @@ class DeviceRates:
         Warps with which half of the waiting is hidden.
     ahead
         Part of them with which it is, at most 1, for each iteration that shared memory is filled ahead.
+    tensor
+        How many times as many multiply-adds tensor cores do.
+    words
+        How many elements of a product they load by one request of a thread, and matrices by one of a warp.
     l2
         Bytes per cycle from the common cache.
     reach
@@ -90,6 +97,8 @@ class DeviceRates:
     shared: float = 2.0
     hiding: float = 5.0
     ahead: float = 0.5
+    tensor: float = 16.0
+    words: float = 32.0
     l2: float = 48.0
     reach: float = 2.0
     spill: float = 8.0
@@ -100,7 +109,7 @@ class DeviceRates:
         for field in fields(self):
             name, value = f"DeviceRates({field.name})", getattr(self, field.name)
             check_number(name, value, low=0)
-            if field.name in ("issue", "shared", "l2", "reach"):
+            if field.name in ("issue", "shared", "tensor", "words", "l2", "reach"):
                 check_number(name, value, above=0)
         for name in ("ahead", "overlap"):
             if getattr(self, name) > 1:
@@ -135,17 +144,21 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     lanes = device.lanes * np.where(raw["warp_fill"] > 0, raw["warp_fill"], 1.0)
     homeless = np.maximum(raw["thread_local"] / _WORD - THREAD_LIMITS.room, 0.0)
     spilled = homeless / np.maximum(raw["thread_local"] / _WORD, 1.0)
+    by_warps = raw["by_warps"] > 0
+    together, faster = np.where(by_warps, rates.words, 1.0), np.where(by_warps, rates.tensor, 1.0)
     operations = raw["work"] + raw["math"] * (rates.math - 1.0) + raw["index_div"] * rates.division
-    requests = raw["global_requests"] + raw["shared_requests"]
-    instructions = (raw["work"] + raw["branches"]) / device.warp / np.maximum(raw["warp_fill"], 1e-3)
+    requests = raw["global_requests"] + raw["shared_requests"] / together
+    instructions = (
+        (raw["work"] / together + raw["branches"]) / device.warp / np.maximum(raw["warp_fill"], 1e-3)
+    )
     beyond = np.clip(1.0 - device.l2_bytes / np.maximum(raw["footprint"], 1.0), 0.0, 1.0)
     first = np.minimum(raw["footprint"], raw["global_traffic"])
     moved = first + (raw["global_traffic"] - first) * beyond
     speed = device.memory_bytes * np.minimum(rates.reach * working / device.multiprocessors, 1.0)
     cycles = {
-        "compute": operations * (1.0 + spilled * rates.spill) / (busy * lanes),
+        "compute": operations * (1.0 + spilled * rates.spill) / (busy * lanes * faster),
         "issue": (instructions + requests) / (busy * rates.issue),
-        "shared": raw["bank_cycles"] / (busy * rates.shared),
+        "shared": raw["bank_cycles"] / (busy * rates.shared * np.where(by_warps, _MATRICES, 1.0)),
         "L2": raw["global_traffic"] / (working * rates.l2),
     }
     times: dict[str, Any] = {name: taken / device.hertz for name, taken in cycles.items()}

@@ -142,8 +142,8 @@ class Columns:
         Which statement of which program a column is, and which output of its stage it stores.
     kernels
         Whether the stage is at root; then blocks, threads of a block, shared and local bytes, and how far
-        ahead tiles are filled, of the kernel that a statement is part of. Shape `(6, columns)`; None on a
-        CPU.
+        ahead tiles are filled, of the kernel that a statement is part of; and whether its warps multiply
+        matrices. Shape `(7, columns)`; None on a CPU.
     """
 
     extent: Floats
@@ -196,20 +196,23 @@ def pack(forms: Sequence[Form], statements: Sequence[list[Statement]]) -> Column
 
 
 def _mark(made: Columns, number: int, at: slice, loop: Loop) -> None:
-    """Note how a loop is executed."""
+    """Note how a loop is executed; tensorized loops of a GPU are written out, whoever does what they say."""
+    device = made.kernels is not None
     for annotation, rows in loop.marks.items():
         if annotation is Annotation.PARALLEL:
             made.parallel[number, at] |= rows
-        elif annotation in (Annotation.VECTORIZE, Annotation.TENSORIZE):
+        elif annotation is Annotation.VECTORIZE or (annotation is Annotation.TENSORIZE and not device):
             made.vector[number, at] |= rows
-        elif annotation is Annotation.UNROLL:
+        elif annotation in (Annotation.UNROLL, Annotation.TENSORIZE):
             made.unroll[number, at] |= rows
         elif annotation in BOUND and made.bound is not None:
             made.bound[number, at] = BOUND.index(annotation)
 
 
 def _products(one: Statement) -> Value:
-    """How many products of a tensorized loop share a lane, 1 without one."""
+    """How many products of a tensorized loop share a lane of a vector, 1 without one."""
+    if one.kernel is not None:
+        return 1
     return next((loop.extent for loop in one.loops if Annotation.TENSORIZE in loop.marks), 1)
 
 
@@ -266,7 +269,7 @@ class _Packer:
             program=np.zeros(total, np.int64),
             ordinal=np.zeros(total, np.int64),
             output=np.zeros(total, np.int64),
-            kernels=np.zeros((6, total)) if device else None,
+            kernels=np.zeros((7, total)) if device else None,
             groups=[],
         )
         for which in range(len(self.places)):
@@ -329,7 +332,8 @@ class _Packer:
             made.kernels[0, at] = one.parent < 0
             kernel = one.kernel
             taken = (kernel.blocks, kernel.threads, kernel.shared_bytes, kernel.local_bytes)
-            for row, value in enumerate((*taken, kernel.lead), 1):
+            by_warps = any(Annotation.TENSORIZE in loop.marks for loop in one.loops[one.depth :])
+            for row, value in enumerate((*taken, kernel.lead, by_warps), 1):
                 made.kernels[row, at] = value
 
     def _groups(self) -> list[Group]:

@@ -26,8 +26,8 @@ def device_rows(view: View, group: Group, part: slice, device: DeviceModel, out:
     if kernels is None or group.warps is None:
         out[:] = 0.0
         return
-    begins, blocks, threads, shared, local, lead = kernels[:, view.at]
-    taken = [begins, blocks, threads, shared, local, lead]
+    begins, blocks, threads, shared, local, lead, by_warps = kernels[:, view.at]
+    taken = [begins, blocks, threads, shared, local, lead, by_warps]
     rows = [*taken, *_residence(blocks, threads, shared, local, device)]
     space = group.warps.space[:, part]
     elements, sectors, conflicts, fills = group.warps.facts[:, :, part]

@@ -23,6 +23,7 @@ _DEVICE: Final = (
     ("block_shared", "bytes", "shared memory of a block, with that of reductions over threads"),
     ("thread_local", "bytes", "scratch of a thread, virtual threads included"),
     ("fills_ahead", "iterations", "most that some tile in shared memory is filled ahead"),
+    ("by_warps", "flag", "the innermost loops are a product of small matrices, which a warp does together"),
     ("warp_fill", "ratio", "threads / threads of the warps that these are"),
     (
         "occupancy",
