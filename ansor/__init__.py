@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ansor.intrinsics import get_tensor_intrinsic as get_tensor_intrinsic
     from ansor.intrinsics import register_tensor_intrinsic as register_tensor_intrinsic
     from ansor.intrinsics import tensor_intrinsics as tensor_intrinsics
+    from ansor.intrinsics import warp_intrinsics as warp_intrinsics
     from ansor.ir.nest import LoopNest as LoopNest
     from ansor.runtime import DeviceArray as DeviceArray
     from ansor.runtime import DeviceModule as DeviceModule
@@ -143,6 +144,7 @@ if TYPE_CHECKING:
     from sketches import CPU_RULES as CPU_RULES
     from sketches import DERIVE as DERIVE
     from sketches import GPU_ANNOTATORS as GPU_ANNOTATORS
+    from sketches import GPU_EXTRA_RULES as GPU_EXTRA_RULES
     from sketches import GPU_RULES as GPU_RULES
     from sketches import AddPackedRead as AddPackedRead
     from sketches import AnnotateEntity as AnnotateEntity
@@ -193,6 +195,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "get_tensor_intrinsic",
         "register_tensor_intrinsic",
         "tensor_intrinsics",
+        "warp_intrinsics",
     ),
     "ansor.ir.nest": ("LoopNest",),
     "ansor.runtime": (
@@ -319,6 +322,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "Annotator",
         "CPU_ANNOTATORS",
         "GPU_ANNOTATORS",
+        "GPU_EXTRA_RULES",
         "ColumnKind",
         "DERIVE",
         "Draft",

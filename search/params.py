@@ -55,6 +55,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.
 - `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
+- `gpu_tensor_cores`: 1 for tiles that tensor cores multiply (`TensorCores`), of 16-bit floats on CUDA GPUs.
 - `gpu_multi_buffer`: how often copies may be in CUDA's shared memory, to be filled ahead (`RandomLeads`): 1
   for once, 2 for double buffers, more for pipelines of as many stages where threads can copy without waiting.
 - `gpu_storage_padding`: 1 for copies in the shared memory of a GPU that may be padded (`RandomPadding`).
@@ -80,6 +81,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no packed reads": {"cpu_packed_read": 0},
     "all reads packed": {"cpu_packed_read": 2},
     "no padded copies": {"gpu_storage_padding": 0},
+    "no tensor cores": {"gpu_tensor_cores": 0},
     "copies filled when needed": {"gpu_multi_buffer": 1},
     "double buffers at most": {"gpu_multi_buffer": 2},
     "no polish": {"polish_ratio": 0.0},
@@ -101,6 +103,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_keep_costly": 0,
     "cpu_streaming_stores": 0,
     "cpu_fuse_all_vectors": 0,
+    "gpu_tensor_cores": 0,
     "gpu_multi_buffer": 1,
     "gpu_storage_padding": 0,
 }

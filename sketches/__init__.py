@@ -2,7 +2,8 @@
 
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
 order: `rule`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`; for GPUs `gpu_memory`,
-`cross_thread`; beyond the reference `packing`, `streams`, `windows`, `rfactor_lanes`, `tensor`, `recompute`),
+`cross_thread`; beyond the reference `packing`, `streams`, `windows`, `rfactor_lanes`, `tensor`, `recompute`,
+`tensor_cores`),
 `derive`; then `factors`, `columns`, `locations`, `annotate`, `streaming`, `family`, `population`, `sample`;
 for GPUs `launch`, `threads`, `fetch`, `buffering`, `padding`, `limits`.
 By hand: `template_choices`, `template_config`, `template_function`.
@@ -11,7 +12,15 @@ By hand: `template_choices`, `template_config`, `template_function`.
 from sketches.annotate import DERIVE
 from sketches.annotators import CPU_ANNOTATORS, GPU_ANNOTATORS, Annotator, Draft
 from sketches.columns import Column, ColumnKind
-from sketches.derive import CPU_EXTRA_RULES, CPU_RULES, GPU_RULES, Sketch, SkipStage, generate_sketches
+from sketches.derive import (
+    CPU_EXTRA_RULES,
+    CPU_RULES,
+    GPU_EXTRA_RULES,
+    GPU_RULES,
+    Sketch,
+    SkipStage,
+    generate_sketches,
+)
 from sketches.family import Family
 from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
@@ -28,6 +37,7 @@ __all__ = [
     "CPU_RULES",
     "DERIVE",
     "GPU_ANNOTATORS",
+    "GPU_EXTRA_RULES",
     "GPU_RULES",
     "AddPackedRead",
     "AnnotateEntity",

@@ -45,6 +45,7 @@ from sketches.rule import (
 )
 from sketches.streams import StreamTiling
 from sketches.tensor import TensorIntrinsicRule
+from sketches.tensor_cores import TensorCores
 from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
 from sketches.unrolled_tiles import UnrolledTiles
 from sketches.windows import WindowTiling
@@ -99,6 +100,9 @@ GPU_RULES: Final[tuple[SketchRule, ...]] = (
     SkipStage(),
 )
 """Rules for GPUs, in order."""
+
+GPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {"gpu_tensor_cores": (TensorCores(),)}
+"""Rules of ours that come before `GPU_RULES`, as `CPU_EXTRA_RULES` do on CPUs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,10 +174,9 @@ class Sketch:
 
 def default_rules(context: SketchContext) -> tuple[SketchRule, ...]:
     """Return the rules for the context's target, with those that its parameters turn on."""
-    if context.is_gpu:
-        return GPU_RULES
-    values = ((rules, getattr(context.params, name)) for name, rules in CPU_EXTRA_RULES.items())
-    return (*(rules[value - 1] for rules, value in values if value), *CPU_RULES)
+    extra, rules = (GPU_EXTRA_RULES, GPU_RULES) if context.is_gpu else (CPU_EXTRA_RULES, CPU_RULES)
+    values = ((own, getattr(context.params, name)) for name, own in extra.items())
+    return (*(own[value - 1] for own, value in values if value), *rules)
 
 
 def generate_sketches(

@@ -43,12 +43,15 @@ class Launch:
     may_be_small
         Whether its blocks may have fewer threads than run in step: it has few elements, or none of its loops
         can be divided so.
+    lanes
+        Threads of a block for each of these: those of loops whose lengths the rule that made them has set.
     """
 
     stage: str
     vthreads: tuple[int, ...]
     threads: tuple[int, ...]
     may_be_small: bool
+    lanes: int = 1
 
     def allows(self, values: NDArray[np.int64], hardware: HardwareParams) -> NDArray[np.bool_]:
         """
@@ -61,7 +64,7 @@ class Launch:
         limits = hardware.limits
         allowed = values[:, list(self.vthreads)].prod(axis=1) <= limits.max_vthread_extent
         if self.threads:
-            threads = values[:, list(self.threads)].prod(axis=1)
+            threads = values[:, list(self.threads)].prod(axis=1) * self.lanes
             allowed &= threads <= limits.max_threads_per_block
             if not self.may_be_small:
                 allowed &= threads >= min(hardware.warp_size, limits.max_threads_per_block)

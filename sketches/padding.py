@@ -8,6 +8,9 @@ they stay aligned. So the integer is that number of elements, and the step is TV
 
 Which axis is padded follows from the structure: of those along which threads are apart, the last one but the
 axis in which elements are neighbours.
+
+What warps multiply by instructions they load as matrices: rows of 16 bytes each, a row of the copy apart, and
+aligned. So it is padded by that or not at all, along the last axis but one.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import StorageAlignStep
 from ansor.te.expr import free_vars
 from sketches.launch import load_bytes
+from sketches.relations import is_tensorized
 from sketches.rule import SketchContext
 
 Values = NDArray[np.int64]
@@ -79,9 +83,12 @@ def pad_sites(context: SketchContext, state: State) -> tuple[PadSite, ...]:
     for stage_id, stage in enumerate(state.stages):
         if stage.scope != "shared" or stage.compute_at is not ComputeAt.ITER or stage.storage_align:
             continue
-        axis = _axis_of_threads(state, stage_id)
-        iterator = None if axis is None else stage.index_of(axis)
         lengths = _lengths(context, stage)
+        if any(is_tensorized(state, reader) for reader in state.consumers(stage_id)):
+            axis, lengths = _last_but_one(stage), (0, lengths[-1])
+        else:
+            axis = _axis_of_threads(state, stage_id)
+        iterator = None if axis is None else stage.index_of(axis)
         if axis is not None and iterator is not None and len(lengths) > 1:
             sites.append(PadSite(stage_id, iterator, axis, lengths))
     return tuple(sites)
@@ -97,6 +104,11 @@ def _axis_of_threads(state: State, stage_id: int) -> str | None:
             moved.update(d for d, index in enumerate(indices) if not free_vars(index).isdisjoint(reader.axis))
     found = max(moved - {len(op.axis) - 1}, default=None)
     return None if found is None else op.axis[found].name
+
+
+def _last_but_one(stage: Stage) -> str | None:
+    axes = stage.compute.axis
+    return axes[-2].name if len(axes) > 1 else None
 
 
 def _lengths(context: SketchContext, stage: Stage) -> tuple[int, ...]:

@@ -125,6 +125,8 @@ class SketchParams:
     cpu_fuse_all_vectors
         1 lets all innermost loops of a stage that may be vectorised be fused; 0 leaves one of several out, as
         the reference does.
+    gpu_tensor_cores
+        1 adds `TensorCores`: products of 16-bit floats are tiled by what tensor cores multiply at once.
     gpu_multi_buffer
         How often copies may be in the shared memory of a CUDA GPU, to be filled ahead; 1 for once. More than
         twice is for devices whose threads can copy without waiting.
@@ -150,6 +152,7 @@ class SketchParams:
     cpu_keep_costly: int = _parameter(1, high=1)
     cpu_streaming_stores: int = _parameter(1, high=1)
     cpu_fuse_all_vectors: int = _parameter(1, high=1)
+    gpu_tensor_cores: int = _parameter(1, high=1)
     gpu_multi_buffer: int = _parameter(4, low=1, high=8)
     gpu_storage_padding: int = _parameter(1, high=1)
     max_families: int = _parameter(64, low=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
 from ansor.schedule.kernels import root_of
-from ansor.schedule.stages import ComputeAt, IteratorKind
+from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
 from ansor.te.tensor import ComputeOp
@@ -44,6 +44,12 @@ def has_cross_thread_reduction(state: State, stage_id: int) -> bool:
 def needs_tiling(state: State, stage_id: int) -> bool:
     """Whether the stage's operation reuses its inputs, so that multi-level tiling pays."""
     return state.access.needs_multi_level_tiling(state.stages[stage_id].op)
+
+
+def is_tensorized(state: State, stage_id: int) -> bool:
+    """Whether the innermost loops of the stage are those of a tensor intrinsic."""
+    loops = state.stages[stage_id].iterators
+    return bool(loops) and loops[-1].annotation is Annotation.TENSORIZE
 
 
 def is_tiled(state: State, stage_id: int) -> bool:

@@ -23,13 +23,14 @@ from functools import lru_cache
 from ansor.codegen.machine import Machine
 from ansor.intrinsics import Axes, TensorIntrinsic, match, tensor_intrinsics
 from ansor.intrinsics.pattern import product_of
-from ansor.schedule.stages import Annotation, innermost_pieces
+from ansor.schedule.stages import innermost_pieces
 from ansor.schedule.state import State
 from ansor.schedule.steps import TensorizeStep
 from ansor.task.target import Target
 from ansor.te.expr import Expr, Read, distinct_nodes, free_vars, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.packing import AddPackedRead
+from sketches.relations import is_tensorized
 from sketches.rule import SketchContext, Successor, Verdict
 from sketches.tiling import can_tile, follow_levels, follow_tiling, tile, tile_consumer
 
@@ -121,7 +122,7 @@ class _PackOperand(AddPackedRead):
     @staticmethod
     def _fits(context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
         loops = state.stages[reader].iterators
-        if not loops or loops[-1].annotation is not Annotation.TENSORIZE:
+        if not is_tensorized(state, reader):
             return False
         op = state.stages[reader].compute
         pieces = innermost_pieces(state.stages[reader], loops[-2].name)

@@ -79,11 +79,15 @@ def _opened(steps: Sequence[Step]) -> list[Step]:
 def _launch(
     context: SketchContext, state: State, tiled: tuple[int, tuple[int, ...], int], holes: Mapping[int, Hole]
 ) -> Launch | None:
-    """Find the columns of a tiled stage's threads, if all are open: `tiled` is its root, splits, levels."""
+    """Find the columns of a tiled stage's threads: `tiled` is its root, splits, levels.
+
+    Splits of lengths that a rule has set have none; their threads are there in any case.
+    """
     root, splits, levels = tiled
-    if not splits or not set(splits) <= set(holes):
+    own = [holes[step] for step in splits if step in holes]
+    if not own:
         return None
-    own = [holes[step] for step in splits]
+    given = [step for at in splits if at not in holes and isinstance(step := state.steps[at], SplitStep)]
     starts = [hole.start for hole in own]
     elements = prod(_number(state.stages[root], extent_of(x.extent)) for x in state.stages[root].compute.axis)
     hardware = context.hardware
@@ -93,6 +97,7 @@ def _launch(
         tuple(starts) if levels > 2 else (),
         tuple(start + levels - 2 for start in starts),
         few or not divides_into_warps([hole.extent for hole in own], hardware),
+        prod(int(step.lengths[levels - 2]) for step in given),
     )
 
 

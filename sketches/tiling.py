@@ -10,7 +10,7 @@ Lengths stay unset: they are the holes that sampling fills.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ansor.schedule.access import NO_SPLIT_ATTR
@@ -26,7 +26,13 @@ GPU_FOLLOW_LEVELS: Final = (3,)
 """The same on a GPU: after block, virtual thread and thread."""
 
 
-def tile(state: State, stage_id: int, structure: str, innermost: int = 0) -> tuple[State, tuple[int, ...]]:
+def tile(
+    state: State,
+    stage_id: int,
+    structure: str,
+    innermost: int = 0,
+    fixed: Mapping[str, tuple[int, ...]] | None = None,
+) -> tuple[State, tuple[int, ...]]:
     """
     Split all loops of an untransformed stage by levels and order the levels by `structure`.
 
@@ -38,6 +44,8 @@ def tile(state: State, stage_id: int, structure: str, innermost: int = 0) -> tup
         Letters S and R; see the module.
     innermost
         So many loops at the end stay where they are.
+    fixed
+        Lengths of the levels of loops by name; those of others are holes.
 
     Returns
     -------
@@ -63,7 +71,8 @@ def tile(state: State, stage_id: int, structure: str, innermost: int = 0) -> tup
             continue
         if letter == "S":
             spatial_steps.append(len(state.steps))
-        state = state.split(stage_id, position, (None,) * (parts - 1))
+        lengths: tuple[int | None, ...] = (fixed or {}).get(loop.name, (None,) * (parts - 1))
+        state = state.split(stage_id, position, lengths)
         for level in levels[letter]:
             level.append(position)
             position += 1

@@ -1,0 +1,203 @@
+"""Tiling to tensor cores: when the rule fires, what it makes, and that all its programs are right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.codegen.c import CUDA, emit_c, split_kernels
+from ansor.ir.shuffles import WARP
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.task.gpu_limits import count_kernels
+from ansor.te import Tensor
+from ansor.workloads.catalogue import get_workload
+from costmodel import AnalyticModel, Programs
+from costmodel.extract import extract_population, extract_states
+from search.mutation import GPU_MUTATIONS
+from search.params import REFERENCE_SPACE
+from sketches import ColumnKind, Population, ProgramSpace, Sketch, generate_sketches
+from sketches.neighbours import Neighbourhood
+from sketches.repair import admitted
+from tests.cuda_on_host import run_cuda_on_host
+from tests.gpu_cases import check_gpu_program, gpu_task
+from tests.gpu_schedules import MOST_STEPS, kernels, steps
+from tests.program_laws import Case, check_printed_code, check_replay
+from tests.test_gpu_tensor_cores import calls
+
+AMPERE = "cuda -arch=sm_80"
+HALVES = ("bfloat16", "float32", "bfloat16")
+
+
+def tensors(name: str, *args: int | str) -> list[Tensor]:
+    return get_workload(name).tensors(*args)
+
+
+def narrowed(n: int, m: int, depth: int, dtype: str = "float16") -> list[Tensor]:
+    """A product that is rounded to its operands' dtype, and made positive before."""
+    a, b, c = tensors("matmul", n, m, depth, dtype, "float32", dtype)
+    high = te.compute((n, m), lambda i, j: te.maximum(c[i, j], te.const(0.0, "float32")), name="H")
+    return [a, b, te.compute((n, m), lambda i, j: te.cast(high[i, j], dtype), name="D")]
+
+
+def sketches(made: list[Tensor], target: str = AMPERE, params: object = None) -> list[Sketch]:
+    return generate_sketches(gpu_task(made, target), params)  # type: ignore[arg-type]
+
+
+def uses(sketch: Sketch) -> bool:
+    return "TensorCores" in sketch.rules
+
+
+def loops(state: State, stage: str) -> list[str]:
+    return [loop.name for loop in state.stages[state.stage_id(stage)].iterators]
+
+
+# -- sketches ----------------------------------------------------------------------------------------------
+
+
+def test_a_product_is_tiled_by_what_tensor_cores_multiply() -> None:
+    (sketch,) = sketches(tensors("matmul", 64, 64, 64, *HALVES))
+    assert sketch.explain() == "TensorCores(C), AddCacheRead(B), AddCacheRead(A)"
+    assert loops(sketch.state, "C.local")[-3:] == ["i_c_1", "j_c_2", "k.1"]
+    marks = [loop.annotation for loop in sketch.state.stages[sketch.state.stage_id("C.local")].iterators]
+    assert marks[-3:] == [Annotation.TENSORIZE] * 3
+    assert {(hole.columns[0].axis, hole.extent) for hole in sketch.holes} == {
+        ("i_c_0", 4),
+        ("j_c_0", 8),
+        ("k.0", 4),
+    }
+
+
+def test_a_consumer_takes_the_sums() -> None:
+    (sketch,) = sketches(narrowed(64, 64, 64))
+    assert uses(sketch)
+    assert [stage.name for stage in sketch.state.stages if stage.compute_at == "root"][-1] == "D"
+    assert sketch.state.stages[-1].iterators[-1].annotation is Annotation.VECTORIZE
+
+
+@pytest.mark.parametrize(
+    ("made", "target", "params"),
+    [
+        (lambda: tensors("matmul", 64, 64, 64, *HALVES), "cuda", None),
+        (lambda: tensors("matmul", 64, 64, 64, *HALVES), "cuda -arch=sm_75", None),
+        (lambda: tensors("matmul", 64, 64, 64, *HALVES), "opencl", None),
+        (lambda: tensors("matmul", 64, 64, 64, *HALVES), AMPERE, {"gpu_tensor_cores": 0}),
+        (lambda: tensors("matmul", 64, 64, 64, *HALVES), AMPERE, REFERENCE_SPACE),
+        (lambda: tensors("matmul", 64, 64, 64), AMPERE, None),
+        (lambda: tensors("matmul", 60, 64, 64, *HALVES), AMPERE, None),
+        (lambda: tensors("matmul", 64, 60, 64, *HALVES), AMPERE, None),
+        (lambda: tensors("matmul", 64, 64, 60, *HALVES), AMPERE, None),
+    ],
+    ids=["any", "older", "opencl", "off", "reference", "float32", "rows", "columns", "products"],
+)
+def test_others_are_left_to_other_rules(
+    made: Callable[[], list[Tensor]], target: str, params: object
+) -> None:
+    found = sketches(made(), target, params)
+    assert found
+    assert not any(map(uses, found))
+
+
+# -- programs ----------------------------------------------------------------------------------------------
+
+CASES: dict[str, Callable[[], list[Tensor]]] = {
+    "matmul": lambda: tensors("matmul", 64, 48, 64, *HALVES),
+    "narrowed": lambda: narrowed(48, 32, 32),
+    "batch": lambda: tensors("batch_matmul", 2, 32, 16, 48, "float16", "float32"),
+    "added": lambda: tensors("matmul_add", 32, 32, 32, "bfloat16", "float32"),
+    "convolution": lambda: tensors("conv2d", 1, 2, 16, 16, 16, 3, 1, 1, 1, 1, *HALVES),
+}
+
+
+def sampled(name: str, count: int, seed: int = 0) -> tuple[ProgramSpace, tuple[Population, ...]]:
+    space = ProgramSpace.of(gpu_task(CASES[name](), AMPERE))
+    return space, space.sample(count, np.random.default_rng(seed)).populations
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_are_right_and_warps_multiply(name: str) -> None:
+    _, populations = sampled(name, 12)
+    told = Counter[bool]()
+    for population in populations:
+        if not uses(population.family.sketch):
+            continue
+        for row in range(len(population)):
+            state = population.materialize(row)
+            check_gpu_program(state)
+            nest = kernels(state, shuffles=True)
+            found = count_kernels(nest)[-1]
+            assert found.threads % WARP == 0
+            names = calls(emit_c(split_kernels(nest), CUDA))
+            told[any(name.startswith("mma") for name in names)] += 1
+            if steps(nest.body) <= MOST_STEPS:
+                Case.of(state).check_interpreted(nest, check_races=True)
+    assert told[True] > 6
+    assert told[True] > 3 * told[False]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_run(name: str) -> None:
+    _, populations = sampled(name, 6, 3)
+    case = None
+    for population in populations:
+        for row in range(min(2, len(population))):
+            state = population.materialize(row)
+            case = case or Case.of(state)
+            arrays = case.arrays()
+            run_cuda_on_host(kernels(state, shuffles=True), *arrays)
+            case.check(arrays)
+            check_replay(state)
+            check_printed_code(state)
+
+
+def test_structures_take_what_programs_take() -> None:
+    """What columns say of threads and memory is what kernels have."""
+    _, populations = sampled("matmul", 20, 5)
+    for population in populations:
+        raw = extract_population(gpu_task(CASES["matmul"](), AMPERE), population)
+        assert np.isfinite(raw.values).all()
+        alone = extract_states(
+            gpu_task(CASES["matmul"](), AMPERE),
+            [population.materialize(row) for row in range(len(population))],
+        )
+        assert np.array_equal(raw.values, alone.values)
+
+
+def test_padding_keeps_rows_where_matrices_begin() -> None:
+    _, populations = sampled("matmul", 20)
+    for population in populations:
+        sites = population.family.pads
+        assert [site.lengths for site in sites] == [(0, 8), (0, 8)]
+        padded = population.values[:, list(population.family.positions(ColumnKind.PAD))]
+        for row in np.flatnonzero(padded.any(axis=1))[:4]:
+            nest = kernels(population.materialize(int(row)), shuffles=True)
+            names = set(calls(emit_c(split_kernels(nest), CUDA)))
+            assert any(one.startswith(("rows", "columns")) for one in names)
+
+
+def test_mutants_are_right() -> None:
+    neighbourhood = Neighbourhood(ProgramSpace.of(gpu_task(CASES["matmul"](), AMPERE)))
+    parents = neighbourhood.space.sample(8, np.random.default_rng(2)).populations
+    checked = 0
+    for mutation, _ in GPU_MUTATIONS:
+        for population in parents:
+            offspring = mutation.propose(population, neighbourhood, np.random.default_rng(1))
+            for child in offspring.populations:
+                for row in range(min(2, len(admitted(child, neighbourhood.space.context)))):
+                    check_gpu_program(admitted(child, neighbourhood.space.context).materialize(row))
+                    checked += 1
+    assert checked > 4
+
+
+def test_the_roofline_knows_tensor_cores() -> None:
+    """The best of some programs is several times as fast as the best of others that do not use them."""
+    task = gpu_task(tensors("matmul", 1024, 1024, 1024, *HALVES), AMPERE)
+    best: list[float] = []
+    for params in ({}, {"gpu_tensor_cores": 0}):
+        sample = ProgramSpace.of(task, params).sample(64, np.random.default_rng(0))
+        best.append(float(AnalyticModel().predict(task, Programs(sample.populations)).max()))
+    assert best[0] > best[1] + np.log(2)
