@@ -2,26 +2,73 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from ansor.te.expr import int_value
+from ansor.workloads.winograd import amplification
 from experiments.cpu_cases import Case
+from experiments.cpu_goals import CONVOLUTIONS
 
 
 def arithmetic(case: Case, records: Path) -> float:
     """
     Operations [flop] that set the limit: the computation's, or of the winner's algorithm the products.
 
-    They are those of float32: an operation of another dtype counts as a register holds fewer or more of them.
+    Products with the zeros of a convolution's border do not count, for nobody need compute them. Operations
+    are those of float32: one of another dtype counts as a register holds fewer or more of them.
     """
     task = case.task()
+    inside = inside_share(case) if case.group in CONVOLUTIONS else 1.0
     if not case.algorithms:
-        return max(0.0, task.compute_dag.flop_count) / case.products_per_lane
+        return inside * max(0.0, task.compute_dag.flop_count) / case.products_per_lane
     key = task.best_record(records).input.task.workload_key
     winner = next(one for one in task.algorithms if one.workload_key == key)
+    if winner.workload_key == task.workload_key:
+        return inside * max(0.0, winner.compute_dag.flop_count)
     return 2.0 * sum(
         prod(int_value(axis.extent) or 1 for axis in (*op.axis, *op.reduce_axis))
         for op in winner.compute_dag.ops
         if op.reduce_axis
     )
+
+
+def inside_share(case: Case) -> float:
+    """The share of a convolution's products that meet an element of the image, and not of its border."""
+    named = case.named
+    share = 1.0
+    for size in (named[name] for name in ("l", "d", "h", "w") if name in named):
+        met, all_products = _met(size, named, transposed=case.workload == "transposed_conv2d")
+        share *= met / all_products
+    return share
+
+
+def _met(size: int, named: Mapping[str, Any], transposed: bool) -> tuple[int, int]:
+    """Along one dimension: products that meet an element, and those of the computation's definition."""
+    kernel, stride, padding = named["kernel"], named["stride"], named["padding"]
+    if transposed:  # Each pixel adds its kernel into the output; an output's sum is over one phase of taps.
+        outputs = (size - 1) * stride - 2 * padding + kernel
+        met = [0 <= i * stride + tap - padding < outputs for i in range(size) for tap in range(kernel)]
+        return sum(met), outputs * -(-kernel // stride)
+    dilation = named.get("dilation", 1)
+    outputs = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    met = [0 <= o * stride + tap * dilation - padding < size for o in range(outputs) for tap in range(kernel)]
+    return sum(met), outputs * kernel
+
+
+def rounding(key: str) -> str:
+    """Say how much larger than those of the direct form an algorithm's rounding errors are, if they are.
+
+    Parameters
+    ----------
+    key
+        The algorithm's workload key.
+    """
+    name, *args = json.loads(key)
+    if not name.startswith("ansor.conv2d_winograd"):
+        return ""
+    tile = args[5]
+    return f", its rounding errors about {amplification(tile):.2g} times those of the direct form"

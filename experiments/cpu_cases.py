@@ -4,7 +4,8 @@ A weight is constant (`constant`) where libraries get to see it before the first
 a layout beforehand, by us and by those of them that do so, and that is no part of the time.
 
 Convolutions that the search may solve by another algorithm (`algorithms`) are a group apart: their rates are
-in FLOPs of the direct form, and their limit is that of the products which the winner's algorithm has left.
+in FLOPs of the direct form, and their limit is that of the products which the winner's algorithm has left. So
+the catalogue's Winograd entry is no operation of its own here.
 """
 
 from __future__ import annotations
@@ -196,8 +197,8 @@ def _resnet() -> Iterable[Case]:
     for batch in (1, 16):
         for sizes in _RESNET:
             yield Case("conv2d", (batch, *sizes), "resnet", constant=True)
-        for args in workload("conv2d_bn_relu").benchmark:
-            yield Case("conv2d_bn_relu", (batch, *numbers_among(args[1:])), "resnet", constant=True)
+        for sizes in _RESNET:
+            yield Case("conv2d_bn_relu", (batch, *sizes), "resnet", constant=True)
         for sizes in _RESNET:
             if winograd_alternatives(batch, *sizes):
                 yield Case("conv2d", (batch, *sizes), "algorithms", constant=True, algorithms=True)
@@ -226,6 +227,11 @@ def _all() -> Iterable[Case]:
         yield Case("matmul", (n, n, n), "product", params=_PACKED)
     for product in ((1000, 1000, 1000), (1021, 1021, 1021), (1, 4096, 4096), (16, 1024, 1024)):
         yield Case("matmul", product, "odd product", params=_PACKED)
+    for product in ((128, 128, 128), (512, 512, 32)):
+        yield Case("matmul", product, "further product", params=_PACKED)
+    for n in (1024, 512, 128):
+        yield Case("matmul_add", (n, n, n), "further product", params=_PACKED)
+    yield from _catalogue("dense", "further product", constant=True)
     yield from _catalogue("batch_matmul", "batch")
     yield from _catalogue("attention_scores", "batch")
     yield from _resnet()

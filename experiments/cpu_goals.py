@@ -32,6 +32,7 @@ class Group:
 GROUPS: Final[Mapping[str, Group]] = {
     "product": Group(1.1, share=0.93),
     "odd product": Group(1.0),
+    "further product": Group(1.0),
     "batch": Group(1.2),
     "resnet": Group(1.0, mean=1.1),
     "algorithms": Group(1.0, mean=1.1),
@@ -39,10 +40,10 @@ GROUPS: Final[Mapping[str, Group]] = {
     "stream": Group(1.2, share=0.90),
     "dtypes": Group(0.8),
 }
-
-
 CONVOLUTIONS: Final = ("resnet", "algorithms", "convolution")
 """Groups of convolutions."""
+APART: Final = ("algorithms", "dtypes")
+"""Groups that the mean over everything leaves out: it is of float32, each operation in its direct form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,14 +226,14 @@ class Stream:
 def limit_timers(traffic: Traffic, threads: int) -> dict[str, Timer]:
     """Give the ceilings as timers, by name: the multiply-add loop, and the streams."""
     first = Stream(traffic, temporal=True, block=BLOCKS[0])
-    timers: dict[str, Timer] = {PEAK: timer_of(fma_peak(threads, _PEAK_STEPS)[0])}
+    timers: dict[str, Timer] = {PEAK: timer_of(fma_peak(threads, PEAK_STEPS)[0])}
     for temporal in (True, False) if traffic.written else (True,):
         for block in BLOCKS if traffic.written else BLOCKS[-1:]:
             timers[_stream_name(temporal, block)] = Stream(traffic, temporal, block, first)
     return timers
 
 
-_PEAK_STEPS: Final = 4_000_000
+PEAK_STEPS: Final = 16_000_000
 """So many that starting the threads, some tens of microseconds, does not count."""
 
 
@@ -282,7 +282,7 @@ class Limit:
             Whether our kernel has non-temporal stores.
         """
         lanes = Machine.host().vector_bits // 32
-        work = 2.0 * CHAINS * lanes * _PEAK_STEPS * threads
+        work = 2.0 * CHAINS * lanes * PEAK_STEPS * threads
         streams = {name: median(values) for name, values in times.items() if name.startswith("stream")}
         like = [
             seconds

@@ -110,6 +110,18 @@ def _matmul(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], con
     graph.node("MatMulInteger" if graph.is_integer else "MatMul", ["A", "B"])
 
 
+def _matmul_add(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:
+    for name, array in zip("ABC", arrays, strict=True):
+        graph.given(name, array, constant and name == "B")
+    graph.node("Gemm", ["A", "B", "C"])
+
+
+def _dense(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:
+    graph.given("A", arrays[0])
+    graph.given("B", arrays[1], constant)
+    graph.node("Gemm", ["A", "B"], transB=1)
+
+
 def _convolution(
     graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool, output: str = "Y"
 ) -> None:
@@ -227,6 +239,8 @@ def _silu(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], const
 _GRAPHS: Final[Mapping[str, Callable[..., None]]] = {
     "matmul": _matmul,
     "batch_matmul": _matmul,
+    "matmul_add": _matmul_add,
+    "dense": _dense,
     "attention_scores": _attention,
     "conv1d": _convolution,
     "conv2d": _convolution,

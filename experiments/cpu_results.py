@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import exp, log
 from statistics import fmean, median
 from typing import Any
 
-from experiments.cpu_arithmetic import arithmetic
+from ansor.medians import median_interval
+from experiments.cpu_arithmetic import arithmetic, rounding
 from experiments.cpu_cases import Case
-from experiments.cpu_goals import GROUPS, OVER_METASCHEDULE, TIME_OF_METASCHEDULE, WHOLE, Goal
+from experiments.cpu_goals import APART, GROUPS, OVER_METASCHEDULE, TIME_OF_METASCHEDULE, WHOLE, Goal
 from experiments.cpu_limits import Limit
 from experiments.cpu_measure import OURS, Measured
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
@@ -55,7 +56,7 @@ class Result:
         if case.algorithms:
             key = case.task().best_record(tuned.log).input.task.workload_key
             weights = ", its weights transformed beforehand, beside the time" if "_prepared" in key else ""
-            notes = [*notes, f"solved by {key}{weights}; the limit is that of the products"]
+            notes = [*notes, f"solved by {key}{weights}{rounding(key)}; the limit is that of the products"]
         return cls(case, tuned, measured, limit, tuner, tuple(notes))
 
     @property
@@ -103,6 +104,7 @@ class Result:
             "trials": self.tuned.trials,
             "tuning_seconds": self.tuned.seconds,
             "seconds": {name: median(values) for name, values in self.measured.times.items()},
+            "intervals": {name: median_interval(values) for name, values in self.measured.times.items()},
             "skipped": dict(self.measured.skipped),
             "packs": list(self.measured.packs),
             "subtracted_seconds": dict(self.measured.subtracted),
@@ -110,6 +112,7 @@ class Result:
             "quiet": list(self.measured.quiet),
             "best": self.best,
             "speed": None if self.best is None else self.over(self.best).median,
+            "speed_interval": None if self.best is None else astuple(self.over(self.best))[1:],
             "goal": None if goal is None else goal.value,
             "goal_is": None if goal is None else goal.reason,
             "limit": self.limit.kind,
@@ -162,27 +165,38 @@ def _limit_text(result: Result) -> str:
     return f"stream, {kind} stores ({result.limit.stream / result.seconds:.2f} of the fastest)"
 
 
-def add_means(bench: Bench, results: Sequence[Result]) -> None:
-    """Add the geometric means: of groups that have a goal for it, and of everything."""
+def add_means(bench: Bench, results: Sequence[Result], failed: Sequence[Case] = ()) -> None:
+    """
+    Add the geometric means: of groups that have a goal for it, and of everything in float32.
+
+    Parameters
+    ----------
+    failed
+        Cases that have no result, which the rows count.
+    """
     for group, goal in GROUPS.items():
         if goal.mean is not None:
-            _add_mean(bench, group, [r for r in results if r.case.group == group], goal.mean)
-    _add_mean(bench, "everything", [r for r in results if not r.case.algorithms], WHOLE)
+            some = [r for r in results if r.case.group == group]
+            lost = sum(case.group == group for case in failed)
+            _add_mean(bench, group, some, lost, goal.mean)
+    every = [r for r in results if r.case.group not in APART]
+    _add_mean(bench, "everything", every, sum(case.group not in APART for case in failed), WHOLE)
 
 
-def _add_mean(bench: Bench, title: str, results: Sequence[Result], stated: float) -> None:
-    """The goal is the mean of goals: what is stated, or what the limit of each case leaves of it."""
+def _add_mean(bench: Bench, title: str, results: Sequence[Result], failed: int, stated: float) -> None:
+    """The goal is what is stated, or the mean of what the limits of the operations leave of it."""
     pairs = [(r, r.best) for r in results if r.best is not None]
     if not pairs:
         return
-    goals = [Goal.of(stated, r.limit.seconds, r.measured.peers[best]).value for r, best in pairs]
-    mean = geometric_mean([r.over(best).median for r, best in pairs])
+    possible = [Goal.of(stated, r.limit.seconds, r.measured.peers[best]).possible for r, best in pairs]
+    goal = Goal(stated, geometric_mean(possible))
+    counted = f"{len(pairs)} of {len(results) + failed} operations"
     bench.add(
         f"{title}: geometric mean of speeds",
-        mean,
+        geometric_mean([r.over(best).median for r, best in pairs]),
         "x",
-        peer=f"the best library, {len(pairs)} operations",
-        at_least=geometric_mean(goals),
+        peer=f"the best library, {counted}, {goal.reason}",
+        at_least=goal.value,
     )
 
 

@@ -93,6 +93,10 @@ def _matmul(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) 
     return TorchProgram(product, tensors, weights=(1,))
 
 
+def _dense(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
+    return TorchProgram(torch.nn.functional.linear, tensors, weights=(1,))
+
+
 def _convolution(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
     image, weight = _image(torch, tensors[0], form), _weight(torch, tensors[1], form)
     rank = image.dim() - 2
@@ -198,6 +202,7 @@ def _rows(call: Callable[[Any], Callable[..., Any]]) -> Callable[..., TorchProgr
 _PROGRAMS: Final[Mapping[str, Callable[..., TorchProgram]]] = {
     "matmul": _matmul,
     "batch_matmul": _matmul,
+    "dense": _dense,
     "matmul_add": _rows(lambda torch: lambda a, b, c: torch.addmm(c, a, b)),
     "attention_scores": _attention,
     "conv1d": _convolution,
