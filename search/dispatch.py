@@ -139,13 +139,24 @@ class DispatchContext:
     """
     Base of contexts that know programs; override `lookup`.
 
+    Parameters
+    ----------
+    target
+        What bare computations and keys are looked up for where a call does not say.
+
     Attributes
     ----------
     misses
         How often each computation was asked for in vain, by title and target.
+
+    Raises
+    ------
+    TargetError
+        If there is no such target.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target | str | None = None) -> None:
+        self.target = None if target is None else Target(target)
         self.misses: dict[str, int] = {}
         self._outer: DispatchContext | None = None
         self._token: Token[DispatchContext | None] | None = None
@@ -153,6 +164,23 @@ class DispatchContext:
     def lookup(self, query: Query) -> Hit | None:
         """Find the best program that this context knows."""
         raise NotImplementedError
+
+    def targets_of(self, workload_key: str) -> Sequence[str]:
+        """Targets for which this context knows programs of a key, as text."""
+        return ()
+
+    def chain(self) -> Iterator[DispatchContext]:
+        """This context and those around it, from inside."""
+        context: DispatchContext | None = self
+        while context is not None:
+            yield context
+            context = context._outer
+
+    def _query(self, subject: Subject, target: Target | str | None) -> Query:
+        """Complete a question; see `find` for the target."""
+        if target is None and not isinstance(subject, Task):
+            target = next((one.target for one in self.chain() if one.target is not None), None)
+        return Query.of(subject, target)
 
     def find(self, subject: Subject, target: Target | str | None = None) -> Hit | None:
         """Find the best program known here or in the contexts around; a miss is counted.
@@ -162,16 +190,15 @@ class DispatchContext:
         subject
             A task, a computation, or a workload key.
         target
-            Default: the task's, else this machine's CPU.
+            Default: the task's; without a task that of the innermost context that names one, else this
+            machine's CPU.
         """
-        query = Query.of(subject, target)
+        query = self._query(subject, target)
         queries = [query, *Query.of_alternatives(subject, target)]
-        context: DispatchContext | None = self
-        while context is not None:
+        for context in self.chain():
             hits = [hit for one in queries if (hit := context.lookup(one)) is not None]
             if hits:
                 return min(hits, key=lambda hit: hit.rank)
-            context = context._outer
         what = f"{title_of_key(query.key)} on {query.target}"
         self.misses[what] = self.misses.get(what, 0) + 1
         if self.misses[what] == 1:
@@ -190,7 +217,7 @@ class DispatchContext:
         The layout option of a task is applied, as `SearchTask.apply_best` does: with option 2 the layout-free
         inputs among the arguments have new shapes.
         """
-        hit, query = self.find(subject, target), Query.of(subject, target)
+        hit, query = self.find(subject, target), self._query(subject, target)
         if hit is None:
             return Schedule(State.initial(query.dag)), list(query.dag.tensors)
         rewrite = rewrite_layouts(hit.state, query.layout_rewrite_option)
@@ -238,11 +265,15 @@ class ApplyHistoryBest(DispatchContext):
         Read only so many records of each log.
     include_compatible
         On a miss, take a program of the same workload at sizes of which the wanted ones are whole multiples.
+    target
+        As in `DispatchContext`.
 
     Raises
     ------
     DefinitionError
         If the records are none, or the number of lines is no number.
+    TargetError
+        If there is no such target.
     FileNotFoundError
         If there is no such log.
     LogFormatError
@@ -250,9 +281,13 @@ class ApplyHistoryBest(DispatchContext):
     """
 
     def __init__(
-        self, records: Records, n_lines: int | None = None, include_compatible: bool = False
+        self,
+        records: Records,
+        n_lines: int | None = None,
+        include_compatible: bool = False,
+        target: Target | str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(target)
         if n_lines is not None:
             check_number("ApplyHistoryBest(n_lines)", n_lines, low=0, integer=True)
         self.include_compatible = include_compatible
@@ -278,6 +313,11 @@ class ApplyHistoryBest(DispatchContext):
 
     def __repr__(self) -> str:
         return f"<ApplyHistoryBest of {counted(len(self), 'task')}>"
+
+    def targets_of(self, workload_key: str) -> Sequence[str]:
+        """Targets of the records of a key."""
+        wanted = plain_key(workload_key)
+        return [target_text(best[0][0].task) for (key, *_), best in self._groups.items() if key == wanted]
 
     def lookup(self, query: Query) -> Hit | None:
         """Find the best program of the logs, by key, then by structure, then by compatible size.

@@ -9,14 +9,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ansor.checks import check_number
-from ansor.errors import DefinitionError, ScheduleError
+from ansor.errors import DefinitionError, ScheduleError, TargetError
 from ansor.schedule.state import State
+from ansor.task.target import Target
 from ansor.task.task import Task
-from measure import MeasureInput, load_measurements
+from measure import MeasureInput, load_measurements, same_target
 from measure.distill import DistillSummary, distill_record_file
 from measure.log import PathLike
 from measure.settled import settled_records
-from search.dispatch import ApplyHistoryBest, Records, dispatch_context
+from search.dispatch import ApplyHistoryBest, DispatchContext, Records, dispatch_context
 from search.policy import InitSearchCallback
 from search.progress import title_of_key
 from search.skeleton import size_distance
@@ -27,21 +28,42 @@ from sketches.template_function import set_best_lookup
 _note = logging.getLogger(__name__)
 
 
-def apply_history_best(records: Records) -> ApplyHistoryBest:
+def apply_history_best(records: Records, target: Target | str | None = None) -> ApplyHistoryBest:
     """
     Make templates that are called take their best program from logs.
 
     ``with apply_history_best(log): s, args = my_template(512)``; see `ApplyHistoryBest`. A template that is
     called takes its arguments as they are: records without a rewritten layout come first, and of others the
     schedule is taken without the layouts; `TemplateTask.apply_best` applies those.
+
+    Parameters
+    ----------
+    records
+        A log, several, or (input, result) pairs.
+    target
+        What to find programs for. Default: this machine's CPU; if none of the records of a workload, in this
+        context and those around it, is for that, the target that all of them are for.
     """
-    return ApplyHistoryBest(records)
+    return ApplyHistoryBest(records, target=target)
 
 
 def _best_state(workload_key: str) -> State | None:
     """Ask the entered contexts for a workload; None without one, or on a miss, which is counted."""
     context = dispatch_context()
-    return None if context is None else context.query(workload_key)
+    return None if context is None else context.query(workload_key, _only_target(context, workload_key))
+
+
+def _only_target(context: DispatchContext, workload_key: str) -> Target | None:
+    """Target of all that is known of a workload, where none is named; None for this machine's CPU."""
+    if any(one.target is not None for one in context.chain()):
+        return None
+    known = [text for one in context.chain() for text in one.targets_of(workload_key)]
+    if not known or not all(same_target(known[0], text) for text in known) or same_target("llvm", known[0]):
+        return None
+    try:
+        return Target.parse(known[0])
+    except TargetError:  # A kind that is not known here.
+        return None
 
 
 set_best_lookup(_best_state)

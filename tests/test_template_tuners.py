@@ -290,6 +290,57 @@ def test_a_template_that_is_called_takes_the_best_record(tmp_path: Path) -> None
     assert matmul(16)[0].state.steps == matmul.schedule((16,))[0].state.steps
 
 
+@ansor.template("tests.tuner_threads")
+def on_threads(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+    a = te.placeholder((n,), name="A")
+    c = te.compute((n,), lambda i: a[i] + 1, name="C")
+    s = te.create_schedule(c)
+    cfg.define_split("tile", c.op.axis[0])
+    outer, inner = cfg["tile"].apply(s, c, c.op.axis[0])
+    s[c].bind(outer, te.thread_axis("blockIdx.x"))
+    s[c].bind(inner, te.thread_axis("threadIdx.x"))
+    return s, [a, c]
+
+
+def saved(log: Path, target: str, index: int) -> Path:
+    task = TemplateTask(on_threads, (64,), target=target)
+    result = MeasureResult((Seconds(1.0),), timestamp=1)
+    save_records(log, [MeasureInput(task, task.state_of(index))], [result])
+    return log
+
+
+def chosen() -> int | None:
+    config = TemplateTask(on_threads, (64,), target="opencl").config_of(on_threads(64)[0].state)
+    return None if config is None else config.index
+
+
+@pytest.mark.parametrize("target", ["opencl", "cuda", "cuda -arch=sm_90", "c"])
+def test_a_template_that_is_called_takes_the_only_target_of_its_records(target: str, tmp_path: Path) -> None:
+    log = saved(tmp_path / "log.json", target, 5)
+    with ansor.apply_history_best(log):
+        assert chosen() == 5
+    with ansor.apply_history_best(log), ansor.apply_history_best([]):
+        assert chosen() == 5
+    with ansor.apply_history_best(log, target="llvm"):
+        assert chosen() == 0
+
+
+def test_a_template_that_is_called_is_told_which_of_several_targets_is_meant(tmp_path: Path) -> None:
+    log = saved(saved(tmp_path / "log.json", "opencl", 2), "cuda -arch=sm_80", 3)
+    for target, index in ((None, 0), ("opencl", 2), ("cuda -arch=sm_80", 3), ("cuda -arch=sm_90", 0)):
+        with ansor.apply_history_best(log, target=target) as history:
+            assert chosen() == index
+            assert bool(history.misses) == (index == 0)
+    saved(log, HOST, 4)
+    with ansor.apply_history_best(log):
+        assert chosen() == 4
+        with ansor.ApplyHistoryBest([], target="opencl") as inner:
+            assert chosen() == 2
+            assert len(inner.apply(on_threads.workload_key((64,)))[0].state.steps) == 3
+    with pytest.raises(ansor.TargetError):
+        ansor.apply_history_best(log, target="abacus")
+
+
 def test_templates_and_other_tasks_share_a_budget(tmp_path: Path) -> None:
     """The programs of a template's task are the template's."""
     log, plain = tmp_path / "log.json", SearchTask("ansor.matmul", (8, 8, 8), target=HOST)
