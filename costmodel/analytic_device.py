@@ -5,7 +5,8 @@ common cache and for the device's memory; it takes as long as the longest, and a
 the last are shared by multiprocessors: as many as have blocks, evenly as blocks divide. A multiprocessor is
 as fast as it has warps to switch between while some wait. Every kernel takes a launch.
 
-Scratch of a thread that finds no register is stored and loaded for each operation.
+Scratch of a thread that finds no register is stored and loaded for each operation. A block's threads have all
+registers of a multiprocessor at most.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     hiding = rates.hiding * rates.ahead ** raw["fills_ahead"]
     busy = working * resident / (resident + hiding)
     lanes = device.lanes * np.where(raw["warp_fill"] > 0, raw["warp_fill"], 1.0)
-    homeless = np.maximum(raw["thread_local"] / _WORD - THREAD_LIMITS.room, 0.0)
+    own = np.maximum(device.registers / (warps * device.warp) - THREAD_LIMITS.reserved, 0.0)
+    homeless = np.maximum(raw["thread_local"] / _WORD - np.minimum(own, THREAD_LIMITS.room), 0.0)
     spilled = homeless / np.maximum(raw["thread_local"] / _WORD, 1.0)
     by_warps = raw["by_warps"] > 0
     together, faster = np.where(by_warps, rates.words, 1.0), np.where(by_warps, rates.tensor, 1.0)

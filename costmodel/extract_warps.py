@@ -27,6 +27,10 @@ GLOBAL, SHARED, PRIVATE = 0, 1, 2
 """Memory of the device, of a block, of a thread."""
 
 _WORD: Final = 4
+_ROW: Final = 16
+"""Bytes of a row of a matrix that is loaded at once."""
+_ROWS: Final = 8
+"""Its rows, and how many of them all banks hold."""
 
 Places = NDArray[np.int64]
 """Positions in a buffer, shape `(threads, rows)` [elements]."""
@@ -46,7 +50,8 @@ class WarpAccess:
     sectors
         Pieces of memory that these lie in, as large as are moved at once.
     conflicts
-        Most words that one bank of shared memory has to deliver.
+        Most words that one bank of shared memory has to deliver; of what warps multiply, which they load as
+        matrices, the most of the 8 rows of one of these that are in the same banks.
     fills
         How often the buffer is filled anew, of one in shared memory; else 1.
     """
@@ -109,6 +114,9 @@ class Warp:
         self.ends = {
             number: loop.extent - 1 for number, loop in enumerate(loops) if Annotation.VECTORIZE in loop.marks
         }
+        tensorized = [number for number, loop in enumerate(loops) if Annotation.TENSORIZE in loop.marks]
+        self.products = tensorized[-1] if tensorized else -1
+        """The loop over the products of small matrices that warps multiply together, -1 without one."""
         self.active: Any = np.ones(self.shape, np.bool_)
         for form, bound in below:
             self.active &= self._value(form, {}) < bound
@@ -133,9 +141,20 @@ class Warp:
             space,
             _different(places) * vector,
             _different(touched),
-            _crowding(words, self.device.banks),
+            self._of_matrices(places, forms, strides, size)
+            if space == SHARED and self.products >= 0
+            else _crowding(words, self.device.banks),
             1,
         )
+
+    def _of_matrices(
+        self, places: Places, forms: Sequence[Affine | None], strides: Sequence[Value], size: int
+    ) -> Floats:
+        """How many rows of a matrix are in the same banks: neighbours along the products, or across."""
+        products = [self._places(forms, strides, {self.products: number}) for number in range(_ROWS)]
+        down = np.stack([row[0] for row in products if row is not None])
+        across = _crowding(places * size // _ROW, _ROWS)
+        return np.where(down[1] - down[0] == 1, across, _crowding(down * size // _ROW, _ROWS))
 
     def _places(
         self, forms: Sequence[Affine | None], strides: Sequence[Value], others: Mapping[int, Value]
