@@ -235,12 +235,15 @@ class RandomStreaming(Annotator):
 
 
 class RandomFetch(Annotator):
-    """Copies into shared memory a random power of two of elements at once, as many as the tile allows."""
+    """Copies into shared memory a random power of two of elements at once, as many as the tile allows.
+
+    As many as that where warps multiply what is copied.
+    """
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
         for limit in draft.fetch_limits():
             powers = rng.integers(np.log2(limit.longest).astype(np.int64), endpoint=True)
-            draft.values[:, limit.column] = 1 << powers
+            draft.values[:, limit.column] = limit.longest if limit.whole else 1 << powers
 
 
 class RandomLeads(Annotator):

@@ -17,6 +17,7 @@ from ansor.task.hardware import HardwareParams
 from sketches.columns import ColumnKind
 from sketches.family import Family
 from sketches.launch import load_bytes
+from sketches.relations import is_tensorized
 
 Values = NDArray[np.int64]
 
@@ -34,11 +35,15 @@ class FetchLimit:
         Elements in a row of the copy, shape `(rows,)`.
     most
         Elements that the device loads at once.
+    whole
+        Whether nothing else is worth a first try: warps multiply what is copied, and as little as a single
+        16-bit float is copied by no instruction that threads need not wait for.
     """
 
     column: int
     row: Values
     most: int
+    whole: bool = False
 
     @property
     def longest(self) -> Values:
@@ -62,5 +67,7 @@ def fetch_limits(family: Family, bounds: Bounds, count: int, hardware: HardwareP
             width = region[-1].width if region else 1
             size = max(dtype_info(x.dtype).bytes for x in bounds.state.stages[stage_id].op.outputs)
             row = np.array(np.broadcast_to(np.asarray(width), count), dtype=np.int64)
-            limits.append(FetchLimit(hole.start, row, max(load_bytes(hardware) // size, 1)))
+            readers = bounds.state.consumers(stage_id)
+            whole = any(is_tensorized(bounds.state, reader) for reader in readers)
+            limits.append(FetchLimit(hole.start, row, max(load_bytes(hardware) // size, 1), whole))
     return limits
