@@ -12,7 +12,7 @@ from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.printer import format_nest, format_stmt
 from ansor.ir.verify import check_nest
-from ansor.te.expr import Binary, BinaryOp, Load, Var, binary, const, select
+from ansor.te.expr import Binary, BinaryOp, Load, Var, binary, const, free_vars, select
 
 SERIAL, VECTORIZED, UNROLLED, PARALLEL = (
     LoopKind.SERIAL,
@@ -162,8 +162,25 @@ def test_one_test_per_register_tile():
     body = simplify_guards(promote_accumulators(case.nest.body, RegisterLimits()))
     nest = same_results(case.nest, body, case.data())
     tests = [s for s in walk_statements(nest.body) if isinstance(s, If) and s.other is not None]
-    assert [format_stmt(t).splitlines()[0] for t in tests] == ["if i0 < 7 and j0 < 3:"]
-    assert count(tests[0].then, If) == 0
+    assert [format_stmt(t).splitlines()[0] for t in tests] == ["if j0 < 3:", "if i0 < 7:", "if i0 < 7:"]
+    assert count(body, If) == len(tests)  # The borders are known: their loops are shorter.
+
+
+@pytest.mark.parametrize("lanes", [4, 16, 32])
+def test_no_reduction_tests_where_its_tile_lies(lanes):
+    """A register tile of 3 x 2 vectors, neither of which divides: tests inside are decided by unrolling."""
+    case = TiledProduct((31, 5 * lanes + 3, 21), (1, 3, 2, lanes, 3), ["k1", "i1", "j2", "j1"], True)
+    limits = RegisterLimits(vector_bits=32 * lanes)
+    body = simplify_guards(promote_accumulators(case.nest.body, limits))
+    nest = same_results(case.nest, body, case.data())
+    reductions = [s for s in walk_statements(nest.body) if isinstance(s, For) and s.var.name.startswith("k0")]
+    assert len(reductions) == 4  # Inside, two borders and a corner.
+    for reduction in reductions:
+        inner = {s.var for s in walk_statements(reduction.body) if isinstance(s, For)}
+        tests = [s.cond for s in walk_statements(reduction.body) if isinstance(s, If)]
+        assert all(free_vars(test) <= inner for test in tests)
+    inside, *_ = reductions
+    assert count(inside, If) == 0
 
 
 def test_a_tile_that_does_not_fit_stays_in_memory():

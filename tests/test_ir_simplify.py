@@ -1,3 +1,5 @@
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -310,8 +312,31 @@ def test_assumptions_narrow_single_variables():
     assert assume(KNOWN, i < 7, holds=False)[i] == (7, 7)
     assert assume(KNOWN, (i < 7) | (j < 1), holds=False)[j] == (1, 3)
     assert assume(KNOWN, n <= 12)[n] == (1, 12)
-    for nothing in (i < 9, i < n, i + j < 5):
+    for nothing in (i < 9, i < n + 8, i + j < 11):
         assert assume(KNOWN, nothing) is KNOWN
+
+
+def test_assumptions_narrow_the_variables_of_sums():
+    """Of the last tile all is known: 8 x 4 elements in 7 x 4, where the last row is cut."""
+    last = assume(KNOWN, i * 4 + j < 31, holds=False)
+    assert (last[i], last[j]) == ((7, 7), (3, 3))
+    assert assume(KNOWN, i + j < 5)[i] == (0, 4)
+    assert assume(KNOWN, i - j > 5)[i] == (6, 7)
+    assert assume(KNOWN, i - j > 5)[j] == (0, 1)
+
+
+@given(coefficients=st.tuples(*[st.integers(-9, 9)] * 3), limit=st.integers(-90, 90), holds=st.booleans())
+def test_assumptions_leave_what_they_say(coefficients, limit, holds):
+    """All values under which a condition holds lie in the ranges learnt from it."""
+    a, b, c = coefficients
+    ranges = {i: range(8), j: range(4), k: range(16)}
+    assert all(KNOWN[v] == (0, len(values) - 1) for v, values in ranges.items())
+    learnt = assume(KNOWN, i * a + j * b + k * c < limit, holds=holds)
+    for x, y, z in product(*ranges.values()):
+        if (x * a + y * b + z * c < limit) == holds:
+            assert all(
+                low <= v <= high for v, (low, high) in zip((x, y, z), map(learnt.get, ranges), strict=True)
+            )
 
 
 def test_bounds_are_values():

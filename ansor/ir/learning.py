@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, isinf
 
 from ansor.dtypes import is_integer
-from ansor.ir.bounds import Interval
-from ansor.te.expr import Binary, BinaryOp, Const, Expr, Not, Var
+from ansor.ir.bounds import End, Interval
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Not, Var, binary
 
 RangeOf = Callable[[Expr], Interval]
+
+Sum = tuple[Sequence[tuple[Expr, int]], int]
+"""Nodes with their coefficients, and a constant."""
+
+BelowZero = Callable[[Expr], Sum | None]
+"""From a comparison to the sum that is negative exactly where it holds; None if it has none."""
 
 NEGATED = {
     BinaryOp.LT: BinaryOp.GE,
@@ -21,14 +29,14 @@ NEGATED = {
 """The comparison that holds where another one does not."""
 
 
-def learn_ranges(cond: Expr, holds: bool, range_of: RangeOf) -> dict[Var, Interval]:
+def learn_ranges(cond: Expr, holds: bool, range_of: RangeOf, below_zero: BelowZero) -> dict[Var, Interval]:
     """The variables of which `cond`, in canonical form, tells more than `range_of` if it is `holds`.
 
     An interval that it gives is empty if the condition cannot have that value.
     """
-    found: dict[Var, Interval] = {}
-    _learn(cond, holds, range_of, found)
-    return found
+    learner = _Learner(range_of, below_zero, {})
+    learner.learn(cond, holds)
+    return learner.found
 
 
 def operands(expr: Expr, op: BinaryOp) -> tuple[Expr, ...]:
@@ -38,31 +46,70 @@ def operands(expr: Expr, op: BinaryOp) -> tuple[Expr, ...]:
     return (expr,)
 
 
-def _learn(cond: Expr, holds: bool, range_of: RangeOf, found: dict[Var, Interval]) -> None:
-    """Collect in `found` what a canonical condition says of single index variables."""
-    match cond:
-        case Not(a=a):
-            _learn(a, not holds, range_of, found)
-        case Binary(op=op) if op is (BinaryOp.AND if holds else BinaryOp.OR):
-            for part in operands(cond, op):
-                _learn(part, holds, range_of, found)
-        case Binary(op=op, a=Var() as var, b=Const(value=value)) if op in NEGATED and is_integer(var.dtype):
-            limit = int(value)
-            low, high = found.get(var) or range_of(var)
-            match op if holds else NEGATED[op]:
-                case BinaryOp.LT:
-                    high = min(high, limit - 1)
-                case BinaryOp.LE:
-                    high = min(high, limit)
-                case BinaryOp.GT:
-                    low = max(low, limit + 1)
-                case BinaryOp.GE:
-                    low = max(low, limit)
-                case BinaryOp.EQ:
-                    low, high = max(low, limit), min(high, limit)
-                case _:
-                    return
-            if (low, high) != range_of(var):
-                found[var] = (low, high)
-        case _:
+@dataclass(frozen=True, slots=True)
+class _Learner:
+    range_of: RangeOf
+    below_zero: BelowZero
+    found: dict[Var, Interval]
+
+    def learn(self, cond: Expr, holds: bool) -> None:
+        """Take up what a canonical condition says of single index variables."""
+        match cond:
+            case Not(a=a):
+                self.learn(a, not holds)
+            case Binary(op=op) if op is (BinaryOp.AND if holds else BinaryOp.OR):
+                for part in operands(cond, op):
+                    self.learn(part, holds)
+            case Binary(op=op, a=Var() as var, b=Const(value=value)) if op in NEGATED and is_integer(
+                var.dtype
+            ):
+                self._learn_variable(var, op if holds else NEGATED[op], int(value))
+            case Binary(op=op, a=a, b=b) if op in NEGATED:
+                self._learn_sum(cond if holds else binary(NEGATED[op], a, b))
+
+    def _learn_variable(self, var: Var, op: BinaryOp, limit: int) -> None:
+        match op:
+            case BinaryOp.LT:
+                self._narrow(var, -inf, limit - 1)
+            case BinaryOp.LE:
+                self._narrow(var, -inf, limit)
+            case BinaryOp.GT:
+                self._narrow(var, limit + 1, inf)
+            case BinaryOp.GE:
+                self._narrow(var, limit, inf)
+            case BinaryOp.EQ:
+                self._narrow(var, limit, limit)
+            case _:
+                pass
+
+    def _learn_sum(self, comparison: Expr) -> None:
+        """Of `3*i + j >= 14` with `j < 3`: `i >= 4`, and with `i < 5`: `j >= 2`."""
+        form = self.below_zero(comparison)
+        if form is None:
             return
+        terms, rest = form
+        for node, coefficient in terms:
+            if not isinstance(node, Var):
+                continue
+            least = rest + sum(self._least(other, c) for other, c in terms if other is not node)
+            if isinf(least):
+                continue
+            most = -1 - int(least)  # Of `coefficient * node`.
+            if coefficient > 0:
+                self._narrow(node, -inf, most // coefficient)
+            else:
+                self._narrow(node, -(most // -coefficient), inf)
+
+    def _least(self, node: Expr, coefficient: int) -> End:
+        low, high = self._range(node)
+        return coefficient * (low if coefficient > 0 else high)
+
+    def _range(self, node: Expr) -> Interval:
+        known = self.found.get(node) if isinstance(node, Var) else None
+        return known or self.range_of(node)
+
+    def _narrow(self, var: Var, low: End, high: End) -> None:
+        before = self._range(var)
+        after = max(before[0], low), min(before[1], high)
+        if after != before:
+            self.found[var] = after

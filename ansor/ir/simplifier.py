@@ -19,7 +19,7 @@ from ansor.ir.bounds import (
     to_interval,
     to_optional,
 )
-from ansor.ir.learning import NEGATED, learn_ranges, operands
+from ansor.ir.learning import NEGATED, Sum, learn_ranges, operands
 from ansor.ir.structure import same_structure
 from ansor.te.expr import (
     COMPARISONS,
@@ -121,10 +121,16 @@ class Simplifier:
         return result
 
     def _narrowed(self, cond: Expr, holds: bool) -> Bounds:
-        found = learn_ranges(cond, holds, self.range_of)
+        found = learn_ranges(cond, holds, self.range_of, self._sum_below_zero)
         if not found or any(low > high for low, high in found.values()):
             return self._bounds
         return self._bounds.extended({var: to_optional(range_) for var, range_ in found.items()})
+
+    def _sum_below_zero(self, comparison: Expr) -> Sum | None:
+        form = self.below_zero(comparison)
+        if form is None:
+            return None
+        return [(self.table.atoms[number].node, c) for number, c in form.terms.items()], form.const
 
     # -- integers --------------------------------------------------------------------------------------
 

@@ -1,21 +1,25 @@
 """Tiles that are wholly inside their guards run without them (step 3 of `ansor.ir.passes.guards`).
 
-For a guard `E < 0`, let the *tile* be the loops that bind variables of `E`, from the guard outwards; loops
-of variables that do not occur in `E` (the reduction) may lie outside them. With each term of the tile
-replaced by its largest value `E < 0` says whether the whole tile is inside. The tile should be big enough
-for one such test to be cheap, and small enough for most tiles to be wholly inside: it grows outwards until
-it has 16 iterations.
+For a guard `E < 0`, let the *tile* be the loops that bind variables of `E`, from the guard outwards. With
+each term of the tile replaced by its largest value `E < 0` says whether the whole tile is inside. The tile
+should be big enough for one such test to be cheap, and small enough for most tiles to be wholly inside: it
+grows outwards until it has 16 iterations, of which a vector is one. Loops around it whose variables do not
+occur in `E` (the reduction) are taken in, too, as long as they do little in each iteration: so a register
+tile is one tile in each of its dimensions, and nothing is tested inside its reduction.
+
+Where several dimensions have guards, their tests are nested, and the borders have versions of their own: each
+is as a rule the last tile of its dimension, and its loops are as long as that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 from ansor.ir.affine import Affine, add, constant
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import For, If, LoopKind, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.nest import For, If, LoopKind, Seq, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import (
     conjunction,
     conjuncts,
@@ -28,6 +32,7 @@ from ansor.ir.rewriting import (
 from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplifier import Simplifier
 from ansor.ir.simplify import assume
+from ansor.ir.structure import same_structure
 from ansor.te.expr import Binary, Const, Expr, Var, free_vars, int_value
 
 ENOUGH = 16
@@ -52,53 +57,97 @@ def peel_tiles(stmt: Stmt, bounds: Bounds, max_copied: int, varying: Collection[
     inside and the next does not, both versions take their time: only vectors are worth a test of `varying`
     variables.
     """
-    if _size(stmt) <= max_copied and not any(map(is_meeting, walk_statements(stmt))):
-        tests, others = _removable(stmt, bounds.simplifier, varying)
-        condition = conjunction(tuple({id(whole): whole for _, whole in tests}.values()))
-        if condition is not None and not (others and _is_cheap_inside(stmt, tests)):
-            inside = _without(stmt, [guard for guard, _ in tests])
-            inside = peel_tiles(inside, assume(bounds, condition), max_copied, varying)
-            return If(condition, fresh_copy(inside), stmt)
-    if isinstance(stmt, If):
-        then = peel_tiles(stmt.then, assume(bounds, stmt.cond), max_copied, varying)
-        if stmt.other is None:
-            return with_statements(stmt, (then,))
-        other = peel_tiles(stmt.other, assume(bounds, stmt.cond, holds=False), max_copied, varying)
-        return with_statements(stmt, (then, other))
-    return map_statements(stmt, lambda inner: peel_tiles(inner, bounds, max_copied, varying))
+    return _Peeling(varying).peel(stmt, bounds, max_copied)
 
 
-def _removable(
-    stmt: Stmt, simplifier: Simplifier, varying: Collection[Var]
-) -> tuple[list[tuple[Guard, Expr]], bool]:
-    """The guards for which `stmt` is the tile, each with its condition that the whole tile is inside.
+@dataclass(frozen=True, slots=True)
+class _Peeling:
+    """Peeling inside of versions for tiles that are not wholly inside the guards with the tests `failed`."""
 
-    Also whether there are others, for which a part of `stmt` may be the tile.
-    """
-    found: list[tuple[Guard, Expr]] = []
-    others = False
-    for guard in _guards(stmt, ()):
-        form = simplifier.below_zero(guard.test)
-        run = _tile_loops(guard)
-        if form is None or not run or reads_memory(guard.test):
-            continue
-        whole: Expr = Const(False, "bool")
-        if _is_tile(guard, run):
+    varying: Collection[Var]
+    failed: tuple[Expr, ...] = ()
+
+    def peel(self, stmt: Stmt, bounds: Bounds, room: int) -> Stmt:
+        """Peel all tiles of `stmt`; each may add `room` stores."""
+        size = _size(stmt)
+        if size <= room and not any(map(is_meeting, walk_statements(stmt))):
+            tests = self._removable(stmt, bounds.simplifier)
+            if tests:
+                return self._peeled(stmt, tests, bounds, room - size)
+        if isinstance(stmt, If):
+            then = self.peel(stmt.then, assume(bounds, stmt.cond), room)
+            if stmt.other is None:
+                return with_statements(stmt, (then,))
+            other = self.peel(stmt.other, assume(bounds, stmt.cond, holds=False), room)
+            return with_statements(stmt, (then, other))
+        return map_statements(stmt, lambda inner: self.peel(inner, bounds, room))
+
+    def _peeled(self, stmt: Stmt, tests: Sequence[tuple[Guard, Expr]], bounds: Bounds, room: int) -> Stmt:
+        """Test for the widest guards first, then in both versions for the others, as far as there is room."""
+        condition = max(tests, key=lambda found: _lanes(found[0]))[1]
+        gone = [guard for guard, whole in tests if same_structure(whole, condition)]
+        inside = self.peel(_without(stmt, gone), assume(bounds, condition), room)
+        rest = replace(self, failed=(*self.failed, *(guard.test for guard in gone)))
+        outside = rest.peel(stmt, assume(bounds, condition, holds=False), room // 2)
+        return If(condition, fresh_copy(inside), outside)
+
+    def _removable(self, stmt: Stmt, simplifier: Simplifier) -> list[tuple[Guard, Expr]]:
+        """The guards for which `stmt` is to be peeled, each with the condition that its tile is inside."""
+        found: list[tuple[Guard, Expr]] = []
+        for guard in _guards(stmt, ()):
+            form = simplifier.below_zero(guard.test)
+            run = _tile_loops(guard)
+            if form is None or not run or reads_memory(guard.test) or not _is_tile(guard, run):
+                continue
+            if any(guard.test is test for test in self.failed):
+                continue
             whole = _whole_tile(guard, form, simplifier)
-        lanes = all(loop.kind is LoopKind.VECTORIZED for loop in run)
-        if isinstance(whole, Const) or not (lanes or free_vars(whole).isdisjoint(varying)):
-            others = True
-        else:
-            found.append((guard, whole))
-    return found, others
+            vectors = all(loop.kind is LoopKind.VECTORIZED for loop in run)
+            if not isinstance(whole, Const) and (vectors or free_vars(whole).isdisjoint(self.varying)):
+                found.append((guard, whole))
+        return [(guard, whole) for guard, whole in found if _is_place(stmt, whole, found)]
 
 
-def _is_cheap_inside(stmt: Stmt, tests: list[tuple[Guard, Expr]]) -> bool:
-    """Whether the guards can as well be tested in the body of the loop `stmt`, together with others."""
-    return (
-        isinstance(stmt, For)
-        and _steps(stmt.body) >= MANY
-        and not any(stmt in _tile_loops(guard) for guard, _ in tests)
+def _is_tile(guard: Guard, run: tuple[For, ...]) -> bool:
+    """Whether the loops of the test follow each other, and are not more than it takes."""
+    first = guard.loops.index(run[0])
+    inner = [loop for loop in run[1:] if loop.kind is not LoopKind.VECTORIZED]
+    volume = prod(int_value(loop.extent) or 1 for loop in inner)
+    return guard.loops[first : first + len(run)] == run and (len(run) == 1 or volume < ENOUGH)
+
+
+def _is_place(stmt: Stmt, whole: Expr, found: Sequence[tuple[Guard, Expr]]) -> bool:
+    """
+    Whether the condition `whole` of some guards is to be tested before `stmt`.
+
+    It is before the tile; before a loop around it, if that does so little in each iteration that a test
+    there would cost something; and before a sequence of several parts with a tile.
+    """
+    guards = [guard for guard, other in found if same_structure(other, whole)]
+
+    def is_place(part: Stmt) -> bool:
+        if isinstance(part, If) and any(guard.statement is part for guard in guards):
+            return True
+        if isinstance(part, For):
+            inside = [guard for guard in guards if part in guard.loops]
+            if any(part in _tile_loops(guard) for guard in inside):
+                return True
+            return bool(inside) and _steps(part.body) < MANY
+        tested = [inner for inner in sub_statements(part) if has_guard(inner)]
+        if isinstance(part, Seq) and len(tested) < 2:
+            return False
+        return bool(tested) and all(map(is_place, tested))
+
+    def has_guard(part: Stmt) -> bool:
+        return any(guard.statement is inner for inner in walk_statements(part) for guard in guards)
+
+    return is_place(stmt)
+
+
+def _lanes(guard: Guard) -> int:
+    """Lanes of the vectors that a guard masks."""
+    return prod(
+        int_value(loop.extent) or 1 for loop in _tile_loops(guard) if loop.kind is LoopKind.VECTORIZED
     )
 
 
@@ -124,13 +173,6 @@ def _tile_loops(guard: Guard) -> tuple[For, ...]:
     """The loops whose variables occur in the test."""
     used = free_vars(guard.test)
     return tuple(loop for loop in guard.loops if loop.var in used)
-
-
-def _is_tile(guard: Guard, run: tuple[For, ...]) -> bool:
-    """Whether the loops of the test follow each other, and are not more than it takes."""
-    first = guard.loops.index(run[0])
-    volume = prod(int_value(loop.extent) or 1 for loop in run[1:])
-    return guard.loops[first : first + len(run)] == run and (len(run) == 1 or volume < ENOUGH)
 
 
 def _whole_tile(guard: Guard, form: Affine, simplifier: Simplifier) -> Expr:
