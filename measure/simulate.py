@@ -33,7 +33,7 @@ from measure.record import (
 )
 from measure.runner import ProgramRunner
 from measure.settled import plain_key
-from measure.targets import same_target, target_text
+from measure.targets import target_group, target_text
 
 Answer = Callable[[MeasureInput], "MeasureResult | float"]
 """What a program's result is: all of it, or just its run time [s]."""
@@ -157,8 +157,8 @@ def result_of(seconds: float) -> MeasureResult:
 
 
 def _is_record_of(task: Task, inp: MeasureInput) -> bool:
-    """Whether a record is of a task's computation, on its kind of machine."""
-    return same_target(task.target, target_text(inp.task)) and (
+    """Whether a record is of a task's computation, and was measured for a target whose times count for it."""
+    return target_group(target_text(inp.task)) == target_group(str(task.target)) and (
         plain_key(inp.task.workload_key) == plain_key(task.workload_key)
         or matches_by_structure(inp, task.compute_dag)
     )

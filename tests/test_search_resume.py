@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import ansor
+from ansor.schedule.state import State
 from costmodel import DraftedModel, RandomModel, SklearnModel, XGBModel
 from measure import BuildResult, MeasureInput, MeasureResult, load_records, save_records
 from measure.record import Seconds
-from measure.simulate import SimulatedRunner
+from measure.simulate import NullBuilder, SimulatedRunner, result_of
 from search import PreloadMeasuredStates, SearchTask, SketchPolicy, StopReason, TaskScheduler, Trial
 from tests.search_fakes import TileModel, logged, options, simulated_cost
 from tests.sketches_cases import matmul_relu
@@ -161,12 +162,13 @@ def test_a_log_without_an_answer_says_so(task: SearchTask, whole: tuple[Path, Ti
     [
         (lambda: SearchTask("ansor.dense", (8, 8, 16), target=HOST), '"ansor.dense", 8, 8, 16'),
         (lambda: SearchTask("ansor.dense", (8, 8, 8), target=FAR), "aarch64"),
+        (lambda: SearchTask("ansor.dense", (8, 8, 8), target="llvm -num-cores=7"), "num-cores=7"),
         (
             lambda: SearchTask("ansor.dense", (8, 8, 8), target=HOST, layout_rewrite_option=2),
             "with layout_rewrite_option 2",
         ),
     ],
-    ids=["computation", "target", "layout option"],
+    ids=["computation", "target", "cores", "layout option"],
 )
 def test_a_log_of_another_task_cannot_be_replayed(
     tmp_path: Path, other: Callable[[], SearchTask], named: str
@@ -184,6 +186,15 @@ def test_a_log_of_another_task_cannot_be_replayed(
     with pytest.raises(ansor.RunError, match="it is empty"):
         own.tune(options(4, runner=SimulatedRunner([])))
     other().tune(options(1, runner=SimulatedRunner(log, unknown=simulated_cost)))
+
+
+def test_a_log_answers_with_the_times_of_the_target_that_is_asked_for(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    tasks = [SearchTask("ansor.dense", (8, 8, 8), target=f"llvm -num-cores={cores}") for cores in (1, 2)]
+    inputs = [MeasureInput(task, State.initial(task.compute_dag)) for task in tasks]
+    save_records(log, inputs, [result_of(2e-3), result_of(1e-3)])
+    answers = SimulatedRunner(log).run(inputs, NullBuilder().build(inputs))
+    assert [answer.mean_cost for answer in answers] == [2e-3, 1e-3]
 
 
 def test_the_laws_hold_with_the_default_model(task: SearchTask, tmp_path: Path) -> None:
