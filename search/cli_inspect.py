@@ -10,9 +10,10 @@ import click
 
 from ansor.errors import AnsorError, DefinitionError
 from ansor.runtime.build import lower
-from ansor.task.task import Task, TaskKey
+from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
+from measure.distill import OptionsByKey, record_group
 from measure.settled import settled_records
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
@@ -68,7 +69,7 @@ class _Summary:
     def to_json(self) -> dict[str, Any]:
         seconds, flops = self.seconds, self.flops
         return {
-            "workload": json.loads(self.key),
+            "workload": _key_as_json(self.key),
             "target": self.target,
             "layout_rewrite_option": self.layouts,
             "best_seconds": seconds,
@@ -116,11 +117,22 @@ def best(
 
 
 def summarize(log: str) -> list[_Summary]:
-    """Sum up the measurements of a log by task and layout option, in order."""
-    found: dict[TaskKey, _Summary] = {}
+    """Sum up the measurements of a log by what their times count for (`record_group`), in order."""
+    found: dict[tuple[str, ...], _Summary] = {}
+    options: OptionsByKey = {}
     for inp, res in settled_records(load_measurements(log)):
-        found.setdefault(inp.task.key, _Summary(*inp.task.key)).add(inp, res)
+        group = record_group(inp, options)
+        key, target, _ = inp.task.key
+        found.setdefault(group, _Summary(key, target, int(group[1]))).add(inp, res)
     return list(found.values())
+
+
+def _key_as_json(key: str) -> Any:
+    """What a workload key says: a list, or the text itself of one that a user made up."""
+    try:
+        return json.loads(key)
+    except ValueError:
+        return key
 
 
 def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
@@ -133,7 +145,7 @@ def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
     python = task.print_best(log) if code or as_json else ""
     if as_json:
         summary = {
-            "workload": json.loads(task.workload_key),
+            "workload": _key_as_json(task.workload_key),
             "target": str(task.target),
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if flops > 0 else None,
@@ -177,7 +189,7 @@ def show(workload: str, args: tuple[str, ...], target: str, layouts: int | None,
     dag = task.compute_dag
     if as_json:
         data = {
-            "workload": json.loads(task.workload_key),
+            "workload": _key_as_json(task.workload_key),
             "target": str(task.target),
             "dag": str(dag),
             "flops": dag.flop_count,

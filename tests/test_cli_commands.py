@@ -403,6 +403,15 @@ def test_one_trial_is_not_trials(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 trial  [llvm" in out.out
 
 
+def test_best_tells_of_workloads_whose_keys_a_user_made_up(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["tune", "matmul", "16", "16", "16", "--trials", "1", "--log", "x.json", "--quiet"])
+    log = Path("x.json")
+    log.write_text(log.read_text().replace('[\\"ansor.matmul\\", 16, 16, 16]', "my layer"))
+    capsys.readouterr()
+    assert run(["best", "x.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["workload"] == "my layer"
+
+
 def test_work_is_told_in_a_unit_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "matmul", "1", "2", "2"]) == 0
     assert ", 8 FLOP\n" in capsys.readouterr().out
