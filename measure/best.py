@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ansor.errors import AnsorError
 from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
+from measure.distill import OptionsByKey, record_group
 from measure.log import PathLike, RecordReader
 from measure.record import (
     LoggedState,
@@ -34,7 +35,6 @@ from measure.targets import same_target, target_group, target_text
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
-    from ansor.task.task import TaskKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class FoundRecord:
     foreign: bool = False
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """Orders records, the best first."""
-        return self.foreign, self.cost
+    def rank(self) -> tuple[bool, bool, float]:
+        """Orders records, the best first: those of just the size, then of just the target, then by cost."""
+        return self.scale != 1.0, self.foreign, self.cost
 
     @property
     def cost(self) -> float:
@@ -112,8 +112,8 @@ def find_best_record(
         Keep records that may serve on this target only, and of these those that were measured for just it
         if there are any; None keeps all.
     include_compatible
-        Also consider the same workload at other sizes of which these are whole multiples; their cost counts
-        times the ratio.
+        Where there is none, take the same workload at other sizes of which these are whole multiples; their
+        cost counts times the ratio.
     dag
         The computation, which lets records match that are known by a hash of it only.
     layout_rewrite_option
@@ -131,14 +131,16 @@ def find_best_record(
     fitting: dict[str, FoundRecord] = {}
     wrong: set[str] = set()
     numbers: dict[str, int] = {}
-    trials: Counter[TaskKey] = Counter()
+    trials: Counter[tuple[str, ...]] = Counter()
+    options: OptionsByKey = {}
     reader = RecordReader(filename)
     for inp, res in reader.measurements():
         program = program_of(inp)
         known = fitting.get(program)
         if program not in numbers:
-            trials[inp.task.key] += 1
-            numbers[program] = trials[inp.task.key]
+            group = record_group(inp, options)
+            trials[group] += 1
+            numbers[program] = trials[group]
         if res.error_no is MeasureErrorNo.WRONG_ANSWER:
             wrong.add(program)
         if (

@@ -83,9 +83,9 @@ class Hit:
     foreign: bool = False
 
     @property
-    def rank(self) -> tuple[bool, bool, float]:
-        """Orders hits, the best first: by layout option, target, then run time [s] at the wanted size."""
-        return self.differs, self.foreign, self.seconds * self.scale
+    def rank(self) -> tuple[bool, bool, bool, float]:
+        """Orders hits, the best first: by size, layout option, target, then run time [s] at this size."""
+        return self.scale != 1.0, self.differs, self.foreign, self.seconds * self.scale
 
     def __str__(self) -> str:
         return f"{seconds_text(self.seconds)}, found by {self.how}:\n{self.state}"
@@ -332,7 +332,7 @@ class ApplyHistoryBest(DispatchContext):
                     return hit
                 others.append(hit)
         if others:
-            return min(others, key=lambda hit: hit.rank[:2])  # Of equals the surer way counts.
+            return min(others, key=lambda hit: hit.rank[:3])  # Of equals the surer way counts.
         return self._best(query, "compatible") if self.include_compatible else None
 
     def _best(self, query: Query, how: str) -> Hit | None:

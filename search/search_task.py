@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -249,9 +250,10 @@ class SearchTask(Task):
     def _best_record(
         self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
     ) -> tuple[Task, FoundRecord]:
-        """Find the best record of all algorithms; those under the wanted option before others."""
+        """Find the best record of all algorithms: of this size before others, then of the wanted option."""
         algorithms = [one for one in self.algorithms if takes_arguments_of(one, option)]
-        for wanted in (int(option), None):
+        sizes = (False, True) if include_compatible else (False,)
+        for other_sizes, wanted in product(sizes, (int(option), None)):
             pairs = [
                 (one, found)
                 for one in algorithms
@@ -260,7 +262,7 @@ class SearchTask(Task):
                         log_file,
                         one.workload_key,
                         self.target,
-                        include_compatible=include_compatible,
+                        include_compatible=other_sizes,
                         dag=one.compute_dag,
                         layout_rewrite_option=wanted if layout_free_inputs(one.compute_dag) else None,
                     )
@@ -285,7 +287,7 @@ class SearchTask(Task):
         log_file
             The log.
         include_compatible
-            Also consider other sizes of which this task's are whole multiples.
+            Where there is none of this size, take one of a size of which this task's is a whole multiple.
         layout_rewrite_option
             Default: the task's. Records under this option are preferred.
 

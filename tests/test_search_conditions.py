@@ -13,6 +13,7 @@ from measure import MeasureErrorNo, MeasureResult, load_records, save_records
 from measure.record import Seconds
 from measure.targets import target_group
 from search import PreloadMeasuredStates, SearchTask, TaskScheduler
+from search.cli_inspect import summarize
 from search.dispatch import Query
 from search.report_data import read_history
 from tests.search_fakes import logged, options
@@ -170,3 +171,42 @@ def test_blanks_in_the_keys_of_a_log_do_not_matter(tmp_path: Path) -> None:
     log.write_text(log.read_text().replace(r"[\"ansor.matmul\", 32, 32, 32]", r"[\"ansor.matmul\",32,32,32]"))
     assert "32,32,32" in log.read_text()
     assert len(PreloadMeasuredStates(log).known(task)) == 3
+
+
+def saved(log: Path, task: SearchTask, cost: float) -> None:
+    """Append a time [s] of the unscheduled program."""
+    inp = ansor.MeasureInput(task, ansor.State.initial(task.compute_dag))
+    save_records(log, [inp], [MeasureResult((Seconds(cost),))])
+
+
+@pytest.mark.parametrize("other", [{"target": ONE}, {"target": TWO, "layout_rewrite_option": 2}])
+def test_another_size_serves_only_where_there_is_none_of_this_one(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    """It comes after another target and another layout option, wherever one asks."""
+    log, args = tmp_path / "log.json", (64, 64, 64)
+    saved(log, SearchTask("ansor.dense", (32, 64, 64), target=TWO), 1e-4)
+    task = SearchTask("ansor.dense", args, target=TWO)
+    assert task.best_record(log, include_compatible=True).scale == 2
+    hit = ansor.ApplyHistoryBest(log, include_compatible=True).find(task)
+    assert hit is not None
+    assert hit.scale == 2
+    saved(log, SearchTask("ansor.dense", args, **other), 1e-3)
+    assert task.best_record(log, include_compatible=True).cost == 1e-3
+    hit = ansor.ApplyHistoryBest(log, include_compatible=True).find(task)
+    assert hit is not None
+    assert hit.seconds == 1e-3
+
+
+def test_spellings_of_a_target_are_one_task_in_every_listing(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", matmul_for("llvm")
+    for split, cost in ((2, 4e-3), (4, 3e-3), (8, 2e-3), (16, 1e-3)):
+        state = ansor.State.initial(task.compute_dag).split(2, 0, [split])
+        save_records(log, [ansor.MeasureInput(task, state)], [MeasureResult((Seconds(cost),))])
+    lines = log.read_text().splitlines()
+    lines[1::2] = [line.replace("-keys=cpu", "-keys=cpu -model=unknown") for line in lines[1::2]]
+    log.write_text("\n".join(lines) + "\n")
+    (summary,) = summarize(str(log))
+    assert (summary.trials, summary.seconds) == (4, 1e-3)
+    assert len(read_history(log).tasks) == 1
+    assert task.best_record(log).trial == 4
