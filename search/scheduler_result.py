@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ansor.task.task import Task
 from search.progress import task_title
 from search.result import StopReason, TuningResult
+from search.session import Stop
 from search.text import counted, digits, rate_text, time_text
 
 
@@ -47,3 +50,11 @@ class SchedulerResult:
         if self.objective is not None:
             lines.append(f"  estimated total: {digits(self.objective * 1e3)} ms")
         return "\n".join(lines)
+
+
+def no_task_left(tasks: Sequence[Task], reasons: Mapping[int, str], found: bool) -> Stop:
+    """Say why a run ends of which no task is tuned any more; `found` is whether any has a program."""
+    listed = "; ".join(f"{task_title(tasks[number])}: {why}" for number, why in sorted(reasons.items()))
+    return Stop(
+        StopReason.EXHAUSTED if found else StopReason.NO_PROGRAM, f"no task is left to tune: {listed}"
+    )

@@ -1,20 +1,27 @@
-"""What a task scheduler needs before it can start: checked tasks, policies, a shared model."""
+"""What a task scheduler needs before it can start: checked tasks, policies, a shared model, sessions."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, RunError, TargetError
+from ansor.plugins import items_of
 from ansor.task.task import Task, TaskKey
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
-from measure import ProgramRunner
+from measure import ProgramMeasurer, ProgramRunner
 from search.alternatives import sketch_policy
+from search.details import details_only
+from search.options import TuningOptions
 from search.policy import SearchPolicy
 from search.preload import Earlier
 from search.progress import task_title
+from search.scheduler_callbacks import TaskSchedulerCallback
+from search.session import TuningSession
+from search.starts import first_programs
 from search.template_task import TemplateTask
 from search.template_xgb import XGBTuner
 from search.text import counted
@@ -52,6 +59,20 @@ def check_tasks(tasks: Sequence[Task], weights: Sequence[float], strategy: str) 
                 f"tasks {other} and {number} are both {task_title(task)} on {task.target}; pass it once, "
                 "with the sum of their weights"
             )
+
+
+def check_gradient(alpha: float, beta: float, backward_window_size: int) -> None:
+    """
+    Refuse parameters of the gradient that are out of range.
+
+    Raises
+    ------
+    DefinitionError
+        If one is.
+    """
+    check_number("TaskScheduler(alpha)", alpha, low=0)
+    check_number("TaskScheduler(beta)", beta, above=0)
+    check_number("TaskScheduler(backward_window_size)", backward_window_size, low=1, integer=True)
 
 
 def check_policies(tasks: Sequence[Task], policies: Sequence[SearchPolicy]) -> list[SearchPolicy]:
@@ -114,6 +135,67 @@ def make_policies(
         else sketch_policy(task, models[task.target.is_gpu], params=params, seed=seed)
         for task in tasks
     ]
+
+
+def policies_for(
+    tasks: Sequence[Task],
+    choice: str | Sequence[SearchPolicy],
+    seed: int,
+    *,
+    params: Mapping[str, int | float | str] | None,
+    per_round: int,
+    adaptive_training: bool,
+    model_file: PathLike | None,
+) -> list[SearchPolicy]:
+    """
+    Give one policy per task: those that were passed, or sketch policies that share models.
+
+    Raises
+    ------
+    DefinitionError, LogFormatError
+        If the policies do not fit the tasks, there is no such search, or the model file is of no use to it.
+    """
+    check_model_file(model_file, tasks, choice)
+    if not isinstance(choice, str):
+        return check_policies(tasks, choice)
+    models = shared_models(
+        choice, tasks, seed, per_round=per_round, adaptive_training=adaptive_training, model_file=model_file
+    )
+    return make_policies(choice, tasks, models, params, seed)
+
+
+def check_callbacks(callbacks: object) -> list[TaskSchedulerCallback]:
+    """
+    Give the callbacks back if all are some.
+
+    Raises
+    ------
+    DefinitionError
+        If not.
+    """
+    listed = list(items_of("TaskScheduler(callbacks)", callbacks, "ansor.TaskSchedulerCallback"))
+    for callback in listed:
+        if not (hasattr(callback, "pre_tune") and hasattr(callback, "post_tune")):
+            raise DefinitionError(
+                f"callbacks has {callback!r}; each must be an ansor.TaskSchedulerCallback, such as "
+                "ansor.PrintTableInfo()"
+            )
+    return listed  # type: ignore[return-value]  # Checked above.
+
+
+def check_model_exists(model_file: PathLike | None) -> None:
+    """
+    Make sure that a model can be read once it is needed.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    """
+    if model_file is not None and not Path(model_file).is_file():
+        raise FileNotFoundError(
+            f"there is no model file {os.fspath(model_file)!r}; save one with DraftedModel.save"
+        )
 
 
 def check_model_file(
@@ -225,3 +307,24 @@ def check_trials(tasks: Sequence[Task], known: Sequence[Earlier], trials: int) -
             f"num_measure_trials={trials} is too small: {counted(fresh, 'task')}{those} "
             f"need{'s' if fresh == 1 else ''} at least one trial each"
         )
+
+
+def open_session(
+    policy: SearchPolicy,
+    earlier: Earlier,
+    measurer: ProgramMeasurer,
+    options: TuningOptions,
+    early_stopping: int | None,
+) -> TuningSession:
+    """Open the session of one task; `early_stopping` is the task's own, in trials without improvement."""
+    return TuningSession(
+        policy,
+        measurer,
+        earlier=earlier,
+        seeds=first_programs(policy),
+        round_size=options.num_measures_per_round,
+        early_stopping=early_stopping,
+        max_failures_in_a_row=options.max_failures_in_a_row,
+        num_finalists=options.num_finalists,
+        progress=details_only(options.verbose, policy),
+    )

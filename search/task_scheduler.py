@@ -19,7 +19,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
@@ -28,27 +27,27 @@ from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogWriteError
 from ansor.plugins import GO_ON, blaming, brief, items_of
 from ansor.task.task import Task
-from measure import MAX_FLOAT, ProgramMeasurer
-from search.details import details_only, level_of
+from measure import MAX_FLOAT
+from search.details import level_of
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
-from search.preload import Earlier
 from search.progress import task_title
 from search.result import StopReason
 from search.scheduler_callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
 from search.scheduler_gradient import Allocation, Objective, SimilarityGroups, gradients, steepest
-from search.scheduler_result import SchedulerResult
+from search.scheduler_result import SchedulerResult, no_task_left
 from search.scheduler_setup import (
+    check_callbacks,
+    check_gradient,
     check_machine,
-    check_model_file,
-    check_policies,
+    check_model_exists,
     check_tasks,
     check_trials,
-    make_policies,
-    shared_models,
+    open_session,
+    policies_for,
 )
 from search.session import Stop, TuningSession
-from search.starts import first_programs, known_results
+from search.starts import known_results
 from search.text import counted
 
 PathLike = str | os.PathLike[str]
@@ -143,31 +142,19 @@ class TaskScheduler:
         self.objective_func: Objective = objective_func or self._weighted_sum
         self.strategy = strategy
         check_tasks(self.tasks, self.task_weights, strategy)
-        check_number("TaskScheduler(alpha)", alpha, low=0)
-        check_number("TaskScheduler(beta)", beta, above=0)
-        check_number("TaskScheduler(backward_window_size)", backward_window_size, low=1, integer=True)
+        check_gradient(alpha, beta, backward_window_size)
         if not callable(self.objective_func):
             raise DefinitionError(
                 f"objective_func={objective_func!r}: it must be a function of the list of latencies [s]"
             )
-        if load_model_file is not None and not Path(load_model_file).is_file():
-            raise FileNotFoundError(
-                f"there is no model file {os.fspath(load_model_file)!r}; save one with DraftedModel.save"
-            )
+        check_model_exists(load_model_file)
         self.load_model_file = load_model_file
         self.load_log_file = load_log_file
         self.alpha, self.beta, self.gamma = alpha, beta, gamma
         self.backward_window_size = backward_window_size
         if callbacks is None:
             callbacks = [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
-        listed = items_of("TaskScheduler(callbacks)", callbacks, "ansor.TaskSchedulerCallback")
-        self.callbacks: list[TaskSchedulerCallback] = list(listed)  # type: ignore[arg-type]
-        for callback in self.callbacks:
-            if not (hasattr(callback, "pre_tune") and hasattr(callback, "post_tune")):
-                raise DefinitionError(
-                    f"callbacks has {callback!r}; each must be an ansor.TaskSchedulerCallback, such as "
-                    "ansor.PrintTableInfo()"
-                )
+        self.callbacks: list[TaskSchedulerCallback] = check_callbacks(callbacks)
         self.best_costs = np.full(len(self.tasks), MAX_FLOAT)
         self._given_costs = self.best_costs.copy()
         self._started = False
@@ -204,6 +191,10 @@ class TaskScheduler:
     def without_program(self) -> list[int]:
         """Tasks for which no valid program is known."""
         return [number for number, cost in enumerate(self.best_costs) if cost >= MAX_FLOAT]
+
+    @property
+    def _living(self) -> list[int]:
+        return [number for number in range(len(self.tasks)) if number not in self.dead_reasons]
 
     def tune(
         self,
@@ -256,21 +247,15 @@ class TaskScheduler:
         if per_task_early_stopping is not None:
             check_number("per_task_early_stopping", per_task_early_stopping, low=1, integer=True)
         per_round = tune_option.num_measures_per_round
-        check_model_file(self.load_model_file, self.tasks, search_policy)
-        if isinstance(search_policy, str):
-            models = shared_models(
-                search_policy,
-                self.tasks,
-                tune_option.seed,
-                per_round=per_round,
-                adaptive_training=adaptive_training,
-                model_file=self.load_model_file,
-            )
-            policies = make_policies(
-                search_policy, self.tasks, models, search_policy_params, tune_option.seed
-            )
-        else:
-            policies = check_policies(self.tasks, search_policy)
+        policies = policies_for(
+            self.tasks,
+            search_policy,
+            tune_option.seed,
+            params=search_policy_params,
+            per_round=per_round,
+            adaptive_training=adaptive_training,
+            model_file=self.load_model_file,
+        )
         with open_measurer(tune_option) as measurer:
             check_machine(self.tasks, measurer.runner)
             known = known_results(policies, tune_option.measure_callbacks, self.load_log_file)
@@ -283,7 +268,7 @@ class TaskScheduler:
             self.num_measures_per_round, self.verbose = per_round, level_of(tune_option.verbose)
             self.resumed = any(known)
             self._sessions = [
-                self._session(policy, results, measurer, tune_option, per_task_early_stopping)
+                open_session(policy, results, measurer, tune_option, per_task_early_stopping)
                 for policy, results in zip(policies, known, strict=True)
             ]
             try:
@@ -305,9 +290,8 @@ class TaskScheduler:
         self._warm_up(options.num_measure_trials)
         for number in self.without_program:
             self._find_program(number, options.num_measure_trials)
-        if len(self.dead_reasons) == len(self.tasks) and not self.new_trials:
-            self._revive(options.num_measure_trials)
         while True:
+            self._revive(options.num_measure_trials)
             stop = self._reason_to_stop(options)
             if stop is not None:
                 return stop
@@ -347,11 +331,27 @@ class TaskScheduler:
             self.dead_reasons.setdefault(number, "no valid program was found")
 
     def _revive(self, trials: int) -> None:
-        """Try a round of each task without a program, where a log leaves no task to tune.
+        """Where no task is left to tune, try those again of which a log holds failures only.
 
-        It may be of a machine that works by now.
+        These may be of a machine that works by now. Each gets a round in turn, which the log may answer, too:
+        until every one was tried by this run, or one has a program and the others had another turn. Turns do
+        not depend on who answers, so a run that reads this one's log back takes the same.
         """
-        for number in self.without_program:
+        while not self._living and any(not self._sessions[n].new_trials for n in self._hopeful):
+            if self.new_trials >= trials:
+                return
+            self._give_turns(trials)
+            if self._living:
+                self._give_turns(trials)
+
+    @property
+    def _hopeful(self) -> list[int]:
+        """Tasks without a program whose sessions have not come to an end."""
+        return [number for number in self.without_program if self._sessions[number].stop is None]
+
+    def _give_turns(self, trials: int) -> None:
+        """Tune each dead task without a program for one round; it lives if that brought one."""
+        for number in self._hopeful:
             if self.new_trials < trials:
                 reason = self.dead_reasons.pop(number)
                 self._tune_task(number, trials - self.new_trials)
@@ -413,22 +413,15 @@ class TaskScheduler:
             self._best_missing, self.best_score, self.best_ct = missing, self.cur_score, self.ct
 
     def _reason_to_stop(self, options: TuningOptions) -> Stop | None:
-        living = [number for number in range(len(self.tasks)) if number not in self.dead_reasons]
         if self.new_trials >= options.num_measure_trials:
             return Stop(StopReason.TRIALS_DONE, f"all {options.num_measure_trials} trials are done")
-        if not living:
+        if not self._living:
             some = len(self.without_program) < len(self.tasks)
-            reasons = "; ".join(
-                f"{task_title(self.tasks[number])}: {why}"
-                for number, why in sorted(self.dead_reasons.items())
-            )
-            return Stop(
-                StopReason.EXHAUSTED if some else StopReason.NO_PROGRAM, f"no task is left to tune: {reasons}"
-            )
+            return no_task_left(self.tasks, self.dead_reasons, some)
         patience = options.patience(self.ct - self.new_trials)
         if patience is not None and options.early_stopping == "auto":  # Each task had two turns or more.
             patience = max(patience, 2 * len(self.tasks) * self.num_measures_per_round)
-        replaying = any(self._sessions[number].replaying for number in living)
+        replaying = any(self._sessions[number].replaying for number in self._living)
         if patience is None or replaying or self.ct - self.best_ct < patience:
             return None
         return Stop(
@@ -473,28 +466,6 @@ class TaskScheduler:
             value = self.objective_func(list(costs))
         check_number(f"{asked}; what it returns", value)
         return float(value)
-
-    # -- setting up ----------------------------------------------------------------------------------------
-
-    def _session(
-        self,
-        policy: SearchPolicy,
-        earlier: Earlier,
-        measurer: ProgramMeasurer,
-        options: TuningOptions,
-        early_stopping: int | None,
-    ) -> TuningSession:
-        return TuningSession(
-            policy,
-            measurer,
-            earlier=earlier,
-            seeds=first_programs(policy),
-            round_size=self.num_measures_per_round,
-            early_stopping=early_stopping,
-            max_failures_in_a_row=options.max_failures_in_a_row,
-            num_finalists=options.num_finalists,
-            progress=details_only(options.verbose, policy),
-        )
 
     def _result(self, stop: Stop) -> SchedulerResult:
         """Sum up; the best latencies are now those of the results that count, however the run ended."""

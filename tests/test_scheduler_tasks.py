@@ -603,3 +603,37 @@ def test_tasks_whose_log_holds_failures_only_are_tried_again(tasks: list[SearchT
     result = scheduler(tasks[1:3]).tune(options(40, log), "sketch.random")
     assert result.trials > 0
     assert all(one.best_cost is not None for one in result.results)
+
+
+def test_a_machine_that_was_broken_for_several_runs_is_found_to_work(
+    tasks: list[SearchTask], tmp_path: Path
+) -> None:
+    """However many rounds of failures the log answers by itself, and whatever cuts the runs that follow."""
+    pair = tasks[1:3]
+    spoiled, whole, pieces = (tmp_path / f"{name}.json" for name in ("spoiled", "whole", "pieces"))
+    for budget, trials in ((100, 32), (100, 8), (6, 6)):
+        broken = options(budget, spoiled, machine=FakeMachine(fails=lambda _: True))
+        assert scheduler(pair).tune(broken, "sketch.random").trials == trials
+    whole.write_text(spoiled.read_text())
+    result = scheduler(pair).tune(options(40, whole), "sketch.random")
+    assert result.trials == 40
+    assert all(one.best_cost is not None for one in result.results)
+    pieces.write_text(spoiled.read_text())
+    for budget in (3, 1, 6, 30):
+        assert scheduler(pair).tune(options(budget, pieces), "sketch.random").trials == budget
+    assert logged(pieces) == logged(whole)
+
+
+def test_tasks_that_failed_are_tried_again_once_the_others_have_been_given_up(tmp_path: Path) -> None:
+    pair, log = [matmul_task(n) for n in (4, 8)], tmp_path / "log.json"
+    bad = pair[1].workload_key
+    machine = FakeMachine(fails=lambda inp: inp.task.workload_key == bad)
+    scheduler(pair).tune(options(60, log, machine=machine), "sketch.random")
+    found = scheduler(pair)
+    result = found.tune(options(4000, log), "sketch.random", per_task_early_stopping=30)
+    assert result.trials > 0
+    assert all(one.best_cost is not None for one in result.results)
+    assert all("brought no improvement" in why for why in found.dead_reasons.values())
+    again = scheduler(pair).tune(options(4000, log), "sketch.random", per_task_early_stopping=30)
+    assert again.trials == 0
+    assert again.stop_reason is StopReason.EXHAUSTED
