@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import gcd
 
 import numpy as np
 import pytest
 
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
+from ansor.ir.independence import row_major_strides
+from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.shuffles import WARP
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
@@ -18,6 +21,7 @@ from ansor.te import Tensor
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
 from costmodel.extract import extract_population, extract_states
+from costmodel.features import unscale
 from search.mutation import GPU_MUTATIONS
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, Sketch, generate_sketches
@@ -201,3 +205,31 @@ def test_the_roofline_knows_tensor_cores() -> None:
         sample = ProgramSpace.of(task, params).sample(64, np.random.default_rng(0))
         best.append(float(AnalyticModel().predict(task, Programs(sample.populations)).max()))
     assert best[0] > best[1] + np.log(2)
+
+
+def test_new_programs_copy_whole_vectors() -> None:
+    """Which threads need not wait for; a search may try others."""
+    _, populations = sampled("matmul", 30)
+    for population in populations:
+        for at in population.family.positions(ColumnKind.FETCH):
+            assert set(population.values[:, at].tolist()) == {8}
+
+
+def test_features_tell_which_rows_of_matrices_are_in_the_same_banks() -> None:
+    """Rows of 16 bytes are apart in the 8 groups of banks if they begin at odd multiples of that."""
+    task = gpu_task(tensors("matmul", 256, 256, 256, *HALVES), AMPERE)
+    found = set[tuple[bool, bool]]()
+    for population in ProgramSpace.of(task).sample(40, np.random.default_rng(4)).populations:
+        for row in range(len(population)):
+            state = population.materialize(row)
+            nest = kernels(state, shuffles=True)
+            shared = {b.name: b for b in shared_buffers(nest.body)}
+            features = unscale(extract_states(task, [state]).values)
+            told = features["bank_conflicts"][features["by_warps"] > 0]
+            worst = 1
+            for buffer in shared.values():
+                pitch = (buffer.strides or row_major_strides(buffer.constant_shape))[-2]
+                worst = max(worst, gcd(pitch // 8, 8))
+            assert told.round().tolist() == [worst]
+            found.add((worst > 1, worst > 2))
+    assert len(found) > 1
