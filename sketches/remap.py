@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.schedule.stages import Stage
 from sketches.columns import Column, ColumnKind
 from sketches.family import Family, Matrix
 from sketches.population import Population
@@ -37,13 +38,15 @@ def shared_names(family: Family) -> tuple[Column, ...]:
     Return the names under which the columns are known to other families, in order.
 
     Tiles of a computation that was moved into a cache stage have those of the stage that it came from: its
-    axes are that stage's in order, whatever they are called.
+    axes are that stage's in order, whatever they are called. One that is kept in pieces has other axes, and
+    nothing in common with it.
     """
     stages = {stage.name: stage for stage in family.sketch.state.stages}
     shared: list[Column] = []
     for column in family.columns:
         original = stages.get(column.stage.removesuffix(_CACHED))
-        if column.kind is ColumnKind.TILE and column.stage.endswith(_CACHED) and original is not None:
+        is_cached = column.kind is ColumnKind.TILE and column.stage.endswith(_CACHED)
+        if is_cached and original is not None and _has_axes_of(stages[column.stage], original):
             pairs = zip(stages[column.stage].compute.axis, original.compute.axis, strict=True)
             names = {own.name: theirs.name for own, theirs in pairs}
             parts = _PARTS.split(column.axis)
@@ -52,6 +55,10 @@ def shared_names(family: Family) -> tuple[Column, ...]:
         else:
             shared.append(column)
     return tuple(shared)
+
+
+def _has_axes_of(cached: Stage, original: Stage) -> bool:
+    return len(cached.compute.axis) == len(original.compute.axis)
 
 
 @dataclass(eq=False)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from math import gcd
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.ir.independence import row_major_strides
@@ -22,15 +24,17 @@ from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
 from costmodel.extract import extract_population, extract_states
 from costmodel.features import unscale
+from measure import load_records
 from search.mutation import GPU_MUTATIONS
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, Sketch, generate_sketches
 from sketches.neighbours import Neighbourhood
 from sketches.repair import admitted
 from tests.cuda_on_host import run_cuda_on_host
-from tests.gpu_cases import check_gpu_program, gpu_task
+from tests.gpu_cases import GPU, check_gpu_program, gpu_task
 from tests.gpu_schedules import MOST_STEPS, kernels, steps
 from tests.program_laws import Case, check_printed_code, check_replay
+from tests.search_fakes import simulated_cost
 from tests.test_gpu_tensor_cores import calls
 
 AMPERE = "cuda -arch=sm_80"
@@ -233,3 +237,31 @@ def test_features_tell_which_rows_of_matrices_are_in_the_same_banks() -> None:
             assert told.round().tolist() == [worst]
             found.add((worst > 1, worst > 2))
     assert len(found) > 1
+
+
+def test_a_search_evolves_and_logs_them(tmp_path: Path) -> None:
+    """On lines that TVM skips; what is read back has the same loops, and computes the product."""
+    task = ansor.SearchTask(
+        func="ansor.matmul", args=(64, 64, 64, *HALVES), target=AMPERE, hardware_params=GPU
+    )
+    log = tmp_path / "log.json"
+    small = {"evolutionary_search_population": 128, "evolutionary_search_num_iters": 2}
+    options = ansor.TuningOptions(
+        num_measure_trials=24,
+        num_measures_per_round=8,
+        builder=ansor.NullBuilder(),
+        runner=ansor.SimulatedRunner(simulated_cost),
+        measure_callbacks=[ansor.RecordToFile(log)],
+        verbose=0,
+    )
+    assert task.tune(options, ansor.SketchPolicy(task, params=small)).trials == 24
+    assert all(line.startswith("# ansor ") for line in log.read_text().splitlines())
+    steps_of = [inp.state.steps for inp, _ in load_records(str(log))]
+    states = [State.replay(task.compute_dag, steps) for steps in steps_of]
+    assert len(states) == 24
+    assert all(any(step.code == "TI" for step in state.steps) for state in states)
+    case = Case.of(states[0])
+    for state in states[:4]:
+        arrays = case.arrays()
+        run_cuda_on_host(kernels(state, shuffles=True), *arrays)
+        case.check(arrays)
