@@ -17,7 +17,7 @@ Source: AutoTVM (Chen et al., "Learning to optimize tensor programs", NeurIPS 20
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Union, overload
@@ -35,6 +35,7 @@ from ansor.task.registry import make_workload_key, register_workload
 from ansor.te.tensor import Tensor
 from sketches.template_choices import AnyEntity
 from sketches.template_config import Config, ConfigEntity, ConfigSpace
+from sketches.template_reading import Reading, ReadingConfig, Wanted
 
 TemplateFunction = Callable[..., tuple[Schedule, Sequence[Tensor]]]
 Choice = Mapping[str, AnyEntity]
@@ -247,41 +248,47 @@ class Template:
         """
         Find the configuration that makes these steps, so that records need not hold it.
 
-        A template applies its choices one after the other, so a right choice shows in a longer common
-        beginning of the two histories: each dimension in turn takes the choice with the longest, until all
-        agree.
+        Choices are read off the steps that they make. Where the function only looks at one, it is guessed:
+        one after the other, that looked at last first, takes what makes more steps agree, until all do.
 
         Returns
         -------
         ConfigEntity
             The configuration; None if no such was found, as for programs that another search made.
         """
-        first = self._first(args)
-        space, found = first.space, first.space.coordinates_of(first.choice)
-        wanted = [repr(step.to_json()) for step in steps]
-        best = self._agreement(args, space[space.index_of(found)], wanted)
-        before = -2
-        while before < best <= len(wanted):
-            before = best
-            for number, count in enumerate(space.dims):
-                for position in range(count):
-                    tried = (*found[:number], position, *found[number + 1 :])
-                    agreement = self._agreement(args, space[space.index_of(tried)], wanted)
-                    if agreement > best:
-                        best, found = agreement, tried
-                        break
-        return space[space.index_of(found)] if best > len(wanted) else None
-
-    def _agreement(self, args: Sequence[Any], config: ConfigEntity, wanted: Sequence[str]) -> int:
-        """Count the first steps that agree; one more than all if nothing differs."""
+        first, wanted = self._first(args), Wanted.of(steps)
+        space = first.space
+        begun = space[space.index_of(space.coordinates_of(first.choice))]
+        best = self._read(args, begun, frozenset(), wanted)
+        while not best.complete:
+            better = (one for one in self._others(args, best, wanted) if one.agreement > best.agreement)
+            found = next(better, None)
+            if found is None:
+                return None
+            best = found
+        config = space[space.index_of(space.coordinates_of(best.choice))]
         try:
-            steps = self.schedule(args, config)[0].state.steps
+            made, _ = self.schedule(args, config)
         except ScheduleError:
-            return -1
-        for number, step in enumerate(steps):
-            if number >= len(wanted) or repr(step.to_json()) != wanted[number]:
-                return number
-        return len(steps) + (len(steps) == len(wanted))
+            return None
+        return config if wanted.is_made_by(made.state.steps) else None
+
+    def _others(self, args: Sequence[Any], best: Reading, wanted: Wanted) -> Iterator[Reading]:
+        """Guess otherwise: first what was read since, then another choice of one dimension."""
+        yield self._read(args, best.choice, best.fixed, wanted)
+        for name in reversed(best.guessed):
+            for entity in self.space(*args).dimensions[name].entities:
+                if entity != best.choice[name]:
+                    yield self._read(args, {**best.choice, name: entity}, best.fixed | {name}, wanted)
+
+    def _read(self, args: Sequence[Any], choice: Choice, fixed: frozenset[str], wanted: Wanted) -> Reading:
+        """Run against the steps of a program, with a choice for what cannot be read off them."""
+        config = ReadingConfig(self.space(*args), choice, fixed, wanted)
+        try:
+            made, _ = self._run(config, args)
+        except Exception:  # It differs, or the function refuses the choice, as it may.
+            return config.reading(None)
+        return config.reading(made.state.steps)
 
     def _run(self, config: Config, args: Sequence[Any]) -> tuple[Schedule, list[Tensor]]:
         try:

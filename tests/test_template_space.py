@@ -10,6 +10,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import DefinitionError, ScheduleError
+from sketches import sample_programs
 
 
 @ansor.template("tests.template_matmul")
@@ -94,6 +95,95 @@ def test_a_program_tells_its_configuration() -> None:
         assert task.state_of(found) == state
     foreign = ansor.State.initial(task.compute_dag).fuse(2, [0, 1])
     assert task.config_of(foreign) is None
+
+
+def _looking(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+    """Reads choices in every way: before they are applied, afterwards, twice, by hand, and not at all."""
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    r = te.reduce_axis((0, n), name="r")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    d = te.compute((n, n), lambda i, j: c[i, j] + 1, name="D")
+    s = te.create_schedule(d)
+    cfg.define_split("y", n, num_outputs=4)
+    cfg.define_split("x", n, num_outputs=4)
+    cfg.define_split("k", r, policy="power2")
+    cfg.define_knob("cached", [False, True])
+    cfg.define_knob("steps", [0, 16, 64])
+    cfg.define_knob("idle", list(range(50)))
+    cfg.define_split("idle split", n, num_outputs=3)
+    i, j = d.op.axis
+    out = s.cache_write(d, "local") if cfg["cached"].val else None
+    if cfg["y"].size[1] == 1:
+        s[c].reorder(c.op.axis[1], c.op.axis[0], c.op.reduce_axis[0])
+    y = cfg["y"].apply(s, d, i)
+    x = cfg["x"].apply(s, d, axis=j)
+    cfg["y"].apply(s, op=c, axis=c.op.axis[0])
+    ko, _ = s[c].split(r, cfg["k"].size[-1])
+    loops = [y[2], x[2], x[3], y[3]]
+    cfg.define_reorder("order", loops, "all")
+    inner = cfg["order"].apply(s, d, loops)
+    cfg.define_annotate("ann", inner, "try_unroll_vec")
+    cfg["ann"].apply(s, d, inner)
+    if cfg["x"].size[2] > 1 and cfg["ann"].anns[0] == "none":
+        s[d].unroll(inner[0])
+    if cfg["steps"].val:
+        s[c].pragma(ko, "auto_unroll_max_step", cfg["steps"].val)
+    if out is not None:
+        s[out].compute_at(s[d], y[0])
+    return s, [a, b, d]
+
+
+def test_choices_are_read_off_the_steps_that_they_make() -> None:
+    task = ansor.TemplateTask(ansor.template("tests.looking", override=True)(_looking), (64,))
+    legal = 0
+    for index in np.random.default_rng(1).integers(task.config_space.size, size=80).tolist():
+        try:
+            state = task.state_of(index)
+        except ScheduleError:  # A vectorized loop further out.
+            continue
+        legal += 1
+        found = task.config_of(state)
+        assert found is not None
+        assert task.state_of(found) == state
+    assert legal > 20
+    for other in sample_programs(task, 3, np.random.default_rng(0)):
+        assert task.config_of(other) is None
+
+
+def test_finding_a_configuration_takes_a_run_for_each_choice_that_must_be_guessed() -> None:
+    runs = 0
+
+    @ansor.template("tests.counted", override=True)
+    def counted(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+        nonlocal runs
+        runs += 1
+        a = te.placeholder((n, n), name="A")
+        c = te.compute((n, n), lambda i, j: a[j, i] * 2.0, name="C")
+        s = te.create_schedule(c)
+        i, j = c.op.axis
+        cfg.define_split("y", i, num_outputs=4)
+        cfg.define_split("x", j, num_outputs=4)
+        cfg.define_knob("vector", [False, True])
+        y, x = cfg["y"].apply(s, c, i), cfg["x"].apply(s, c, j)
+        cfg.define_reorder("order", [*y, *x], "interleave", spatial=[y, x])
+        cfg["order"].apply(s, c, [*y, *x])
+        if cfg["vector"].val:
+            s[c].vectorize(x[3])
+        return s, [a, c]
+
+    task = ansor.TemplateTask(counted, (1024,))
+    assert task.config_space.dims == (286, 286, 2, 70)
+    for index in np.random.default_rng(0).integers(task.config_space.size, size=10).tolist():
+        state = task.state_of(index)
+        runs = 0
+        found = task.config_of(state)
+        assert found is not None
+        assert found.index == index
+        assert runs <= 6
+    for other in sample_programs(task, 3, np.random.default_rng(0)):
+        runs = 0
+        assert task.config_of(other) is None
+        assert runs <= 6
 
 
 def test_a_configuration_survives_json() -> None:
