@@ -7,8 +7,9 @@ with numpy, PyTorch (eager in both memory formats, and compiled), ONNX Runtime a
 the same number of threads, and every answer is compared with ours first. A goal is never more than 0.97 of
 the limit measured beside it; the table says which of the two applies.
 
-Logs stay in `experiments/out/cpu` (`--log-dir`), so a second run goes on where the first one stopped. There
-lie also `results.json`, every figure of the last run, and the bar chart `speed.svg` (extra `plot`).
+Logs stay, so a second run goes on where the first one stopped: in a folder of `experiments/out` named after
+the sources, the machine and the threads, or wherever `--log-dir` says, whatever logs lie there. There lie
+also `results.json`, every figure of the last run, and the bar chart `speed.svg` (extra `plot`).
 
 `--metaschedule` adds TVM's MetaSchedule with as many trials, in an environment of its own, whose Python is
 named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; apache-tvm 0.27 needs apache-tvm-ffi 0.1.14.post1.
@@ -23,47 +24,55 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from experiments import cpu_metaschedule
+from experiments import cpu_metaschedule, search_runs
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
-from experiments.cpu_measure import DISAGREE, Effort, measure, threads_everywhere
+from experiments.cpu_measure import Effort, gist, measure, threads_everywhere
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows
 from experiments.cpu_table import chart, details
 from experiments.cpu_tuning import Tuned, tune
-from experiments.harness import OUT, Bench, names_among, positive_number
+from experiments.harness import Bench, names_among, positive_number
 from experiments.search_clock import report_quiet
 
 TRIALS: Final = 200
 QUICK_TRIALS: Final = 8
 NOT_QUICK: Final = ("torch.compile",)
+MODULES: Final = ("cpu_cases", "cpu_tuning", "cpu_workloads", "search_cases")
+"""Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
+MISSING: Final = "that takes --metaschedule"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_cpu: kernels beside libraries and the machine's limits", argv, add_options)
     given = bench.arguments
     os.environ.update(threads_everywhere(given.threads))
-    folder = Path(given.log_dir)
+    folder = search_runs.folder(kind="cpu", modules=MODULES) if given.log_dir is None else Path(given.log_dir)
     folder.mkdir(parents=True, exist_ok=True)
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
     effort = (
         Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(3, 7, 20.0, given.threads, peers)
     )
     trials = given.trials or (QUICK_TRIALS if bench.quick else TRIALS)
-    results = []
+    results, failed = [], []
     for case in given.ops or [CASES[name] for name in (QUICK if bench.quick else CASES)]:
         result = measured(bench, case, folder, trials, effort, _tuner(given))
-        if result is not None:
+        if result is None:
+            failed.append(case)
+        else:
             results.append(result)
             add_rows(bench, result)
-            (folder / "results.json").write_text(json.dumps([r.to_json() for r in results], indent=1) + "\n")
-    add_means(bench, results)
+        (folder / "results.json").write_text(json.dumps(document(results, failed), indent=1) + "\n")
+    add_means(bench, results, failed)
     if results:
         print(details(results))
         report_quiet(bench, [share for result in results for share in result.measured.quiet])
+    if not given.metaschedule:
+        print(f"  not compared with {cpu_metaschedule.NAME}: {MISSING}")
     path = chart(results, folder / "speed.svg")
     print(f"  the chart is {path}" if path else "  no chart: matplotlib is not installed (extra `plot`)")
     return bench.finish()
@@ -73,32 +82,45 @@ def measured(
     bench: Bench, case: Case, folder: Path, trials: int, effort: Effort, tuner: str | None
 ) -> Result | None:
     """Tune and measure one case; None, and a row that says so, if it has no program or answers differ."""
-    tuned = tune(case, folder, trials)
-    notes, served, seconds = [], [], None
-    if tuner is not None:
-        try:
-            found = other_tuner(case, folder, tuned, effort.threads, tuner)
-        except RuntimeError as error:
-            notes.append(str(error))
-        else:
-            served, seconds = found["command"], found["seconds"]
+    served, seconds = [], None
     try:
-        times = measure(case, tuned.log, effort, served)
-    except RuntimeError as error:
-        (folder / f"{case.name}.error.txt").write_text(f"{error}\n")
-        bench.add(f"{case.name}: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
+        tuned = tune(case, folder, trials)
+        if tuner is not None:
+            try:
+                found = other_tuner(case, folder, tuned, effort.threads, tuner)
+            except (RuntimeError, OSError) as error:
+                _add_failure(bench, f"{case.name}: {cpu_metaschedule.NAME} failed", error)
+            else:
+                served, seconds = found["command"], found["seconds"]
+        return Result.of(case, tuned, measure(case, tuned.log, effort, served), effort.threads, seconds)
+    except Exception as error:  # whatever one case does, the others are measured
+        (folder / f"{case.name}.error.txt").write_text("".join(traceback.format_exception(error)))
+        _add_failure(bench, f"{case.name}: failed", error)
         return None
-    return Result.of(case, tuned, times, effort.threads, seconds, notes)
 
 
-def gist(message: str) -> str:
-    """The line of a process's last words that tells most: who disagrees, or the last one."""
-    lines = message.strip().splitlines()
-    return next((line for line in lines if DISAGREE in line), lines[-1])[:100]
+def _add_failure(bench: Bench, name: str, error: Exception) -> None:
+    bench.add(name, 1, "of 1", peer=gist(str(error) or type(error).__name__), at_most=0)
+
+
+def document(results: Sequence[Result], failed: Sequence[Case]) -> dict[str, Any]:
+    """What `results.json` holds: the surroundings, every figure, and the cases that have none."""
+    return {
+        "surroundings": search_runs.surroundings(),
+        "results": [result.to_json() for result in results],
+        "failed": [case.name for case in failed],
+    }
 
 
 def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: str) -> dict[str, Any]:
-    """Tune a case by MetaSchedule with as many trials."""
+    """
+    Tune a case by MetaSchedule with as many trials.
+
+    Raises
+    ------
+    RuntimeError, OSError
+        If it fails.
+    """
     code = cpu_metaschedule.definition(case.entry.function(*case.args))
     return cpu_metaschedule.tune(python, code, folder / f"{case.name}.metaschedule", tuned.trials, threads)
 
@@ -118,7 +140,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials", type=positive_number, metavar="N", help=f"trials of each, {TRIALS} by default"
     )
-    parser.add_argument("--log-dir", default=str(OUT / "cpu"), metavar="DIR", help="where logs lie")
+    parser.add_argument("--log-dir", metavar="DIR", help="where logs lie, old ones to go on with included")
     parser.add_argument(
         "--threads", type=positive_number, default=min(2, cores), metavar="N", help="for everyone"
     )

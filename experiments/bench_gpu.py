@@ -35,8 +35,7 @@ from typing import Final
 import ansor
 from ansor.errors import AnsorError, NoDeviceError
 from ansor.runtime.device.door import DeviceInfo, device_info
-from experiments.bench_cpu import gist
-from experiments.cpu_measure import OURS
+from experiments.cpu_measure import OURS, gist
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
 from experiments.gpu_measure import Measured, Place, Tools, Tuned, gpu_state, measure, tools, tune
 from experiments.harness import OUT, Bench, Estimate, positive_number, speedup

@@ -8,9 +8,9 @@ faults.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -20,10 +20,13 @@ import numpy.typing as npt
 
 import ansor
 from ansor.runtime.arguments import bind
+from ansor.runtime.interference import waiting_clock
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_limits import limit_timers
+from experiments.cpu_metaschedule import NAME as METASCHEDULE
+from experiments.cpu_metaschedule import Server
 from experiments.cpu_peers import PEERS, UnavailableError
-from experiments.harness import Timer, fresh_process, take_turns
+from experiments.harness import Timer, fresh_process, rest, take_turns
 from experiments.search_clock import quiet_share
 
 Array = npt.NDArray[Any]
@@ -34,6 +37,8 @@ SHORT: Final = 50e-6
 subtracted."""
 LEAST_REST: Final = 0.1
 """Share of a time that remains, whatever is subtracted."""
+SETTLE: Final = 0.05
+"""Seconds for which nothing may run before it is measured how quiet the machine is."""
 DISAGREE: Final = "and ansor do not compute the same"
 """What is said, behind a name, of answers that differ by more."""
 
@@ -103,10 +108,9 @@ class Measured:
         """Put the measurements of several processes behind each other; what fails in one is left out."""
         names = [name for name in parts[0].times if all(name in part.times for part in parts)]
         skipped = {name: why for part in parts for name, why in part.skipped.items()}
-        subtracted = {name: cost for part in parts for name, cost in part.subtracted.items()}
         times = {name: [value for part in parts for value in part.times[name]] for name in names}
         quiet = [share for part in parts for share in part.quiet]
-        return cls(times, skipped, parts[0].packs, subtracted, parts[0].streaming, quiet)
+        return cls(times, skipped, parts[0].packs, {}, parts[0].streaming, quiet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Effort:
 
 def measure(case: Case, log: Path, effort: Effort, served: Sequence[str] = ()) -> Measured:
     """
-    Measure a case in fresh processes.
+    Measure a case in fresh processes; if it is short, what a call costs is measured once, and subtracted.
 
     Parameters
     ----------
@@ -131,13 +135,18 @@ def measure(case: Case, log: Path, effort: Effort, served: Sequence[str] = ()) -
     served
         Command of a server that runs the same computation (`experiments.cpu_metaschedule`), if any.
     """
-    rest = (effort.repeats, effort.milliseconds, effort.threads, list(effort.peers), list(served))
+    given = (effort.repeats, effort.milliseconds, effort.threads, list(effort.peers), list(served))
     with environment(KEPT_MEMORY):
         parts = [
-            Measured(**fresh_process("experiments.cpu_measure:side_by_side", case.name, str(log), *rest))
+            Measured(**fresh_process("experiments.cpu_measure:side_by_side", case.name, str(log), *given))
             for _ in range(effort.processes)
         ]
-    return Measured.merged(parts)
+        found = Measured.merged(parts)
+        if all(median(found.times[side]) >= SHORT for side in (OURS, *found.peers)):
+            return found
+        libraries = list(found.peers)
+        costs = fresh_process("experiments.cpu_measure:call_costs", case.name, libraries, effort.threads)
+    return replace(found, times=without_call(found.times, costs), subtracted=costs)
 
 
 def side_by_side(
@@ -170,43 +179,38 @@ def side_by_side(
         packs += [peer] if prepared.packs else []
     if len(timers) == 1:
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
-    quiet = [quiet_share(threads)]
-    times = _all_times(timers, case, inputs, answer, served, repeats, milliseconds, threads)
-    quiet.append(quiet_share(threads))
+    quiet = [_quiet(threads)]
+    timers |= limit_timers(case.traffic(), threads)
+
+    def all_times(others: Mapping[str, Timer]) -> dict[str, list[float]]:
+        every, waited = {**timers, **others}, waiting_clock(threads)
+        return take_turns(every, repeats, 1e-3 * milliseconds, waited=waited)
+
+    times = {}
+    if served:
+        try:
+            with Server(served, inputs, answer) as server:
+                check(METASCHEDULE, server.answer(), answer, case.tolerance)
+                times = all_times({METASCHEDULE: server.timer})
+        except (AssertionError, RuntimeError, OSError, ValueError) as error:
+            skipped[METASCHEDULE] = gist(str(error))
+    times = times or all_times({})
+    quiet.append(_quiet(threads))
     streaming = "!nontemporal" in kernel.get_source("ll")
-    subtracted: dict[str, float] = {}
-    libraries = [peer for peer in timers if peer != OURS]
-    if any(median(times[side]) < SHORT for side in timers):
-        subtracted = call_costs(case, libraries, threads)
-        times = without_call(times, subtracted)
     return {
         "times": times,
         "skipped": skipped,
         "packs": packs,
-        "subtracted": subtracted,
+        "subtracted": {},
         "streaming": streaming,
         "quiet": quiet,
     }
 
 
-def _all_times(
-    timers: Mapping[str, Timer],
-    case: Case,
-    inputs: Sequence[Array],
-    answer: Array,
-    served: Sequence[str],
-    repeats: int,
-    milliseconds: float,
-    threads: int,
-) -> dict[str, list[float]]:
-    every = {**timers, **limit_timers(case.traffic(), threads)}
-    if not served:
-        return take_turns(every, repeats, 1e-3 * milliseconds)
-    from experiments.cpu_metaschedule import NAME, Server
-
-    with Server(served, inputs, answer.shape) as server:
-        check(NAME, server.answer(), answer, case.tolerance)
-        return take_turns({**every, NAME: server.timer}, repeats, 1e-3 * milliseconds)
+def _quiet(threads: int) -> float:
+    """The share of its cores that this process gets when its own threads do nothing else."""
+    rest(SETTLE)
+    return quiet_share(threads)
 
 
 def our_timer(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Module, Timer, Array]:
@@ -229,8 +233,11 @@ def check(name: str, found: Array, answer: Array, tolerance: float) -> None:
     Raises
     ------
     AssertionError
-        If they differ by more than that (`Case.tolerance`): one of both computes something else.
+        If they differ by more than that (`Case.tolerance`), integers at all: one computes something else.
     """
+    if answer.dtype.kind in "iu":
+        np.testing.assert_array_equal(found, answer, err_msg=f"{name} {DISAGREE}")
+        return
     scale = tolerance * float(np.abs(answer).max())
     np.testing.assert_allclose(found, answer, rtol=tolerance, atol=scale, err_msg=f"{name} {DISAGREE}")
 
@@ -248,17 +255,27 @@ def imprecise(name: str, found: Array, answer: Array, case: Case, inputs: Sequen
         check(name, found, answer, case.tolerance)
     except AssertionError:
         check("double precision", case.entry.expected(inputs, case.args), answer, case.tolerance)
-        off = float(np.abs(found - answer).max() / np.abs(answer).max())
+        wide = answer.astype(np.float64)
+        off = float(np.abs(found - wide).max() / np.abs(wide).max())
         return f"its answer is off by {off:.1g} of the largest element"
     return None
 
 
-def call_costs(case: Case, libraries: Iterable[str], threads: int) -> dict[str, float]:
-    """Time the same operations at a size that takes no time [s], by library: what a call costs."""
-    small = case.small()
+def call_costs(name: str, libraries: Sequence[str], threads: int) -> dict[str, float]:
+    """Time the same operation at a size that takes no time [s], by library that has it: what a call costs."""
+    small = CASES[name].small()
     inputs = small.inputs()
-    timers = {name: PEERS[name].prepare(small, inputs, threads).timer for name in libraries}
-    return {name: min(times) for name, times in take_turns(timers, 5, 5e-3, 5e-3).items()}
+    timers: dict[str, Timer] = {}
+    for peer in libraries:
+        with suppress(UnavailableError):
+            timers[peer] = PEERS[peer].prepare(small, inputs, threads).timer
+    return {peer: min(times) for peer, times in take_turns(timers, 5, 5e-3, 5e-3).items()}
+
+
+def gist(message: str) -> str:
+    """The line of someone's last words that tells most: who disagrees, or the last one."""
+    lines = message.strip().splitlines() or ["no reason was given"]
+    return next((line for line in lines if DISAGREE in line), lines[-1])[:100]
 
 
 def without_call(times: Mapping[str, Sequence[float]], costs: Mapping[str, float]) -> dict[str, list[float]]:

@@ -9,7 +9,8 @@ side there are two commands:
 - `tune FOLDER TRIALS THREADS`: reads `te.py` in FOLDER, tunes, and leaves `best.so` and `tuned.json` with the
   seconds it took. The layout of weights is left alone: MetaSchedule would rewrite it in every call;
 - `serve FOLDER`: loads `best.so` and answers lines on its standard input: `load` reads the arrays `0.npy`,
-  `1.npy`, ..., `run` writes the output, and a number times as many calls in a compiled loop.
+  `1.npy`, ..., `run` writes the output, and a number times as many calls in a compiled loop. Files have no
+  bfloat16; its bits travel as those of integers.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def definition(tensors: Sequence[Any]) -> str:
 
 def tune(python: str, code: str, folder: Path, trials: int, threads: int) -> dict[str, Any]:
     """
-    Tune a computation with MetaSchedule, or find what an earlier run left.
+    Tune a computation with MetaSchedule, or find what an earlier run of the same computation left.
 
     Returns
     -------
@@ -71,7 +72,8 @@ def tune(python: str, code: str, folder: Path, trials: int, threads: int) -> dic
     folder.mkdir(parents=True, exist_ok=True)
     left = folder / "tuned.json"
     known = json.loads(left.read_text()) if left.exists() else {}
-    if known.get("trials") != trials or not (folder / "best.so").exists():
+    wanted = {"trials": trials, "threads": threads, "code": code}
+    if any(known.get(name) != value for name, value in wanted.items()) or not (folder / "best.so").exists():
         (folder / "te.py").write_text(code)
         command = [python, __file__, "tune", str(folder), str(trials), str(threads)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -91,12 +93,12 @@ class Server:
         As `tune` gives it.
     inputs
         Arrays of the computation's own layout.
-    shape
-        Of the output.
+    output
+        An array of the output's shape and dtype.
     """
 
-    def __init__(self, command: Sequence[str], inputs: Sequence[Any], shape: Sequence[int]) -> None:
-        self._command, self._inputs, self._shape = list(command), inputs, list(shape)
+    def __init__(self, command: Sequence[str], inputs: Sequence[Any], output: Any) -> None:
+        self._command, self._inputs, self._output = list(command), inputs, output
 
     def __enter__(self) -> Server:
         numpy = import_module("numpy")
@@ -104,12 +106,13 @@ class Server:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ansor-metaschedule-"))
             self._folder = Path(folder)
             for i, array in enumerate(self._inputs):
-                numpy.save(self._folder / f"{i}.npy", array)
+                numpy.save(self._folder / f"{i}.npy", _to_file(array))
             # It ends with its standard input, which leaving the context closes.
             self._process = stack.enter_context(
                 subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             )
-            self._ask({"load": folder, "count": len(self._inputs), "shape": self._shape})
+            dtypes = [array.dtype.name for array in (*self._inputs, self._output)]
+            self._ask({"load": folder, "dtypes": dtypes, "shape": list(self._output.shape)})
             self._stack = stack.pop_all()
         return self
 
@@ -120,7 +123,7 @@ class Server:
         """The output."""
         path = self._folder / "answer.npy"
         self._ask({"run": str(path)})
-        return import_module("numpy").load(path)
+        return _from_file(import_module("numpy").load(path), self._output.dtype)
 
     def timer(self, number: int) -> float:
         """Run it so many times [s]."""
@@ -135,6 +138,16 @@ class Server:
         if not line:
             raise RuntimeError(f"{NAME}'s process ended at {question}, with code {self._process.wait()}")
         return json.loads(line)
+
+
+def _to_file(array: Any) -> Any:
+    """The array in a dtype that files have, with the same bits."""
+    return array.view("uint16") if array.dtype.name == "bfloat16" else array
+
+
+def _from_file(array: Any, dtype: Any) -> Any:
+    """The array that `_to_file` was given."""
+    return array.view(dtype) if getattr(dtype, "name", dtype) == "bfloat16" else array
 
 
 # -- TVM's side ------------------------------------------------------------------------------------------
@@ -152,6 +165,7 @@ def _te(tvm: Any) -> SimpleNamespace:
         **{
             **names,
             "compute": compute,
+            "cast": lambda value, dtype: value.astype(dtype),
             "const": tir.const,
             "maximum": tir.max,
             "minimum": tir.min,
@@ -171,7 +185,8 @@ def _tune(folder: Path, trials: int, threads: int) -> None:
     tvm: Any = import_module("tvm")
     schedules: Any = import_module("tvm.s_tir.meta_schedule")
     scope: dict[str, Any] = {"te": _te(tvm)}
-    exec((folder / "te.py").read_text(), scope)  # written by `tune`
+    code = (folder / "te.py").read_text()
+    exec(code, scope)  # written by `tune`
     function = tvm.te.create_prim_func(scope["tensors"])
     target = tvm.target.Target({"kind": "llvm", "mcpu": _cpu(tvm), "num-cores": threads})
     start = time.perf_counter()
@@ -188,7 +203,13 @@ def _tune(folder: Path, trials: int, threads: int) -> None:
     if schedule is None:
         raise SystemExit("no valid program was found")
     tvm.compile(schedule.mod, target).export_library(str(folder / "best.so"))
-    (folder / "tuned.json").write_text(json.dumps({"seconds": seconds, "trials": trials}) + "\n")
+    done = {"trials": trials, "threads": threads, "code": code, "seconds": seconds, "tvm": tvm.__version__}
+    (folder / "tuned.json").write_text(json.dumps(done) + "\n")
+
+
+def _dtype(name: str) -> Any:
+    """The dtype of that name; numpy has all but bfloat16."""
+    return import_module("numpy").dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 
 def _cpu(tvm: Any) -> str:
@@ -207,12 +228,13 @@ def _serve(folder: Path) -> None:
         reply: object = None
         if "load" in question:
             where = Path(question["load"])
-            loaded = [numpy.load(where / f"{i}.npy") for i in range(question["count"])]
-            loaded.append(numpy.zeros(question["shape"], "float32"))
+            *given, made = [_dtype(name) for name in question["dtypes"]]
+            loaded = [_from_file(numpy.load(where / f"{i}.npy"), dtype) for i, dtype in enumerate(given)]
+            loaded.append(numpy.zeros(question["shape"], made))
             arrays = [tvm.runtime.tensor(array, device) for array in loaded]
         elif "run" in question:
             module["main"](*arrays)
-            numpy.save(question["run"], arrays[-1].numpy())
+            numpy.save(question["run"], _to_file(arrays[-1].numpy()))
         else:
             number = question["time"]
             evaluate = module.time_evaluator("main", device, number=number, repeat=1)

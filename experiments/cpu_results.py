@@ -141,11 +141,13 @@ def add_rows(bench: Bench, result: Result) -> None:
         possible = Goal.of(
             OVER_METASCHEDULE, result.limit.seconds, median(result.measured.times[METASCHEDULE])
         )
+        words = [f"after {result.tuned.trials} trials", possible.reason]
+        words += ["its weights not packed"] if OURS in result.measured.packs else []
         bench.add(
             f"{name}: speed over {METASCHEDULE}",
             result.over(METASCHEDULE),
             "x",
-            peer=f"after {result.tuned.trials} trials, {possible.reason}",
+            peer=", ".join(words),
             at_least=possible.value,
         )
         if ours is not None and theirs:

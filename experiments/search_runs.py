@@ -46,7 +46,16 @@ EXPERIMENTS: Final = (
     "search_tuning",
 )
 """Modules of `experiments` that decide what is run and how it is timed."""
-LIBRARIES: Final = ("numpy", "torch", "llvmlite", "xgboost", "scikit-learn", "scipy", "ml-dtypes")
+LIBRARIES: Final = (
+    "numpy",
+    "torch",
+    "llvmlite",
+    "xgboost",
+    "scikit-learn",
+    "scipy",
+    "ml-dtypes",
+    "onnxruntime",
+)
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 TIMES: Final = ".times"
 """Ends the names of files of re-measured times."""
@@ -59,10 +68,17 @@ PolicyOf = Callable[[ansor.SearchTask, int], ansor.SearchPolicy]
 
 
 @cache
-def version() -> str:
-    """Digest of the sources and of the surroundings that decide what a search finds and what is timed."""
+def version(modules: tuple[str, ...] = EXPERIMENTS) -> str:
+    """
+    Digest of the sources and of the surroundings that decide what a search finds and what is timed.
+
+    Parameters
+    ----------
+    modules
+        Those of `experiments` that do.
+    """
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    paths += [ROOT / "experiments" / f"{module}.py" for module in EXPERIMENTS]
+    paths += [ROOT / "experiments" / f"{module}.py" for module in modules]
     digest = hashlib.blake2b(json.dumps(surroundings(), sort_keys=True).encode(), digest_size=5)
     for path in paths:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
@@ -85,9 +101,18 @@ def surroundings() -> dict[str, str]:
     return found
 
 
-def folder(fresh: bool = False, retime: bool = False) -> Path:
-    """The folder of this version's runs; emptied first if `fresh`, rid of re-measured times if `retime`."""
-    path = OUT / f"search-{version()}"
+def folder(
+    fresh: bool = False, retime: bool = False, kind: str = "search", modules: tuple[str, ...] = EXPERIMENTS
+) -> Path:
+    """
+    The folder of this version's runs; emptied first if `fresh`, rid of re-measured times if `retime`.
+
+    Parameters
+    ----------
+    kind, modules
+        Begin of the folder's name, and what `version` is asked for: for runs of another benchmark.
+    """
+    path = OUT / f"{kind}-{version(modules)}"
     if fresh and path.exists():
         shutil.rmtree(path)
     path.mkdir(parents=True, exist_ok=True)
