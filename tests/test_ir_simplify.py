@@ -323,6 +323,8 @@ def test_assumptions_narrow_the_variables_of_sums():
     assert assume(KNOWN, i + j < 5)[i] == (0, 4)
     assert assume(KNOWN, i - j > 5)[i] == (6, 7)
     assert assume(KNOWN, i - j > 5)[j] == (0, 1)
+    assert assume(KNOWN, k // 5 * 3 + j < 8)[k] == (0, 14)
+    assert assume(KNOWN, k // 5 * 3 + j < 8, holds=False)[k] == (10, 15)
 
 
 @given(coefficients=st.tuples(*[st.integers(-9, 9)] * 3), limit=st.integers(-90, 90), holds=st.booleans())

@@ -89,16 +89,22 @@ class _Learner:
             return
         terms, rest = form
         for node, coefficient in terms:
-            if not isinstance(node, Var):
-                continue
             least = rest + sum(self._least(other, c) for other, c in terms if other is not node)
             if isinf(least):
                 continue
             most = -1 - int(least)  # Of `coefficient * node`.
             if coefficient > 0:
-                self._narrow(node, -inf, most // coefficient)
+                self._learn_term(node, -inf, most // coefficient)
             else:
-                self._narrow(node, -(most // -coefficient), inf)
+                self._learn_term(node, -(most // -coefficient), inf)
+
+    def _learn_term(self, node: Expr, low: End, high: End) -> None:
+        match node:
+            case Var():
+                self._narrow(node, low, high)
+            case Binary(op=BinaryOp.FLOORDIV, a=Var() as var, b=Const(value=value)) if int(value) > 0:
+                divisor = int(value)
+                self._narrow(var, low * divisor, high * divisor + divisor - 1)
 
     def _least(self, node: Expr, coefficient: int) -> End:
         low, high = self._range(node)

@@ -40,6 +40,9 @@ ENOUGH = 16
 MANY = 64
 """Stores beside which a test costs nothing."""
 
+_STRAIGHT = frozenset({LoopKind.UNROLLED, LoopKind.VECTORIZED})
+"""Loops that become straight code."""
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
@@ -109,11 +112,12 @@ class _Peeling:
 
 
 def _is_tile(guard: Guard, run: tuple[For, ...]) -> bool:
-    """Whether the loops of the test follow each other, and are not more than it takes."""
-    first = guard.loops.index(run[0])
+    """Whether the loops of the test are together, but for what is unrolled, and not more than it takes."""
+    first, last = guard.loops.index(run[0]), guard.loops.index(run[-1])
     inner = [loop for loop in run[1:] if loop.kind is not LoopKind.VECTORIZED]
     volume = prod(int_value(loop.extent) or 1 for loop in inner)
-    return guard.loops[first : first + len(run)] == run and (len(run) == 1 or volume < ENOUGH)
+    together = all(loop in run or loop.kind in _STRAIGHT for loop in guard.loops[first:last])
+    return together and (len(run) == 1 or volume < ENOUGH)
 
 
 def _is_place(stmt: Stmt, whole: Expr, found: Sequence[tuple[Guard, Expr]]) -> bool:
