@@ -32,7 +32,7 @@ from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.kernel_usage import KernelUsage, kernels_of
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
-from ansor.schedule.storage import padded_strides
+from ansor.schedule.storage import padded_strides, swizzled_width
 from ansor.task.device import DeviceModel
 from ansor.te.expr import Binary, BinaryOp, Expr, Read, Var, walk
 from ansor.te.tensor import Tensor
@@ -353,13 +353,14 @@ class _StageGatherer:
         """What a warp touches of a buffer, and how often that is filled if it is shared."""
         if self.warp is None:
             return None
-        space = space_of(self.state, producer)
+        space, stage = space_of(self.state, producer), self.state.stages[producer]
         shape = [dimension.shape for dimension in dimensions]
         strides = None
         if (producer, tensor.value_index) not in self.all.arguments:
-            strides = padded_strides(self.state.stages[producer], shape)
+            strides = padded_strides(stage, shape)
         size = dtype_info(tensor.dtype).bytes
-        found = self.warp.access(space, bases, _row_major(shape) if strides is None else strides, size)
+        width = swizzled_width(stage, shape) if space == SHARED else 1
+        found = self.warp.access(space, bases, _row_major(shape) if strides is None else strides, size, width)
         if space != SHARED:
             return found
         around = [atom for atom, _ in self.all.around(producer) if not self.all.is_thread(atom)]

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.ir.swizzles import swizzled_place
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom
 from ansor.schedule.kernels import THREADS, loops_around
 from ansor.schedule.stages import Annotation
@@ -122,9 +123,18 @@ class Warp:
             self.active &= self._value(form, {}) < bound
 
     def access(
-        self, space: int, forms: Sequence[Affine | None], strides: Sequence[Value], size: int
+        self,
+        space: int,
+        forms: Sequence[Affine | None],
+        strides: Sequence[Value],
+        size: int,
+        swizzled: Value = 1,
     ) -> WarpAccess:
-        """Look at an access by indices `forms` to a buffer of some strides, elements of `size` bytes."""
+        """
+        Look at an access by indices `forms` to a buffer of some strides, elements of `size` bytes.
+
+        Its rows of so many elements may be `swizzled` (`ansor.ir.swizzles`); of one element they are not.
+        """
         places = self._places(forms, strides, {})
         if places is None:  # The data decide: take it that all lie apart.
             far = np.full(self.shape[1], self.device.warp)
@@ -136,25 +146,27 @@ class Warp:
         vector: Any = 1
         for last in self.ends.values():
             vector = vector * (last + 1)
-        words = places * size // _WORD
-        return WarpAccess(
-            space,
-            _different(places) * vector,
-            _different(touched),
-            self._of_matrices(places, forms, strides, size)
-            if space == SHARED and self.products >= 0
-            else _crowding(words, self.device.banks),
-            1,
-        )
+        if space == SHARED and self.products >= 0:
+            crowded = self._of_matrices(places, forms, strides, size, swizzled)
+        else:
+            crowded = _crowding(_swizzled(places, swizzled, size) * size // _WORD, self.device.banks)
+        return WarpAccess(space, _different(places) * vector, _different(touched), crowded, 1)
 
     def _of_matrices(
-        self, places: Places, forms: Sequence[Affine | None], strides: Sequence[Value], size: int
+        self,
+        places: Places,
+        forms: Sequence[Affine | None],
+        strides: Sequence[Value],
+        size: int,
+        swizzled: Value,
     ) -> Floats:
         """How many rows of a matrix are in the same banks: neighbours along the products, or across."""
         products = [self._places(forms, strides, {self.products: number}) for number in range(_ROWS)]
         down = np.stack([row[0] for row in products if row is not None])
-        across = _crowding(places * size // _ROW, _ROWS)
-        return np.where(down[1] - down[0] == 1, across, _crowding(down * size // _ROW, _ROWS))
+        by_rows, by_products = (
+            _crowding(_swizzled(at, swizzled, size) * size // _ROW, _ROWS) for at in (places, down)
+        )
+        return np.where(down[1] - down[0] == 1, by_rows, by_products)
 
     def _places(
         self, forms: Sequence[Affine | None], strides: Sequence[Value], others: Mapping[int, Value]
@@ -179,6 +191,11 @@ class Warp:
                 part = self.at.get(number, others.get(number, 0))
             total = total + part * coefficient
         return total
+
+
+def _swizzled(places: Places, width: Value, size: int) -> Places:
+    """Where elements lie if rows of `width` are swizzled; rows of one element are not."""
+    return np.asarray(swizzled_place(places, width, size)) if np.any(width != 1) else places
 
 
 def _different(values: Places) -> Floats:

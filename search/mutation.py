@@ -300,7 +300,7 @@ class Lead(_OtherValue):
 
 
 class Padding(_OtherValue):
-    """Pads a copy in shared memory by another length, or not at all."""
+    """Pads a copy in shared memory by another length, swizzles it, or neither."""
 
     name = "padding"
     kind = ColumnKind.PAD

@@ -256,12 +256,12 @@ class RandomLeads(Annotator):
 
 
 class RandomPadding(Annotator):
-    """Pads copies in shared memory by a random one of the lengths that each may have, where that matters."""
+    """Pads or swizzles copies in shared memory by a random one of the ways of each, where that matters."""
 
     def draw(self, draft: Draft, rng: np.random.Generator) -> None:
         at_pads = draft.family.positions(ColumnKind.PAD)
         for site, at in zip(draft.family.pads, at_pads, strict=True):
-            drawn = rng.choice(np.array(site.lengths), size=len(draft.rows))
+            drawn = rng.choice(np.array(site.values), size=len(draft.rows))
             draft.values[:, at] = site.settled(draft.inferred, drawn)
 
 

@@ -37,7 +37,10 @@ class ColumnKind(StrEnum):
     LEAD = "lead"
     """How many iterations ahead the copies in shared memory that the stage reads are filled; 0 for not."""
     PAD = "pad"
-    """Rows of a copy in shared memory begin at odd multiples of so many elements; 0 leaves them dense."""
+    """Rows of a copy in shared memory begin at odd multiples of so many elements; 0 leaves them dense.
+
+    Or they store their pieces in different orders (`sketches.padding.SWIZZLED`).
+    """
 
 
 @dataclass(frozen=True, slots=True)

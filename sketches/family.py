@@ -257,7 +257,7 @@ class Family:
             ColumnKind.VECTORIZE: [range(site.count + 1) for site in self.vectors],
             ColumnKind.STREAM: [range(2)] * len(self.streams),
             ColumnKind.LEAD: [range(site.most + 1) for site in self.leads],
-            ColumnKind.PAD: [site.lengths for site in self.pads],
+            ColumnKind.PAD: [site.values for site in self.pads],
         }
         annotations = {
             at: tuple(own)

@@ -18,6 +18,7 @@ from ansor.schedule.kernel_usage import kernels_of
 from ansor.task.limits import AMOUNTS, Limits
 from sketches.columns import ColumnKind
 from sketches.launch import launchable
+from sketches.padding import SWIZZLED
 from sketches.population import Population
 from sketches.rule import SketchContext
 
@@ -78,7 +79,8 @@ def thinned(population: Population, context: SketchContext) -> Population:
             below = choices[np.maximum(np.searchsorted(choices, lower[:, at]) - 1, 0)]
             lower[:, at] = np.minimum(lower[:, at], below)
         least = (lower == rest.values[broken]).all(axis=1)
-        lower[np.ix_(least, pads)] = 0
+        padding = lower[np.ix_(least, pads)]
+        lower[np.ix_(least, pads)] = np.where(padding == SWIZZLED, padding, 0)
         changed = (lower != rest.values[broken]).any(axis=1)
         rows = rows[broken[changed]]
         if not len(rows):

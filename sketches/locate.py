@@ -28,6 +28,7 @@ from ansor.schedule.steps import (
     Step,
     StorageAlignStep,
     StreamingStoresStep,
+    SwizzleStep,
 )
 from sketches.annotate import ParallelSite, UnrollSite
 from sketches.buffering import LeadSite
@@ -64,13 +65,11 @@ def locate(neighbourhood: Neighbourhood, state: State) -> tuple[Family, Matrix] 
     return None
 
 
-def _divided(
-    steps: tuple[Step, ...], sketch: Sketch
-) -> tuple[tuple[Step, ...], tuple[StorageAlignStep, ...]]:
-    """A history without the steps that pad copies before a sketch's loops are bound, and these."""
+def _divided(steps: tuple[Step, ...], sketch: Sketch) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """A history without the steps that pad or swizzle copies before a sketch's loops are bound, and these."""
     first = len(steps) if sketch.binding is None else sketch.binding.first
-    pads = tuple(takewhile(lambda step: isinstance(step, StorageAlignStep), steps[first:]))
-    return (*steps[:first], *steps[first + len(pads) :]), pads  # type: ignore[return-value]
+    pads = tuple(takewhile(lambda step: isinstance(step, (StorageAlignStep, SwizzleStep)), steps[first:]))
+    return (*steps[:first], *steps[first + len(pads) :]), pads
 
 
 def _begins_with(steps: tuple[Step, ...], sketch: Sketch) -> bool:
@@ -137,14 +136,14 @@ def _read_annotations(family: Family, rest: list[Step]) -> list[int]:
     return [*parallel, *unrolls, *vectors, *streams, *leads]
 
 
-def _read_padding(family: Family, pads: Sequence[StorageAlignStep]) -> list[int] | None:
-    """Read the columns of padding; None for padding that no column says."""
+def _read_padding(family: Family, pads: Sequence[Step]) -> list[int] | None:
+    """Read the columns of padding; None for what no column says."""
     found = {
-        site.stage: length
+        site.stage: value
         for site in family.pads
         for step in pads
-        for length in site.lengths
-        if length and step == site.step(length)
+        for value in site.values
+        if value and step == site.step(value)
     }
     return [found.get(site.stage, 0) for site in family.pads] if len(found) == len(pads) else None
 

@@ -8,7 +8,7 @@ counts, and none over virtual threads (`Counted` of `stored_statements` has them
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import ceil, prod
 from typing import Any
 
@@ -50,22 +50,40 @@ def lanes(counted: Counted, device: DeviceModel) -> Iterator[dict[Any, int]]:
             yield at
 
 
-def elements(one: Touched, at: Mapping[Any, int], vectors: list[For]) -> list[int]:
+def elements(one: Touched, at: Mapping[Any, int], vectors: list[For], swizzled: bool) -> list[int]:
     """Flat positions of what a thread touches at once."""
     places = [dict(at)]
     for loop in vectors:
         places = [{**place, loop.var: x} for place in places for x in range(extent_of(loop))]
     strides = one.buffer.strides or one.strides
-    return [
+    flat = [
         sum(value_of(index, place) * stride for index, stride in zip(one.indices[0], strides, strict=True))
         for place in places
     ]
+    return [in_turn(place, one.buffer.constant_shape[-1], one.size) for place in flat] if swizzled else flat
+
+
+def in_turn(place: int, width: int, size: int) -> int:
+    """Where an element of a swizzled tile lies whose rows are a power of two of pieces of 16 bytes."""
+    pieces, rest = divmod(width * size, 16)
+    if rest or pieces < 2 or pieces & (pieces - 1):
+        return place
+    (row, byte), in_line = divmod(place * size, width * size), max(8 // pieces, 1)
+    turn = row // in_line % min(pieces, 8)
+    return (row * width * size + ((byte // 16) ^ turn) * 16 + byte % 16) // size
 
 
 def warp_columns(
-    counted: Counted, nest: LoopNest, fills: Mapping[str, int], device: DeviceModel
+    counted: Counted,
+    nest: LoopNest,
+    fills: Mapping[str, int],
+    device: DeviceModel,
+    swizzled: Collection[str] = (),
 ) -> dict[str, float]:
-    """The columns of the table that are about warps, of one statement; `nest` are the program's kernels."""
+    """The columns of the table that are about warps, of one statement; `nest` are the program's kernels.
+
+    `swizzled` are the names of buffers.
+    """
     where = spaces(nest)
     vectors = [loop for loop in counted.loops if loop.kind is LoopKind.VECTORIZED]
     names = ("sectors", "coalescing", "bank_conflicts", "shared_reuse")
@@ -74,7 +92,7 @@ def warp_columns(
         space = where[one.buffer.name]
         if space == "private":
             continue
-        held = [elements(one, at, vectors) for at in lanes(counted, device)]
+        held = [elements(one, at, vectors, one.buffer.name in swizzled) for at in lanes(counted, device)]
         addresses = {place for own in held for place in own}
         ends = {(own[0] * one.size) // device.sector_bytes for own in held}
         ends |= {(own[-1] * one.size + one.size - 1) // device.sector_bytes for own in held}

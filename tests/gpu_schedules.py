@@ -12,7 +12,7 @@ from ansor.ir.rewriting import with_statements
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
-from ansor.schedule.steps import MultiBufferStep
+from ansor.schedule.steps import MultiBufferStep, SwizzleStep
 from ansor.te.expr import int_value
 from tests.program_laws import Case
 
@@ -163,6 +163,13 @@ def ahead(s: Any, names: Sequence[str] = ("A.shared", "B.shared"), buffers: int 
     """The schedule with tiles in shared memory, by name, so many times, to be filled ahead."""
     for name in names:
         s.apply(MultiBufferStep(s.state.stage_id(name), buffers))
+    return s
+
+
+def swizzled(s: Any, names: Sequence[str] = ("A.shared", "B.shared")) -> Any:
+    """The schedule with the rows of tiles in shared memory, by name, in different orders."""
+    for name in names:
+        s.apply(SwizzleStep(s.state.stage_id(name)))
     return s
 
 

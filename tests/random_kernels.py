@@ -11,7 +11,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.kernels import root_of
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
-from ansor.schedule.steps import MultiBufferStep, SetScopeStep
+from ansor.schedule.steps import MultiBufferStep, SetScopeStep, SwizzleStep
 from tests.random_choice import Chooser
 from tests.random_schedules import (
     Move,
@@ -85,6 +85,10 @@ def set_scope(c: Chooser, state: State, stage: int) -> State:
 
 def multi_buffer(c: Chooser, state: State, stage: int) -> State:
     return state.apply(MultiBufferStep(stage, c.one_of((2, 2, 3, 4))))
+
+
+def swizzle(_: Chooser, state: State, stage: int) -> State:
+    return state.apply(SwizzleStep(stage))
 
 
 def bind_spatial(c: Chooser, state: State, stage: int) -> State:
@@ -178,5 +182,5 @@ MOVES: tuple[Move, ...] = (
     *(compute_at, compute_at, compute_at, compute_inline, compute_root, cache_write, rfactor_fused),
     *(follow_split, follow_fused_split, bind_spatial, bind_spatial, bind_reduction, bind_reduction),
     *(load_together, load_together, load_together, tile, tile, tile_with_cache, tile_with_cache),
-    *(multi_buffer, multi_buffer),
+    *(multi_buffer, multi_buffer, swizzle),
 )

@@ -65,12 +65,13 @@ def check_population(task: Task, population: Population) -> Compared:
 def check_device(form: Form, values: np.ndarray, plain: State, full: State) -> None:
     """Compare the device's columns with counts over the nest."""
     counted, done = stored_statements(lower(plain, simple_mode=True)), kernels(full)
+    swizzled = {stage.name for stage in full.stages if stage.swizzle}
     for statement, row in zip(statements_of(form), values, strict=True):
         name = buffer_name(form.state, statement)
         one = counted[name]
         expected = kernel_columns(done, one.buffer, DEVICE)
         if expected["block_threads"] > 1:
-            expected |= warp_columns(one, done, fills_of(one, counted), DEVICE)
+            expected |= warp_columns(one, done, fills_of(one, counted), DEVICE, swizzled)
         expected["kernel"] = statement.stage not in form.state.attach
         for column, count in expected.items():
             found = float(row[INDEX[column]])

@@ -13,7 +13,7 @@ import pytest
 from ansor.codegen.c import CUDA, OPENCL, Dialect, emit_c, split_kernels
 from ansor.ir.nest import LoopNest
 from tests import device_nests
-from tests.gpu_schedules import ahead, kernels, tiled_matmul
+from tests.gpu_schedules import ahead, kernels, swizzled, tiled_matmul
 
 FOLDER = Path(__file__).parent / "golden" / "device"
 NESTS: dict[str, Callable[[], LoopNest]] = {
@@ -23,6 +23,7 @@ NESTS: dict[str, Callable[[], LoopNest]] = {
     "matmul": device_nests.matmul,
     "double_buffered": lambda: kernels(ahead(tiled_matmul((32, 32, 24), (1, 4, 2), (1, 4, 2), 8, 4))),
     "pipelined": lambda: kernels(ahead(tiled_matmul((32, 32, 40), (1, 4, 2), (1, 4, 2), 8, 4), buffers=3)),
+    "swizzled": lambda: kernels(swizzled(tiled_matmul((32, 32, 48), (1, 4, 2), (1, 4, 2), 16, 4)).state),
     "softmax": device_nests.softmax,
     "argmax": device_nests.argmax,
     "gelu_float16": lambda: device_nests.gelu("float16"),

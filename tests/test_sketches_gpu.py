@@ -16,7 +16,7 @@ from ansor.errors import ScheduleError
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.schedule.steps import SplitStep, StorageAlignStep
+from ansor.schedule.steps import SplitStep, StorageAlignStep, SwizzleStep
 from ansor.task.gpu_limits import gpu_faults
 from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
@@ -27,6 +27,7 @@ from sketches.launch import Launch, fetch_lengths, thread_lengths
 from sketches.limits import refusals, runnable
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
+from sketches.padding import SWIZZLED
 from sketches.params import GPU_UNROLL_CANDIDATES
 from sketches.repair import repaired
 from tests.gpu_cases import GPU, GPU_SMALL, check_gpu_program, gpu_task
@@ -228,7 +229,7 @@ def test_all_values_are_drawn() -> None:
     assert seen[ColumnKind.UNROLL] == set(GPU_UNROLL_CANDIDATES)
     assert seen[ColumnKind.THREADS] == {32, 64, 128, 256, 512, 1024}
     assert seen[ColumnKind.FETCH] == {1, 2, 4}
-    assert seen[ColumnKind.PAD] == {0, 1, 2, 4}
+    assert seen[ColumnKind.PAD] == {0, 1, 2, 4, SWIZZLED}
     assert seen[ColumnKind.LEAD] == {0, 1, 2, 3}
 
 
@@ -247,7 +248,7 @@ def test_a_copy_has_the_extent_of_what_the_block_shares() -> None:
     for population, row in ProgramSpace.of(gpu_task(matmul(128, 128, 64))).sample(20, rng()).in_order():
         steps, nest = population.steps(row), lower(population.materialize(row), simple_mode=True)
         sizes = {name: size for name, size in allocations(nest.body).items() if name.endswith(".shared")}
-        steps = tuple(step for step in steps if not isinstance(step, StorageAlignStep))
+        steps = tuple(step for step in steps if not isinstance(step, (StorageAlignStep, SwizzleStep)))
         splits = [steps[hole.step] for hole in population.family.sketch.spelled_holes if not hole.extent]
         assert sorted(split.extent for split in splits if isinstance(split, SplitStep)) == sorted(  # type: ignore[type-var]
             sizes.values()

@@ -29,6 +29,7 @@ from sketches import ColumnKind, Population, ProgramSpace
 from sketches.limits import runnable
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
+from sketches.padding import SWIZZLED
 from sketches.repair import admitted, repaired
 from sketches.signature import fingerprints
 from tests.gpu_cases import GPU, check_shared_memory, gpu_task
@@ -87,7 +88,7 @@ def families(tensors: list[Tensor], params: object = None) -> set[ansor.Family]:
 
 
 def test_the_reference_pads_nothing() -> None:
-    for params in (REFERENCE_SPACE, {"gpu_storage_padding": 0}):
+    for params in (REFERENCE_SPACE, {"gpu_storage_padding": 0, "gpu_swizzle": 0}):
         assert {len(family.pads) for family in families(matmul(64, 64, 64), params)} == {0}
 
 
@@ -97,7 +98,9 @@ def test_the_reference_pads_nothing() -> None:
 )
 def test_lengths_are_those_of_words(dtype: str, lengths: tuple[int, ...]) -> None:
     (family,) = families(product(dtype))
-    assert [site.lengths for site in family.pads] == [lengths]
+    assert [site.values for site in family.pads] == [(*lengths, SWIZZLED)]
+    (family,) = families(product(dtype), {"gpu_swizzle": 0})
+    assert [site.values for site in family.pads] == [lengths]
 
 
 def test_padding_that_moves_nothing_is_settled_away() -> None:
@@ -212,7 +215,7 @@ def test_padding_mutates_and_is_a_neighbour() -> None:
 
 def test_records_of_padded_programs_are_tvms_and_come_back(tmp_path: Path) -> None:
     task = ansor.SearchTask(func="ansor.matmul", args=(64, 64, 64), target="cuda", hardware_params=GPU)
-    neighbourhood = Neighbourhood(ProgramSpace.of(task, {"gpu_multi_buffer": 1}))
+    neighbourhood = Neighbourhood(ProgramSpace.of(task, {"gpu_multi_buffer": 1, "gpu_swizzle": 0}))
     log = tmp_path / "log.json"
     options = ansor.TuningOptions(
         num_measure_trials=16,
@@ -221,7 +224,7 @@ def test_records_of_padded_programs_are_tvms_and_come_back(tmp_path: Path) -> No
         measure_callbacks=[ansor.RecordToFile(log)],
         verbose=0,
     )
-    params = {"evolutionary_search_num_iters": 0, "gpu_multi_buffer": 1}
+    params = {"evolutionary_search_num_iters": 0, "gpu_multi_buffer": 1, "gpu_swizzle": 0}
     task.tune(options, ansor.SketchPolicy(task, params=params))
     assert not any(line.startswith("#") for line in log.read_text().splitlines())
     padded = 0

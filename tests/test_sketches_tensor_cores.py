@@ -29,6 +29,7 @@ from search.mutation import GPU_MUTATIONS
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, Sketch, generate_sketches
 from sketches.neighbours import Neighbourhood
+from sketches.padding import SWIZZLED
 from sketches.repair import admitted
 from tests.cuda_on_host import run_cuda_on_host
 from tests.gpu_cases import GPU, check_gpu_program, gpu_task
@@ -179,7 +180,7 @@ def test_padding_keeps_rows_where_matrices_begin() -> None:
     _, populations = sampled("matmul", 20)
     for population in populations:
         sites = population.family.pads
-        assert [site.lengths for site in sites] == [(0, 8), (0, 8)]
+        assert [site.values for site in sites] == [(0, 8, SWIZZLED)] * 2
         padded = population.values[:, list(population.family.positions(ColumnKind.PAD))]
         for row in np.flatnonzero(padded.any(axis=1))[:4]:
             nest = kernels(population.materialize(int(row)), shuffles=True)
@@ -220,14 +221,15 @@ def test_new_programs_copy_whole_vectors() -> None:
 
 
 def test_features_tell_which_rows_of_matrices_are_in_the_same_banks() -> None:
-    """Rows of 16 bytes are apart in the 8 groups of banks if they begin at odd multiples of that."""
+    """Rows of 16 bytes are apart in the 8 groups of banks at odd multiples of that, or if swizzled."""
     task = gpu_task(tensors("matmul", 256, 256, 256, *HALVES), AMPERE)
-    found = set[tuple[bool, bool]]()
+    found = set[tuple[bool, bool, int]]()
     for population in ProgramSpace.of(task).sample(40, np.random.default_rng(4)).populations:
         for row in range(len(population)):
             state = population.materialize(row)
             nest = kernels(state, shuffles=True)
-            shared = {b.name: b for b in shared_buffers(nest.body)}
+            swizzled = {stage.name for stage in state.stages if stage.swizzle}
+            shared = {b.name: b for b in shared_buffers(nest.body) if b.name not in swizzled}
             features = unscale(extract_states(task, [state]).values)
             told = features["bank_conflicts"][features["by_warps"] > 0]
             worst = 1
@@ -235,8 +237,9 @@ def test_features_tell_which_rows_of_matrices_are_in_the_same_banks() -> None:
                 pitch = (buffer.strides or row_major_strides(buffer.constant_shape))[-2]
                 worst = max(worst, gcd(pitch // 8, 8))
             assert told.round().tolist() == [worst]
-            found.add((worst > 1, worst > 2))
-    assert len(found) > 1
+            found.add((worst > 1, worst > 2, len(swizzled)))
+    assert {count for *_, count in found} == {0, 1, 2}
+    assert len(found) > 3
 
 
 def test_a_search_evolves_and_logs_them(tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def _of(op: BinaryOp, a: Interval, b: Interval) -> Interval:
             return min(a[0], b[0]), min(a[1], b[1])
         case BinaryOp.MAX:
             return max(a[0], b[0]), max(a[1], b[1])
+        case BinaryOp.XOR if min(a[0], b[0]) >= 0 and max(a[1], b[1]) < inf:
+            return 0, (1 << int(max(a[1], b[1])).bit_length()) - 1
         case BinaryOp.FLOORDIV | BinaryOp.TRUNCDIV:
             if b[0] == b[1] and b[0] > 0 and (op is BinaryOp.FLOORDIV or a[0] >= 0):
                 return floor_divide(a, int(b[0]))

@@ -243,6 +243,8 @@ class Simplifier:
                 result = table.multiply(a, b, dtype)
             case BinaryOp.MIN | BinaryOp.MAX:
                 result = self._extreme(expr, self.exact(a, dtype), self.exact(b, dtype))
+            case BinaryOp.XOR:
+                result = self._exclusive(expr, self.exact(a, dtype), self.exact(b, dtype))
             case _:
                 result = self._division(expr, self.exact(a, dtype), self.exact(b, dtype))
         return table.recombined(table.opened(result), dtype)
@@ -268,6 +270,18 @@ class Simplifier:
         node = self._rebuilt(expr, a, b)
         index = self.table.is_index(a) and self.table.is_index(b)
         return self._opaque(node, (pick(a_low, b_low), pick(a_high, b_high)), index=index)
+
+    def _exclusive(self, expr: Binary, a: Affine, b: Affine) -> Affine:
+        """Bits of either; of numbers that are not negative none is above the highest of both."""
+        for one, other in ((a, b), (b, a)):
+            if not one.terms and one.const == 0:
+                return other
+        node = self._rebuilt(expr, a, b)
+        (a_low, a_high), (b_low, b_high) = self.table.interval(a), self.table.interval(b)
+        if min(a_low, b_low) < 0 or max(a_high, b_high) == inf:
+            return self._opaque(node)
+        most = (1 << int(max(a_high, b_high)).bit_length()) - 1
+        return self._opaque(node, (0, most), index=self.table.is_index(a) and self.table.is_index(b))
 
     def _rebuilt(self, expr: Binary, a: Affine, b: Affine) -> Expr:
         return with_children(expr, (self.table.build(a, expr.dtype), self.table.build(b, expr.dtype)))
@@ -474,7 +488,7 @@ class Simplifier:
         return op, left, right
 
 
-_TOTAL = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX})
+_TOTAL = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX, BinaryOp.XOR})
 
 
 def _negative_where(op: BinaryOp, difference: Affine) -> Affine:

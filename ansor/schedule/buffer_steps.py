@@ -1,8 +1,8 @@
-"""The step that has a tile in shared memory filled some iterations ahead.
+"""The steps about how a tile in shared memory is kept: how far ahead it is filled, and in which order.
 
-What a program computes does not depend on it. It takes effect where the loop around the copy has more than
-one iteration and fills it before all else (`ansor.ir.passes.multi_buffers`). TVM's schedules have this
-primitive for two buffers, its records have no such step.
+What a program computes does not depend on them. Tiles are filled ahead where the loop around the copy has
+more than one iteration and fills it before all else (`ansor.ir.passes.multi_buffers`). TVM's schedules have a
+primitive for two buffers, its records have none of these steps.
 """
 
 from __future__ import annotations
@@ -55,3 +55,26 @@ class MultiBufferStep(Step):
                 f"buffers or more, found {self.buffers}",
             )
         return state.with_stage(self.stage, replace(stage, lead=self.buffers - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class SwizzleStep(Step):
+    """Store the rows of a copy in shared memory in different orders, so that threads read from all banks.
+
+    Rows of the last axis have pieces of 16 bytes; where these are a power of two, at least two, they change
+    places as `ansor.ir.swizzles` says, and it has no effect elsewhere or where rows are padded.
+    """
+
+    code: ClassVar[str] = "SW"
+    in_reference: ClassVar[bool] = False
+    stage: int
+
+    def apply(self, state: State) -> State:
+        stage = stage_at(state, self.stage, "swizzle")
+        if stage.scope != "shared":
+            raise refuse(
+                stage,
+                f"swizzle of stage {stage.name!r}: it is kept in {stage.scope} memory, and only what the "
+                "threads of a block share has banks; make it by cache_read(tensor, 'shared', ...)",
+            )
+        return state.with_stage(self.stage, replace(stage, swizzle=True))

@@ -205,6 +205,8 @@ def _settings(stage: Stage) -> str:
         return "it is not computed at root"
     if stage.streaming:
         return "it has streaming_stores"
+    if stage.swizzle:
+        return "it has swizzle"
     if stage.buffering:
         return f"it has {stage.buffering}"
     if stage.auto_unroll_max_step > 0:

@@ -37,6 +37,7 @@ from ansor.schedule.steps import (
     Step,
     StorageAlignStep,
     StreamingStoresStep,
+    SwizzleStep,
     TensorizeStep,
 )
 from ansor.te.define import ThreadAxis
@@ -414,6 +415,10 @@ class StageHandle:
         On CUDA, from compute capability 8.0 on, threads do not wait for the copies before they are needed.
         """
         self.schedule.apply(MultiBufferStep(self.stage_id, buffers))
+
+    def swizzle(self) -> None:
+        """Store rows of this shared tile in different orders, so that threads read from more banks."""
+        self.schedule.apply(SwizzleStep(self.stage_id))
 
     def storage_align(self, axis: LoopLike, factor: int, offset: int) -> None:
         """Pad the storage so that the stride of `axis` is `offset` modulo `factor` elements."""

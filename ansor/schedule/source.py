@@ -35,6 +35,7 @@ from ansor.schedule.steps import (
     Step,
     StorageAlignStep,
     StreamingStoresStep,
+    SwizzleStep,
     TensorizeStep,
 )
 from ansor.te.source import PREPARED, graph_source, identifier
@@ -47,6 +48,7 @@ _CALLS: dict[type[Step], str] = {
     ComputeInlineStep: "compute_inline",
     ComputeRootStep: "compute_root",
     StreamingStoresStep: "streaming_stores",
+    SwizzleStep: "swizzle",
 }
 """Methods of a stage that take nothing, by the steps that they make."""
 NewTensorStep = CacheReadStep | CacheWriteStep | RfactorStep | RewriteLayoutStep | FollowLayoutStep
@@ -160,7 +162,7 @@ class _Writer:
             case ComputeAtStep(stage=stage, target_stage=target, target_iterator=position):
                 loop = self.loop(target, position)
                 text = f"s[{self.stage(stage)}].compute_at(s[{self.stage(target)}], {loop})"
-            case ComputeInlineStep() | ComputeRootStep() | StreamingStoresStep():
+            case ComputeInlineStep() | ComputeRootStep() | StreamingStoresStep() | SwizzleStep():
                 text = f"s[{self.stage(step.stage)}].{_CALLS[type(step)]}()"
             case MultiBufferStep(stage=stage, buffers=buffers):
                 call = "double_buffer()" if buffers == 2 else f"multi_buffer({buffers})"

@@ -13,6 +13,7 @@ from enum import IntEnum, StrEnum
 from typing import Union
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ansor.schedule.extents import Extent, Number, extent_of
 from ansor.te.expr import AxisKind, Combiner, IterVar, Reduce
@@ -131,6 +132,7 @@ class Stage:
     that tensors obtained earlier keep naming it. `scope` is where its result is stored when it is not an
     output. `auto_unroll_max_step` is -1 where no pragma is set. `streaming`: its stores pass the caches by.
     `lead`: how many iterations ahead its shared memory is filled, which is there once more than that.
+    `swizzle`: rows of its shared memory are stored in different orders (`ansor.ir.swizzles`).
     `storage_align`: the axis whose stride is padded, the factor and the offset (see `StorageAlignStep`).
     """
 
@@ -141,6 +143,7 @@ class Stage:
     auto_unroll_max_step: int = -1
     streaming: bool = False
     lead: Number = 0
+    swizzle: bool | NDArray[np.bool_] = False
     storage_align: tuple[str, Number, Number] | None = None
     scope: str = "global"
     handles: tuple[Operation, ...] = ()

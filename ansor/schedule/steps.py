@@ -3,10 +3,10 @@
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
 where stages are computed, `graph_steps` add stages, `layout_steps` change the order of what stages store,
 `tensor_steps` compute innermost loops by tensor intrinsics, `store_steps` say how results are stored,
-`buffer_steps` how far ahead tiles are filled.
+`buffer_steps` how tiles in shared memory are kept.
 """
 
-from ansor.schedule.buffer_steps import MultiBufferStep
+from ansor.schedule.buffer_steps import MultiBufferStep, SwizzleStep
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
 from ansor.schedule.layout_steps import FollowLayoutStep, RewriteLayoutStep
 from ansor.schedule.loop_steps import (
@@ -48,6 +48,7 @@ __all__ = [
     "Step",
     "StorageAlignStep",
     "StreamingStoresStep",
+    "SwizzleStep",
     "TensorizeStep",
     "step_from_json",
 ]

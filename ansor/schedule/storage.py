@@ -14,7 +14,7 @@ from typing import Any
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.ir.nest import Buffer
 from ansor.schedule.bounds import Bounds, loops_outwards
-from ansor.schedule.extents import Extent, is_one
+from ansor.schedule.extents import Extent, is_one, where
 from ansor.schedule.stages import Annotation, ComputeAt, Stage
 from ansor.schedule.state import State
 from ansor.te.expr import Expr
@@ -94,8 +94,9 @@ def make_scratch(bounds: Bounds, parameters: Parameters, *, kernels: bool = Fals
             if (stage_id, index) not in parameters.results:
                 strides = padded_strides(stage, shape)
                 scope = "global" if kernels and stage.compute_at is ComputeAt.ROOT else stage.scope
-                lead = stage.lead if kernels and scope == "shared" else 0
-                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, scope, strides, lead)  # type: ignore[arg-type]
+                tile = kernels and scope == "shared"
+                kept = (stage.lead, bool(stage.swizzle)) if tile else (0, False)
+                scratch[stage_id, index] = Buffer(tensor.name, tensor.dtype, shape, scope, strides, *kept)  # type: ignore[arg-type]
     return scratch
 
 
@@ -124,6 +125,16 @@ def padded_strides(stage: Stage, shape: Sequence[Extent]) -> tuple[Any, ...] | N
         strides.append(stride)
         stride = stride * extent
     return tuple(reversed(strides))
+
+
+def swizzled_width(stage: Stage, shape: Sequence[Extent]) -> Any:
+    """Elements of a row of swizzled storage, 1 where it is not, or padded; columns for columns."""
+    swizzled: Any = stage.swizzle
+    stride: Any = 1
+    for own, extent in zip(reversed(padded_strides(stage, shape) or ()), reversed(shape), strict=False):
+        swizzled = swizzled & (own == stride)
+        stride = stride * extent
+    return where(swizzled, shape[-1], 1) if shape else 1  # type: ignore[arg-type]
 
 
 def home(state: State, stage_id: int) -> tuple[int, int] | None:

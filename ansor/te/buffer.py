@@ -23,6 +23,7 @@ class Buffer:
     `scope` is "global" (parameters, scratch memory), "shared", "local" (private memory) or "register"
     (see the invariants of `ansor.ir.nest`). `strides`, in elements, overrides the row-major ones.
     Shared memory of some `lead` is filled so many iterations ahead (`ansor.ir.passes.multi_buffers`).
+    `swizzled` rows are stored in different orders, once `ansor.ir.passes.swizzle` has been there.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Buffer:
     scope: str = "global"
     strides: tuple[int, ...] | None = None
     lead: int = 0
+    swizzled: bool = False
 
     @property
     def constant_shape(self) -> tuple[int, ...]:

@@ -192,6 +192,7 @@ FOLDERS: dict[BinaryOp, Callable[[Number, Number], Number]] = {
     BinaryOp.FLOORMOD: lambda a, b: a % b,
     BinaryOp.TRUNCDIV: lambda a, b: _trunc_div(int(a), int(b)),
     BinaryOp.TRUNCMOD: lambda a, b: int(a) - int(b) * _trunc_div(int(a), int(b)),
+    BinaryOp.XOR: lambda a, b: int(a) ^ int(b),
     BinaryOp.MIN: min,
     BinaryOp.MAX: max,
     BinaryOp.EQ: lambda a, b: a == b,

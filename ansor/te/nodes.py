@@ -35,6 +35,8 @@ class BinaryOp(StrEnum):
     TRUNCDIV = "truncdiv"
     TRUNCMOD = "truncmod"
     """Integer division rounding towards zero, and its remainder (sign of the dividend), as in C."""
+    XOR = "xor"
+    """Of the bits of two integers; in loop nests alone."""
     MIN = "min"
     MAX = "max"
     EQ = "eq"

@@ -49,6 +49,7 @@ BINARY: Mapping[BinaryOp, Callable[[Array, Array], Array]] = {
     BinaryOp.FLOORMOD: np.remainder,
     BinaryOp.TRUNCDIV: _trunc_div,
     BinaryOp.TRUNCMOD: np.fmod,
+    BinaryOp.XOR: np.bitwise_xor,
     BinaryOp.MIN: np.minimum,
     BinaryOp.MAX: np.maximum,
     BinaryOp.EQ: np.equal,

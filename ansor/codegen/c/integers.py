@@ -41,6 +41,8 @@ class Integers:
         """The value of an integer operator."""
         if expr.op in (BinaryOp.MIN, BinaryOp.MAX):
             return call(str(expr.op), self._as_int(expr.a), self._as_int(expr.b))
+        if expr.op is BinaryOp.XOR:
+            return self._exclusive(self._e.value(expr.a), self._e.value(expr.b))
         if expr.op not in SIGNS:
             return self._division(expr)
         info, (sign, strength) = dtype_info(expr.dtype), SIGNS[expr.op]
@@ -64,6 +66,12 @@ class Integers:
             return x
         result = call(self._e.helpers.use(f"ansor_abs_{dtype if info.bits >= 32 else 'int32'}"), x)
         return result if info.bits >= 32 else converted(self._dialect.values[dtype], result)
+
+    @staticmethod
+    def _exclusive(a: Text, b: Text) -> Text:
+        """The bits of either, in parentheses, as few know how C's signs of bits bind."""
+        depth = max(a.depth_at(UNARY), b.depth_at(UNARY))
+        return bracketed(Text(f"{a.at(UNARY)} ^ {b.at(UNARY)}", size=a.size + b.size + 1, depth=depth))
 
     def _as_int(self, expr: Expr) -> Text:
         """An operand for which C has one function: narrow integers as int."""

@@ -22,7 +22,7 @@ Everything else stays as it is: loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -100,8 +100,15 @@ class Products:
         self._thread = kernel.variables.get(LoopKind.THREAD_X)
         self._warps = kernel.block[0] // WARP if kernel.block[0] % WARP == 0 else 0
         self._warp, self._row, self._column = Var("warp"), Var("row"), Var("column")
+        self._half, self._within = Var("half"), Var("within")
         self._bounds = expressions.bounds.extended(
-            {self._warp: (0, max(self._warps - 1, 0)), self._row: (0, 7), self._column: (0, 3)}
+            {
+                self._warp: (0, max(self._warps - 1, 0)),
+                self._row: (0, 7),
+                self._column: (0, 3),
+                self._half: (0, 1),
+                self._within: (0, _SIDE - 1),
+            }
         )
 
     def lines(self, loop: For, around: Sequence[Expr]) -> list[str] | None:
@@ -189,22 +196,17 @@ class Products:
             )
         return None
 
-    def _steps(
-        self, buffer: Buffer, indices: Sequence[Expr], along: Sequence[Var], aligned: int = 1
-    ) -> dict[Var, int] | None:
-        """How far apart elements are along some variables; None if not known.
-
-        The others move by multiples of `aligned` elements.
-        """
+    def _steps(self, buffer: Buffer, indices: Sequence[Expr], along: Sequence[Var]) -> dict[Var, int] | None:
+        """How far apart elements are along some variables; None if not known."""
         flat = flat_form(self._bounds.simplifier, buffer, [self._in_lanes(index) for index in indices])
-        if flat is None or flat.const % aligned:
+        if flat is None:
             return None
         steps = dict.fromkeys(along, 0)
         for number, factor in flat.terms.items():
             node = self._bounds.simplifier.table.atoms[number].node
             if isinstance(node, Var) and node in steps:
                 steps[node] = factor
-            elif factor % aligned or not free_vars(node).isdisjoint(along):
+            elif not free_vars(node).isdisjoint(along):
                 return None
         return steps
 
@@ -284,11 +286,7 @@ class Products:
         value = operand.value
         if not isinstance(value, Load) or value.buffer.scope != "shared":
             return None
-        along = (operand.lane, operand.held, tile.depth)
-        steps = self._steps(value.buffer, value.indices, along, _SIDE)
-        if steps is None:
-            return None
-        across = self._is_across(operand, [steps[var] for var in along])
+        across = self._is_across(operand, value, tile.depth)
         if across is None:
             return None
         count, moved = operand.registers, self._rows(operand, tile, across)
@@ -309,20 +307,28 @@ class Products:
 
         return self._loops(loops, body, unrolled=True)
 
-    @staticmethod
-    def _is_across(operand: _Operand, steps: Sequence[int]) -> bool | None:
-        """Whether neighbours in memory are along the lanes, not along the products; None if along neither.
+    def _is_across(self, operand: _Operand, value: Load, depth: Var) -> bool | None:
+        """Whether neighbours in memory are along the lanes, not along the products; None if along neither."""
+        if self._is_side(value, {self._within: 1}, {depth: self._half * _SIDE + self._within}):
+            return False
+        lanes = {operand.lane: 1} if operand.is_row else {operand.lane: 2, operand.held: 1}
+        return True if self._is_side(value, lanes, {}) else None
 
-        Rows of 8 neighbours must begin at multiples of 8.
-        """
-        lane, held, depth = steps
-        if depth == 1:
-            return None if lane % _SIDE or held % _SIDE else False
-        if depth % _SIDE:
-            return None
-        if operand.is_row:
-            return True if lane == 1 and held % _SIDE == 0 else None
-        return True if (lane, held) == (2, 1) else None
+    def _is_side(self, value: Load, along: Mapping[Var, int], places: Places) -> bool:
+        """Whether the elements along some variables, which go so far each, are a row of 8, aligned to 8."""
+        simplifier = self._bounds.simplifier
+        indices = [substitute(self._in_lanes(index), places) for index in value.indices]
+        flat = flat_form(simplifier, value.buffer, indices)
+        if flat is None or flat.const % _SIDE:
+            return False
+        left = dict(along)
+        for number, factor in flat.terms.items():
+            node = simplifier.table.atoms[number].node
+            if isinstance(node, Var) and left.get(node) == factor:
+                del left[node]
+            elif factor % _SIDE or not free_vars(node).isdisjoint(along):
+                return False
+        return not left
 
     @property
     def _lane(self) -> Expr:

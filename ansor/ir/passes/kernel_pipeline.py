@@ -7,7 +7,8 @@ with shuffles (`ansor.ir.shuffles`) or without.
 2. Reductions that accumulate in global or shared memory do so in registers, as on a CPU (`register_tile`),
    and small private arrays are brought there (`private_arrays`).
 3. Barriers are placed, which is where threads meet. Tiles that are there several times are filled ahead
-   (`multi_buffers`); nothing else moves across barriers from then on.
+   (`multi_buffers`), and swizzled ones get other places for their elements (`swizzle`); nothing else moves
+   across barriers from then on.
 4. Guards are removed, hoisted and peeled inside of each kernel.
 """
 
@@ -25,6 +26,7 @@ from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.multi_buffers import multi_buffers
 from ansor.ir.passes.private_arrays import unroll_private_arrays
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.passes.swizzle import swizzle
 from ansor.ir.passes.virtual_threads import inject_virtual_threads
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
@@ -53,7 +55,7 @@ def polish_kernels(nest: LoopNest, limits: RegisterLimits = THREAD_LIMITS) -> Lo
 
 def _finished(kernel: Stmt, sizes: Bounds) -> Stmt:
     """A kernel with its barriers, and with as few guards as these allow."""
-    kernel = multi_buffers(place_barriers(kernel, sizes), sizes)
+    kernel = swizzle(multi_buffers(place_barriers(kernel, sizes), sizes), sizes)
     opened = open_kernel(kernel)
     bounds = sizes.extended(loop_ranges(kernel))
     threads = {loop.var for loop in opened.threads}
