@@ -115,7 +115,8 @@ def find_best_record(
         Where there is none, take the same workload at other sizes of which these are whole multiples; their
         cost counts times the ratio.
     dag
-        The computation, which lets records match that are known by a hash of it only.
+        The computation, which lets records match that are known by a hash of it only. Programs that are none
+        of it are left out: a workload may have been defined otherwise when they were measured.
     layout_rewrite_option
         Keep records that were measured with this option only; None keeps all. Costs under different options
         are of different programs.
@@ -156,14 +157,15 @@ def find_best_record(
             factor = workload_distance(workload_key, inp.task.workload_key)
             if factor != 1.0 and not include_compatible:
                 factor = math.inf
-            if math.isinf(factor) and dag is not None and matches_by_structure(inp, dag):
+            if math.isinf(factor) and dag is not None and is_of_structure(inp, dag):
                 factor = 1.0
         if math.isfinite(factor) and (known is None or takes_over(res, known.result)):
             place = reader.filename, reader.line, numbers[program]
             foreign = wanted is not None and target_group(target_text(inp.task)) != wanted
             fitting[program] = FoundRecord(inp, res, *place, scale=factor, foreign=foreign)
     right = [found for program, found in fitting.items() if program not in wrong]
-    return min(right, key=lambda found: found.rank, default=None)
+    ranked = sorted(right, key=lambda found: found.rank)
+    return next((found for found in ranked if dag is None or _applies(found.input, dag)), None)
 
 
 def workload_distance(wanted: str, found: str) -> float:
@@ -193,10 +195,13 @@ def _distance(wanted: Any, found: Any) -> float:
     return math.inf
 
 
-def matches_by_structure(inp: MeasureInput, dag: ComputeDAG) -> bool:
-    """Whether a record known by a hash only fits this computation: its key agrees and its steps apply."""
-    if match_key(inp.task.workload_key, dag.structure_hash, dag.tensors) is KeyMatch.NONE:
-        return False
+def is_of_structure(inp: MeasureInput, dag: ComputeDAG) -> bool:
+    """Whether the key of a record may be a hash of this computation; its steps tell more."""
+    return match_key(inp.task.workload_key, dag.structure_hash, dag.tensors) is not KeyMatch.NONE
+
+
+def _applies(inp: MeasureInput, dag: ComputeDAG) -> bool:
+    """Whether the steps of a record are a program of this computation."""
     if not isinstance(inp.state, LoggedState):
         return True
     try:

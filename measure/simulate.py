@@ -17,7 +17,7 @@ from contextlib import suppress
 from ansor.errors import LogFormatError, RunError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task, TaskKey
-from measure.best import matches_by_structure
+from measure.best import is_of_structure
 from measure.builder import ProgramBuilder
 from measure.layouts import layout_option
 from measure.log import load_measurements
@@ -160,7 +160,7 @@ def _is_record_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record is of a task's computation, and was measured for a target whose times count for it."""
     return target_group(target_text(inp.task)) == target_group(str(task.target)) and (
         plain_key(inp.task.workload_key) == plain_key(task.workload_key)
-        or matches_by_structure(inp, task.compute_dag)
+        or is_of_structure(inp, task.compute_dag)
     )
 
 

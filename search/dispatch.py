@@ -49,7 +49,6 @@ Record = tuple[MeasureInput, MeasureResult]
 Records = Union[PathLike, Sequence[PathLike], Iterable[Record]]
 Subject = Union[Task, ComputeDAG, str]
 
-_KEPT = 4
 _note = logging.getLogger(__name__)
 _current: ContextVar[DispatchContext | None] = ContextVar("ansor_dispatch", default=None)
 
@@ -293,19 +292,13 @@ class ApplyHistoryBest(DispatchContext):
         self.include_compatible = include_compatible
         self._groups: dict[tuple[str, ...], list[Record]] = {}
         self._hashes: dict[str, str | None] = {}
-        self._options: OptionsByKey = {}
+        options: OptionsByKey = {}
         read = (record for source in _sources(records) for record in islice(source, n_lines))
         for inp, res in settled_records(read):
-            self._add(inp, res)
-
-    def _add(self, inp: MeasureInput, res: MeasureResult) -> None:
-        """Keep a record if it is among the best of its task."""
-        if not res.ok:
-            return
-        best = self._groups.setdefault(record_group(inp, self._options), [])
-        best.append((inp, res))
-        best.sort(key=lambda record: record[1].mean_cost)  # Stable: of equals the earlier stays first.
-        del best[_KEPT:]
+            if res.ok:
+                self._groups.setdefault(record_group(inp, options), []).append((inp, res))
+        for group in self._groups.values():
+            group.sort(key=lambda record: record[1].mean_cost)
 
     def __len__(self) -> int:
         """How many tasks have records; one under two layout options counts twice."""
@@ -365,10 +358,11 @@ class ApplyHistoryBest(DispatchContext):
 
     def _factor(self, key: str, query: Query, how: str) -> float:
         """1 for a record's key that fits, more for one of another size, infinite for none."""
+        same_key = key == plain_key(query.key)
+        if how == "key" or same_key:
+            return 1.0 if how == "key" and same_key else math.inf
         if how == "compatible":
             return workload_distance(query.key, key)
-        if how == "key":
-            return 1.0 if key == plain_key(query.key) else math.inf
         match = match_key(key, query.dag.structure_hash, query.dag.tensors)
         if how == "shapes":
             return 1.0 if match is KeyMatch.SHAPES else math.inf

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.task import Task
 from measure import MeasureInput, load_records, same_target
-from measure.best import workload_distance
+from measure.best import is_of_structure, workload_distance
 from measure.settled import settled_records
 from measure.targets import target_text
 from search.progress import title_of_key
@@ -75,7 +74,5 @@ def _is_of_one(inp: MeasureInput, algorithms: Sequence[Task]) -> bool:
 
 
 def _is_of(inp: MeasureInput, task: Task) -> bool:
-    key, dag = inp.task.workload_key, task.compute_dag
-    if workload_distance(task.workload_key, key) == 1.0:
-        return True
-    return match_key(key, dag.structure_hash, dag.tensors) is not KeyMatch.NONE
+    same_key = workload_distance(task.workload_key, inp.task.workload_key) == 1.0
+    return same_key or is_of_structure(inp, task.compute_dag)

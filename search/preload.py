@@ -12,7 +12,6 @@ from pathlib import Path
 from ansor.errors import LogFormatError, ScheduleError
 from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.state import State
-from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.task import LayoutRewriteOption, Task
 from measure import (
     MeasureCallback,
@@ -22,6 +21,7 @@ from measure import (
     load_measurements,
     recover_measure_input,
 )
+from measure.best import is_of_structure
 from measure.settled import plain_key, takes_over
 from measure.targets import target_group, target_text
 from search.history import Trial
@@ -182,7 +182,5 @@ def is_record_of(task: Task, inp: MeasureInput) -> bool:
 
 def _is_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record is of the task's computation, for whatever target."""
-    if plain_key(inp.task.workload_key) == plain_key(task.workload_key):
-        return True
-    dag = task.compute_dag
-    return match_key(inp.task.workload_key, dag.structure_hash, dag.tensors) is not KeyMatch.NONE
+    same_key = plain_key(inp.task.workload_key) == plain_key(task.workload_key)
+    return same_key or is_of_structure(inp, task.compute_dag)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ansor
+from ansor import te
 from measure import MeasureErrorNo, MeasureResult, load_records, save_records
 from measure.record import Seconds
 from measure.targets import target_group
@@ -210,3 +211,31 @@ def test_spellings_of_a_target_are_one_task_in_every_listing(tmp_path: Path) -> 
     assert (summary.trials, summary.seconds) == (4, 1e-3)
     assert len(read_history(log).tasks) == 1
     assert task.best_record(log).trial == 4
+
+
+def test_of_a_workload_that_was_edited_the_programs_that_still_apply_are_found(tmp_path: Path) -> None:
+    """Faster records of the definition before, however many, are passed over."""
+
+    def layer(n: int, relu: bool) -> list[te.Tensor]:
+        x = te.placeholder((n, n), name="X")
+        y = te.compute((n, n), lambda i, j: x[i, j] * te.const(2.0, "float32"), name="Y")
+        return [x, te.compute((n, n), lambda i, j: te.max(y[i, j], 0.0), name="Z")] if relu else [x, y]
+
+    def defined(relu: bool) -> SearchTask:
+        ansor.register_workload("tests.edited", lambda n: layer(n, relu), override=True)
+        return SearchTask("tests.edited", (16,), target=TWO)
+
+    log, before = tmp_path / "log.json", defined(relu=True)
+    for length in (1, 2, 4, 8, 16):
+        state = ansor.State.initial(before.compute_dag).split(2, 0, [length])
+        save_records(log, [ansor.MeasureInput(before, state)], [MeasureResult((Seconds(1e-3),))])
+    task = defined(relu=False)
+    with pytest.raises(ansor.DefinitionError, match="5 records of this shape, whose steps do not apply"):
+        task.best_state(log)
+    assert ansor.ApplyHistoryBest(log).find(task) is None
+    saved(log, task, 2e-3)
+    assert task.best_state(log)[1] == 2e-3
+    assert task.apply_best(log)[1] == list(task.compute_dag.tensors)
+    hit = ansor.ApplyHistoryBest(log).find(task)
+    assert hit is not None
+    assert hit.seconds == 2e-3
