@@ -30,8 +30,8 @@ from measure.record import (
     MeasureInput,
     MeasureResult,
 )
-from measure.settled import program_of, takes_over
-from measure.targets import same_target, target_group, target_text
+from measure.settled import takes_over, trial_of
+from measure.targets import other_conditions, same_target, target_text
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
@@ -51,8 +51,9 @@ class FoundRecord:
         How many programs of the same task, target and layout option the log holds up to this one.
     scale
         How much more work the wanted computation is than the recorded one.
-    foreign
-        Whether it was measured for another target than the wanted one, for which it may serve.
+    conditions
+        Under which others it was measured than the wanted ones, for which it may serve: "for the target llvm
+        -num-cores=2", "with 2 cores". Its time is then not that of this program here. Empty if under those.
     """
 
     input: MeasureInput
@@ -61,11 +62,16 @@ class FoundRecord:
     line: int
     trial: int
     scale: float = 1.0
-    foreign: bool = False
+    conditions: str = ""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it was measured for another target, or with another number of cores."""
+        return bool(self.conditions)
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """Orders records, the best first: those of just the size, then of just the target, then by cost."""
+        """Orders records, the best first: of just the size, then under just the conditions, then by cost."""
         return self.scale != 1.0, self.foreign, self.cost
 
     @property
@@ -74,7 +80,8 @@ class FoundRecord:
         return self.result.mean_cost * self.scale
 
     def __str__(self) -> str:
-        return f"trial {self.trial}, {self.filename}:{self.line}"
+        measured = f", measured {self.conditions}" if self.conditions else ""
+        return f"trial {self.trial}, {self.filename}:{self.line}{measured}"
 
 
 def load_best_record(
@@ -97,6 +104,7 @@ def find_best_record(
     include_compatible: bool = False,
     dag: ComputeDAG | None = None,
     layout_rewrite_option: int | None = None,
+    num_cores: int | None = None,
 ) -> FoundRecord | None:
     """Find the fastest successful record of a log that fits, the earlier one of two equals.
 
@@ -128,20 +136,19 @@ def find_best_record(
     LogFormatError
         If it has a line that cannot be understood.
     """
-    wanted = None if target is None else target_group(str(target))
-    fitting: dict[str, FoundRecord] = {}
+    fitting: dict[tuple[str, int | None], FoundRecord] = {}
     wrong: set[str] = set()
-    numbers: dict[str, int] = {}
+    numbers: dict[tuple[str, int | None], int] = {}
     trials: Counter[tuple[str, ...]] = Counter()
     options: OptionsByKey = {}
     reader = RecordReader(filename)
     for inp, res in reader.measurements():
-        program = program_of(inp)
-        known = fitting.get(program)
-        if program not in numbers:
+        trial = program, _ = trial_of(inp)
+        known = fitting.get(trial)
+        if trial not in numbers:
             group = record_group(inp, options)
             trials[group] += 1
-            numbers[program] = trials[group]
+            numbers[trial] = trials[group]
         if res.error_no is MeasureErrorNo.WRONG_ANSWER:
             wrong.add(program)
         if (
@@ -160,10 +167,10 @@ def find_best_record(
             if math.isinf(factor) and dag is not None and is_of_structure(inp, dag):
                 factor = 1.0
         if math.isfinite(factor) and (known is None or takes_over(res, known.result)):
-            place = reader.filename, reader.line, numbers[program]
-            foreign = wanted is not None and target_group(target_text(inp.task)) != wanted
-            fitting[program] = FoundRecord(inp, res, *place, scale=factor, foreign=foreign)
-    right = [found for program, found in fitting.items() if program not in wrong]
+            place = reader.filename, reader.line, numbers[trial]
+            conditions = "" if target is None else other_conditions(inp.task, target, num_cores)
+            fitting[trial] = FoundRecord(inp, res, *place, scale=factor, conditions=conditions)
+    right = [found for (program, _), found in fitting.items() if program not in wrong]
     ranked = sorted(right, key=lambda found: found.rank)
     return next((found for found in ranked if dag is None or _applies(found.input, dag)), None)
 

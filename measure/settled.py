@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from measure.log import Record
 from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to_json
-from measure.targets import target_group, target_text
+from measure.targets import cores_of, target_group, target_text
 
 
 @lru_cache(maxsize=1024)  # A log says the same keys again and again.
@@ -32,7 +32,8 @@ def program_of(inp: MeasureInput) -> str:
     """Name the program of a record: the computation, the target, the layout option and the steps.
 
     What a machine or a version writes down besides, numbers of its hardware or the lengths of loops that are
-    split, does not make another program of it.
+    split, does not make another program of it: it is right or wrong, a start for a search and one to apply,
+    wherever it was measured. Whether its time counts is another question (`trial_of`).
     """
     task = inp.task
     steps = [
@@ -42,8 +43,17 @@ def program_of(inp: MeasureInput) -> str:
     return json.dumps([plain_key(task.workload_key), target, int(task.layout_rewrite_option or 0), steps])
 
 
+def trial_of(inp: MeasureInput) -> tuple[str, int | None]:
+    """Name what a record is a result of: the program, and the cores that it had where its target is silent.
+
+    A result with another number of cores is of the same program, but says nothing about its time with this
+    one, and so does not take over.
+    """
+    return program_of(inp), cores_of(inp.task)
+
+
 def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
-    """Whether a later result of the same program counts instead of an earlier one.
+    """Whether a later result of the same program with as many cores counts instead of an earlier one.
 
     It does if it rests on more repeats, or is a wrong answer. Of two that rest on as many neither knows
     better, and the faster may be the luckier: the earlier stays. Other failures are accidents of one run.
@@ -60,17 +70,20 @@ def settled_records(records: Iterable[Record]) -> list[Record]:
     Give each program of a log once, where it stands first, with the result that counts.
 
     A log holds a second record of a program that was measured again; the one that rests on more repeats
-    counts, and a wrong answer before all others. How many there are is the number of trials. Programs that
-    nobody measured are left out.
+    counts, and a wrong answer before all others, with other numbers of cores included (`trial_of`). How many
+    there are is the number of trials. Programs that nobody measured are left out.
     """
-    found: dict[str, Record] = {}
+    found: dict[tuple[str, int | None], Record] = {}
+    wrong: dict[str, MeasureResult] = {}
     for inp, result in records:
         if not result.is_measurement:
             continue
-        program = program_of(inp)
-        if program not in found or takes_over(result, found[program][1]):
-            found[program] = inp, result
-    return list(found.values())
+        trial = trial_of(inp)
+        if result.error_no is MeasureErrorNo.WRONG_ANSWER:
+            wrong[trial[0]] = result
+        if trial not in found or takes_over(result, found[trial][1]):
+            found[trial] = inp, result
+    return [(inp, wrong.get(program, result)) for (program, _), (inp, result) in found.items()]
 
 
 def first_records(records: Iterable[Record]) -> Iterator[Record]:

@@ -4,8 +4,10 @@ Two questions are asked of two targets. *May a program for the one serve on the 
 may if it is good and legal there as far as one can tell: the kind is the same, the CPU or GPU model where
 both name one, and of a CPU the architecture. A CPU target without a triple is this machine's: that is what it
 compiles for. *Do times for the one count for the other?* (`target_group`.) They do if all that is equal, what
-only one of them names included, and the cores and limits asked for. Keys and the rest of a triple differ
-between versions without meaning another target, so they are never compared.
+only one of them names included, and the cores and limits asked for. Targets that name no number of cores are
+for those that a machine has, or was told to use: of these the record tells, and times with other numbers do
+not count for each other (`other_conditions`). Keys and the rest of a triple differ between versions without
+meaning another target, so they are never compared.
 
 Source: reference sections 1.2 and 5.4.
 """
@@ -54,6 +56,42 @@ def target_group(text: str) -> tuple[str, ...]:
     options = target_options(text)[1]
     asked = (f"{name}={options[name]}" for name in _ASKED if name in options)
     return (kind, *asked, *(f"{name}={facts[name]}" for name in sorted(facts)))
+
+
+def cores_of(task: AnyTask) -> int | None:
+    """Cores that programs of a task used on a CPU whose target names no number; None where nothing tells."""
+    kind, options = target_options(target_text(task))
+    if kind not in _COMPILED_FOR_A_TRIPLE or "num-cores" in options:
+        return None
+    if isinstance(task, LoggedTask):
+        return task.hardware[0] if task.hardware else None
+    return task.hardware_params.num_cores
+
+
+def other_conditions(recorded: AnyTask, target: Target | str, num_cores: int | None = None) -> str:
+    """
+    Say under which other conditions a record was measured than those that are asked for.
+
+    Parameters
+    ----------
+    recorded
+        Task of the record.
+    target, num_cores
+        The conditions that are asked for; `num_cores` counts where `target` names none. None, there or in the
+        record, is any.
+
+    Returns
+    -------
+    str
+        "for the target llvm -num-cores=2", "with 2 cores"; empty if the record's time counts.
+    """
+    text = target_text(recorded)
+    if target_group(text) != target_group(str(target)):
+        return f"for the target {text}"
+    cores = cores_of(recorded)
+    if cores is None or num_cores is None or cores == num_cores:
+        return ""
+    return f"with {cores} core{'' if cores == 1 else 's'}"
 
 
 def _facts(text: str) -> tuple[str, dict[str, str]]:

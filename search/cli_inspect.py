@@ -10,6 +10,7 @@ import click
 
 from ansor.errors import AnsorError, DefinitionError
 from ansor.runtime.build import lower
+from ansor.schedule.source import schedule_code
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
@@ -142,7 +143,7 @@ def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
     schedule, tensors = task.apply_best(log)
     loops = str(schedule.state.with_bounds())
     config = task.config_of(chosen.state) if isinstance(task, TemplateTask) else None
-    python = task.print_best(log) if code or as_json else ""
+    python = schedule_code(schedule.state) if code or as_json else ""
     if as_json:
         summary = {
             "workload": _key_as_json(task.workload_key),

@@ -31,6 +31,7 @@ from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.manual import Schedule
 from ansor.schedule.state import State
 from ansor.schedule.structure import KeyMatch, match_key
+from ansor.task.hardware import default_num_threads
 from ansor.task.layout import rewrite_layouts
 from ansor.task.registry import workload_key_to_tensors
 from ansor.task.target import Target
@@ -40,7 +41,7 @@ from measure import MeasureInput, MeasureResult, load_records, recover_measure_i
 from measure.best import workload_distance
 from measure.distill import OptionsByKey, record_group
 from measure.settled import plain_key, settled_records
-from measure.targets import target_group, target_text
+from measure.targets import other_conditions, target_text
 from search.progress import title_of_key
 from search.text import counted, seconds_text
 
@@ -71,7 +72,7 @@ class Hit:
     differs
         Whether it was measured under another layout option than that of the question, where this matters.
     foreign
-        Whether it was measured for another target than that of the question.
+        Whether it was measured for another target than that of the question, or with other cores.
     """
 
     state: State
@@ -92,19 +93,24 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked up: a computation, the key it has, the target, and what becomes of its layouts."""
+    """What is looked up: a computation, the key it has, the target, and what becomes of its layouts.
+
+    `num_cores` is what a program will have where the target names no number; None takes all alike.
+    """
 
     dag: ComputeDAG
     key: str
     target: Target
     layout_rewrite_option: LayoutRewriteOption = LayoutRewriteOption.NO_REWRITE
+    num_cores: int | None = None
 
     @classmethod
     def of(cls, subject: Subject, target: Target | str | None = None) -> Query:
         """
         Complete a question; a target that is not given is the task's, else this machine's CPU.
 
-        The layout option is the task's; a bare computation or key has none.
+        The layout option is the task's, and so is the number of cores; a bare computation or key has no
+        option, and the cores that a parallel loop has here.
 
         Raises
         ------
@@ -117,15 +123,17 @@ class Query:
                 subject.workload_key,
                 Target(target or subject.target),
                 subject.layout_rewrite_option,
+                subject.hardware_params.num_cores,
             )
+        cores = default_num_threads()
         chosen = Target(target or "llvm")
         if isinstance(subject, ComputeDAG):
-            return cls(subject, subject.workload_key(), chosen)
+            return cls(subject, subject.workload_key(), chosen, num_cores=cores)
         if not isinstance(subject, str):
             raise DefinitionError(
                 f"a record is looked up for a task, a ComputeDAG or a workload key, found {subject!r}"
             )
-        return cls(ComputeDAG(workload_key_to_tensors(subject)), subject, chosen)
+        return cls(ComputeDAG(workload_key_to_tensors(subject)), subject, chosen, num_cores=cores)
 
     @classmethod
     def of_alternatives(cls, subject: Subject, target: Target | str | None = None) -> list[Query]:
@@ -315,7 +323,7 @@ class ApplyHistoryBest(DispatchContext):
     def lookup(self, query: Query) -> Hit | None:
         """Find the best program of the logs, by key, then by structure, then by compatible size.
 
-        One for another target or layout option is a last resort, before other sizes.
+        One measured under other conditions, or another layout option, is a last resort, before other sizes.
         """
         others: list[Hit] = []
         for how in ("key", "structure", "shapes"):
@@ -340,21 +348,20 @@ class ApplyHistoryBest(DispatchContext):
     def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, bool, float, float, Record]]:
         """Records that fit the query in the given way.
 
-        Of each: whether its layout option differs, whether it was measured for another target, cost, scale,
-        record.
+        Of each: whether its layout option differs, whether it was measured for another target or with other
+        cores, cost, scale, record.
         """
         free = bool(layout_free_inputs(query.dag))
-        wanted = target_group(str(query.target))
         for (key, option, *_), records in self._groups.items():
-            target = target_text(records[0][0].task)
-            if not same_target(query.target, target):
+            if not same_target(query.target, target_text(records[0][0].task)):
                 continue
-            foreign = target_group(target) != wanted
             scale = self._factor(key, query, how)
-            if not math.isinf(scale):
-                differs = free and int(option) != query.layout_rewrite_option
-                for record in records:
-                    yield differs, foreign, record[1].mean_cost * scale, scale, record
+            if math.isinf(scale):
+                continue
+            differs = free and int(option) != query.layout_rewrite_option
+            for inp, res in records:
+                foreign = bool(other_conditions(inp.task, query.target, query.num_cores))
+                yield differs, foreign, res.mean_cost * scale, scale, (inp, res)
 
     def _factor(self, key: str, query: Query, how: str) -> float:
         """1 for a record's key that fits, more for one of another size, infinite for none."""

@@ -23,7 +23,7 @@ from measure import (
 )
 from measure.best import is_of_structure
 from measure.settled import plain_key, takes_over
-from measure.targets import target_group, target_text
+from measure.targets import other_conditions
 from search.history import Trial
 from search.identity import program_key
 from search.policy import InitSearchCallback, Known
@@ -68,9 +68,9 @@ def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[Known]
     Programs of `task` that a log holds, with their results.
 
     Those of its alternatives are among them. Records of other workloads are passed over, and so are programs
-    whose steps do not apply to the task's computation. So are records for another target, another number of
-    cores included, and another layout option, of which a warning tells: their times are not those of programs
-    of this task.
+    whose steps do not apply to the task's computation. So are records for another target, with another number
+    of cores or another layout option, of which a warning tells: their times are not those of programs of this
+    task, though the programs may serve to begin with (`WarmStart`).
 
     Raises
     ------
@@ -114,11 +114,11 @@ def _other_conditions(task: Task, inp: MeasureInput) -> str:
 
     Where inputs are free of layout, costs under another option are those of other programs.
     """
-    if target_group(target_text(inp.task)) != target_group(str(task.target)):
-        return f"for the target {target_text(inp.task)}"
+    if other := other_conditions(inp.task, task.target, task.hardware_params.num_cores):
+        return f"measured {other}"
     recorded = inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE
     if recorded != task.layout_rewrite_option and layout_free_inputs(task.compute_dag):
-        return "with another layout_rewrite_option"
+        return "measured with another layout_rewrite_option"
     return ""
 
 

@@ -30,6 +30,7 @@ from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, find_best_record, recover_measure_input
 from measure.layouts import layout_option
+from measure.targets import cores_of
 from search.alternatives import sketch_policy
 from search.details import make_details
 from search.no_record import why_no_record
@@ -40,6 +41,7 @@ from search.result import TuningResult
 from search.session import TuningSession
 from search.starts import first_programs, known_results
 from search.task_inputs import resolve_inputs
+from search.text import counted
 
 if TYPE_CHECKING:
     from ansor.te.tensor import Tensor
@@ -198,8 +200,8 @@ class SearchTask(Task):
         """
         Fastest program of this task in a log, as it was searched, and its mean run time [s], as measured.
 
-        Records under another layout option count only if there are none under this task's, and a warning is
-        logged then.
+        Records under another layout option count only if there are none under this task's, and so do those
+        for another target or with another number of cores; a warning is logged then.
 
         Raises
         ------
@@ -214,7 +216,7 @@ class SearchTask(Task):
     def _fetched(
         self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
     ) -> tuple[Task, FoundRecord]:
-        """Find the best record, and tell which it is and whether it was measured under another option."""
+        """Find the best record, and tell which it is and whether it was measured under other conditions."""
         algorithm, found = self._best_record(log_file, include_compatible, option)
         title, dag = title_of_key(algorithm.workload_key), algorithm.compute_dag
         _note.info("the best of %s is %s", title, found)
@@ -229,6 +231,17 @@ class SearchTask(Task):
                 asked,
                 found,
                 measured,
+            )
+        cores = cores_of(self)
+        if found.foreign:
+            _note.warning(
+                "%s has no record of %s measured for %s%s; the best of others is taken: %s, and its time is "
+                "not that of this program here",
+                os.fspath(log_file),
+                title,
+                self.target,
+                "" if cores is None else f" with {counted(cores, 'core')}",
+                found,
             )
         return algorithm, found
 
@@ -265,6 +278,7 @@ class SearchTask(Task):
                         include_compatible=other_sizes,
                         dag=one.compute_dag,
                         layout_rewrite_option=wanted if layout_free_inputs(one.compute_dag) else None,
+                        num_cores=self.hardware_params.num_cores,
                     )
                 )
                 is not None
@@ -298,7 +312,8 @@ class SearchTask(Task):
             layout-free inputs among them have new shapes, and the caller has to bring the data into the new
             layout: `ansor.transform_layout(array, argument)`. Logged at level INFO: the line that was taken
             (`best_record` gives it), which inputs stay as they are, and why (`ansor.rewrite_layouts`); a
-            warning if the record was measured under another option.
+            warning if the record was measured under another option, for another target or with another number
+            of cores.
 
         Raises
         ------

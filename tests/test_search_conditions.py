@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import ansor
 from ansor import te
 from measure import MeasureErrorNo, MeasureResult, load_records, save_records
 from measure.record import Seconds
+from measure.simulate import SimulatedRunner
 from measure.targets import target_group
 from search import PreloadMeasuredStates, SearchTask, TaskScheduler
 from search.cli_inspect import summarize
@@ -37,7 +40,10 @@ def test_results_for_another_target_are_no_known_results(
     result = task.tune(options(2, log))
     assert (result.trials, result.known_trials) == (2, 2)
     told = caplog.text.replace(" -keys=cpu", "")
-    assert f"not used as known results: 3 records of matmul(32, 32, 32) for the target {other}\n" in told
+    assert (
+        f"not used as known results: 3 records of matmul(32, 32, 32) measured for the target {other}\n"
+        in told
+    )
     assert not PreloadMeasuredStates(log).known(matmul_for("llvm -num-cores=4"))
     assert len(PreloadMeasuredStates(log).known(task)) == 2
 
@@ -239,3 +245,63 @@ def test_of_a_workload_that_was_edited_the_programs_that_still_apply_are_found(t
     hit = ansor.ApplyHistoryBest(log).find(task)
     assert hit is not None
     assert hit.seconds == 2e-3
+
+
+def on_cores(cores: int) -> SearchTask:
+    """A task as a machine with so many cores makes it, for a target that is silent about them."""
+    known = ansor.HardwareParams.for_target(ansor.Target("llvm"))
+    return SearchTask("ansor.matmul", (32, 32, 32), hardware_params=replace(known, num_cores=cores))
+
+
+def test_times_with_another_number_of_cores_are_no_known_results(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though the target, which names no number, is the same; the programs may begin a search all the same."""
+    log, fast = tmp_path / "log.json", SimulatedRunner(lambda inp: 1e-4)
+    on_cores(2).tune(options(4, log, runner=fast))
+    one = on_cores(1)
+    slow = one.tune(options(4, log, runner=SimulatedRunner(lambda inp: 1e-3)))
+    assert (slow.trials, slow.known_trials, slow.best_cost) == (4, 4, 1e-3)
+    assert "not used as known results: 4 records of matmul(32, 32, 32) measured with 2 cores\n" in caplog.text
+    assert len(ansor.WarmStart(log).candidates(on_cores(4))) > 0
+    for task, cost in ((one, 1e-3), (on_cores(2), 1e-4)):
+        caplog.clear()
+        assert task.best_state(log)[1] == cost
+        hit = ansor.ApplyHistoryBest(log).find(task)
+        assert hit is not None
+        assert (hit.seconds, hit.foreign) == (cost, False)
+        assert not caplog.text
+    assert one.best_record(log).trial == 5
+    assert len(ansor.settled_records(load_records(log))) == 8
+
+
+def test_a_record_that_does_not_tell_its_cores_is_known_whatever_they_were(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    saved(log, on_cores(2), 1e-3)
+    text = log.read_text()
+    log.write_text(re.sub(r", \[2, .*?, \[\]\]", "]", text, count=1))
+    assert "64" not in log.read_text()
+    assert len(PreloadMeasuredStates(log).known(on_cores(1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        (lambda: matmul_for(TWO), "measured for the target llvm"),
+        (lambda: on_cores(1), "measured with 2 cores"),
+    ],
+)
+def test_a_program_that_was_measured_under_other_conditions_is_applied_with_a_warning(
+    asks: Callable[[], SearchTask], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "log.json"
+    saved(log, on_cores(2), 1e-3)
+    on_cores(2).best_state(log)
+    assert not caplog.text
+    task = asks()
+    for ask in (task.best_state, task.apply_best, task.print_best):
+        caplog.clear()
+        ask(log)
+        assert said in caplog.text
+        assert "its time is not that of this program here" in caplog.text
+    assert said in str(task.best_record(log))
