@@ -88,7 +88,7 @@ def measured(
         if tuner is not None:
             try:
                 found = other_tuner(case, folder, tuned, effort.threads, tuner)
-            except (RuntimeError, OSError) as error:
+            except Exception as error:  # whatever becomes of the other one, ours is measured
                 _add_failure(bench, f"{case.name}: {cpu_metaschedule.NAME} failed", error)
             else:
                 served, seconds = found["command"], found["seconds"]
@@ -118,8 +118,10 @@ def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: st
 
     Raises
     ------
-    RuntimeError, OSError
+    RuntimeError
         If it fails.
+    OSError
+        If there is no such Python.
     """
     code = cpu_metaschedule.definition(case.entry.function(*case.args))
     return cpu_metaschedule.tune(python, code, folder / f"{case.name}.metaschedule", tuned.trials, threads)
