@@ -10,8 +10,9 @@ The counterpart of the passes that lowering applies, without a nest:
   fit into the vector registers, are unrolled and accumulate there (`_register_tile`), in several vectors
   along the reduction where that runs along memory (`extract_lanes`).
 
-What is left out: guards (a tile whose guard ties a reduction to its elements is not promoted by lowering),
-and loops that turn contiguous only through arithmetic on a remainder.
+What is left out: guards (a tile whose guard ties a reduction to its elements is not promoted by lowering, and
+a parallel loop past the end of an axis may end there), and loops that turn contiguous only through arithmetic
+on a remainder.
 """
 
 from __future__ import annotations
