@@ -109,8 +109,8 @@ def test_the_cases_are_those_of_the_catalogue_and_a_few_more() -> None:
 
 
 def test_nothing_of_the_catalogue_is_left_out() -> None:
-    """Winograd's convolution is a way to compute another entry; sizes of the paper's that are no network's
-    stand for those of the network."""
+    """Winograd's convolution is a way to compute another entry, and has no row of its own; a convolution with
+    what follows it is measured at the network's sizes instead of the catalogue's."""
     for name, entry in CATALOGUE.items():
         found = {case.args for case in CASES.values() if case.workload == name}
         assert found or "winograd" in name, name
