@@ -291,11 +291,10 @@ def test_invariant_conditions_leave_their_loops():
     store = Store(y, (i, j), j)
     body = loops(If(both(i < const(5), j < i), store), (i, 9), (j, 9))
     assert format_stmt(hoist_guards(body)).splitlines() == [
-        "for i in 0..9:",
-        "  if i < 5:",
-        "    for j in 0..9:",
-        "      if j < i:",
-        "        Y[i, j] = j",
+        "for i in 0..5:",
+        "  for j in 0..9:",
+        "    if j < i:",
+        "      Y[i, j] = j",
     ]
 
 

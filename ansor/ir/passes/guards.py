@@ -70,9 +70,7 @@ def _remove(stmt: Stmt, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
             new = _remove(body, bounds, held)
             if _is_nothing(new):
                 return NOTHING
-            limit = extent
-            if kind in _SHORTENED_KINDS:
-                limit, new = _shortened(var, extent, new)
+            limit, new = _shortened(var, extent, kind, new)
             same = new is body and limit is extent
             return stmt if same else For(var, limit, kind, new)
         case Seq(stmts=stmts):
@@ -117,10 +115,10 @@ def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
     return If(stmt.cond if same else cond, then, other)
 
 
-def _shortened(var: Var, extent: int | Expr, body: Stmt) -> tuple[int | Expr, Stmt]:
+def _shortened(var: Var, extent: int | Expr, kind: LoopKind, body: Stmt) -> tuple[int | Expr, Stmt]:
     """A loop's extent and body, without iterations for which the body does nothing."""
     size = int_value(extent)
-    if size is None or not isinstance(body, If) or body.other is not None:
+    if kind not in _SHORTENED_KINDS or size is None or not isinstance(body, If) or body.other is not None:
         return extent, body
     parts = conjuncts(body.cond)
     for part in parts:
@@ -140,12 +138,17 @@ def _is_nothing(stmt: Stmt) -> bool:
 
 
 def hoist_guards(stmt: Stmt) -> Stmt:
-    """Move conditions out of the loops, allocations and sequences they do not depend on."""
+    """Move conditions out of the loops, allocations and sequences they do not depend on.
+
+    A loop of which one that arrives there says how far it goes ends there.
+    """
     stmt = map_statements(stmt, hoist_guards)
     match stmt:
         case For(var=var, extent=extent, kind=kind, body=If(other=None) as inner):
             out, kept = _split(inner.cond, {var})
-            return guarded(out, For(var, extent, kind, guarded(kept, inner.then))) if out else stmt
+            body = guarded(kept, inner.then) if out else inner
+            limit, body = _shortened(var, extent, kind, body)
+            return stmt if body is inner else guarded(out, For(var, limit, kind, body))
         case Alloc(buffer=buffer, body=If(other=None) as inner):
             out, kept = _split(inner.cond, set())
             return guarded(out, Alloc(buffer, guarded(kept, inner.then))) if out else stmt
