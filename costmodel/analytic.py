@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogFormatError, ScheduleError
+from ansor.task.hardware import MachineModel
 from ansor.task.task import Task
 from costmodel.analytic_device import USED as USED_OF_DEVICE
 from costmodel.analytic_device import DeviceRates, device_parts
@@ -86,7 +87,8 @@ class CoreRates:
     hertz
         Cycles per second.
     arithmetic, loads, stores, issue
-        Instructions of each kind, and in all, per cycle.
+        Instructions of each kind, and in all, per cycle; of arithmetic no more than the CPU has ports for
+        multiply-adds.
     latency
         Cycles from an operand to its result, in a register.
     memory_latency
@@ -265,7 +267,7 @@ class AnalyticModel(CostModel):
         spread = np.where(parallel, np.maximum(raw["parallel_cores"], 1.0), 1.0)
         cold = raw["footprint"] > core.caches[-1][0]
         times = {
-            "ports": self._ports(raw, core.model.vector_registers) / share,
+            "ports": self._ports(raw, core.model) / share,
             "latency": self._latency(raw) * spread / share,
             "L2": (raw["L1_traffic"] / rates.l2 + raw["L1_pieces"] * rates.l2_piece) / share,
             "L3": (raw["L2_traffic"] / rates.l3 + raw["L2_pieces"] * rates.l3_piece) / share,
@@ -287,21 +289,24 @@ class AnalyticModel(CostModel):
         passing = np.where(cold, np.maximum(raw["L3_traffic"] - streamed, streamed), streamed)
         return np.asarray(passing / self.rates.memory + cold * raw["L3_pieces"] * self.rates.memory_piece)
 
-    def _ports(self, raw: Raw, registers: int) -> FloatArray:
+    def _ports(self, raw: Raw, model: MachineModel) -> FloatArray:
         """Cycles of all instructions on one core, none waiting for another.
 
         What does not fit the registers goes through the first cache: a store and a load per vector and step.
         """
         rates = self.rates
+        arithmetic = min(rates.arithmetic, model.fma_ports)
         spilled = (
-            registers * np.maximum(raw["tile_pressure"] - 1.0, 0.0) / np.maximum(raw["tile_registers"], 1.0)
+            model.vector_registers
+            * np.maximum(raw["tile_pressure"] - 1.0, 0.0)
+            / np.maximum(raw["tile_registers"], 1.0)
         )
         spilled = spilled * raw["work"]  # as many vectors are updated, one by each operation
         loads = raw["loads_contiguous"] + raw["loads_broadcast"]
         scattered = rates.scattered * (raw["loads_scattered"] + raw["stores_scattered"])
         cycles = np.maximum.reduce(
             [
-                (raw["work"] - raw["math"]) / rates.arithmetic + raw["math"] * rates.math,
+                (raw["work"] - raw["math"]) / arithmetic + raw["math"] * rates.math,
                 (loads + raw["loads_scattered"] + spilled) / rates.loads,
                 (raw["accumulator_moves"] + spilled) / rates.stores,
                 (raw["work"] + loads + scattered + raw["accumulator_moves"] + 2.0 * spilled) / rates.issue,

@@ -2,11 +2,20 @@
 
 from pathlib import Path
 
+import llvmlite.binding
 import pytest
 
 from ansor.errors import DefinitionError, TargetError
 from ansor.task import hardware
-from ansor.task.hardware import HardwareParams, MachineModel, cgroup_quota, host_caches, vector_bytes
+from ansor.task.hardware import (
+    HardwareParams,
+    MachineModel,
+    cgroup_quota,
+    fma_ports,
+    host_cache_line,
+    host_caches,
+    vector_bytes,
+)
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 
@@ -66,6 +75,34 @@ def test_vector_registers(target: str, width: int, registers: int) -> None:
     model = MachineModel.for_target(Target(target))
     assert (model.vector_bytes, model.vector_registers) == (width, registers)
     assert vector_bytes(Target(target)) == width
+
+
+@pytest.mark.parametrize(
+    ("target", "ports"),
+    [
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver5", 2),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4", 1),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -mattr=-avx512f", 2),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver1", 1),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512", 2),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server", 2),
+        ("llvm -mtriple=aarch64-linux-gnu", 2),
+    ],
+)
+def test_multiply_adds_per_cycle(target: str, ports: int) -> None:
+    assert MachineModel.for_target(Target(target)).fma_ports == ports
+
+
+def test_this_machines_multiply_adds_are_those_of_its_name() -> None:
+    here = MachineModel.for_target(Target("llvm"))
+    assert here.fma_ports == fma_ports(llvmlite.binding.get_host_cpu_name(), here.vector_bytes)
+
+
+def test_cache_line(tmp_path: Path) -> None:
+    assert host_cache_line(tmp_path) == 64
+    (tmp_path / "cpu0/cache/index0").mkdir(parents=True)
+    (tmp_path / "cpu0/cache/index0/coherency_line_size").write_text("128\n")
+    assert host_cache_line(tmp_path) == 128
 
 
 def test_the_variable_sets_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

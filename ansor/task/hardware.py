@@ -2,11 +2,14 @@
 
 Two tables, because they have two readers. `HardwareParams` holds the eight numbers that every log record
 carries, under the reference's names. `MachineModel` holds what a cost model or a planner of register tiles
-wants to know and no record has: cache sizes and ways, and the vector register file.
+wants to know and no record has: cache sizes and ways, the vector register file, and how many multiply-adds
+start at once.
 
 This machine's figures come from the system: cores from the scheduling affinity and the control group's
 CPU quota, the vector width from the CPU features that LLVM sees, caches from `/sys`. Another machine's
-(a cross target) come from the CPU's name, and where that says nothing from the architecture.
+(a cross target) come from the CPU's name, and where that says nothing from the architecture. Multiply-adds
+per cycle follow from the CPU's name, this machine's as LLVM tells it: no system tells them, and a measured
+figure would differ from run to run.
 """
 
 from __future__ import annotations
@@ -43,6 +46,17 @@ _AVX_CPUS = re.compile(
     r"haswell|broadwell|skylake|core-avx|sandybridge|ivybridge|alderlake|raptorlake|meteorlake|arrowlake|lunarlake"
     r"|gracemont|sierraforest|grandridge|bdver|btver2|znver|x86-64-v3"
 )
+
+
+_ONE_FULL_WIDTH_FMA = re.compile(
+    r"znver4|icelake-client|tigerlake|rocketlake|cannonlake|znver1|bdver|btver2|sandybridge|ivybridge"
+)
+"""CPUs that start one multiply-add of their widest vectors per cycle, or two operations that are as much.
+
+Source: the vendors' optimization guides; https://uops.info.
+"""
+_HALF_AS_WIDE = re.compile(r"znver4|icelake-client|tigerlake|rocketlake|cannonlake")
+"""Of these the ones that start two of half that width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,7 @@ class HardwareParams:
             return cls(
                 num_cores=target.num_cores or default_num_threads(),
                 vector_unit_bytes=vector_bytes(target),
-                cache_line_bytes=64,
+                cache_line_bytes=host_cache_line() if is_host(target) else 64,
             )
         return _gpu_params(target)
 
@@ -114,9 +128,10 @@ class HardwareParams:
 
 @dataclass(frozen=True, slots=True)
 class MachineModel:
-    """Caches and vector registers of one CPU core; sizes in bytes, 0 where a level does not exist.
+    """Caches and vector units of one CPU core; sizes in bytes, 0 where a level does not exist.
 
-    `l3_sharers` is the number of cores that share one L3.
+    `l3_sharers` is the number of cores that share one L3; `fma_ports` that of multiply-adds of whole vectors
+    which start in one cycle.
     """
 
     vector_bytes: int = 32
@@ -128,6 +143,7 @@ class MachineModel:
     l3_bytes: int = 8 * 1024 * 1024
     l3_ways: int = 16
     l3_sharers: int = 1
+    fma_ports: int = 2
 
     @classmethod
     def for_target(cls, target: Target) -> MachineModel:
@@ -141,7 +157,8 @@ class MachineModel:
         arm = architecture(target) == "aarch64"
         registers = 32 if width == 64 or arm else 16
         caches = host_caches() if is_host(target) else {}
-        return cls(vector_bytes=width, vector_registers=registers, **caches)
+        ports = fma_ports(_cpu_name(target), width)
+        return cls(vector_bytes=width, vector_registers=registers, fma_ports=ports, **caches)
 
 
 _MULTIPROCESSOR: Final = MachineModel(
@@ -192,6 +209,24 @@ def vector_bytes(target: Target) -> int:
         elif name in ("avx", "avx2"):
             width = max(width, 32) if on else 16
     return width
+
+
+def _cpu_name(target: Target) -> str:
+    """The CPU that a target names, this machine's if it names none; empty if another machine's is unknown."""
+    if target.mcpu and target.mcpu != "native":
+        return target.mcpu
+    if not is_host(target):
+        return ""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_host_cpu_name())
+
+
+def fma_ports(cpu: str, vector_bytes: int) -> int:
+    """Multiply-adds of vectors of so many bytes that a CPU, by LLVM's name for it, starts in one cycle."""
+    if not _ONE_FULL_WIDTH_FMA.search(cpu) or (_HALF_AS_WIDE.search(cpu) and vector_bytes < 64):
+        return 2
+    return 1
 
 
 def _x86_bytes_by_name(cpu: str | None) -> int:
@@ -300,6 +335,14 @@ def host_caches(root: Path = Path("/sys/devices/system/cpu")) -> dict[str, int]:
     if found and "l3_bytes" not in found:
         found |= {"l3_bytes": 0, "l3_ways": 0}
     return found
+
+
+def host_cache_line(root: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Bytes of a line of this machine's first data cache; 64 if the system does not tell."""
+    try:
+        return int((root / "cpu0/cache/index0/coherency_line_size").read_text())
+    except (OSError, ValueError):
+        return 64
 
 
 def _size(text: str) -> int:
