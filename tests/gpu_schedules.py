@@ -159,6 +159,29 @@ def tiled_matmul(
     return s
 
 
+def nested_product(inner: int, k_tile: int, rows: int = 1, unroll: bool = False) -> Any:
+    """Tiles in shared memory inside of two loops over the reduction, blocks having several rows in turn."""
+    a, b = te.placeholder((6, 3, inner), name="A"), te.placeholder((3, inner, 8), name="B")
+    p, k = te.reduce_axis((0, 3), name="p"), te.reduce_axis((0, inner), name="k")
+    c = te.compute((6, 8), lambda i, j: te.sum(a[i, p, k] * b[p, k, j], axis=[p, k]), name="C")
+    s = te.create_schedule(c)
+    local = s.cache_write(c, "local")
+    block, row = s[c].split(s[c].op.axis[0], factor=rows)
+    s[c].reorder(block, s[c].op.axis[1], row)
+    s[c].bind(block, te.thread_axis("blockIdx.x"))
+    s[c].bind(s[c].op.axis[1], te.thread_axis("threadIdx.x"))
+    s[local].compute_at(s[c], s[c].op.axis[1])
+    k0, k1 = s[local].split(s[local].op.reduce_axis[1], factor=k_tile)
+    s[local].reorder(*s[local].op.axis, s[local].op.reduce_axis[0], k0, k1)
+    if unroll:
+        s[local].unroll(k0)
+    for tensor in (b, a):
+        shared = s.cache_read(tensor, "shared", [local])
+        s[shared].compute_at(s[local], k0)
+        load_together(s, shared, 8)
+    return s
+
+
 def ahead(s: Any, names: Sequence[str] = ("A.shared", "B.shared"), buffers: int = 2) -> Any:
     """The schedule with tiles in shared memory, by name, so many times, to be filled ahead."""
     for name in names:

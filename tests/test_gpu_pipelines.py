@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ansor import te
 from ansor.codegen.c import CUDA, OPENCL, emit_c, split_kernels
 from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx, find_nvcc, find_nvrtc
 from ansor.errors import LogFormatError, RunError, ScheduleError
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, LoopKind, LoopNest, Seq, Stmt, Store, seq
 from ansor.ir.rewriting import conjuncts, map_statements
+from ansor.schedule.bounds import infer_bounds
+from ansor.schedule.kernel_usage import kernels_of
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
+from ansor.task.gpu_limits import count_kernels
 from ansor.te.expr import Load, Var, const
 from tests import emulated_cuda
 from tests.cuda_on_host import Run, each_language, run_cuda_on_host
@@ -26,7 +29,7 @@ from tests.gpu_schedules import (
     check_schedule,
     count,
     kernels,
-    load_together,
+    nested_product,
     text_of,
     tiled_matmul,
     without_barrier,
@@ -56,7 +59,6 @@ def test_two_tiles_are_on_their_way_while_one_is_used() -> None:
     loop = lines.index("for k.0 in 0..6:")
     before = [line for line in lines[:loop] if line in ("barrier", "commit") or line.startswith("A.shared")]
     assert [line.partition(",")[0] for line in before] == [
-        "barrier",
         "A.shared[0",
         "commit",
         "A.shared[1",
@@ -65,7 +67,7 @@ def test_two_tiles_are_on_their_way_while_one_is_used() -> None:
     assert lines[loop + 1] == "barrier but 1"
     assert lines[loop + 2].startswith("if k.0 < 4")
     assert lines.count("commit") == 3
-    assert count(nest.body, Barrier) == 2
+    assert count(nest.body, Barrier) == 1
     assert any(line.startswith("A.shared[(k.0 + 2)%3, ") for line in lines)
     assert any("A.shared[k.0%3, " in line for line in lines)
 
@@ -104,37 +106,48 @@ def test_tiles_of_one_loop_have_one_lead() -> None:
         check_schedule(ahead(product(16, 16, 24, 4, 4), [name], buffers=3))
 
 
-def nested(inner: int, kind: LoopKind = LoopKind.SERIAL) -> Any:
-    """Tiles inside of two loops over the reduction, of which the inner one may be unrolled."""
-    a, b = te.placeholder((6, 3, inner), name="A"), te.placeholder((3, inner, 8), name="B")
-    p, k = te.reduce_axis((0, 3), name="p"), te.reduce_axis((0, inner), name="k")
-    c = te.compute((6, 8), lambda i, j: te.sum(a[i, p, k] * b[p, k, j], axis=[p, k]), name="C")
-    s = te.create_schedule(c)
-    local = s.cache_write(c, "local")
-    i, j = s[c].op.axis
-    s[c].bind(i, te.thread_axis("blockIdx.x"))
-    s[c].bind(j, te.thread_axis("threadIdx.x"))
-    s[local].compute_at(s[c], j)
-    k0, k1 = s[local].split(s[local].op.reduce_axis[1], factor=2)
-    s[local].reorder(*s[local].op.axis, s[local].op.reduce_axis[0], k0, k1)
-    if kind is LoopKind.UNROLLED:
-        s[local].unroll(k0)
-    for tensor in (b, a):
-        shared = s.cache_read(tensor, "shared", [local])
-        s[shared].compute_at(s[local], k0)
-        load_together(s, shared, 8)
-    return s
+@pytest.mark.parametrize("unroll", [False, True])
+@pytest.mark.parametrize(("inner", "buffers"), [(10, 3), (10, 4), (4, 4), (2, 3), (3, 5)])
+def test_loops_with_nothing_between_are_one(inner: int, buffers: int, unroll: bool) -> None:
+    """Whose tiles may be more than the inner loop has iterations."""
+    nest = check_schedule(ahead(nested_product(inner, 2, unroll=unroll), buffers=buffers))
+    text = text_of(nest)
+    assert f"barrier but {buffers - 2}" in text
+    assert count(nest.body, Barrier) == 1
+    assert f"allocate A.shared[{buffers}, " in text
 
 
-@pytest.mark.parametrize("kind", [LoopKind.SERIAL, LoopKind.UNROLLED])
+@pytest.mark.parametrize("unroll", [False, True])
 @pytest.mark.parametrize("buffers", [3, 4])
-def test_loops_around_the_loop_begin_again(buffers: int, kind: LoopKind) -> None:
+def test_loops_around_the_loops_begin_again(buffers: int, unroll: bool) -> None:
     """After groups of no copies, and in memory that the last iterations may still use."""
-    nest = check_schedule(ahead(nested(10, kind), buffers=buffers))
+    nest = check_schedule(ahead(nested_product(10, 2, rows=3, unroll=unroll), buffers=buffers))
     lines = [line.strip() for line in text_of(nest).splitlines()]
-    (loop,) = (at for at, line in enumerate(lines) if line.endswith("k.0 in 0..5:"))
-    assert lines.index("for p in 0..3:") < lines.index("barrier") < loop
-    assert f"barrier but {buffers - 2}" in lines
+    (around,) = (at for at, line in enumerate(lines) if line.endswith("i_c in 0..3:"))
+    assert around < lines.index("for p in 0..3:") < lines.index(f"barrier but {buffers - 2}")
+    assert ("barrier" in lines) == (15 % buffers != 0)
+
+
+def test_loops_with_something_between_are_not_one() -> None:
+    """The inner loop begins again, and memory is counted so."""
+    s = nested_product(12, 2)
+    (local,) = (stage.op for stage in s.state.stages if stage.name == "C.local")
+    (tile,) = (stage.op for stage in s.state.stages if stage.name == "A.shared")
+    s[tile].compute_at(s[local], s[local].op.reduce_axis[0])
+    s = ahead(s, ["B.shared"], buffers=4)
+    nest = check_schedule(s)
+    (usage,), (kernel,) = kernels_of(infer_bounds(s.state)), count_kernels(kernels(s.state))
+    assert usage.shared_bytes == kernel.shared_bytes
+    text = text_of(nest)
+    assert text.index("for p in 0..3:") < text.index("B.shared[0, ") < text.index("for k.0 in 0..6:")
+
+
+def test_memory_of_nested_loops_is_counted_as_often_as_it_is_there() -> None:
+    for inner, buffers, rows in itertools.product((2, 4, 12), (2, 3, 4), (1, 2)):
+        s = ahead(nested_product(inner, 2, rows), buffers=buffers)
+        (usage,), (kernel,) = kernels_of(infer_bounds(s.state)), count_kernels(kernels(s.state))
+        assert usage.shared_bytes == kernel.shared_bytes
+        assert usage.lead == min(buffers, 3 * inner // 2) - 1
 
 
 # -- planted mistakes --------------------------------------------------------------------------------------
@@ -186,7 +199,7 @@ def test_what_is_not_waited_for_is_found(plant: Callable[[Stmt], Stmt], buffers:
 
 
 def test_every_barrier_is_needed() -> None:
-    s = ahead(nested(10), buffers=3)
+    s = ahead(nested_product(10, 2, rows=3), buffers=4)
     nest = check_schedule(s)
     for number in range(2):
         hasty = replace(nest, body=without_barrier(nest.body, number))
@@ -280,11 +293,11 @@ def compiler() -> CudaCompiler:
 def test_barriers_wait_for_all_groups_but_the_last(buffers: int) -> None:
     lines = [line.strip() for line in emit_c(split_kernels(pipelined(buffers)), CUDA).splitlines()]
     meetings = [at for at, line in enumerate(lines) if line == "__syncthreads();"]
-    assert [lines[at - 1] for at in meetings] == ["ansor_wait_copies();", f"ansor_wait_but_{buffers - 2}();"]
+    assert [lines[at - 1] for at in meetings] == [f"ansor_wait_but_{buffers - 2}();"]
     assert lines.count("ansor_commit_copies();") == buffers
     text = emit_c(split_kernels(pipelined(buffers)), OPENCL)
     assert "ansor_" not in text
-    assert text.count("barrier(CLK_LOCAL_MEM_FENCE);") == 2
+    assert text.count("barrier(CLK_LOCAL_MEM_FENCE);") == 1
 
 
 @pytest.mark.parametrize("buffers", [3, 4])
@@ -311,11 +324,12 @@ def test_texts_run(run: Run, buffers: int) -> None:
 
 
 @each_language
-def test_texts_of_loops_around_the_loop_run(run: Run) -> None:
+@pytest.mark.parametrize("rows", [1, 3])
+def test_texts_of_nested_loops_run(run: Run, rows: int) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((6, 3, 10), (3, 10, 8)))
     c = np.zeros((6, 8), np.float32)
-    run(kernels(ahead(nested(10), buffers=4).state), a, b, c)
+    run(kernels(ahead(nested_product(10, 2, rows), buffers=4).state), a, b, c)
     np.testing.assert_allclose(c, np.einsum("ipk,pkj->ij", a, b), rtol=1e-4, atol=1e-4)
 
 

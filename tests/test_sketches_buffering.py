@@ -126,6 +126,23 @@ def test_programs_are_right_and_take_the_memory_that_is_counted() -> None:
     assert sum(checked.values()) >= 12, checked
 
 
+@pytest.mark.parametrize("name", ["conv2d", "grouped", "depthwise"])
+def test_leads_run_through_loops_that_lie_in_each_other(name: str) -> None:
+    """Over windows and channels; columns and kernels agree on how far."""
+    space = ProgramSpace.of(gpu_task(oracle_workload(name)))
+    seen = set[int]()
+    for population in space.sample(20, rng(3)).populations:
+        children = admitted(asked(population, 1 + np.arange(len(population)) % MOST), space.context)
+        counted = [kernel.shared_bytes for kernel in kernels_of(children.stored(children.inferred))]
+        for row in range(len(children)):
+            nest = kernels(children.materialize(row))
+            found = [kernel.shared_bytes for kernel in count_kernels(nest)]
+            assert found == [np.broadcast_to(column, len(children))[row] for column in counted]
+            assert lead_of(nest) == leads(children)[row]
+            seen.add(lead_of(nest))
+    assert len(seen) > 2
+
+
 @each_language
 def test_programs_run_on_a_device_and_compile_without_warnings(run: Run) -> None:
     space, compiler = ProgramSpace.of(gpu_task(matmul(64, 48, 40))), find_nvrtc() or find_nvcc()

@@ -107,14 +107,23 @@ def fills_blocks(state: State, stage_id: int) -> bool:
 def lead_of(state: State, stage_id: int) -> Number:
     """How many iterations ahead a stage's shared memory is filled: as asked, if there are as many more.
 
-    They are those of the nearest loop around it that has several.
+    They are those of the loops of the stage around it that have nothing else inside of them, or of the
+    nearest loop that has several.
     """
+    host, place = state.attach.get(stage_id, (-1, -1))
+    kinds = [loop.kind for loop in state.stages[host].iterators]
+    first = kinds.index(IteratorKind.REDUCE) if IteratorKind.REDUCE in kinds else 0
+    inside = {position for target, position in state.attach.values() if target == host}
     again: Number = 1
-    for loop in loops_around(state, stage_id):
-        if loop.annotation in (Annotation.NONE, Annotation.UNROLL):
-            if loop.extent is None or isinstance(loop.extent, Expr):
-                break
-            again = where(again > 1, again, loop.extent)
+    alone = True
+    for target, position in loops_outwards(state, stage_id):
+        loop = state.stages[target].iterators[position]
+        if loop.annotation not in (Annotation.NONE, Annotation.UNROLL):
+            continue
+        if loop.extent is None or isinstance(loop.extent, Expr):
+            break
+        alone &= target == host and position >= first and (position == place or position not in inside)
+        again = again * loop.extent if alone else where(again > 1, again, loop.extent)
     asked = state.stages[stage_id].lead
     return where(asked < again - 1, asked, again - 1)
 

@@ -18,6 +18,8 @@ the loop. The copies for an iteration are a group, and barriers wait for all gro
 (`ansor.ir.copies`); with a lead of one that is for all copies, and there are no groups. A lead is shorter
 than the loop; tiles that one loop fills have the same, the least that is asked for.
 
+Loops that have nothing but a loop inside of them are one loop here, whose iterations are all of theirs.
+
 This is done to memory that a schedule wants to be there several times, of a loop whose iterations begin by
 filling it with what the kernel does not write, if nothing outside of the loop touches it. Other memory is
 there once.
@@ -33,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 from ansor.ir.bounds import Bounds
@@ -86,9 +89,13 @@ def multi_buffers(kernel: Stmt, bounds: Bounds) -> Stmt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ahead:
-    """A loop taken apart: what fills its tiles, what uses them, and their memory as it will be."""
+    """Loops taken apart, outermost first: what fills their tiles, what uses them, and memory as it will be.
 
-    extent: int
+    `repeated` tells whether they are begun several times.
+    """
+
+    loops: tuple[For, ...]
+    repeated: bool
     lead: int
     fills: tuple[Stmt, ...]
     rest: tuple[Stmt, ...]
@@ -104,20 +111,21 @@ class _Alternation:
         self._loops: dict[For, _Ahead] = {}
         self._once = {buffer: replace(buffer, lead=0) for buffer in marked}
         """What stands for buffers that are there once; those that are found a loop for are taken out."""
-        self._search(kernel.body, frozenset(loop.var for loop in kernel.threads))
+        self._search(kernel.body, frozenset(loop.var for loop in kernel.threads), repeated=False)
         self._instead = {**self._once}
         for found in self._loops.values():
             self._instead.update(found.buffers)
 
     # -- loops -------------------------------------------------------------------------------------------
 
-    def _search(self, stmt: Stmt, varying: frozenset[Var]) -> None:
+    def _search(self, stmt: Stmt, varying: frozenset[Var], *, repeated: bool) -> None:
         """Look for loops at which all threads of a block come by; they may differ in `varying` variables."""
         match stmt:
             case For(extent=extent):
                 if stmt.kind not in _IN_TURN or differs(extent, varying):
                     return
-                found = self._taken_apart(stmt)
+                found = self._taken_apart(stmt, repeated)
+                repeated = True
                 if found is not None:
                     self._loops[stmt] = found
                     for buffer in found.buffers:
@@ -129,14 +137,15 @@ class _Alternation:
             case _:
                 pass
         for inner in sub_statements(stmt):
-            self._search(inner, varying)
+            self._search(inner, varying, repeated=repeated)
 
-    def _taken_apart(self, loop: For) -> _Ahead | None:
-        """How a loop can fill marked memory ahead; None if it cannot."""
-        extent = int_value(loop.extent)
-        if extent is None or extent <= 1 or not isinstance(loop.body, Seq):
+    def _taken_apart(self, loop: For, repeated: bool) -> _Ahead | None:
+        """How a loop, with those inside, can fill marked memory ahead; None if it cannot."""
+        loops = _nested(loop)
+        extent, body = _iterations(loops), loops[-1].body
+        if extent <= 1 or not isinstance(body, Seq):
             return None
-        stmts = loop.body.stmts
+        stmts = body.stmts
         first = next((at for at, stmt in enumerate(stmts) if not self._may_be_early(stmt)), len(stmts))
         fills, rest = tuple(stmt for stmt in stmts[:first] if not isinstance(stmt, Barrier)), stmts[first:]
         filled = {s.buffer for stmt in fills for s in walk_statements(stmt) if isinstance(s, Store)}
@@ -147,7 +156,7 @@ class _Alternation:
             return None
         lead = min(extent - 1, *(buffer.lead for buffer in filled))
         buffers = {buffer: replace(with_rows(buffer, (lead + 1,), "shared"), lead=lead) for buffer in filled}
-        return _Ahead(extent, lead, fills, rest, buffers)
+        return _Ahead(loops, repeated, lead, fills, rest, buffers)
 
     def _may_be_early(self, stmt: Stmt) -> bool:
         """Whether a statement at the beginning of an iteration only fills marked memory, or waits."""
@@ -168,32 +177,72 @@ class _Alternation:
         """A statement of the kernel."""
         match stmt:
             case For() if stmt in self._loops:
-                return self._ahead(stmt, self._loops[stmt])
+                return self._ahead(self._loops[stmt])
             case Alloc(buffer=buffer, body=body) if buffer in self._instead:
                 return Alloc(self._instead[buffer], self.statement(body))
             case Store() | Let() | If() | For() | Seq() | Alloc() | Barrier() | Commit():
                 return map_statements(_moved(stmt, self._once, None, {}), self.statement)
 
-    def _ahead(self, loop: For, parts: _Ahead) -> Stmt:
-        """A loop that fills the tiles of a later iteration before it uses those of this one."""
-        var, lead = loop.var, parts.lead
-        later = Binary(BinaryOp.ADD, var, Const(lead, var.dtype), var.dtype)
-        is_another = Binary(BinaryOp.LT, later, Const(parts.extent, var.dtype), "bool")
+    def _ahead(self, parts: _Ahead) -> Stmt:
+        """Loops that fill the tiles of a later iteration before they use those of this one."""
+        loops, lead = parts.loops, parts.lead
+        here: Expr = loops[0].var
+        for loop in loops[1:]:
+            here = _with(BinaryOp.ADD, _with(BinaryOp.MUL, here, _iterations([loop])), loop.var)
+        later = _with(BinaryOp.ADD, here, lead)
+        is_another = Binary(BinaryOp.LT, later, _number(_iterations(loops), later), "bool")
         ended: tuple[Stmt, ...] = (Commit(),) if lead > 1 else ()
 
         def filled(at: Expr) -> Stmt:
-            moved = (_all_moved(stmt, parts.buffers, _turn(at, lead), {var: at}) for stmt in parts.fills)
+            places = _places(loops, at)
+            moved = (_all_moved(stmt, parts.buffers, _turn(at, lead), places) for stmt in parts.fills)
             return fresh_copy(seq(*moved))
 
-        before = [stmt for at in range(lead) for stmt in (filled(Const(at, var.dtype)), *ended)]
-        used = [_all_moved(self.statement(stmt), parts.buffers, _turn(var, lead), {}) for stmt in parts.rest]
+        before = [stmt for at in range(lead) for stmt in (filled(_number(at, later)), *ended)]
+        used = [_all_moved(self.statement(stmt), parts.buffers, _turn(here, lead), {}) for stmt in parts.rest]
         body = seq(Barrier(lead - 1), If(is_another, filled(later)), *ended, *used)
-        return seq(Barrier(), *before, replace(loop, body=body))
+        for loop in reversed(loops):
+            body = replace(loop, body=body)
+        # When they begin again, the last iteration's buffer may be in use, and the others are free.
+        in_use = parts.repeated and _iterations(loops) % (lead + 1)
+        return seq(*((Barrier(),) if in_use else ()), *before, body)
+
+
+def _nested(loop: For) -> tuple[For, ...]:
+    """A loop and those inside that follow each other with nothing between."""
+    loops = [loop]
+    while isinstance(loop.body, For) and loop.body.kind in _IN_TURN and loop.body.var.dtype == loop.var.dtype:
+        loop = loop.body
+        loops.append(loop)
+    return tuple(loops)
+
+
+def _iterations(loops: Sequence[For]) -> int:
+    """How many iterations loops have together; 0 if that is not known."""
+    return prod(int_value(loop.extent) or 0 for loop in loops)
+
+
+def _places(loops: Sequence[For], iteration: Expr) -> dict[Var, Expr]:
+    """What the variables of loops are in one of all their iterations."""
+    places: dict[Var, Expr] = {}
+    for loop in reversed(loops[1:]):
+        extent = _iterations([loop])
+        places[loop.var] = _with(BinaryOp.FLOORMOD, iteration, extent)
+        iteration = _with(BinaryOp.FLOORDIV, iteration, extent)
+    return {**places, loops[0].var: iteration}
+
+
+def _number(value: int, like: Expr) -> Const:
+    return Const(value, like.dtype)
+
+
+def _with(op: BinaryOp, a: Expr, b: Expr | int) -> Expr:
+    return Binary(op, a, _number(b, a) if isinstance(b, int) else b, a.dtype)
 
 
 def _turn(iteration: Expr, lead: int) -> Expr:
     """Which of the buffers is an iteration's."""
-    return Binary(BinaryOp.FLOORMOD, iteration, Const(lead + 1, iteration.dtype), iteration.dtype)
+    return _with(BinaryOp.FLOORMOD, iteration, lead + 1)
 
 
 def _all_moved(

@@ -1,14 +1,14 @@
-static __device__ __forceinline__ void ansor_wait_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" : : : "memory");
-#endif
-}
-
 static __device__ __forceinline__ void ansor_copy_16(void* to, const void* from) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 #else
   *(uint4*)to = *(const uint4*)from;
+#endif
+}
+
+static __device__ __forceinline__ void ansor_wait_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" : : : "memory");
 #endif
 }
 
@@ -25,8 +25,6 @@ extern "C" __global__ void __launch_bounds__(16) kernel_kernel0(const float* __r
       C_local[i_c_3 * 2 + j_c_3] = 0.0f;
     }
   }
-  ansor_wait_copies();
-  __syncthreads();
   ansor_copy_16(&A_shared[i_2_j_2 * 4], &A[i_0_j_0 / 4 * 192 + i_2_j_2 / 2 * 24 + i_2_j_2 % 2 * 4]);
   ansor_copy_16(&B_shared[i_2_j_2 * 4], &B[i_2_j_2 / 2 * 32 + i_0_j_0 % 4 * 8 + i_2_j_2 % 2 * 4]);
   for (int k_0 = 0; k_0 < 3; ++k_0) {

@@ -11,7 +11,6 @@ __kernel __attribute__((reqd_work_group_size(16, 1, 1))) void kernel_kernel0(__g
       C_local[i_c_3 * 2 + j_c_3] = 0.0f;
     }
   }
-  barrier(CLK_LOCAL_MEM_FENCE);
   *(__local float4*)&A_shared[i_2_j_2 * 4] = *(const __global float4*)&A[i_0_j_0 / 4 * 320 + i_2_j_2 / 2 * 40 + i_2_j_2 % 2 * 4];
   *(__local float4*)&B_shared[i_2_j_2 * 4] = *(const __global float4*)&B[i_2_j_2 / 2 * 32 + i_0_j_0 % 4 * 8 + i_2_j_2 % 2 * 4];
   *(__local float4*)&A_shared[i_2_j_2 * 4 + 64] = *(const __global float4*)&A[i_0_j_0 / 4 * 320 + i_2_j_2 / 2 * 40 + i_2_j_2 % 2 * 4 + 8];
