@@ -48,7 +48,7 @@ class FoundRecord:
     filename, line
         The log, and the number of the line there, from 1.
     trial
-        How many programs of the same task, target and layout option the log holds up to this one.
+        How many programs of the same task the log holds up to this one (`measure.distill.record_group`).
     scale
         How much more work the wanted computation is than the recorded one.
     conditions

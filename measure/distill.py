@@ -2,8 +2,9 @@
 
 A tuning log keeps everything, failures included, because resuming and learning need it. To ship a result one
 wants the winners only. Distilling reads any number of logs and an output that is already there, keeps the
-fastest successful record per workload, target and layout option (the earlier one of two equals), and replaces
-the output in one move, so that a reader never sees half of it.
+fastest successful record per workload, target and layout option, and where the target is silent about them per
+number of cores (the earlier one of two equals), and replaces the output in one move, so that a reader never
+sees half of it.
 
 For TVM only programs made of the reference's steps will do. The best of those are then exported, which need
 not be the best that is known; the summary says how often that is so.
@@ -25,7 +26,7 @@ from measure.layouts import layout_option
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
 from measure.record import MeasureInput, steps_to_json
 from measure.settled import plain_key, settled_records
-from measure.targets import target_group, target_text
+from measure.targets import cores_of, target_group, target_text
 
 DISTILLED_SUFFIX: Final = ".best.json"
 
@@ -66,7 +67,8 @@ def distill_record_file(
     Write the best record of each workload and target of some logs to `out_file`.
 
     An output that exists takes part, so that distilling log after log into one file collects the best of all.
-    Two targets are the same if times for the one count for the other (`measure.targets`).
+    Two targets are the same if times for the one count for the other (`measure.targets`), so those that were
+    measured with other numbers of cores are not.
     Costs under different layout options are of different programs: each option has its own best.
 
     Parameters
@@ -152,12 +154,18 @@ OptionsByKey = dict[tuple[str, int], int]
 
 
 def record_group(inp: MeasureInput, options: OptionsByKey) -> tuple[str, ...]:
-    """What records of one task have in common: key as JSON, layout option, target (`target_group`)."""
+    """What records of one task have in common whose times count for each other.
+
+    Its key as JSON, the layout option, the cores where the target is silent about them (empty where nothing
+    tells), and the target (`target_group`).
+    """
     workload = plain_key(inp.task.workload_key)
     asked = workload, int(inp.task.layout_rewrite_option or 0)
     if asked not in options:
         options[asked] = layout_option(inp)
-    return (workload, str(options[asked]), *target_group(target_text(inp.task)))
+    cores = cores_of(inp.task)
+    told = "" if cores is None else str(cores)
+    return (workload, str(options[asked]), told, *target_group(target_text(inp.task)))
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:

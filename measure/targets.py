@@ -60,12 +60,18 @@ def target_group(text: str) -> tuple[str, ...]:
 
 def cores_of(task: AnyTask) -> int | None:
     """Cores that programs of a task used on a CPU whose target names no number; None where nothing tells."""
-    kind, options = target_options(target_text(task))
-    if kind not in _COMPILED_FOR_A_TRIPLE or "num-cores" in options:
+    if not _is_silent(target_text(task)):
         return None
     if isinstance(task, LoggedTask):
         return task.hardware[0] if task.hardware else None
     return task.hardware_params.num_cores
+
+
+@lru_cache(maxsize=1024)
+def _is_silent(text: str) -> bool:
+    """Whether a target is a CPU and names no number of cores."""
+    kind, options = target_options(text)
+    return kind in _COMPILED_FOR_A_TRIPLE and "num-cores" not in options
 
 
 def other_conditions(recorded: AnyTask, target: Target | str, num_cores: int | None = None) -> str:

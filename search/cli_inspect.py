@@ -16,12 +16,13 @@ from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
 from measure.distill import OptionsByKey, record_group
 from measure.settled import settled_records
+from measure.targets import cores_of
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.progress import title_of_key
 from search.template_task import TemplateTask
-from search.text import counted, flops_text, rate_text
+from search.text import counted, flops_text, rate_text, target_terms
 
 _BEST_EXAMPLES = """
 Examples:
@@ -41,6 +42,7 @@ class _Summary:
     key: str
     target: str
     layouts: int = 0
+    cores: int | None = None
     trials: int = 0
     failed: int = 0
     best: tuple[MeasureInput, MeasureResult] | None = field(default=None)
@@ -72,6 +74,7 @@ class _Summary:
         return {
             "workload": _key_as_json(self.key),
             "target": self.target,
+            "num_cores": self.cores,
             "layout_rewrite_option": self.layouts,
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if seconds and flops > 0 else None,
@@ -114,7 +117,8 @@ def best(
         failed = f", {summary.failed} failed" if summary.failed else ""
         trials = counted(summary.trials, "trial")
         under = f"  layout_rewrite_option {summary.layouts}" if summary.layouts else ""
-        click.echo(f"{title_of_key(summary.key)}  {speed}  {trials}{failed}  [{summary.target}]{under}")
+        terms = target_terms(summary.target, summary.cores)
+        click.echo(f"{title_of_key(summary.key)}  {speed}  {trials}{failed}  [{terms}]{under}")
 
 
 def summarize(log: str) -> list[_Summary]:
@@ -124,7 +128,7 @@ def summarize(log: str) -> list[_Summary]:
     for inp, res in settled_records(load_measurements(log)):
         group = record_group(inp, options)
         key, target, _ = inp.task.key
-        found.setdefault(group, _Summary(key, target, int(group[1]))).add(inp, res)
+        found.setdefault(group, _Summary(key, target, int(group[1]), cores_of(inp.task))).add(inp, res)
     return list(found.values())
 
 

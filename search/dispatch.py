@@ -309,7 +309,7 @@ class ApplyHistoryBest(DispatchContext):
             group.sort(key=lambda record: record[1].mean_cost)
 
     def __len__(self) -> int:
-        """How many tasks have records; one under two layout options counts twice."""
+        """How many tasks have records; one under two layout options, or with two numbers of cores, is two."""
         return len(self._groups)
 
     def __repr__(self) -> str:
@@ -353,15 +353,16 @@ class ApplyHistoryBest(DispatchContext):
         """
         free = bool(layout_free_inputs(query.dag))
         for (key, option, *_), records in self._groups.items():
-            if not same_target(query.target, target_text(records[0][0].task)):
+            one = records[0][0].task
+            if not same_target(query.target, target_text(one)):
                 continue
+            foreign = bool(other_conditions(one, query.target, query.num_cores))
             scale = self._factor(key, query, how)
             if math.isinf(scale):
                 continue
             differs = free and int(option) != query.layout_rewrite_option
-            for inp, res in records:
-                foreign = bool(other_conditions(inp.task, query.target, query.num_cores))
-                yield differs, foreign, res.mean_cost * scale, scale, (inp, res)
+            for record in records:
+                yield differs, foreign, record[1].mean_cost * scale, scale, record
 
     def _factor(self, key: str, query: Query, how: str) -> float:
         """1 for a record's key that fits, more for one of another size, infinite for none."""

@@ -17,10 +17,12 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult, RecordReader, recover_measure_input
+from measure.distill import OptionsByKey, record_group
 from measure.log import PathLike, Record
-from measure.settled import plain_key, program_of, takes_over
-from measure.targets import target_group, target_text
+from measure.settled import takes_over, trial_of
+from measure.targets import cores_of
 from search.progress import title_of_key
+from search.text import target_terms
 
 LONGEST_GAP = 300.0
 """A gap between two records [s] beyond which, and beyond thrice the measurement itself, a run was paused."""
@@ -69,12 +71,14 @@ class Attempt:
 @dataclass
 class TaskHistory:
     """
-    All attempts at one task under one layout option, in log order.
+    All attempts at one task under the same conditions, in log order.
 
     Attributes
     ----------
     key, target, layouts
         Workload key, target and layout option.
+    cores
+        What a target had that is silent about them; None where nothing tells.
     attempts
         What was measured.
     spent
@@ -84,6 +88,7 @@ class TaskHistory:
     key: str
     target: str
     layouts: int
+    cores: int | None = None
     attempts: list[Attempt] = field(default_factory=list)
     spent: float = 0.0
 
@@ -93,8 +98,9 @@ class TaskHistory:
 
     @property
     def terms(self) -> str:
-        """What its programs are for: the target, and the layout option if there is one."""
-        return f"{self.target}, layout_rewrite_option {self.layouts}" if self.layouts else self.target
+        """What its programs are for: the target, the cores, and the layout option if there is one."""
+        terms = target_terms(self.target, self.cores)
+        return f"{terms}, layout_rewrite_option {self.layouts}" if self.layouts else terms
 
     @cached_property
     def best(self) -> Attempt | None:
@@ -245,18 +251,19 @@ def read_history(log: PathLike) -> LogHistory:
     reader = RecordReader(log)
     tasks: dict[tuple[str, ...], TaskHistory] = {}
     attempts: list[tuple[TaskHistory, Attempt]] = []
-    places: dict[str, int] = {}
+    places: dict[tuple[str, int | None], int] = {}
+    options: OptionsByKey = {}
     elapsed, previous, first = 0.0, 0, 0
     for inp, res in reader.measurements():
-        key, target, layouts = inp.task.key
-        group = (plain_key(key), str(layouts), *target_group(target_text(inp.task)))
-        task = tasks.setdefault(group, TaskHistory(key, target, layouts))
+        group = record_group(inp, options)
+        key, target, _ = inp.task.key
+        task = tasks.setdefault(group, TaskHistory(key, target, int(group[1]), cores_of(inp.task)))
         gap = _gap(previous, res.timestamp, res.all_cost)
         elapsed += gap
         task.spent += gap
         previous = res.timestamp or previous
         first = first or res.timestamp
-        place = places.setdefault(program_of(inp), len(attempts))
+        place = places.setdefault(trial_of(inp), len(attempts))
         if place < len(attempts):
             _note_again(attempts, place, (inp, res))
             continue

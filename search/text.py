@@ -42,6 +42,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def target_terms(target: str, cores: int | None) -> str:
+    """What programs are for: the target, and the cores where it is silent about them."""
+    return target if cores is None else f"{target}, {counted(cores, 'core')}"
+
+
 def flops_text(flops: float) -> str:
     """Work of a computation in the unit that fits: "8 FLOP", "2.10 MFLOP"."""
     for unit, scale in (("GFLOP", 1e9), ("MFLOP", 1e6), ("kFLOP", 1e3)):

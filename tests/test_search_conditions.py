@@ -271,8 +271,17 @@ def test_times_with_another_number_of_cores_are_no_known_results(
         assert hit is not None
         assert (hit.seconds, hit.foreign) == (cost, False)
         assert not caplog.text
-    assert one.best_record(log).trial == 5
+    assert one.best_record(log).trial == 1
     assert len(ansor.settled_records(load_records(log))) == 8
+    listed = [(summary.cores, summary.trials, summary.seconds) for summary in summarize(str(log))]
+    assert listed == [(2, 4, 1e-4), (1, 4, 1e-3)]
+    assert [task.terms for task in read_history(log).tasks] == [
+        "llvm -keys=cpu, 2 cores",
+        "llvm -keys=cpu, 1 core",
+    ]
+    best = tmp_path / "best.json"
+    assert ansor.distill_record_file(log, best).written == 2
+    assert one.best_state(best)[1] == 1e-3
 
 
 def test_a_record_that_does_not_tell_its_cores_is_known_whatever_they_were(tmp_path: Path) -> None:
