@@ -2,9 +2,9 @@
 
 A tuning log keeps everything, failures included, because resuming and learning need it. To ship a result one
 wants the winners only. Distilling reads any number of logs and an output that is already there, keeps the
-fastest successful record per workload, target and layout option, and where the target is silent about them per
-number of cores (the earlier one of two equals), and replaces the output in one move, so that a reader never
-sees half of it.
+fastest successful record (the earlier one of two equals) per workload, target and layout option, and per
+number of cores where the target names none, and replaces the output in one move, so that a reader never sees
+half of it.
 
 For TVM only programs made of the reference's steps will do. The best of those are then exported, which need
 not be the best that is known; the summary says how often that is so.
