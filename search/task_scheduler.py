@@ -4,7 +4,8 @@ Every task has a policy and a session of its own; all share the measurer and, by
 model. First each task gets one round, in order. Then a strategy names the task of each further round, by
 figures that are functions of the measured results alone. So a run that reads its own log back makes the same
 decisions, takes the answers from the log, and goes on where it was interrupted. A log of another run is taken
-as known instead: its tasks count as warmed up.
+as known instead: its tasks count as warmed up. Tasks of which a log holds failures only are tried again
+before a run ends that has measured nothing.
 
 How many trials one call of `tune` has decides where it ends and nothing else, so runs of many small budgets
 make the trials of one run. For that the first round is measured in parts: of all tasks the first program,
@@ -291,11 +292,13 @@ class TaskScheduler:
         for number in self.without_program:
             self._find_program(number, options.num_measure_trials)
         while True:
-            self._revive(options.num_measure_trials)
             stop = self._reason_to_stop(options)
-            if stop is not None:
+            if stop is None:
+                self._tune_task(self._choose(), options.num_measure_trials - self.new_trials)
+            elif self.new_trials or stop.reason is StopReason.TRIALS_DONE or not self._hopeful:
                 return stop
-            self._tune_task(self._choose(), options.num_measure_trials - self.new_trials)
+            else:
+                self._try_again(options.num_measure_trials)
 
     def _warm_up(self, trials: int) -> None:
         """Give the tasks their first round, in parts that double; one tuned by another run needs none."""
@@ -330,27 +333,29 @@ class TaskScheduler:
         if history.best is None and (self.new_trials < trials or trials == 0):
             self.dead_reasons.setdefault(number, "no valid program was found")
 
-    def _revive(self, trials: int) -> None:
-        """Where no task is left to tune, try those again of which a log holds failures only.
-
-        These may be of a machine that works by now. Each gets a round in turn, which the log may answer, too:
-        until every one was tried by this run, or one has a program and the others had another turn. Turns do
-        not depend on who answers, so a run that reads this one's log back takes the same.
-        """
-        while not self._living and any(not self._sessions[n].new_trials for n in self._hopeful):
-            if self.new_trials >= trials:
-                return
-            self._give_turns(trials)
-            if self._living:
-                self._give_turns(trials)
-
     @property
     def _hopeful(self) -> list[int]:
         """Tasks without a program whose sessions have not come to an end."""
         return [number for number in self.without_program if self._sessions[number].stop is None]
 
+    def _try_again(self, trials: int) -> None:
+        """Where a run would end with nothing measured, tune the tasks of which its log holds failures only.
+
+        These may be of a machine that works by now. Each gets a round in turn, which the log may answer, too:
+        until all were tried by this run, or one has a program and the others had another turn. Turns do not
+        depend on who answers: where all tasks had been given up, a run that reads this log takes the same.
+        """
+        missing = len(self.without_program)
+        while any(not self._sessions[number].new_trials for number in self._hopeful):
+            self._give_turns(trials)
+            if len(self.without_program) < missing:
+                self._give_turns(trials)
+                return
+            if self.new_trials >= trials:
+                return
+
     def _give_turns(self, trials: int) -> None:
-        """Tune each dead task without a program for one round; it lives if that brought one."""
+        """Tune each task without a program for one round; it lives if that brought one."""
         for number in self._hopeful:
             if self.new_trials < trials:
                 reason = self.dead_reasons.pop(number)
