@@ -1,7 +1,7 @@
 """Choosing records: which of a log's lines speak about a given task, and which is the best of them.
 
-A program may serve on a target that it was not measured for (`measure.targets`); one that was measured for
-just that target is preferred, whatever the others' times.
+A program may serve on a target, or a number of cores, that it was not measured for (`measure.targets`); one
+that was measured for just these is preferred, whatever the others' times.
 
 Workload keys come in three forms. ``["name", args...]`` compares as JSON. ``["structure hash", shapes...]``
 is ours for an unregistered computation, and is compared with that of the computation in question. TVM's form
@@ -128,6 +128,9 @@ def find_best_record(
     layout_rewrite_option
         Keep records that were measured with this option only; None keeps all. Costs under different options
         are of different programs.
+    num_cores
+        What the wanted program will have where `target` names no number; records with another one come last,
+        as those for other targets do. None takes all alike.
 
     Raises
     ------

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from ansor.errors import LogFormatError, RunError, ScheduleError
+from ansor.errors import AnsorError, RunError
 from ansor.schedule.state import State
 from ansor.task.task import Task, TaskKey
 from measure.best import is_of_structure
@@ -33,7 +33,7 @@ from measure.record import (
 )
 from measure.runner import ProgramRunner
 from measure.settled import plain_key
-from measure.targets import target_group, target_text
+from measure.targets import other_conditions, target_text
 
 Answer = Callable[[MeasureInput], "MeasureResult | float"]
 """What a program's result is: all of it, or just its run time [s]."""
@@ -137,14 +137,21 @@ class SimulatedRunner(ProgramRunner):
         return self._answers_for(full.task).get(_program_text(full.state))
 
     def _answers_for(self, task: Task) -> Mapping[str, MeasureResult]:
-        """Results of a task by program; of one that was measured again the first, which its search saw."""
+        """Results of a task by program; of one that was measured again the first, which its search saw.
+
+        Where a target names no number of cores, those that were measured with as many go before others.
+        """
+
+        def elsewhere(record: tuple[MeasureInput, MeasureResult]) -> bool:
+            return bool(other_conditions(record[0].task, task.target, task.hardware_params.num_cores))
+
         if task.key not in self._of_task:
             dag, found = task.compute_dag, dict[str, MeasureResult]()
             layouts = layout_option(MeasureInput(task, State.initial(dag)), dag)
-            for inp, result in self._records:
+            for inp, result in sorted(self._records, key=elsewhere):
                 if not _is_record_of(task, inp) or layout_option(inp, dag) != layouts:
                     continue
-                with suppress(ScheduleError, LogFormatError):  # A program that is none of this computation.
+                with suppress(AnsorError):  # A program that is none of this computation.
                     state = inp.state.replay(dag) if isinstance(inp.state, LoggedState) else inp.state
                     found.setdefault(_program_text(state), result)
             self._of_task[task.key] = found
@@ -158,7 +165,7 @@ def result_of(seconds: float) -> MeasureResult:
 
 def _is_record_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record is of a task's computation, and was measured for a target whose times count for it."""
-    return target_group(target_text(inp.task)) == target_group(str(task.target)) and (
+    return not other_conditions(inp.task, task.target) and (
         plain_key(inp.task.workload_key) == plain_key(task.workload_key)
         or is_of_structure(inp, task.compute_dag)
     )

@@ -109,23 +109,23 @@ class Query:
         """
         Complete a question; a target that is not given is the task's, else this machine's CPU.
 
-        The layout option is the task's, and so is the number of cores; a bare computation or key has no
-        option, and the cores that a parallel loop has here.
+        The layout option is the task's; a bare computation or key has none. The number of cores is the
+        task's, too, unless a target is given; else it is that of a parallel loop here.
 
         Raises
         ------
         DefinitionError
             If a key is given whose workload is not registered, or something else altogether.
         """
+        cores = default_num_threads()
         if isinstance(subject, Task):
             return cls(
                 subject.compute_dag,
                 subject.workload_key,
                 Target(target or subject.target),
                 subject.layout_rewrite_option,
-                subject.hardware_params.num_cores,
+                subject.hardware_params.num_cores if target is None else cores,
             )
-        cores = default_num_threads()
         chosen = Target(target or "llvm")
         if isinstance(subject, ComputeDAG):
             return cls(subject, subject.workload_key(), chosen, num_cores=cores)

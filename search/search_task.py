@@ -41,7 +41,7 @@ from search.result import TuningResult
 from search.session import TuningSession
 from search.starts import first_programs, known_results
 from search.task_inputs import resolve_inputs
-from search.text import counted
+from search.text import target_terms
 
 if TYPE_CHECKING:
     from ansor.te.tensor import Tensor
@@ -232,15 +232,11 @@ class SearchTask(Task):
                 found,
                 measured,
             )
-        cores = cores_of(self)
         if found.foreign:
             _note.warning(
-                "%s has no record of %s measured for %s%s; the best of others is taken: %s, and its time is "
-                "not that of this program here",
-                os.fspath(log_file),
+                "the best record of %s for %s is %s: its time is not that of this program here",
                 title,
-                self.target,
-                "" if cores is None else f" with {counted(cores, 'core')}",
+                target_terms(str(self.target), cores_of(self)),
                 found,
             )
         return algorithm, found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,20 @@ def test_a_log_answers_with_the_times_of_the_target_that_is_asked_for(tmp_path: 
     save_records(log, inputs, [result_of(2e-3), result_of(1e-3)])
     answers = SimulatedRunner(log).run(inputs, NullBuilder().build(inputs))
     assert [answer.mean_cost for answer in answers] == [2e-3, 1e-3]
+
+
+def test_a_log_answers_with_the_times_of_as_many_cores_if_it_has_any(tmp_path: Path) -> None:
+    """A target that names no number of cores had one all the same; a log of another machine answers, too."""
+    log, known = tmp_path / "log.json", ansor.HardwareParams.for_target(ansor.Target("llvm"))
+    one, two, many = (
+        SearchTask("ansor.dense", (8, 8, 8), hardware_params=replace(known, num_cores=cores))
+        for cores in (1, 2, 64)
+    )
+    inputs = [MeasureInput(task, State.initial(task.compute_dag)) for task in (one, two, many)]
+    save_records(log, inputs[:2], [result_of(2e-3), result_of(1e-3)])
+    for inp, seconds in zip(inputs, (2e-3, 1e-3, 2e-3), strict=True):
+        (answer,) = SimulatedRunner(log).run([inp], NullBuilder().build([inp]))
+        assert answer.mean_cost == seconds
 
 
 def test_the_laws_hold_with_the_default_model(task: SearchTask, tmp_path: Path) -> None:
