@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ansor.dtypes import dtype_info
+from ansor.dtypes import dtype_info, is_float
 from ansor.ir.code_size import combined, is_product
 from ansor.ir.passes.lane_reduction import REDUCERS
 from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
@@ -35,6 +35,7 @@ from ansor.te.expr import (
     Read,
     Reduce,
     Select,
+    Var,
     children,
     walk,
 )
@@ -48,9 +49,13 @@ COUNTS: Final = (
     "instructions",
     "loads",
     "nodes",
+    "hoisted",
 )
 """What is counted per point: the operations of the table; instructions of the value (`ansor.ir.code_size`);
-reads, the statement's own element included; and all nodes that take an instruction."""
+reads, the statement's own element included; all nodes that take an instruction; and of these, in reductions,
+those that take none of a vector: integers and conditions that loop variables decide for all lanes alike,
+which CPUs are spared in inner loops, and choices of a constant on such conditions, made by the address. A
+copy does little else, and pays for them."""
 
 _SLOT: Final = {name: position for position, name in enumerate(COUNTS)}
 _ADD: Final = frozenset({BinaryOp.ADD, BinaryOp.SUB})
@@ -93,7 +98,8 @@ class Body:
     Parameters
     ----------
     counts
-        Occurrences per point, in the order of `COUNTS`, those of `padding` left out.
+        Occurrences per point, in the order of `COUNTS`, those of `padding` left out. Lanes are taken to run
+        along the last axis.
     padding
         The conditions outside of which the value is a constant, each with what it counts: as of a copy in
         tiles that do not divide.
@@ -128,14 +134,14 @@ class Body:
 
 def body_of(state: State, stage: int, output: int) -> Body:
     """Facts of what a stage stores to one of its outputs."""
-    roots = effective_body(state, stage)
-    return _body(roots, output, state.stages[stage].op.outputs[output].dtype)
+    roots, op = effective_body(state, stage), state.stages[stage].compute
+    return _body(roots, output, op.outputs[output].dtype, op.axis[-1] if op.axis else None)
 
 
 @lru_cache(maxsize=4096)
-def _body(roots: tuple[Expr, ...], output: int, dtype: str) -> Body:
+def _body(roots: tuple[Expr, ...], output: int, dtype: str, last: Var | None) -> Body:
     root = roots[output]
-    counter = _Counter()
+    counter = _Counter(last, isinstance(root, Reduce))
     padding: tuple[tuple[Expr, Counts], ...] = ()
     siblings: tuple[int, ...] = ()
     if isinstance(root, Reduce):
@@ -248,10 +254,15 @@ def _sum(*counts: Counts) -> Counts:
 
 
 class _Counter:
-    """Counts the nodes of an expression tree; `memo` may hold what variables stand for."""
+    """Counts the nodes of an expression tree; `memo` may hold what variables stand for.
 
-    def __init__(self) -> None:
+    Lanes run along `last`. Nothing counts as hoisted unless it is so in a reduction.
+    """
+
+    def __init__(self, last: Var | None, reduces: bool) -> None:
+        self.reduces = reduces
         self.memo: dict[Expr, Counts] = {}
+        self.varying: set[Expr | None] = {last}
 
     def count(self, expr: Expr) -> Counts:
         known = self.memo.get(expr)
@@ -271,6 +282,8 @@ class _Counter:
         own = list(_sum(*inner))
         own[_SLOT["nodes"]] += 1.0
         operands = [(one[_SLOT["instructions"]], one[_SLOT["loads"]] > 0) for one in inner]
+        if self.reduces:
+            own[_SLOT["hoisted"]] += self._is_hoisted(expr, [loads for _, loads in operands])
         own[_SLOT["instructions"]] = combined(expr, operands)
         if name:
             own[_SLOT[name]] += 1.0
@@ -278,6 +291,15 @@ class _Counter:
             products = any(isinstance(x, Binary) and x.op is BinaryOp.MUL for x in (expr.a, expr.b))
             own[_SLOT[f"{_kind(expr.dtype)}_mad"]] += products
         return tuple(own)
+
+    def _is_hoisted(self, expr: Expr, loads: Sequence[bool]) -> bool:
+        """Whether a node takes no instruction of a vector, given which of its operands load anything."""
+        if isinstance(expr, Select) and not loads[0] and expr.cond not in self.varying:
+            return isinstance(expr.then, Const) or isinstance(expr.other, Const)
+        if any(loads) or not self.varying.isdisjoint(children(expr)):
+            self.varying.add(expr)
+            return False
+        return not is_float(expr.dtype)
 
 
 def _operation(expr: Expr) -> str:

@@ -19,6 +19,7 @@ from costmodel.extract_statements import READ, READ_WRITE
 
 _LOADS: Final = COUNTS.index("loads")
 _NODES: Final = COUNTS.index("nodes")
+_HOISTED: Final = COUNTS.index("hoisted")
 _MAD: Final = COUNTS.index("float_mad")
 _MATH: Final = COUNTS.index("float_mathfunc")
 _MOST: Final = 8.0
@@ -95,7 +96,10 @@ class View:
         self.regs = np.ceil(self.lanes * bits / core.vector_bits)
         self.efficiency = self.lanes * bits / (self.regs * core.vector_bits)
         self.groups = self.strips.prod(axis=0)
-        self.per_point = np.maximum(self.counts[_NODES] - self.counts[_LOADS] - self.counts[_MAD], 0.0)
+        computed = self.counts[_NODES] - self.counts[_LOADS] - self.counts[_MAD]
+        if core.device is None:
+            computed = computed - self.counts[_HOISTED]
+        self.per_point = np.maximum(computed, 0.0)
         self.numbers = np.arange(len(self.extent))[:, None]
         looping = self.real & ~self.unrolled & (self.strips > 1)
         self.launched = np.zeros(looping.shape, np.bool_)

@@ -50,7 +50,12 @@ _TILE: Final = (
     ("tile_code", "instructions", "instructions of the body: those, and loads and stores of what it adds to"),
 )
 _INSTRUCTIONS: Final = (
-    ("work", "instructions", "operations per point, a multiply-add being one, x groups x lane_regs"),
+    (
+        "work",
+        "instructions",
+        "operations per point x groups x lane_regs; a multiply-add is one, and what loop variables decide "
+        "for all lanes of a CPU alike is none in a reduction, such as conditions of padding",
+    ),
     ("math", "instructions", "intrinsic functions per point x groups x lane_regs"),
     (
         "loads_contiguous",

@@ -314,6 +314,29 @@ def windows() -> Program:
     return Program([x, w, y], schedule, expected)
 
 
+def padded(rows: bool) -> Program:
+    """Maxima of 3 neighbours in a padded matrix: neighbouring rows, or elements that lie in lanes."""
+    n, taps = 12, 3
+    x = te.placeholder((n, n), name="X")
+
+    def inside(i: te.Expr) -> te.Expr:
+        return te.all(i >= 1, i < n + 1)
+
+    r = te.reduce_axis((0, taps), name="r")
+    if rows:
+        pad = te.compute((n + 2, n), lambda i, j: te.if_then_else(inside(i), x[i - 1, j], 0.0))
+        y = te.compute((n, n), lambda i, j: te.max(pad[i + r, j], axis=r), name="Y")
+    else:
+        pad = te.compute((n, n + 2), lambda i, j: te.if_then_else(inside(j), x[i, j - 1], 0.0))
+        y = te.compute((n, n), lambda i, j: te.max(pad[i, j + r], axis=r), name="Y")
+
+    def schedule(state: State) -> State:
+        return state.compute_inline(1).reorder(2, [0, 2, 1]).annotate(2, 2, Annotation.VECTORIZE)
+
+    each = 1 if rows else 7  # the maximum; two sums, two comparisons, their conjunction and the choice
+    return Program([x, y], schedule, {"work": n * taps * (n // LANES) * each})
+
+
 def divided(factor: int | None) -> Program:
     """Rows of 3 read one after the other; a loop of 3 inside makes the quotient and remainder loops."""
     n = 12
@@ -366,6 +389,8 @@ PROGRAMS = {
     "three lanes": three_lanes(),
     "a scalar sum": scalar_sum(),
     "windows": windows(),
+    "padding that lanes share": padded(rows=True),
+    "padding along lanes": padded(rows=False),
     "quotients": divided(None),
     "quotients that are loops": divided(3),
     "six chunks, entered thrice": parallel(
