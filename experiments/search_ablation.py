@@ -35,7 +35,7 @@ from experiments.search_spaces import reach
 TASKS: Final = ("matmul-512", "conv2d-14")
 SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "matmul-509": ("dividing tile lengths",),
-    "max_pool-112": ("no tiled windows",),
+    "max_pool-112": ("no tiled windows", "no inlined padding"),
     "norm-256": ("no factored lanes",),
     "yuv-1080": ("no tiled streams", "no streaming stores"),
     "matmul-bf16": ("no tensor intrinsics", "no packed reads"),

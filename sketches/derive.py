@@ -26,6 +26,7 @@ from sketches.const_tensor import SimplifyComputeWithConstTensor
 from sketches.cross_thread import CrossThreadReduction
 from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
 from sketches.inline import AlwaysInline
+from sketches.inlined_padding import InlinePadding
 from sketches.launch import Binding, Launch
 from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
@@ -85,6 +86,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_window_tiling": (WindowTiling(),),
     "cpu_rfactor_lanes": (AddRfactorLanes(),),
     "cpu_keep_costly": (KeepCostlyProducer(),),
+    "cpu_inline_padding": (InlinePadding(),),
 }
 """Rules of ours that come before `CPU_RULES`: by parameter, one for each value from 1 on."""
 

@@ -156,20 +156,20 @@ def test_tasks_for_the_space_try_what_they_are_there_for(
         tried.append((case, title))
         return tmp_path / "log"
 
-    times = {"default": [1.0], "no_tiled_windows": [1.0], "library": [1.0]}
+    times = {"default": [1.0], "no_factored_lanes": [1.0], "library": [1.0]}
     monkeypatch.setattr(search_runs, "OUT", tmp_path)
     monkeypatch.setattr(search_ablation, "tuned", tuned)
     monkeypatch.setattr(search_ablation, "best_so_far", lambda *args: [1.0])
     monkeypatch.setattr(search_ablation, "winners", lambda *args: Kept(times, "2026-01-02 03:04 UTC", 0.98))
     monkeypatch.setattr(search_ablation, "plot", lambda *args: None)
-    search_ablation.ablation(Bench("", []), ["max_pool-112", "matmul-512"], 1, 1, 1, shown=SPACE_TASKS)
-    assert [title for case, title in tried if case == "max_pool-112"] == ["default", "no_tiled_windows"]
+    search_ablation.ablation(Bench("", []), ["norm-256", "matmul-512"], 1, 1, 1, shown=SPACE_TASKS)
+    assert [title for case, title in tried if case == "norm-256"] == ["default", "no_factored_lanes"]
     product = [title for case, title in tried if case == "matmul-512"]
     assert product[0] == "default"
     assert {"no_cost_model", "no_polish", "no_crossover"} <= set(product)
     tried.clear()
-    search_ablation.ablation(Bench("", []), ["max_pool-112"], 1, 1, 1, only=2, shown=SPACE_TASKS)
-    assert [title for _, title in tried] == ["default", "no_tiled_windows"]
+    search_ablation.ablation(Bench("", []), ["norm-256"], 1, 1, 1, only=2, shown=SPACE_TASKS)
+    assert [title for _, title in tried] == ["default", "no_factored_lanes"]
 
 
 def test_curves_are_medians_as_far_as_all_go() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,6 +108,7 @@ def activated_matmul(n: int, m: int, k: int) -> list[Tensor]:
 
 CASES: dict[str, Callable[[], list[Tensor]]] = {
     "max pooling": lambda: max_pool(8, 6),
+    "pooling of more pixels": lambda: max_pool(14, 2),
     "mean of columns": lambda: mean_of_columns(9, 20),
     "transpose": lambda: transpose(11, 12),
     "channels first": lambda: channels_first(5, 6),
@@ -149,7 +151,8 @@ def test_the_sketches_of_the_reference_remain_and_keep_their_order(name: str) ->
 
 @pytest.mark.parametrize("tensors", [max_pool(40, 16), colours(64, 96), transpose(64, 96)], ids=str)
 def test_only_tiles_are_tried_where_the_loops_as_written_are_among_them(tensors: list[Tensor]) -> None:
-    assert len(generate_sketches(task_of(tensors), ALL)) == 1
+    without = ALL | {"cpu_inline_padding": 0}
+    assert len(generate_sketches(task_of(tensors), without)) == 1
 
 
 def test_what_reads_a_reduction_is_left_to_its_tiles() -> None:
@@ -227,7 +230,7 @@ def test_only_outputs_are_tiled_as_streams() -> None:
 
 
 def test_windows_have_their_reduction_outside_the_innermost_tile() -> None:
-    (sketch,) = sketches_by("WindowTiling", max_pool(16, 8))
+    (sketch,) = (s for s in sketches_by("WindowTiling", max_pool(16, 8)) if "InlinePadding" not in s.rules)
     names = [name for name in loops(sketch.state, "Pool") if not name.startswith("n")]
     assert names == ["y.0", "z.0", "c.0", "rh", "rw", "y.1", "z.1", "c.1"]
 
@@ -270,6 +273,35 @@ def test_what_is_dear_and_used_often_is_stored() -> None:
     a, b, c = matmul(16, 64, 16)
     doubled = te.compute((16, 64), lambda i, j: c[i, j] / 3.0, name="Third")
     assert inlined([a, b, te.compute((16, 64), lambda i, j: doubled[i, j] + 1.0)], "Third") == {True}
+
+
+def filtered(channels: int, **changes: Any) -> list[Tensor]:
+    """A convolution of padded rows to some channels."""
+    x, w = te.placeholder((16,), name="X"), te.placeholder((3, channels), name="W")
+    function = changes.get("function", lambda value: value)
+    pad = te.compute(
+        (18,), lambda i: te.if_then_else(te.all(i >= 1, i < 17), function(x[i - 1]), 0.0), name="Pad"
+    )
+    r = te.reduce_axis((0, 3), name="r")
+    out = te.compute((16, channels), lambda i, c: te.sum(pad[i + r] * w[r, c], axis=r), name="Out")
+    return [x, w, out, *([pad] if changes.get("kept") else [])]
+
+
+def test_padding_that_is_used_a_few_times_is_also_inlined() -> None:
+    """Not what is an output itself, calls something dear, is used for many channels, or pads a lot."""
+    assert inlined(max_pool(16, 8), "Pad") == {False, True}
+    assert inlined(filtered(8), "Pad") == {False, True}
+    assert inlined(filtered(16), "Pad") == {False}
+    assert inlined(max_pool(8, 16), "Pad") == {False}
+    assert inlined(filtered(8, kept=True), "Pad") == {False}
+    assert inlined(filtered(8, function=te.tanh), "Pad") == {False}
+
+
+def test_padding_that_no_reduction_uses_is_left_to_the_search() -> None:
+    x, _, _ = filtered(8)
+    pad = te.compute((18,), lambda i: te.if_then_else(te.all(i >= 1, i < 17), x[i - 1], 0.0), name="Pad")
+    out = te.compute((18,), lambda i: pad[i] * 2.0, name="Out")
+    assert inlined([x, out], "Pad") == {False}
 
 
 # -- programs ----------------------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""Padding inside its readers: a stage with a choice, whose elements reductions use a few times each.
+
+The reference keeps loops for every stage that chooses, so that padding is copied. For a depthwise convolution
+or a pooling, which use an element a few times, the copy takes a good part of the time, whatever it tests.
+Inlined, the choice is one of addresses (`ansor.codegen.llvm.memory`), made outside of the loops that it does
+not depend on. Where a convolution uses elements for many channels the copy is nothing beside the products.
+That of a small image, much of which is padding, is cheap, and puts together pixels that lie far apart.
+
+Source: the choice between storing and recomputing in Halide's autoscheduler (Adams et al., 2019). Not in the
+reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+from ansor.schedule.state import State
+from ansor.te.expr import int_value
+from ansor.te.tensor import ComputeOp, Tensor
+from sketches.recompute import is_costly, uses_per_element
+from sketches.relations import has_reduce_iterator, is_computed, is_output
+from sketches.rule import SketchContext, Successor, Verdict
+
+FEW: Final = 32
+"""Up to so many uses of an element, doing without the copy is worth a sketch of its own."""
+
+LITTLE: Final = 4 / 3
+"""Up to so many elements for each that is read, padding counts as little."""
+
+
+def is_cheap_choice(state: State, stage_id: int) -> bool:
+    """Whether its choice alone keeps a stage from being inlined: it reads in order and calls nothing dear."""
+    op = state.stages[stage_id].op
+    if not isinstance(op, ComputeOp) or not state.access.has_branch(op) or is_costly(op):
+        return False
+    return all(p is not None and p.in_order and not p.duplicated for p in state.access.patterns(op))
+
+
+def pads_little(op: ComputeOp) -> bool:
+    """Whether a stage has hardly more elements than a tensor that it reads; not if an extent is symbolic."""
+    read = max(map(_elements, op.input_tensors), default=0)
+    return read > 0 and _elements(op.output(0)) <= LITTLE * read
+
+
+def _elements(tensor: Tensor) -> int:
+    return prod(int_value(extent) or 0 for extent in tensor.shape)
+
+
+class InlinePadding:
+    """A choice that adds little, of which reductions use each element a few times -> also inlined."""
+
+    name = "InlinePadding"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        if not is_computed(state, stage_id) or is_output(state, stage_id):
+            return Verdict.PASS
+        if has_reduce_iterator(state, stage_id) or not is_cheap_choice(state, stage_id):
+            return Verdict.PASS
+        few = 0 < uses_per_element(state, stage_id) <= FEW
+        return Verdict.APPLY if few and pads_little(state.stages[stage_id].compute) else Verdict.PASS
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        return [(state.compute_inline(stage_id), stage_id - 1)]
