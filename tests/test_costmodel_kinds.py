@@ -129,7 +129,9 @@ def test_a_model_of_another_table_is_refused(tmp_path: Path) -> None:
     model = XGBModel(num_warmup_sample=0)
     model.update(*measured(GPU, 4))
     model.save(tmp_path / "gpu.model")
-    with pytest.raises(LogFormatError, match=rf"of {N_GPU_FEATURES} columns, and this is table .* of {N_FEATURES}"):
+    with pytest.raises(
+        LogFormatError, match=rf"of {N_GPU_FEATURES} columns, and this is table .* of {N_FEATURES}"
+    ):
         XGBModel(features=Narrow()).load(tmp_path / "gpu.model")
 
 
