@@ -53,6 +53,14 @@ class Guard:
     loops: tuple[For, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The condition that a tile is wholly inside, and the guards that are not needed there."""
+
+    inside: Expr
+    guards: list[Guard]
+
+
 def peel_tiles(stmt: Stmt, bounds: Bounds, max_copied: int, varying: Collection[Var] = ()) -> Stmt:
     """Write tiles twice, without and with guards; `bounds` hold all loop variables of `stmt` and sizes.
 
@@ -74,9 +82,9 @@ class _Peeling:
         """Peel all tiles of `stmt`; each may add `room` stores."""
         size = _size(stmt)
         if size <= room and not any(map(is_meeting, walk_statements(stmt))):
-            tests = self._removable(stmt, bounds.simplifier)
-            if tests:
-                return self._peeled(stmt, tests, bounds, room - size)
+            tiles = [tile for tile in self._tiles(stmt, bounds.simplifier) if _is_place(stmt, tile.guards)]
+            if tiles:
+                return self._peeled(stmt, max(tiles, key=_lanes), bounds, room - size)
         if isinstance(stmt, If):
             then = self.peel(stmt.then, assume(bounds, stmt.cond), room)
             if stmt.other is None:
@@ -85,18 +93,16 @@ class _Peeling:
             return with_statements(stmt, (then, other))
         return map_statements(stmt, lambda inner: self.peel(inner, bounds, room))
 
-    def _peeled(self, stmt: Stmt, tests: Sequence[tuple[Guard, Expr]], bounds: Bounds, room: int) -> Stmt:
-        """Test for the widest guards first, then in both versions for the others, as far as there is room."""
-        condition = max(tests, key=lambda found: _lanes(found[0]))[1]
-        gone = [guard for guard, whole in tests if same_structure(whole, condition)]
-        inside = self.peel(_without(stmt, gone), assume(bounds, condition), room)
-        rest = replace(self, failed=(*self.failed, *(guard.test for guard in gone)))
-        outside = rest.peel(stmt, assume(bounds, condition, holds=False), room // 2)
-        return If(condition, fresh_copy(inside), outside)
+    def _peeled(self, stmt: Stmt, tile: Tile, bounds: Bounds, room: int) -> Stmt:
+        """Test for one tile, then in both versions for others, as far as there is room."""
+        inside = self.peel(_without(stmt, tile.guards), assume(bounds, tile.inside), room)
+        rest = replace(self, failed=(*self.failed, *(guard.test for guard in tile.guards)))
+        outside = rest.peel(stmt, assume(bounds, tile.inside, holds=False), room // 2)
+        return If(tile.inside, fresh_copy(inside), outside)
 
-    def _removable(self, stmt: Stmt, simplifier: Simplifier) -> list[tuple[Guard, Expr]]:
-        """The guards for which `stmt` is to be peeled, each with the condition that its tile is inside."""
-        found: list[tuple[Guard, Expr]] = []
+    def _tiles(self, stmt: Stmt, simplifier: Simplifier) -> list[Tile]:
+        """The tiles in `stmt` that may be wholly inside their guards."""
+        found: list[Tile] = []
         for guard in _guards(stmt, ()):
             form = simplifier.below_zero(guard.test)
             run = _tile_loops(guard)
@@ -106,9 +112,14 @@ class _Peeling:
                 continue
             whole = _whole_tile(guard, form, simplifier)
             vectors = all(loop.kind is LoopKind.VECTORIZED for loop in run)
-            if not isinstance(whole, Const) and (vectors or free_vars(whole).isdisjoint(self.varying)):
-                found.append((guard, whole))
-        return [(guard, whole) for guard, whole in found if _is_place(stmt, whole, found)]
+            if isinstance(whole, Const) or not (vectors or free_vars(whole).isdisjoint(self.varying)):
+                continue
+            same = next((tile for tile in found if same_structure(tile.inside, whole)), None)
+            if same is None:
+                found.append(Tile(whole, [guard]))
+            else:
+                same.guards.append(guard)
+        return found
 
 
 def _is_tile(guard: Guard, run: tuple[For, ...]) -> bool:
@@ -120,14 +131,13 @@ def _is_tile(guard: Guard, run: tuple[For, ...]) -> bool:
     return together and (len(run) == 1 or volume < ENOUGH)
 
 
-def _is_place(stmt: Stmt, whole: Expr, found: Sequence[tuple[Guard, Expr]]) -> bool:
+def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
     """
-    Whether the condition `whole` of some guards is to be tested before `stmt`.
+    Whether it is before `stmt` that the tile of some guards is to be tested.
 
     It is before the tile; before a loop around it, if that does so little in each iteration that a test
     there would cost something; and before a sequence of several parts with a tile.
     """
-    guards = [guard for guard, other in found if same_structure(other, whole)]
 
     def is_place(part: Stmt) -> bool:
         if isinstance(part, If) and any(guard.statement is part for guard in guards):
@@ -148,11 +158,10 @@ def _is_place(stmt: Stmt, whole: Expr, found: Sequence[tuple[Guard, Expr]]) -> b
     return is_place(stmt)
 
 
-def _lanes(guard: Guard) -> int:
-    """Lanes of the vectors that a guard masks."""
-    return prod(
-        int_value(loop.extent) or 1 for loop in _tile_loops(guard) if loop.kind is LoopKind.VECTORIZED
-    )
+def _lanes(tile: Tile) -> int:
+    """Lanes of the widest vectors that the guards of a tile mask."""
+    vectors = [[x for x in _tile_loops(g) if x.kind is LoopKind.VECTORIZED] for g in tile.guards]
+    return max(prod(int_value(loop.extent) or 1 for loop in loops) for loops in vectors)
 
 
 def _steps(stmt: Stmt) -> int:
@@ -196,7 +205,7 @@ def _whole_tile(guard: Guard, form: Affine, simplifier: Simplifier) -> Expr:
     return simplifier.is_below_zero(add(outside, constant(largest)), guard.test.a.dtype)
 
 
-def _without(stmt: Stmt, removed: list[Guard]) -> Stmt:
+def _without(stmt: Stmt, removed: Sequence[Guard]) -> Stmt:
     if isinstance(stmt, If):
         gone = [guard.test for guard in removed if guard.statement is stmt]
         kept = tuple(test for test in conjuncts(stmt.cond) if not any(test is other for other in gone))
