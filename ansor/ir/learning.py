@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, isinf
 
-from ansor.dtypes import is_integer
 from ansor.ir.bounds import End, Interval
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Not, Var, binary
 
@@ -60,29 +59,12 @@ class _Learner:
             case Binary(op=op) if op is (BinaryOp.AND if holds else BinaryOp.OR):
                 for part in operands(cond, op):
                     self.learn(part, holds)
-            case Binary(op=op, a=Var() as var, b=Const(value=value)) if op in NEGATED and is_integer(
-                var.dtype
-            ):
-                self._learn_variable(var, op if holds else NEGATED[op], int(value))
             case Binary(op=op, a=a, b=b) if op in NEGATED:
-                self._learn_sum(cond if holds else binary(NEGATED[op], a, b))
+                op = op if holds else NEGATED[op]
+                for order in (BinaryOp.LE, BinaryOp.GE) if op is BinaryOp.EQ else (op,):
+                    self._learn_order(binary(order, a, b))
 
-    def _learn_variable(self, var: Var, op: BinaryOp, limit: int) -> None:
-        match op:
-            case BinaryOp.LT:
-                self._narrow(var, -inf, limit - 1)
-            case BinaryOp.LE:
-                self._narrow(var, -inf, limit)
-            case BinaryOp.GT:
-                self._narrow(var, limit + 1, inf)
-            case BinaryOp.GE:
-                self._narrow(var, limit, inf)
-            case BinaryOp.EQ:
-                self._narrow(var, limit, limit)
-            case _:
-                pass
-
-    def _learn_sum(self, comparison: Expr) -> None:
+    def _learn_order(self, comparison: Expr) -> None:
         """Of `3*i + j >= 14` with `j < 3`: `i >= 4`, and with `i < 5`: `j >= 2`."""
         form = self.below_zero(comparison)
         if form is None:
