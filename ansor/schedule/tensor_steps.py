@@ -15,6 +15,7 @@ Not in TVM's records, whose tensorized stages name code that a log does not hold
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -135,8 +136,15 @@ def _check_axes(stage: Stage, intrinsic: TensorIntrinsic, loops: tuple[str, str]
             f"{what}: the loops must be the innermost parts of splits of axes that match {intrinsic.name}: "
             + found,
         )
+    _check_depth(stage, intrinsic, products[1:], what)
+
+
+def _check_depth(
+    stage: Stage, intrinsic: TensorIntrinsic | WarpIntrinsic, products: Sequence[str], what: str
+) -> None:
+    """Refuse parts of a reduction that the number of products which are added up at once does not divide."""
     extents = _extents(stage)
-    for name in products[1:]:
+    for name in products:
         extent = extents.get(name)
         if not isinstance(extent, int) or extent % intrinsic.depth:
             raise refuse(
@@ -184,12 +192,4 @@ def _check_warp_axes(stage: Stage, intrinsic: WarpIntrinsic, loops: list[str], w
         raise refuse(
             stage, f"{what}: the loops must be parts of axes that match {intrinsic.name}, in order: {listed}"
         )
-    extents = _extents(stage)
-    for name in pieces[1:]:
-        extent = extents.get(name)
-        if not isinstance(extent, int) or extent % intrinsic.depth:
-            raise refuse(
-                stage,
-                f"{what}: {intrinsic.name} adds up {intrinsic.depth} products, which must divide {name!r} "
-                f"with its {extent} iterations; pad it, or split the axis by {intrinsic.depth} first",
-            )
+    _check_depth(stage, intrinsic, pieces[1:], what)
