@@ -35,7 +35,7 @@ def is_cheap_choice(state: State, stage_id: int) -> bool:
     op = state.stages[stage_id].op
     if not isinstance(op, ComputeOp) or not state.access.has_branch(op) or is_costly(op):
         return False
-    return all(p is not None and p.in_order and not p.duplicated for p in state.access.patterns(op))
+    return state.access.reads_in_order(op)
 
 
 def pads_little(op: ComputeOp) -> bool:

@@ -228,6 +228,10 @@ class AccessAnalysis:
         """
         if not isinstance(op, ComputeOp) or self.has_branch(op) or self.has_expensive_call(op):
             return False
+        return self.reads_in_order(op)
+
+    def reads_in_order(self, op: ComputeOp) -> bool:
+        """Whether all reads of `op` are simple, with the axes in order and none twice."""
         return all(p is not None and p.in_order and not p.duplicated for p in self.patterns(op))
 
     def needs_multi_level_tiling(self, op: Operation) -> bool:
