@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansor.codegen.c.compile import CudaCompiler, find_nvcc, find_nvrtc
 from ansor.knobs import POCL_CPU
 from ansor.runtime.device.pocl import cpu_flags, known_name
 
@@ -24,6 +25,15 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         return str(request.param)
     emulated_cuda.install(monkeypatch)
     return "cuda"
+
+
+@pytest.fixture
+def compiler() -> CudaCompiler:
+    """A compiler for CUDA, whichever is there."""
+    found = find_nvrtc() or find_nvcc()
+    if found is None:
+        pytest.skip("no compiler for CUDA is installed")
+    return found
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ansor import te
 from ansor.ir.kernel_form import check_kernels
 from ansor.ir.nest import Barrier, For, LoopKind, LoopNest, Stmt, Store, sub_statements, walk_statements
@@ -157,6 +159,19 @@ def tiled_matmul(
         s[shared].compute_at(s[local], k0)
         load_together(s, shared, i_tile[1] * j_tile[1], vector)
     return s
+
+
+def small_product(*sizes: int, inner: int = 2) -> Any:
+    """A small product, `inner` elements a side in each thread; sizes: its own, a step's, a copy's vector."""
+    n, m, depth, k_tile, vector = sizes
+    return tiled_matmul((n, m, depth), (1, 4, inner), (1, 4, inner), k_tile, vector=vector)
+
+
+def product_arrays(n: int, m: int, depth: int) -> list[np.ndarray]:
+    """Operands of a product, and room for its result."""
+    rng = np.random.default_rng(n)
+    a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((n, depth), (depth, m)))
+    return [a, b, np.zeros((n, m), np.float32)]
 
 
 def nested_product(inner: int, k_tile: int, rows: int = 1, unroll: bool = False) -> Any:

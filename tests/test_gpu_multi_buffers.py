@@ -11,7 +11,7 @@ import pytest
 
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
-from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx, find_nvcc, find_nvrtc
+from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx
 from ansor.errors import RunError, ScheduleError
 from ansor.ir.nest import Barrier, LoopNest
 from ansor.schedule.bounds import infer_bounds
@@ -28,6 +28,8 @@ from tests.gpu_schedules import (
     kernels,
     load_together,
     nested_product,
+    product_arrays,
+    small_product,
     text_of,
     tiled_matmul,
     without_barrier,
@@ -35,24 +37,14 @@ from tests.gpu_schedules import (
 from tests.opencl_helper import run_opencl
 from tests.program_laws import Case, check_printed_code, check_replay
 
-
-def product(*sizes: int) -> Any:
-    """A small product; the sizes are those of the tiles' sides, and of what a thread copies at once."""
-    n, m, depth, k_tile, vector = sizes
-    return tiled_matmul((n, m, depth), (1, 4, 2), (1, 4, 2), k_tile, vector=vector)
-
-
-def arrays(n: int, m: int, depth: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(n)
-    a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((n, depth), (depth, m)))
-    return [a, b, np.zeros((n, m), np.float32)]
-
-
 # -- programs ----------------------------------------------------------------------------------------------
 
 
 def test_the_next_tile_is_filled_while_this_one_is_used() -> None:
-    once, twice = check_schedule(product(16, 16, 16, 4, 4)), check_schedule(ahead(product(16, 16, 16, 4, 4)))
+    once, twice = (
+        check_schedule(small_product(16, 16, 16, 4, 4)),
+        check_schedule(ahead(small_product(16, 16, 16, 4, 4))),
+    )
     text = text_of(twice)
     assert "allocate A.shared[2, 8, 4] float32 shared" in text
     assert "allocate A.shared[8, 4] float32 shared" in text_of(once)
@@ -70,7 +62,7 @@ def test_the_next_tile_is_filled_while_this_one_is_used() -> None:
 )
 def test_any_size(sizes: tuple[int, ...]) -> None:
     """Odd and even numbers of iterations, whether or not tiles divide."""
-    text = text_of(check_schedule(ahead(product(*sizes))))
+    text = text_of(check_schedule(ahead(small_product(*sizes))))
     assert "A.shared[(k.0 + 1)%2, " in text or "A.shared[k.0, " in text
 
 
@@ -82,14 +74,14 @@ def test_virtual_threads(tile: tuple[int, int, int]) -> None:
 
 
 def test_a_single_iteration_has_no_next_one() -> None:
-    text = text_of(check_schedule(ahead(product(16, 16, 4, 4, 1))))
+    text = text_of(check_schedule(ahead(small_product(16, 16, 4, 4, 1))))
     assert "allocate A.shared[8, 4] float32 shared" in text
 
 
 @pytest.mark.parametrize("name", ["A.shared", "B.shared"])
 def test_one_of_two_tiles(name: str) -> None:
     """The other one is waited for; whichever comes first, the program is right."""
-    text = text_of(check_schedule(ahead(product(16, 16, 20, 4, 4), [name])))
+    text = text_of(check_schedule(ahead(small_product(16, 16, 20, 4, 4), [name])))
     other = {"A.shared": "B.shared", "B.shared": "A.shared"}[name]
     assert f"allocate {other}[2, " not in text
 
@@ -158,7 +150,7 @@ def test_memory_is_counted_as_often_as_it_is_there() -> None:
     for buffers, sizes in itertools.product(
         (2, 3, 4), ((16, 16, 16, 4, 4), (16, 16, 8, 4, 4), (16, 16, 4, 4, 4))
     ):
-        s = ahead(product(*sizes), buffers=buffers)
+        s = ahead(small_product(*sizes), buffers=buffers)
         (usage,), (kernel,) = kernels_of(infer_bounds(s.state)), count_kernels(kernels(s.state))
         assert usage.shared_bytes == kernel.shared_bytes
         assert usage.lead == min(buffers, sizes[2] // sizes[3]) - 1
@@ -168,7 +160,7 @@ def test_memory_is_counted_as_often_as_it_is_there() -> None:
 
 
 def test_the_step_is_printed_recorded_and_replayed() -> None:
-    s = product(16, 16, 16, 4, 4)
+    s = small_product(16, 16, 16, 4, 4)
     (shared,) = (stage for stage in s.state.stages if stage.name == "A.shared")
     s[shared.op].double_buffer()
     assert s.state.steps[-1].to_json() == ["DB", s.state.stage_id("A.shared"), 2]
@@ -180,7 +172,7 @@ def test_the_step_is_printed_recorded_and_replayed() -> None:
 
 
 def test_only_shared_memory_is_double_buffered() -> None:
-    s = product(16, 16, 16, 4, 4)
+    s = small_product(16, 16, 16, 4, 4)
     with pytest.raises(ScheduleError, match=r"double_buffer of stage 'C.local': it is kept in local memory"):
         ahead(s, ["C.local"])
     x = te.placeholder((4,), name="X")
@@ -196,15 +188,7 @@ def test_only_shared_memory_is_double_buffered() -> None:
 
 
 def double_buffered() -> LoopNest:
-    return kernels(ahead(product(32, 32, 24, 8, 4)).state)
-
-
-@pytest.fixture
-def compiler() -> CudaCompiler:
-    found = find_nvrtc() or find_nvcc()
-    if found is None:
-        pytest.skip("no compiler for CUDA is installed")
-    return found
+    return kernels(ahead(small_product(32, 32, 24, 8, 4)).state)
 
 
 def test_copies_are_on_their_way_until_the_next_barrier() -> None:
@@ -217,7 +201,7 @@ def test_copies_are_on_their_way_until_the_next_barrier() -> None:
 
 @pytest.mark.parametrize(("vector", "bytes_"), [(1, 4), (2, 8), (4, 16)])
 def test_as_many_bytes_as_threads_copy_at_once(vector: int, bytes_: int) -> None:
-    text = emit_c(split_kernels(kernels(ahead(product(32, 32, 24, 8, vector)).state)), CUDA)
+    text = emit_c(split_kernels(kernels(ahead(small_product(32, 32, 24, 8, vector)).state)), CUDA)
     assert set(re.findall(r"ansor_copy_(\d+)\(&", text)) == {str(bytes_)}
 
 
@@ -274,13 +258,13 @@ def test_texts_compile_without_warnings(compiler: CudaCompiler, arch: str) -> No
 
 def test_texts_run() -> None:
     """By OpenCL, which copies as ever, and on the emulated device of CUDA."""
-    a, b, c = arrays(32, 32, 24)
+    a, b, c = product_arrays(32, 32, 24)
     text = run_opencl(double_buffered(), a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
     assert "ansor_copy" not in text
     for sizes in ((32, 32, 24, 8, 4), (33, 18, 20, 4, 1)):
-        a, b, c = arrays(*sizes[:3])
-        run_cuda_on_host(kernels(ahead(product(*sizes)).state), a, b, c)
+        a, b, c = product_arrays(*sizes[:3])
+        run_cuda_on_host(kernels(ahead(small_product(*sizes)).state), a, b, c)
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
 
 
@@ -288,6 +272,6 @@ def test_copies_have_to_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulated device makes them late enough to see that."""
     monkeypatch.setitem(emulated_cuda._COPIES, r"wait_copies\(\)", "")
     monkeypatch.setattr(emulated_cuda, "_compiled", emulated_cuda._compiled.__wrapped__)
-    a, b, c = arrays(32, 32, 24)
+    a, b, c = product_arrays(32, 32, 24)
     run_cuda_on_host(double_buffered(), a, b, c)
     assert not np.allclose(c, a @ b)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from ansor.codegen.c import CUDA, OPENCL, emit_c, split_kernels
-from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx, find_nvcc, find_nvrtc
+from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx
 from ansor.errors import LogFormatError, RunError, ScheduleError
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, LoopKind, LoopNest, Seq, Stmt, Store, seq
@@ -30,30 +29,19 @@ from tests.gpu_schedules import (
     count,
     kernels,
     nested_product,
+    product_arrays,
+    small_product,
     text_of,
     tiled_matmul,
     without_barrier,
 )
 from tests.program_laws import Case, check_printed_code, check_replay
 
-
-def product(*sizes: int) -> Any:
-    """A small product; the sizes are those of the tiles' sides, and of what a thread copies at once."""
-    n, m, depth, k_tile, vector = sizes
-    return tiled_matmul((n, m, depth), (1, 4, 2), (1, 4, 2), k_tile, vector=vector)
-
-
-def arrays(n: int, m: int, depth: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(n)
-    a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((n, depth), (depth, m)))
-    return [a, b, np.zeros((n, m), np.float32)]
-
-
 # -- programs ----------------------------------------------------------------------------------------------
 
 
 def test_two_tiles_are_on_their_way_while_one_is_used() -> None:
-    nest = check_schedule(ahead(product(16, 16, 24, 4, 4), buffers=3))
+    nest = check_schedule(ahead(small_product(16, 16, 24, 4, 4), buffers=3))
     lines = [line.strip() for line in text_of(nest).splitlines()]
     assert "allocate A.shared[3, 8, 4] float32 shared" in lines
     loop = lines.index("for k.0 in 0..6:")
@@ -78,7 +66,7 @@ def test_two_tiles_are_on_their_way_while_one_is_used() -> None:
 )
 def test_any_size(sizes: tuple[int, ...], buffers: int) -> None:
     """Whether or not tiles divide, and where the loop is shorter than the pipeline."""
-    text = text_of(check_schedule(ahead(product(*sizes), buffers=buffers)))
+    text = text_of(check_schedule(ahead(small_product(*sizes), buffers=buffers)))
     there = min(buffers, -(-sizes[2] // sizes[3]))
     assert f"allocate A.shared[{there}, 8, {sizes[3]}]" in text
     assert text.count("commit") == (there if there > 2 else 0)
@@ -91,19 +79,19 @@ def test_virtual_threads(tile: tuple[int, int, int]) -> None:
 
 
 def test_a_single_iteration_has_no_next_one() -> None:
-    text = text_of(check_schedule(ahead(product(16, 16, 4, 4, 1), buffers=4)))
+    text = text_of(check_schedule(ahead(small_product(16, 16, 4, 4, 1), buffers=4)))
     assert "allocate A.shared[8, 4] float32 shared" in text
     assert "commit" not in text
 
 
 def test_tiles_of_one_loop_have_one_lead() -> None:
     """The least that is asked for; a tile that is not to be filled ahead is waited for."""
-    s = ahead(ahead(product(16, 16, 24, 4, 4), ["A.shared"], buffers=4), ["B.shared"], buffers=3)
+    s = ahead(ahead(small_product(16, 16, 24, 4, 4), ["A.shared"], buffers=4), ["B.shared"], buffers=3)
     text = text_of(check_schedule(s))
     assert "allocate A.shared[3, " in text
     assert "allocate B.shared[3, " in text
     for name in ("A.shared", "B.shared"):
-        check_schedule(ahead(product(16, 16, 24, 4, 4), [name], buffers=3))
+        check_schedule(ahead(small_product(16, 16, 24, 4, 4), [name], buffers=3))
 
 
 @pytest.mark.parametrize("unroll", [False, True])
@@ -189,7 +177,7 @@ def groups_of_iterations_that_copy(stmt: Stmt) -> Stmt:
 @pytest.mark.parametrize("buffers", [3, 4])
 def test_what_is_not_waited_for_is_found(plant: Callable[[Stmt], Stmt], buffers: int) -> None:
     """The result is right all the same, as copies are done at once; the check of races finds it."""
-    s = ahead(product(16, 16, 24, 4, 4), buffers=buffers)
+    s = ahead(small_product(16, 16, 24, 4, 4), buffers=buffers)
     nest, case = check_schedule(s), Case.of(s.state)
     hasty = changed(nest, plant)
     assert str(hasty) != str(nest)
@@ -245,7 +233,7 @@ def test_what_is_computed_is_there_at_the_barrier() -> None:
 
 
 def test_the_step_is_printed_recorded_and_replayed() -> None:
-    s = product(16, 16, 16, 4, 4)
+    s = small_product(16, 16, 16, 4, 4)
     (shared,) = (stage for stage in s.state.stages if stage.name == "A.shared")
     s[shared.op].multi_buffer(3)
     assert s.state.steps[-1].to_json() == ["DB", s.state.stage_id("A.shared"), 3]
@@ -253,11 +241,11 @@ def test_the_step_is_printed_recorded_and_replayed() -> None:
     assert ".multi_buffer(3)" in schedule_code(s.state)
     check_replay(s.state)
     check_printed_code(s.state)
-    assert str(ahead(product(16, 16, 16, 4, 4), ["A.shared"], buffers=4)) != str(s)
+    assert str(ahead(small_product(16, 16, 16, 4, 4), ["A.shared"], buffers=4)) != str(s)
 
 
 def test_first_records_of_the_step_mean_two_buffers() -> None:
-    s = ahead(product(16, 16, 16, 4, 4), ["A.shared"])
+    s = ahead(small_product(16, 16, 16, 4, 4), ["A.shared"])
     *others, last = (step.to_json() for step in s.state.steps)
     again = State.replay(s.state.dag, [*others, last[:-1]])
     assert again == s.state
@@ -269,24 +257,16 @@ def test_first_records_of_the_step_mean_two_buffers() -> None:
 
 def test_fewer_than_two_buffers_are_refused() -> None:
     with pytest.raises(ScheduleError, match=r"it takes 2 buffers or more, found 1"):
-        ahead(product(16, 16, 16, 4, 4), ["A.shared"], buffers=1)
+        ahead(small_product(16, 16, 16, 4, 4), ["A.shared"], buffers=1)
     with pytest.raises(ScheduleError, match=r"multi_buffer of stage 'C.local': it is kept in local memory"):
-        ahead(product(16, 16, 16, 4, 4), ["C.local"], buffers=3)
+        ahead(small_product(16, 16, 16, 4, 4), ["C.local"], buffers=3)
 
 
 # -- texts -------------------------------------------------------------------------------------------------
 
 
 def pipelined(buffers: int) -> LoopNest:
-    return kernels(ahead(product(32, 32, 40, 8, 4), buffers=buffers).state)
-
-
-@pytest.fixture
-def compiler() -> CudaCompiler:
-    found = find_nvrtc() or find_nvcc()
-    if found is None:
-        pytest.skip("no compiler for CUDA is installed")
-    return found
+    return kernels(ahead(small_product(32, 32, 40, 8, 4), buffers=buffers).state)
 
 
 @pytest.mark.parametrize("buffers", [3, 4])
@@ -318,8 +298,8 @@ def test_texts_compile_without_warnings(compiler: CudaCompiler, arch: str, buffe
 @pytest.mark.parametrize("buffers", [3, 4])
 def test_texts_run(run: Run, buffers: int) -> None:
     for sizes in ((32, 32, 40, 8, 4), (33, 18, 20, 4, 1), (16, 24, 8, 4, 2)):
-        a, b, c = arrays(*sizes[:3])
-        run(kernels(ahead(product(*sizes), buffers=buffers).state), a, b, c)
+        a, b, c = product_arrays(*sizes[:3])
+        run(kernels(ahead(small_product(*sizes), buffers=buffers).state), a, b, c)
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
 
 
@@ -338,6 +318,6 @@ def test_groups_have_to_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     head = r"wait_but_(\d+)\(\)"
     monkeypatch.setitem(emulated_cuda._COPIES, head, r"end_groups(\2 + 1);")
     monkeypatch.setattr(emulated_cuda, "_compiled", emulated_cuda._compiled.__wrapped__)
-    a, b, c = arrays(32, 32, 40)
+    a, b, c = product_arrays(32, 32, 40)
     run_cuda_on_host(pipelined(3), a, b, c)
     assert not np.allclose(c, a @ b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
-from ansor.codegen.c.compile import CudaCompiler, compile_cuda, find_nvcc, find_nvrtc
+from ansor.codegen.c.compile import CudaCompiler, compile_cuda
 from ansor.errors import ScheduleError
 from ansor.ir.bounds import Bounds
 from ansor.ir.nest import LoopNest
@@ -26,25 +27,16 @@ from tests.gpu_schedules import (
     check_schedule,
     kernels,
     load_together,
+    product_arrays,
+    small_product,
     swizzled,
     text_of,
-    tiled_matmul,
 )
 from tests.program_laws import Case, check_printed_code, check_replay
 from tests.tensor_core_schedules import half_product, tensor_cores
 from tests.test_gpu_tensor_cores import calls
 
-
-def product(*sizes: int) -> Any:
-    """A small product; the sizes are those of the tiles' sides, and of what a thread copies at once."""
-    n, m, depth, k_tile, vector = sizes
-    return tiled_matmul((n, m, depth), (1, 4, 4), (1, 4, 4), k_tile, vector=vector)
-
-
-def arrays(n: int, m: int, depth: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(n)
-    a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((n, depth), (depth, m)))
-    return [a, b, np.zeros((n, m), np.float32)]
+product = partial(small_product, inner=4)
 
 
 # -- places ------------------------------------------------------------------------------------------------
@@ -187,14 +179,6 @@ def nest_of(buffers: int = 1) -> LoopNest:
     return kernels((s if buffers == 1 else ahead(s, buffers=buffers)).state)
 
 
-@pytest.fixture
-def compiler() -> CudaCompiler:
-    found = find_nvrtc() or find_nvcc()
-    if found is None:
-        pytest.skip("no compiler for CUDA is installed")
-    return found
-
-
 def test_vectors_stay_vectors() -> None:
     """Those that are stored, and those that are copied without waiting."""
     text = emit_c(split_kernels(nest_of()), CUDA)
@@ -211,7 +195,7 @@ def test_texts_compile_without_warnings(compiler: CudaCompiler, arch: str) -> No
 @each_language
 @pytest.mark.parametrize("buffers", [1, 3])
 def test_texts_run(run: Run, buffers: int) -> None:
-    a, b, c = arrays(64, 64, 64)
+    a, b, c = product_arrays(64, 64, 64)
     run(nest_of(buffers), a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
 

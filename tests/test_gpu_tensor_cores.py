@@ -15,8 +15,6 @@ from ansor.codegen.c.compile import (
     compile_cuda,
     compile_ptx,
     disassemble,
-    find_nvcc,
-    find_nvrtc,
 )
 from ansor.errors import ScheduleError
 from ansor.intrinsics import get_warp_intrinsic, warp_intrinsics
@@ -223,14 +221,6 @@ def test_intrinsics_tell_what_they_multiply() -> None:
 
 
 # -- machine code --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def compiler() -> CudaCompiler:
-    found = find_nvrtc() or find_nvcc()
-    if found is None:
-        pytest.skip("no compiler for CUDA is installed")
-    return found
 
 
 def big(dtype: str) -> LoopNest:
