@@ -333,6 +333,20 @@ def test_an_intermediate_tensor_may_be_an_argument():
     assert "allocate" not in str(nest)
 
 
+@pytest.mark.parametrize("simple", [True, False])
+def test_an_intermediate_argument_is_computed_whole(simple):
+    """Also where only a part of it is read."""
+    A = te.placeholder((10,), name="A")
+    B = te.compute((10,), lambda i: A[i] * 2.0, name="B")
+    C = te.compute((5,), lambda i: B[i + 2] + 1.0, name="C")
+    s = te.create_schedule(C)
+    a, b, c = np.arange(10, dtype=np.float32), np.zeros(10, np.float32), np.zeros(5, np.float32)
+    run_nest(lower(s, [A, B, C], simple_mode=simple), [a, b, c])
+
+    np.testing.assert_array_equal(b, a * 2)
+    np.testing.assert_array_equal(c, b[2:7] + 1)
+
+
 def test_arguments_come_in_any_order():
     A, B, s = vector()
     nest = lower(s, [B, A], simple_mode=True)

@@ -16,7 +16,7 @@ Source: interval analysis as in Halide and TVM (InferBound), with clipping to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +97,13 @@ class Bounds:
         return Bounds(taken, stages)
 
 
-def infer_bounds(state: State) -> Bounds:
+def infer_bounds(state: State, whole: Collection[int] = ()) -> Bounds:
     """Infer the region and the loop extents of every stage.
+
+    Parameters
+    ----------
+    whole
+        Stages that are computed wholly, whatever others read of them, as outputs are.
 
     Raises
     ------
@@ -111,7 +116,7 @@ def infer_bounds(state: State) -> Bounds:
             "bound inference needs all split lengths, and a split of this state has one left open; it is a "
             "sketch, sample a program from it first"
         )
-    inference = _Inference(state)
+    inference = _Inference(state, whole)
     for stage_id in range(len(state.stages) - 1, -1, -1):
         stage = state.stages[stage_id]
         if not stage.is_placeholder and stage.compute_at is not ComputeAt.INLINED:
@@ -255,8 +260,9 @@ def _divides(index: Expr) -> bool:
 
 
 class _Inference:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, whole: Collection[int]) -> None:
         self.state = state
+        self.whole = whole
         self.bounds: dict[int, StageBounds] = {}
         self.reads: dict[int, list[tuple[int, tuple[Expr, ...]]]] = {}
         inlined = inlined_operations(state)
@@ -273,7 +279,7 @@ class _Inference:
         stage = self.state.stages[stage_id]
         op = stage.compute
         full: list[Extent] = [extent_of(axis.extent) for axis in op.axis]
-        if self.state.is_output(stage_id):
+        if stage_id in self.whole or self.state.is_output(stage_id):
             region = [Interval.full(extent) for extent in full]
         else:
             region = self._needed(stage_id, full)

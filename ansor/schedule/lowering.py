@@ -90,8 +90,8 @@ def lower(
         A `Schedule` or a concrete `State`.
     args
         The function's parameters, inputs and outputs in any order; default: the graph's tensors. Tensors
-        computed on the way may be among them if they are computed at root. An input whose layout the
-        schedule rewrites is taken in the new layout, under its old name or its new one.
+        computed on the way may be among them if they are computed at root, wholly then. An input whose
+        layout the schedule rewrites is taken in the new layout, under its old name or its new one.
     name
         Name of the function.
     simple_mode
@@ -122,7 +122,7 @@ def lower(
         if not isinstance(tensor, Tensor):
             raise DefinitionError(f"lower: the arguments are tensors, found {tensor!r}")
     tensors = tuple(_as_stored(state, tensor) for tensor in tensors)
-    bounds = infer_bounds(state)
+    bounds = infer_bounds(state, {state.stage_id(tensor) for tensor in tensors if state.has_stage(tensor)})
     if simple_mode:
         return _Lowering(bounds, tensors, None).run(name)
     limits = replace(limits or (THREAD_LIMITS if kernels else RegisterLimits()), per_thread=kernels)
