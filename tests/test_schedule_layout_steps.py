@@ -219,6 +219,25 @@ def test_following_a_loop_split_twice_into_overlapping_pieces() -> None:
     np.testing.assert_array_equal(run(state, [x, y], inputs), 2 * inputs[x])
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_an_intermediate_argument_is_what_is_stored(cached: bool) -> None:
+    """Its old name would be one for the right shape, with the elements elsewhere."""
+    a = te.placeholder((4, 4), name="A")
+    b = te.compute((4, 4), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((4, 4), lambda i, j: b[i, j] + 1.0, name="C")
+    s = te.create_schedule(c)
+    turned = s.rewrite_layout(b, [1, 0])
+    if cached:
+        s.cache_write(turned, "local")
+    with pytest.raises(ScheduleError, match=r"'B' is an argument, .* the tensor that rewrite_layout gave"):
+        ansor.lower(s, [a, b, c])
+    data = np.arange(16, dtype=np.float32).reshape(4, 4)
+    between, result = np.empty((4, 4), np.float32), np.empty((4, 4), np.float32)
+    ansor.build(s, [a, turned, c])(data, between, result)
+    np.testing.assert_array_equal(between, 2 * data.T)
+    np.testing.assert_array_equal(result, 2 * data + 1)
+
+
 @pytest.mark.parametrize(
     "line", [["RL", 1, [[0, 5, 1]]], ["RL", 1, "4j", []], ["RL", 1, [[0, 5]], []], ["FRL", 1]]
 )

@@ -18,6 +18,7 @@ import numpy as np
 
 from ansor.errors import ScheduleError
 from ansor.schedule.extents import Extent, extent_of, is_one, product
+from ansor.schedule.layout import layout_attr
 from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.naming import code_names, fresh_name
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, Relation, Stage
@@ -238,9 +239,8 @@ class CacheWriteStep(Step):
         body = _rename_axes(op, dict[Var, Expr](zip(op.axis, axes, strict=True)))
         name = _unique_name(state, op.name, self.scope)
         cached = ComputeOp(name, axes, op.reduce_axis, body, op.tag, op.attrs)
-        copy = ComputeOp(
-            op.name, op.axis, (), tuple(Read(t, op.axis, t.dtype) for t in cached.outputs), op.tag
-        )
+        reads = tuple(Read(t, op.axis, t.dtype) for t in cached.outputs)
+        copy = ComputeOp(op.name, op.axis, (), reads, op.tag, layout_attr(op))
         fresh = replace(Stage.of_op(copy, stage.scope), handles=(*stage.handles, copy))
         stages = (
             *state.stages[: self.stage],
@@ -422,6 +422,7 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
         (merged_axis,),
         tuple(Reduce(r.combiner, partials, (merged_axis,), r.index, r.dtype) for r in roots),
         op.tag,
+        layout_attr(op),
     )
     return factored, merge
 

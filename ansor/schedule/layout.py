@@ -29,12 +29,12 @@ from ansor.errors import ArgumentError, DefinitionError
 from ansor.schedule.extents import Extent, is_one, multiply
 from ansor.schedule.prepared import prepare
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, int_value
-from ansor.te.tensor import PlaceholderOp, Tensor, format_shape
+from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor, format_shape
 
 Array = npt.NDArray[Any]
 DigitLike = Union[int, tuple[int, Union[int, None]], tuple[int, int, int]]
 LAYOUT_ATTR = "layout"
-"""Attribute of a placeholder that stands for a rewritten one: the `Layout` that its data must have."""
+"""Attribute of an operation that stands for another one: the `Layout` that its data have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +250,11 @@ def transform_layout(array: Array, layout: Layout | Tensor) -> Array:
             return array
         layout = found
     return layout.transform(array)
+
+
+def layout_attr(op: ComputeOp) -> dict[str, Any]:
+    """The attribute of an operation that takes the place of `op`, with the data in the same layout."""
+    return {key: value for key, value in op.attrs.items() if key == LAYOUT_ATTR}
 
 
 def layout_of(tensor: Tensor) -> Layout | None:

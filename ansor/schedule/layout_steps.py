@@ -174,7 +174,8 @@ def _computed_in(op: ComputeOp, layout: Layout) -> ComputeOp:
         body = substitute(root, mapping)
         if condition is not None:
             body = Select(condition, body, _zero(body.dtype), True, body.dtype)
-    return ComputeOp(op.name, axes, op.reduce_axis, (body,), op.tag, op.attrs)
+    attrs = {**op.attrs, LAYOUT_ATTR: layout}
+    return ComputeOp(op.name, axes, op.reduce_axis, (body,), op.tag, attrs)
 
 
 def _zero(dtype: str) -> Const:

@@ -15,6 +15,7 @@ from ansor.errors import DefinitionError, ScheduleError
 from ansor.ir.nest import Buffer
 from ansor.schedule.bounds import Bounds, loops_outwards
 from ansor.schedule.extents import Extent, is_one, where
+from ansor.schedule.layout import LAYOUT_ATTR
 from ansor.schedule.stages import Annotation, ComputeAt, Stage
 from ansor.schedule.state import State
 from ansor.te.expr import Expr
@@ -42,7 +43,7 @@ def make_parameters(state: State, args: Sequence[Tensor]) -> Parameters:
     DefinitionError
         If a tensor is given twice, or an input or output of the graph is missing.
     ScheduleError
-        If an argument is not of this graph, or computed on the way, but not at root.
+        If an argument is not of this graph, or computed on the way, but not at root, or in another layout.
     """
     order: list[Buffer] = []
     results: dict[Result, Buffer] = {}
@@ -75,7 +76,15 @@ def make_parameters(state: State, args: Sequence[Tensor]) -> Parameters:
 
 
 def _check_place(stage: Stage, tensor: Tensor) -> None:
-    if stage.is_placeholder or stage.compute_at is ComputeAt.ROOT:
+    if stage.is_placeholder:
+        return
+    stored = stage.op.attrs.get(LAYOUT_ATTR)
+    if stored is not None and tensor.op.attrs.get(LAYOUT_ATTR) != stored:
+        raise ScheduleError(
+            f"lower: {tensor.name!r} is an argument, and the schedule stores it in another layout; pass the "
+            "tensor that rewrite_layout gave"
+        )
+    if stage.compute_at is ComputeAt.ROOT:
         return
     place = "inlined" if stage.compute_at is ComputeAt.INLINED else "computed inside another stage"
     raise ScheduleError(
