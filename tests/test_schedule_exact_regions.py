@@ -83,3 +83,26 @@ def test_every_eighth_element() -> None:
 )
 def test_other_pieces_are_right(n: int, inner: int, fused: bool) -> None:
     check_all(Case.of(pieces(n, inner, fused).state))
+
+
+CONVERTED: dict[str, Any] = {
+    "to a byte": lambda i: te.cast(te.cast(i, "uint8"), "int32"),
+    "a byte itself": lambda i: te.cast(i, "uint8"),
+    "to a signed byte": lambda i: te.cast(te.cast(i, "int8"), "int32") + 128,
+    "to no negative number": lambda i: te.cast(te.cast(i - 3, "uint32") % te.const(250, "uint32"), "int32"),
+    "to more bits": lambda i: te.cast(i, "int64") // te.const(2, "int64"),
+    "and back": lambda i: te.cast(te.cast(i, "int64") // te.const(2, "int64"), "int32"),
+}
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("index", CONVERTED)
+def test_what_is_read_at_converted_indices_is_there(index: str, at: int) -> None:
+    """Conversions may wrap, so that a range of an axis is none of the index."""
+    a = te.placeholder((256,), name="A")
+    b = te.compute((256,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((300,), lambda i: b[CONVERTED[index](i)] + 1.0, name="C")
+    s = te.create_schedule(c)
+    loops = s[c].split(c.op.axis[0], factor=8)
+    s[b].compute_at(s[c], loops[at])
+    check_all(Case.of(s.state))

@@ -16,6 +16,7 @@ from typing import Any, Union
 
 import numpy as np
 
+from ansor.dtypes import int_range, is_integer
 from ansor.schedule.extents import Column, Extent, Number, where
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var
 
@@ -325,7 +326,8 @@ def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
     Raises
     ------
     UnknownBoundError
-        If the expression is not built from sums, products with constants, and divisions by constants.
+        If the expression is not built from sums, products with constants, divisions by constants, and
+        conversions that change no value.
     """
     match expr:
         case Const(value=value):
@@ -333,7 +335,7 @@ def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
         case Var():
             known = variables.get(expr)
             return Interval.point(Affine.of_atom(SizeAtom(expr))) if known is None else known
-        case Cast(a=a) if not a.dtype.startswith(("float", "bfloat", "bool")):
+        case Cast(a=a, dtype=dtype) if _holds(dtype, a.dtype):
             return evaluate(a, variables)
         case Binary(op=BinaryOp.ADD, a=a, b=b):
             return evaluate(a, variables) + evaluate(b, variables)
@@ -363,7 +365,7 @@ def evaluate_exactly(expr: Expr, variables: Mapping[Var, Affine], extent: LoopEx
             return Affine(_integer(value))
         case Var() if expr in variables:
             return variables[expr]
-        case Cast(a=a) if not a.dtype.startswith(("float", "bfloat", "bool")):
+        case Cast(a=a, dtype=dtype) if _holds(dtype, a.dtype):
             return evaluate_exactly(a, variables, extent)
         case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
             second = evaluate_exactly(b, variables, extent)
@@ -376,6 +378,14 @@ def evaluate_exactly(expr: Expr, variables: Mapping[Var, Affine], extent: LoopEx
             if parts is not None:
                 return parts[0] if op is BinaryOp.FLOORDIV else parts[1]
     raise UnknownBoundError
+
+
+def _holds(dtype: str, source: str) -> bool:
+    """Whether an integer dtype has all values of another one, so that none wraps when it is converted."""
+    if not (is_integer(dtype) and is_integer(source)):
+        return False
+    (low, high), (least, greatest) = int_range(dtype), int_range(source)
+    return low <= least and greatest <= high
 
 
 def _positive(value: Any) -> bool:
