@@ -53,3 +53,22 @@ def test_what_may_wrap_is_told_by_the_ranges_of_loops() -> None:
     wraps: list[Expr] = [i * 21691755, -2 - data, data + i, te.floormod(-i, 7) * 500000000, whole * -2]
     assert [overflow.may_wrap(expr) for expr in fits] == [False] * len(fits)
     assert [overflow.may_wrap(expr) for expr in wraps] == [True] * len(wraps)
+
+
+INDICES: dict[str, Callable[..., Any]] = {
+    "a remainder of data": lambda i, key: te.floormod(key * LARGE + 12345, 100),
+    "a quotient of data": lambda i, key: te.floordiv(key * LARGE, 1 << 26) + 32,
+    "clipped data": lambda i, key: te.maximum(te.minimum(key + (2**31 - 2), 99), 0),
+    "a remainder of axes": lambda i, key: te.floormod(i * LARGE + 12345, 100),
+}
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("what", INDICES)
+def test_indices_wrap_before_they_are_divided_or_compared(what: str, vector: bool) -> None:
+    table, keys = te.placeholder((100,), name="T"), te.placeholder((7, 16), "int32", "K")
+    c = te.compute((7, 16), lambda i, j: table[INDICES[what](i, keys[i, j])], name="C")
+    s = te.create_schedule(c)
+    if vector:
+        s[c].vectorize(c.op.axis[1])
+    check_all(Case.of(s.state))

@@ -1,8 +1,9 @@
 """Which arithmetic on variables may leave its dtype, and so is not that of indices, which is exact.
 
 An axis times a large number may not fit int32, and then wraps, as all integers of te do. The ranges of loop
-variables tell. What they do not bound is taken to fit, as in `ansor.ir.bounds`, and so is all that addresses
-memory: an index that left its dtype would be out of bounds anyway.
+variables tell. What they do not bound is taken to fit, as in `ansor.ir.bounds`, and so are the sums and
+products that address memory: an index that left its dtype would be out of bounds anyway. What is divided or
+compared in an index wraps.
 """
 
 from __future__ import annotations

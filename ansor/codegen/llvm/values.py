@@ -26,7 +26,7 @@ from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
-from ansor.dtypes import dtype_info, is_float
+from ansor.dtypes import dtype_info, int_range, is_float
 from ansor.errors import BuildError
 from ansor.ir.nest import Buffer
 from ansor.te.expr import (
@@ -119,7 +119,8 @@ class Expressions:
 
     def _binary_index(self, expr: Binary, env: Env) -> Affine:
         op, math = expr.op, self.math
-        a, b = self.index(expr.a, env), self.index(expr.b, env)
+        operand = self.index if op in _INT_OPS else self._wrapped
+        a, b = operand(expr.a, env), operand(expr.b, env)
         if op is BinaryOp.ADD:
             return add(a, b)
         if op is BinaryOp.SUB:
@@ -141,6 +142,16 @@ class Expressions:
                 return math.extreme(a, b, least=False)
             case _:
                 raise BuildError(f"the operator `{op}` is not for indices: `{expr}`")
+
+    def _wrapped(self, expr: Expr, env: Env) -> Affine:
+        """The same of what is divided or compared: there it matters that a sum or product wraps."""
+        form = self.index(expr, env)
+        if not isinstance(expr, Binary) or expr.op not in _INT_OPS or self.index_like(expr):
+            return form
+        (low, high), (least, greatest) = self.math.interval(form), int_range(expr.dtype)
+        if low is not None and high is not None and least <= low and high <= greatest:
+            return form
+        return self._loaded_index(self.value(expr, env), expr.dtype)
 
     def _loaded_index(self, value: Value, dtype: str) -> Affine:
         """A value of an integer dtype as an index."""
