@@ -38,6 +38,7 @@ def tensor_cores(
     by_index: bool = False,
     vthreads: int = 1,
     loaders: int = 0,
+    private: str = "",
 ) -> Any:
     """
     A schedule of a product, or of one with an elementwise consumer.
@@ -54,6 +55,8 @@ def tensor_cores(
         Elements between the rows of a tile in shared memory.
     loaders
         Threads that load together; default: all.
+    private
+        Operands that each thread copies for itself.
     by_index
         Whether warps are numbered by threadIdx.y instead of all threads by threadIdx.x.
     """
@@ -92,4 +95,6 @@ def tensor_cores(
                 s[copy].storage_align(s[copy].op.axis[0], 2 * pad, pad)
             threads = 32 if by_index else 32 * warps[0] * warps[1]
             load_together(s, copy, loaders or threads, vector)
+        elif tensor.name in private:
+            s[s.cache_read(tensor, "local", [tile])].compute_at(s[tile], k0)
     return s

@@ -144,6 +144,14 @@ def test_operands_that_are_computed() -> None:
     assert set(calls(run(s))) == {"mma_float16", "columns_2"}
 
 
+@pytest.mark.parametrize(("private", "found"), [("A", True), ("B", False), ("AB", False)])
+def test_what_a_thread_has_to_itself_no_other_one_reads(private: str, found: bool) -> None:
+    """A warp shares the reading of columns, which is of no use where each thread has a copy of its own."""
+    s = tensor_cores(half_product(32, 16, 32), tiles=(2, 1), shared="", private=private)
+    check_schedule(s)
+    assert ("mma_bfloat16" in calls(run(s))) == found
+
+
 def test_threads_that_lie_otherwise_do_it_alone() -> None:
     """Lanes whose number is another one: loops, and right."""
     *_, c = half_product(16, 16, 32)

@@ -39,7 +39,17 @@ from ansor.ir.rewriting import reads_memory
 from ansor.ir.shuffles import WARP
 from ansor.ir.simplify import simplify
 from ansor.ir.strides import flat_form
-from ansor.te.expr import INDEX_DTYPE, Const, Expr, Load, Var, free_vars, int_value, substitute
+from ansor.te.expr import (
+    INDEX_DTYPE,
+    Const,
+    Expr,
+    Load,
+    Var,
+    distinct_nodes,
+    free_vars,
+    int_value,
+    substitute,
+)
 
 MOST_REGISTERS: Final = 96
 """Registers of operands that are loaded before the loops which use them."""
@@ -184,10 +194,10 @@ class Products:
         return steps is not None and [steps[tile.row], steps[tile.column]] == [2, 1]
 
     def _operands(self, tile: _Tile) -> tuple[_Operand, _Operand] | None:
-        """The factor with the rows and that with the columns."""
+        """The factor with the rows, which a thread reads for itself, and that with the columns."""
         for first, second in (tile.update.operands, tile.update.operands[::-1]):
             mine, theirs = self._used(first), self._used(second)
-            if mine & {self._column, tile.column} or theirs & {self._row, tile.row}:
+            if mine & {self._column, tile.column} or theirs & {self._row, tile.row} or _is_own(second):
                 continue
             rows, columns = (tuple(x for x in tile.outer if x.var in used) for used in (mine, theirs))
             return (
@@ -384,6 +394,12 @@ class Products:
         warp: Expr = self._thread // WARP * WARP if self._warps > 1 else _index(0)
         depth = column * 2 + (word * _SIDE + half)
         return {self._thread: warp + row // 2, operand.held: row % 2, tile.depth: depth}
+
+
+def _is_own(operand: Expr) -> bool:
+    """Whether an operand is in memory of the thread, where no other thread finds it."""
+    loads = (node for node in distinct_nodes(operand) if isinstance(node, Load))
+    return any(load.buffer.scope in ("local", "register") for load in loads)
 
 
 def _count(loops: Sequence[For]) -> int:
