@@ -284,6 +284,11 @@ def test_data_wraps_and_is_not_taken_apart():
     assert format_expr(simplify(d + 1 > d, Bounds({d: (0, None)}))) == "True"
 
 
+def test_a_divisor_that_wraps_to_zero_is_not_divided_by():
+    zero = (i + (2**31 - 1)) - (i - (2**31 - 1)) + 2
+    assert format_expr(simplify(Binary(BinaryOp.FLOORDIV, const(7), zero, "int32"), KNOWN)) == "7//0"
+
+
 def test_an_unchanged_expression_is_the_same_object():
     for expr in (i * 4 + j, load(A, i * 4 + j) * 2.0, (i < n) & (j < k), load(IDX, k // 2) % 8, i == k):
         assert simplify(expr, KNOWN) is expr

@@ -1,17 +1,17 @@
 """The simplifier: canonical integer expressions and conditions under one set of bounds.
 
-Integer expressions become affine forms (`ansor.ir.affine`) and are built again from them. Conditions become
-`P < Q`, `P <= Q`, `P >= c`, `P == Q` or `P != Q` over sums with positive coefficients, divided by what their
-coefficients have in common; all other nodes are kept, over canonical children. One object stands for all
-expressions found equal, which is what lets sums collect equal terms and conjunctions drop repetitions.
+Integer expressions become affine forms (`ansor.ir.affine`) and are built again from them; comparisons have a
+form of their own (`ansor.ir.comparisons`). All other nodes are kept, over canonical children. One object
+stands for all expressions found equal, which is what lets sums collect equal terms and conjunctions drop
+repetitions.
 """
 
 from __future__ import annotations
 
-from math import gcd, inf
+from math import inf
 
 from ansor.dtypes import int_range, is_integer
-from ansor.ir.affine import Affine, Atom, AtomKind, AtomTable, add, constant, reduced, scaled
+from ansor.ir.affine import Affine, Atom, AtomTable, add, constant, reduced
 from ansor.ir.bounds import (
     Bounds,
     Interval,
@@ -19,6 +19,7 @@ from ansor.ir.bounds import (
     to_interval,
     to_optional,
 )
+from ansor.ir.comparisons import ORDER, below_zero, compared
 from ansor.ir.learning import NEGATED, Sum, learn_ranges, operands
 from ansor.ir.structure import same_structure
 from ansor.te.expr import (
@@ -47,8 +48,6 @@ from ansor.te.expr import (
 
 TRUE = Const(True, "bool")
 FALSE = Const(False, "bool")
-
-_ORDER = (BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE)
 
 
 class Simplifier:
@@ -231,9 +230,10 @@ class Simplifier:
         a, b = self.affine(expr.a), self.affine(expr.b)
         table, dtype = self.table, expr.dtype
         op = expr.op
-        if not a.terms and not b.terms and not (b.const == 0 and op not in _TOTAL):
-            value = FOLDERS[op](wrap_int(a.const, dtype), wrap_int(b.const, dtype))
-            return constant(wrap_int(int(value), dtype))
+        if not a.terms and not b.terms:
+            x, y = wrap_int(a.const, dtype), wrap_int(b.const, dtype)
+            if y != 0 or op in _TOTAL:
+                return constant(wrap_int(int(FOLDERS[op](x, y)), dtype))
         match op:
             case BinaryOp.ADD:
                 result = table.recombined(add(a, b), dtype)
@@ -388,9 +388,7 @@ class Simplifier:
     def _compare(self, op: BinaryOp, left: Affine, right: Affine, dtype: str) -> Expr:
         a, b = self.exact(left, dtype), self.exact(right, dtype)
         difference = self.table.recombined(add(a, b, -1), dtype)
-        sides = (
-            self._order_sides(op, difference, dtype) if op in _ORDER else self._equality_sides(op, difference)
-        )
+        sides = compared(self.table, op, difference, dtype)
         if isinstance(sides, bool):
             return TRUE if sides else FALSE
         new_op, x, y = sides
@@ -400,98 +398,15 @@ class Simplifier:
 
     def below_zero(self, cond: Expr) -> Affine | None:
         """The form that is negative exactly where `cond` holds; None if it is no order of integers."""
-        if not isinstance(cond, Binary) or cond.op not in _ORDER or not is_integer(cond.a.dtype):
+        if not isinstance(cond, Binary) or cond.op not in ORDER or not is_integer(cond.a.dtype):
             return None
         a, b = (self.exact(self.affine(side), cond.a.dtype) for side in (cond.a, cond.b))
         difference = self.table.recombined(add(a, b, -1), cond.a.dtype)
-        return _negative_where(cond.op, difference)
+        return below_zero(cond.op, difference)
 
     def is_below_zero(self, form: Affine, dtype: str) -> Expr:
         """The condition that a form of `dtype` is negative."""
         return self._compare(BinaryOp.LT, form, constant(0), dtype)
 
-    def _order_sides(
-        self, op: BinaryOp, difference: Affine, dtype: str
-    ) -> bool | tuple[BinaryOp, Affine, Affine]:
-        """`difference OP 0` decided, or as a comparison of two sums with positive coefficients."""
-        form = _negative_where(op, difference)
-        while True:
-            low, high = self.table.interval(form)
-            if high < 0:
-                return True
-            if low >= 0:
-                return False
-            other = self._coarser(form) or self._undivided(form, dtype)
-            if other is None:
-                break
-            form = other
-        positive = Affine({n: c for n, c in form.terms.items() if c > 0}, 0)
-        negative = Affine({n: -c for n, c in form.terms.items() if c < 0}, 0)
-        if not negative.terms:
-            return BinaryOp.LT, positive, constant(-form.const)
-        if not positive.terms:
-            return BinaryOp.GE, negative, constant(form.const + 1)
-        if form.const == -1:
-            return BinaryOp.LE, positive, negative
-        if form.const > 0:
-            return BinaryOp.LT, add(positive, constant(form.const)), negative
-        return BinaryOp.LT, positive, add(negative, constant(-form.const))
-
-    def _undivided(self, form: Affine, dtype: str) -> Affine | None:
-        """`form < 0` without one of its quotients: `x//d < r` is `x < d*r`, `x//d > r` is `x >= d*r + d`."""
-        for number, coefficient in form.terms.items():
-            atom = self.table.atoms[number]
-            if atom.kind is not AtomKind.QUOTIENT or abs(coefficient) != 1 or atom.base is None:
-                continue
-            rest = Affine({n: c for n, c in form.terms.items() if n != number}, form.const)
-            whole = add(scaled(rest, atom.divisor), atom.base, coefficient)
-            if coefficient < 0:
-                whole = add(whole, constant(atom.divisor - 1))
-            whole = self.table.recombined(whole, dtype)
-            if self.table.fits(whole, dtype):
-                return whole
-        return None
-
-    def _coarser(self, form: Affine) -> Affine | None:
-        """`form < 0` divided by a coefficient, where the terms it does not divide cannot matter."""
-        factors = {abs(c) for c in form.terms.values()} | {gcd(*form.terms.values())}
-        for factor in sorted(factors - {0, 1}, reverse=True):
-            rest = Affine({n: c for n, c in form.terms.items() if c % factor}, 0)
-            low, high = self.table.interval(rest)
-            if high - low >= factor:
-                continue
-            # factor*s + (rest - low) < factor*quotient + remainder, where 0 <= rest - low < factor
-            quotient, remainder = divmod(-form.const - int(low), factor)
-            multiple = {n: c // factor for n, c in form.terms.items() if c % factor == 0}
-            if remainder == 0:
-                return Affine(multiple, -quotient)
-            if high - low < remainder:
-                return Affine(multiple, -quotient - 1)
-        return None
-
-    def _equality_sides(self, op: BinaryOp, form: Affine) -> bool | tuple[BinaryOp, Affine, Affine]:
-        low, high = self.table.interval(form)
-        different = low > 0 or high < 0
-        common = gcd(*form.terms.values())
-        if different or (common and form.const % common):
-            return op is BinaryOp.NE
-        if low == high == 0:
-            return op is BinaryOp.EQ
-        if next(iter(form.terms.values())) < 0:
-            common = -common
-        terms = {n: c // common for n, c in form.terms.items()}
-        const = form.const // common
-        left = Affine({n: c for n, c in terms.items() if c > 0}, max(const, 0))
-        right = Affine({n: -c for n, c in terms.items() if c < 0}, max(-const, 0))
-        if not right.terms:
-            left, right = Affine(left.terms, 0), constant(-const)
-        return op, left, right
-
 
 _TOTAL = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX, BinaryOp.XOR})
-
-
-def _negative_where(op: BinaryOp, difference: Affine) -> Affine:
-    """The form that is negative exactly where `difference OP 0` holds, for an order comparison."""
-    form = difference if op in (BinaryOp.LT, BinaryOp.LE) else scaled(difference, -1)
-    return add(form, constant(-1)) if op in (BinaryOp.LE, BinaryOp.GE) else form
