@@ -209,6 +209,15 @@ def test_inconsistent_and_unknown_sizes() -> None:
     assert bind(only_out, [np.zeros(2, np.float32)], {"n": 7}).outputs[0].shape == (7,)
 
 
+def test_extents_that_no_loop_counts_to_are_refused() -> None:
+    shorter, longer = _signature(("n",), (("sub", "n", 5),)), _signature((2,), ("n",))
+    assert bind(shorter, [np.zeros(5, np.float32)]).outputs[0].shape == (0,)
+    with pytest.raises(ArgumentError, match=r"of 'T1', float32\[n-5\], -1; extents are 0 to 2147483647"):
+        bind(shorter, [np.zeros(4, np.float32)])
+    with pytest.raises(ArgumentError, match=r"of 'T1', float32\[n\], 2147483648; extents are"):
+        bind(longer, [np.zeros(2, np.float32)], {"n": 1 << 31})
+
+
 def test_aligned_empty() -> None:
     for shape in ((), (1, 3), (5, 7)):
         array = aligned_empty(shape, "float16")

@@ -17,16 +17,18 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.dtypes import to_numpy
+from ansor.dtypes import int_range, to_numpy
 from ansor.errors import ArgumentError
 from ansor.ir.dims import evaluate, format_dim, solve
 from ansor.runtime.signature import Argument, Signature, describe
+from ansor.te.expr import INDEX_DTYPE
 
 Array = NDArray[Any]
 
 ALIGNMENT: Final = 64
 """Bytes that arrays made here are aligned to: a cache line, and the widest vector."""
 
+_MOST: Final = int_range(INDEX_DTYPE)[1]
 _CPU_DEVICES: Final = (1, 3, 11)  # DLPack: CPU, and host memory pinned by CUDA or ROCm
 
 
@@ -322,6 +324,11 @@ def _shape(signature: Signature, argument: Argument, known: Mapping[str, int]) -
     for dim in argument.shape:
         extent = known[dim] if type(dim) is str else evaluate(dim, known)
         assert extent is not None, (signature.name, argument.name)  # all sizes are known by now
+        if not 0 <= extent <= _MOST:
+            raise ArgumentError(
+                f"{signature.name}: the sizes make an extent of {argument.name!r}, {describe(argument)}, "
+                f"{extent}; extents are 0 to {_MOST}, as loops count to that"
+            )
         shape.append(extent)
     return tuple(shape)
 
