@@ -10,21 +10,8 @@ from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import (
-    Alloc,
-    Barrier,
-    Buffer,
-    Commit,
-    For,
-    If,
-    Let,
-    LoopKind,
-    Seq,
-    Stmt,
-    Store,
-    sub_statements,
-    walk_statements,
-)
+from ansor.ir.independence import statement_expressions
+from ansor.ir.nest import Alloc, Buffer, For, Let, LoopKind, Stmt, Store, sub_statements, walk_statements
 from ansor.te.expr import Call, Cast, Expr, Load, Var, children
 
 
@@ -70,7 +57,7 @@ class Analysis:
 
     def _collect(self, stmt: Stmt) -> Facts:
         inner = [self.facts(sub) for sub in sub_statements(stmt)]
-        exprs = own_expressions(stmt)
+        exprs = statement_expressions(stmt)
         buffers = {node.buffer for expr in exprs for node in _nodes(expr) if isinstance(node, Load)}
         written: set[Buffer] = set()
         if isinstance(stmt, Store):
@@ -112,7 +99,7 @@ class Analysis:
 
     def _register_variables(self, stmt: Stmt) -> frozenset[Var]:
         """The variables in the indices of its own accesses to registers."""
-        nodes = (node for expr in own_expressions(stmt) for node in _nodes(expr))
+        nodes = (node for expr in statement_expressions(stmt) for node in _nodes(expr))
         loads = (node for node in nodes if isinstance(node, Load))
         places = [load.indices for load in loads if load.buffer.scope == "register"]
         if isinstance(stmt, Store) and stmt.buffer.scope == "register":
@@ -136,21 +123,6 @@ class Analysis:
 
     def _bytes(self, dtype: str) -> int:
         return 4 if is_narrow_float(dtype, self.machine) else dtype_info(dtype).bytes
-
-
-def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions of a statement itself, those of its sub-statements aside."""
-    match stmt:
-        case Store(indices=indices, value=value):
-            return (*indices, value)
-        case For(extent=extent):
-            return () if isinstance(extent, int) else (extent,)
-        case Let(value=value):
-            return (value,)
-        case If(cond=cond):
-            return (cond,)
-        case Alloc() | Seq() | Barrier() | Commit():
-            return ()
 
 
 def may_vectorize(loop: For, analysis: Analysis) -> bool:
