@@ -10,9 +10,8 @@ around an attached stage does not occur in the indices of its scratch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ from ansor.schedule.affine import (
     Atom,
     Interval,
     LoopAtom,
-    SizeAtom,
     UnknownBoundError,
     evaluate,
 )
@@ -34,9 +32,10 @@ from ansor.schedule.kernel_usage import KernelUsage, kernels_of
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.schedule.storage import padded_strides, swizzled_width
 from ansor.task.device import DeviceModel
-from ansor.te.expr import Binary, BinaryOp, Expr, Read, Var, walk
+from ansor.te.expr import Expr, Var
 from ansor.te.tensor import Tensor
-from costmodel.extract_body import AND_COUNTS, SELECT_COUNTS, Access, Body, body_of
+from costmodel.extract_body import Access, Body, body_of
+from costmodel.extract_conditions import all_hold, are_separable, occurrences
 from costmodel.extract_form import Form, Mask
 from costmodel.extract_indices import Dimension, Loop, LoopIndices, Value
 from costmodel.extract_warps import SHARED, Warp, WarpAccess, space_of
@@ -281,6 +280,9 @@ class _StageGatherer:
         widths = [self.all.number(r.width, "a region") for r in self.bounds.region]
         reduce_extents = [self.all.number(extent_of(a.extent), "an axis") for a in op.reduce_axis]
         full = [self.all.number(extent_of(a.extent), "an axis") for a in op.axis]
+        part = dict[Var, Value](zip(op.axis, widths, strict=True))
+        reducing = dict[Var, Value](zip(op.reduce_axis, reduce_extents, strict=True))
+        whole = {**dict[Var, Value](zip(op.axis, full, strict=True)), **reducing}
         steps = self.form.unroll_steps.get(self.stage_id, 0)
         made = []
         for output, tensor in enumerate(op.outputs):
@@ -308,9 +310,9 @@ class _StageGatherer:
                     virtual=_product([x.extent for x in self.loops if Annotation.VTHREAD in x.marks]),
                     streaming=self.form.streaming.get(self.stage_id, False),
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
-                    separable=self._is_separable(body),
-                    counts=self._counts(body),
-                    combines_pairs=body.combines_pairs and self._holds(body.conditions),
+                    separable=are_separable(body.conditions, part, reducing),
+                    counts=occurrences(body, whole),
+                    combines_pairs=body.combines_pairs and all_hold(body.conditions, whole),
                     kernel=self.all.kernels.get(self.stage_id),
                 )
             )
@@ -366,44 +368,6 @@ class _StageGatherer:
         around = [atom for atom, _ in self.all.around(producer) if not self.all.is_thread(atom)]
         return replace(found, fills=_product([self.all.stages[a.stage].extents[a.name] for a in around]))
 
-    def _is_separable(self, body: Body) -> Mask:
-        """Whether every condition is known to hold or is about loops of one kind only, row by row."""
-        extents: dict[Var, Value] = {
-            axis: self.all.number(region.width, "a region")
-            for axis, region in zip(self.stage.compute.axis, self.bounds.region, strict=True)
-        }
-        reducing: dict[Var, Value] = {axis: extent_of(axis.extent) for axis in self.stage.compute.reduce_axis}
-        result: Mask = True
-        for condition in body.conditions:
-            nodes = set(walk(condition))
-            if any(isinstance(node, Read) for node in nodes):
-                return False
-            ties = _some_loop(extents, nodes) & _some_loop(reducing, nodes)
-            result = result & (np.logical_not(ties) | _holds(condition, {**extents, **reducing}))
-        return result
-
-    def _holds(self, conditions: Iterable[Expr]) -> Mask:
-        """Whether conditions are known to hold for all of the axes, row by row: no program has those."""
-        op = self.stage.compute
-        whole: dict[Var, Value] = {
-            axis: self.all.number(extent_of(axis.extent), "an axis") for axis in (*op.axis, *op.reduce_axis)
-        }
-        result: Mask = True
-        for condition in conditions:
-            result = result & _holds(condition, whole)
-        return result
-
-    def _counts(self, body: Body) -> NDArray[np.float64]:
-        """Occurrences per point: a padding's conditions count in the rows that have them."""
-        counts: NDArray[np.float64] = np.array(body.counts)[:, None]
-        kept: Any = 0
-        for condition, own in body.padding:
-            needed = np.logical_not(self._holds([condition]))
-            counts = counts + np.array(own)[:, None] * needed
-            kept = kept + needed
-        joined = np.array(AND_COUNTS)[:, None] * np.maximum(kept - 1, 0)
-        return np.asarray(counts + joined + np.array(SELECT_COUNTS)[:, None] * (kept > 0))
-
     def _index(self, index: Expr) -> Interval | None:
         try:
             return evaluate(index, self.axes)
@@ -438,31 +402,6 @@ class _StageGatherer:
             bases.append(placed_form)
             made.append(self.indices.dimension(placed_form, width - 1, extent))
         return made, bases
-
-
-def _some_loop(extents: Mapping[Var, Value], nodes: set[Expr]) -> Mask:
-    """Where one of some axes that occur in an expression has more than one iteration."""
-    found: Any = np.False_
-    for axis, extent in extents.items():
-        if axis in nodes:
-            found = found | (extent > 1)
-    return found  # type: ignore[no-any-return]
-
-
-def _holds(condition: Expr, extents: Mapping[Var, Value]) -> Mask:
-    """Where `form < bound` holds for all values of the axes; False for any other condition."""
-    if not isinstance(condition, Binary) or condition.op is not BinaryOp.LT:
-        return False
-    try:
-        form, bound = evaluate(condition.a, {}).base, evaluate(condition.b, {}).base
-    except UnknownBoundError:
-        return False
-    highest: Any = form.const
-    for atom, coefficient in form.terms.items():
-        if not isinstance(atom, SizeAtom) or atom.var not in extents:
-            return False
-        highest = highest + np.maximum(coefficient, 0) * (extents[atom.var] - 1)
-    return np.asarray(np.logical_and(bound.is_constant, highest < bound.const))
 
 
 def _moved(interval: Interval, base: Affine) -> Interval:
