@@ -295,6 +295,38 @@ assert (data == 0).all()
     assert done.returncode == 0, (done.returncode, done.stderr)
 
 
+@needs_workers
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "pthread_setattr_default_np"), reason="no default stack size to change"
+)
+def test_workers_have_room_for_scratch_memory_where_threads_have_little() -> None:
+    """As those of musl, whose stacks are of 128 KiB."""
+    done = _script(
+        """
+import ctypes, numpy as np, ansor
+from ansor import te
+
+attributes, libc = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+libc.pthread_attr_init(attributes)
+libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(1 << 16))
+assert libc.pthread_setattr_default_np(attributes) == 0
+
+made = [te.placeholder((64, 4000), name="A")]
+for number in range(7):
+    made.append(te.compute((64, 4000), lambda i, j, x=made[-1]: x[i, j] + 1, name=f"B{number}"))
+s = te.create_schedule(made[-1])
+s[made[-1]].parallel(made[-1].op.axis[0])
+for stage in made[1:-1]:
+    s[stage].compute_at(s[made[-1]], made[-1].op.axis[0])
+ansor.set_num_threads(3)
+kernel, a = ansor.build(s, [made[0], made[-1]]), np.zeros((64, 4000), np.float32)
+for _ in range(20):
+    assert (kernel(a) == 7).all()
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_interpreter_exits_cleanly_beside_parked_and_spinning_workers() -> None:
     for pause in ("", "import time; time.sleep(0.05)"):
         done = _script(

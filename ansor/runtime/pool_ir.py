@@ -33,6 +33,7 @@ region and for two callers at a time alike.
   region that another thread had under way is none of the child's.
 - **exit**: parked workers are no obstacle. In a shared library a destructor stops and joins them, so that
   it can be unloaded. The pool of a running Python process is never unloaded.
+- **stacks**: workers have 1 MiB at least, where systems give threads less (musl 128 KiB).
 - **signals**: workers block the asynchronous ones, so handlers run on the application's threads.
 
 Systems: Linux (x86-64, aarch64, riscv64; glibc or musl) sleeps on futexes. Other POSIX systems have no
@@ -67,6 +68,9 @@ UNNOTICED_NS: Final = 2_000
 
 CROWDED_SPIN: Final = 64
 """Both, when there are more threads than cores: whoever spins there keeps others from working."""
+
+LEAST_STACK: Final = 1 << 20
+"""Bytes of stack that workers have at least: kernels keep small scratch memory there, 128 KiB and more."""
 
 
 class Waiting(StrEnum):
@@ -143,6 +147,7 @@ def pool_ir(
         polite_after=POLITE_AFTER,
         launcher_spin=LAUNCHER_SPIN,
         crowded_spin=min(CROWDED_SPIN, worker_spin),
+        least_stack=LEAST_STACK,
         pause=pause,
         pause_declaration=pause_declaration,
         futex=202 if triple.startswith("x86_64") else 98,

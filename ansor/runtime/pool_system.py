@@ -11,6 +11,8 @@ define $own i32 @pool.start(i32 %wanted) {
 entry:
   %mask = alloca [16 x i64], align 8
   %old.mask = alloca [16 x i64], align 8
+  %attributes = alloca [32 x i64], align 16
+  %stack = alloca i64, align 8
   call void @llvm.memset.p0.i64(ptr %mask, i8 -1, i64 128, i1 false)
   store i64 $synchronous_only, ptr %mask, align 8
   %cores = call i32 @pool.cores()
@@ -26,18 +28,27 @@ hook:
   br label %block
 block:
   %mask.error = call i32 @pthread_sigmask(i32 $set_mask, ptr %mask, ptr %old.mask)
+  %init.error = call i32 @pthread_attr_init(ptr %attributes)
+  %get.error = call i32 @pthread_attr_getstacksize(ptr %attributes, ptr %stack)
+  %usual = load i64, ptr %stack, align 8
+  %small = icmp ult i64 %usual, $least_stack
+  br i1 %small, label %enlarge, label %begin
+enlarge:
+  %set.error = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $least_stack)
+  br label %begin
+begin:
   %started = load atomic i32, ptr @pool.started monotonic, align 4
   %first = add i32 %started, 1
   br label %loop
 loop:
-  %next = phi i32 [ %first, %block ], [ %following, %created ]
+  %next = phi i32 [ %first, %begin ], [ %following, %created ]
   %more = icmp slt i32 %next, %wanted
   br i1 %more, label %create, label %done
 create:
   %wide = zext i32 %next to i64
   %argument = inttoptr i64 %wide to ptr
   %handle = getelementptr [$max_threads x i64], ptr @pool.handles, i64 0, i64 %wide
-  %error = call i32 @pthread_create(ptr %handle, ptr null, ptr @pool.worker, ptr %argument)
+  %error = call i32 @pthread_create(ptr %handle, ptr %attributes, ptr @pool.worker, ptr %argument)
   %failed = icmp ne i32 %error, 0
   br i1 %failed, label %done, label %created
 created:
@@ -46,10 +57,15 @@ created:
 done:
   %workers = sub i32 %next, 1
   store atomic i32 %workers, ptr @pool.started monotonic, align 4
+  %destroy.error = call i32 @pthread_attr_destroy(ptr %attributes)
   %unmask.error = call i32 @pthread_sigmask(i32 $set_mask, ptr %old.mask, ptr null)
   ret i32 %workers
 }
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_getstacksize(ptr, ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_destroy(ptr)
 """
 
 AFFINITY: Final = """
