@@ -99,6 +99,8 @@ class View:
         computed = self.counts[_NODES] - self.counts[_LOADS] - self.counts[_MAD]
         if core.device is None:
             computed = computed - self.counts[_HOISTED]
+            tensorized = (self.own & columns.vector[:, at] & self.reduces).any(axis=0)
+            computed = np.where(tensorized, 1.0, computed)
         self.per_point = np.maximum(computed, 0.0)
         self.numbers = np.arange(len(self.extent))[:, None]
         looping = self.real & ~self.unrolled & (self.strips > 1)
@@ -118,15 +120,15 @@ class View:
         in_lanes = (self.lane > 1) & self.real
         varies = (regions.used & in_lanes[:, None]).any(axis=0)
         here = np.arange(len(lanes))
-        inner = last_loop(in_lanes)
+        inner = last_loop(regions.used & in_lanes[:, None])
         row = np.maximum(inner, 0)
         which = np.arange(regions.used.shape[1])[:, None]
         if len(self.extent):
             inner_lanes = np.where(inner >= 0, self.lane[row, here], 1.0)
             contiguous = unit = np.abs(regions.flat[row, which, here]) == 1
-            others = in_lanes & (self.numbers < inner)
+            others = in_lanes[:, None] & (self.numbers[:, None] < inner)
             if others.any():
-                outer = np.where(others[:, None], regions.flat, 0.0)
+                outer = np.where(others, regions.flat, 0.0)
                 contiguous = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=0)
         else:
             inner_lanes, unit = np.ones(len(lanes)), np.zeros(varies.shape, np.bool_)
@@ -206,7 +208,7 @@ class View:
         looping = np.where(self.looping, self.strips, 1.0)
         again = self.looping & ~self.launched
         branches = np.where(again, _running_product(looping)[1:], 0.0).sum(axis=0)
-        innermost_reduction = last_loop(self.own & self.real & self.reduces)
+        innermost_reduction = last_loop(self.own & (self.strips > 1) & self.reduces)
         free = self.own & self.real & ~self.reduces & (self.numbers > innermost_reduction)
         independent = np.where(free, self.strips, 1.0).prod(axis=0) * self.regs * self.at_once
         cores = self.cores()[3]

@@ -53,8 +53,9 @@ _INSTRUCTIONS: Final = (
     (
         "work",
         "instructions",
-        "operations per point x groups x lane_regs; a multiply-add is one, and what loop variables decide "
-        "for all lanes of a CPU alike is none in a reduction, such as conditions of padding",
+        "operations per point x groups x lane_regs; a multiply-add is one, so is a tensor intrinsic, and "
+        "what loop variables decide for all lanes of a CPU alike is none in a reduction, such as conditions "
+        "of padding",
     ),
     ("math", "instructions", "intrinsic functions per point x groups x lane_regs"),
     (
@@ -81,8 +82,8 @@ _INSTRUCTIONS: Final = (
     (
         "chain",
         "steps",
-        "groups x lane_regs / registers that one step of the innermost reduction loop adds to / "
-        "parallel_cores; 0 without a reduction",
+        "groups x lane_regs / registers that one step of the innermost reduction loop with several strips "
+        "adds to / parallel_cores; 0 without one",
     ),
     ("index_div", "operations", "divisions and remainders that stay in indices, points x nodes"),
     ("recompute", "ratio", "points / points that the operation has"),

@@ -15,6 +15,7 @@ from ansor.codegen.machine import Machine
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
+from ansor.schedule.steps import TensorizeStep
 from ansor.te.tensor import Tensor
 from ansor.workloads.catalogue import get_workload
 from costmodel.extract import extract_forms
@@ -206,6 +207,24 @@ def test_features_see_the_register_tile_that_lowering_makes() -> None:
         assert ("C.acc[" in nest) == (last[INDEX["tile"]] > 0), nest
         found += "C.acc[" in nest
     assert found
+
+
+def test_features_count_every_use_of_an_instruction_once_and_what_it_waits_for() -> None:
+    """A tile of 4 x 2 registers, each waited for by the next step alone."""
+    n, m, k, lanes, products = 16, 32, 64, 16, 2
+    state = State.initial(ansor.ComputeDAG(tensors("matmul", n, m, k, *BF16)))
+    state = state.split(2, 2, [products]).split(2, 1, [lanes]).split(2, 0, [4])  # i.0 i.1 j.0 j.1 k.0 k.1
+    state = state.reorder(2, [0, 4, 1, 2, 3, 5]).apply(TensorizeStep(2, 4, "x86.vdpbf16ps.512"))
+    (values,) = extract_forms(task_of(list(state.dag.tensors)), [Form.of_state(state)], scaled=False).values
+    uses = n * m * k // (lanes * products)
+    expected = {
+        "tile_registers": 8,
+        "work": uses,
+        "chain": uses / 8,
+        "accumulator_moves": n * m / lanes,
+        "stores_scattered": 0,
+    }
+    assert {name: values[INDEX[name]] for name in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
