@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ansor.runtime.build import build as build
     from ansor.runtime.build import lower as lower
     from ansor.schedule.dag import ComputeDAG as ComputeDAG
+    from ansor.schedule.identity import program_key as program_key
     from ansor.schedule.layout import Layout as Layout
     from ansor.schedule.layout import transform_layout as transform_layout
     from ansor.schedule.manual import Schedule as Schedule
@@ -136,7 +137,6 @@ if TYPE_CHECKING:
     from search import dispatch_context as dispatch_context
     from search import distinct_share as distinct_share
     from search import pick_best as pick_best
-    from search import program_key as program_key
     from search import same_family as same_family
     from search import tiles_changed as tiles_changed
     from sketches import CPU_ANNOTATORS as CPU_ANNOTATORS
@@ -213,6 +213,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ansor.runtime.build": ("build", "lower"),
     "ansor.schedule.dag": ("ComputeDAG",),
+    "ansor.schedule.identity": ("program_key",),
     "ansor.schedule.layout": (
         "Layout",
         "transform_layout",
@@ -316,7 +317,6 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "dispatch_context",
         "distinct_share",
         "pick_best",
-        "program_key",
     ),
     "sketches": (
         "Annotator",

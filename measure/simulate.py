@@ -9,12 +9,13 @@ tasks are refused before anything is tried.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
+from ansor.checks import check_number
 from ansor.errors import AnsorError, RunError
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.task.task import Task, TaskKey
 from measure.best import is_of_structure
@@ -87,7 +88,7 @@ class SimulatedRunner(ProgramRunner):
             self._name = repr(os.fspath(answers))
             self._records = tuple(load_measurements(answers))
         else:
-            self._records = tuple(answers)
+            self._records = tuple((inp, result) for inp, result in answers if result.is_measurement)
 
     def check_task(self, task: Task) -> None:
         """
@@ -134,7 +135,7 @@ class SimulatedRunner(ProgramRunner):
         full = recover_measure_input(inp, rebuild_state=True)
         assert isinstance(full.task, Task)
         assert isinstance(full.state, State)
-        return self._answers_for(full.task).get(_program_text(full.state))
+        return self._answers_for(full.task).get(program_key(full.state))
 
     def _answers_for(self, task: Task) -> Mapping[str, MeasureResult]:
         """Results of a task by program; of one that was measured again the first, which its search saw.
@@ -153,13 +154,21 @@ class SimulatedRunner(ProgramRunner):
                     continue
                 with suppress(AnsorError):  # A program that is none of this computation.
                     state = inp.state.replay(dag) if isinstance(inp.state, LoggedState) else inp.state
-                    found.setdefault(_program_text(state), result)
+                    found.setdefault(program_key(state), result)
             self._of_task[task.key] = found
         return self._of_task[task.key]
 
 
 def result_of(seconds: float) -> MeasureResult:
-    """Make the result of a successful measurement of one run time [s], with no wall time and no date."""
+    """
+    Make the result of a successful measurement of one run time [s], with no wall time and no date.
+
+    Raises
+    ------
+    DefinitionError
+        If it is no finite number above 0.
+    """
+    check_number("a simulated run time [s]", seconds, above=0)
     return MeasureResult((Seconds(seconds),), MeasureErrorNo.NO_ERROR, "", 0.0, 0)
 
 
@@ -176,9 +185,3 @@ def _title(task: AnyTask) -> str:
     option = int(task.layout_rewrite_option or 0)
     layouts = f" with layout_rewrite_option {option}" if option else ""
     return f"{task.workload_key} on {target_text(task)}{layouts}"
-
-
-def _program_text(state: State) -> str:
-    """Identify a program of a task: its loops, extents filled in."""
-    ours = [step.to_json() for step in state.steps if not step.in_reference]
-    return hashlib.blake2b(f"{state.with_bounds()}\n{ours}".encode(), digest_size=16).hexdigest()

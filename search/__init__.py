@@ -14,7 +14,6 @@ from search.custom_rule import PreloadCustomSketchRule
 from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
 from search.distinct import distinct_share
 from search.history import History, Trial
-from search.identity import program_key
 from search.mutation import CPU_MUTATIONS, GPU_MUTATIONS, Mutation, Offspring, same_family, tiles_changed
 from search.options import TuningOptions
 from search.params import ABLATIONS, REFERENCE_SPACE
@@ -77,7 +76,6 @@ __all__ = [
     "dispatch_context",
     "distinct_share",
     "pick_best",
-    "program_key",
     "same_family",
     "tiles_changed",
 ]

@@ -1,4 +1,4 @@
-"""When two programs are the same, and where a round's randomness comes from."""
+"""When two programs are compiled to the same code, and where a round's randomness comes from."""
 
 import hashlib
 
@@ -7,41 +7,18 @@ import numpy as np
 from ansor.depth import with_depth
 from ansor.ir.nest import Buffer
 from ansor.ir.printer import Names, format_stmt
-from ansor.schedule.bounds import infer_bounds
-from ansor.schedule.extents import is_one
-from ansor.schedule.stages import FuseRelation
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from ansor.te.expr import Var
 from measure.emit import lowered
 
 
-def program_key(state: State) -> str:
-    """
-    Digest of a program: equal keys, equal programs.
-
-    It covers the printed loops with all extents filled, how loops that were fused run through their parts,
-    and the steps of ours, whose effect on storage the loops do not show.
-    """
-    bounds = infer_bounds(state)
-    parts = "".join(
-        f"\n{part} {known.extents[part]}"
-        for stage_id, known in bounds.stages.items()
-        for relation in state.stages[stage_id].relations
-        if isinstance(relation, FuseRelation)
-        for part in relation.parents
-        if not is_one(known.extents[part])
-    )
-    ours = "".join(f"\n{step.to_json()}" for step in state.steps if not step.in_reference)
-    return hashlib.blake2b(f"{bounds.state}{parts}{ours}".encode(), digest_size=16).hexdigest()
-
-
 def plan_key(task: Task, state: State) -> str:
     """
     Digest of the loop nest that would be compiled, whatever its variables are called.
 
-    Programs with different keys (`program_key`) may have equal plans: a loop may be unrolled because a pragma
-    says so, or anyway.
+    Programs with different keys (`ansor.schedule.identity.program_key`) may have equal plans: a loop may be
+    unrolled because a pragma says so, or anyway.
 
     Raises
     ------

@@ -15,11 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from ansor.errors import ScheduleError
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from search.generation import merged
 from search.history import History, Trial
-from search.identity import plan_key, program_key
+from search.identity import plan_key
 from sketches.family import Family, Matrix
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ansor.errors import DefinitionError
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureResult
 from search.history import History, Trial
-from search.identity import program_key
 from sketches import Sketch
 
 Known = tuple[State, MeasureResult]

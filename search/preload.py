@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ansor.errors import LogFormatError, ScheduleError
+from ansor.schedule.identity import program_key
 from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.state import State
 from ansor.task.task import LayoutRewriteOption, Task
@@ -25,7 +26,6 @@ from measure.best import is_of_structure
 from measure.settled import plain_key, takes_over
 from measure.targets import other_conditions
 from search.history import Trial
-from search.identity import program_key
 from search.policy import InitSearchCallback, Known
 from search.progress import title_of_key
 from search.text import counted

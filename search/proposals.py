@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ansor.errors import DefinitionError
 from ansor.plugins import GO_ON, brief
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from search.history import History
-from search.identity import program_key
 from search.policy import Proposal, SearchPolicy
 from search.text import counted
 

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ansor.errors import LogWriteError
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureInput, ProgramMeasurer
 from measure.record import count_errors
 from search.finals import finalists, hold_finals
 from search.history import History, Trial, first_line
-from search.identity import program_key
 from search.options import patience
 from search.policy import Proposal, SearchPolicy
 from search.preload import Earlier

@@ -18,10 +18,11 @@ import numpy as np
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, ScheduleError
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from measure.log import PathLike
 from search.history import History, Trial
-from search.identity import program_key, round_rng
+from search.identity import round_rng
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.template_history import TransferConfigs
 from search.template_task import TemplateTask

@@ -22,6 +22,7 @@ from pathlib import Path
 from ansor.checks import check_number
 from ansor.errors import AnsorError, DefinitionError, LogFormatError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.identity import program_key
 from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.stages import Stage
 from ansor.schedule.state import State
@@ -34,7 +35,6 @@ from measure.layouts import layout_option
 from measure.record import LoggedState
 from measure.settled import settled_records
 from measure.targets import target_text
-from search.identity import program_key
 from search.policy import InitSearchCallback
 from search.preload import is_record_of
 from search.progress import title_of_key

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ansor import te
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from measure import (
     BuildResult,
@@ -18,7 +19,6 @@ from measure import (
     load_records,
 )
 from search import SearchTask, TuningOptions
-from search.identity import program_key
 
 HOST = "llvm -num-cores=2"
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
 from ansor.task.task import Task
 from costmodel import CostModel, FloatArray, Programs
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordToFile, load_records
 from measure.simulate import NullBuilder, SimulatedRunner
-from search import TuningOptions, program_key
+from search import TuningOptions
 from sketches import ColumnKind, Population
 
 

@@ -12,6 +12,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import DefinitionError, LogWriteError
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.schedule.steps import SetScopeStep
 from ansor.workloads import CATALOGUE
@@ -27,7 +28,6 @@ from measure.log import OWN_PREFIX, dump_record_to_string, load_record_from_stri
 from measure.record import LoggedState
 from search import SearchTask
 from search.cli import run
-from search.identity import program_key
 from sketches import sample_programs
 from tests.fake_machine import HOST, FakeMachine, matmul_task, options
 

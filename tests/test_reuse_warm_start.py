@@ -12,12 +12,12 @@ import ansor
 from ansor import te
 from ansor.errors import ScheduleError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
 from ansor.workloads import CATALOGUE
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
 from search import SearchTask, SketchPolicy, StopReason, TaskScheduler, WarmStart
-from search.identity import program_key
 from search.refit import MAX_WASTE, Refit, refit_lengths, refit_steps
 from sketches import sample_programs
 from tests.fake_machine import HOST, FakeMachine, matmul, matmul_task, options

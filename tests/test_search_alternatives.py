@@ -12,6 +12,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import DefinitionError
+from ansor.schedule.identity import program_key
 from ansor.schedule.prepared import prepared
 from ansor.workloads import winograd_alternatives
 from measure import MeasureInput, MeasureResult
@@ -19,7 +20,6 @@ from measure.reference import ReferenceStore
 from measure.simulate import SimulatedRunner
 from search.alternatives import AlternativesPolicy, cannot_win, divided
 from search.history import History, Trial
-from search.identity import program_key
 from search.starts import first_programs
 from tests.search_fakes import TileModel, options, simulated_cost
 

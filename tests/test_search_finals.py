@@ -10,6 +10,7 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.schedule.identity import program_key
 from measure import (
     BuildResult,
     MeasureErrorNo,
@@ -22,7 +23,6 @@ from measure import (
 from measure.record import Seconds
 from search.finals import ROUNDS
 from search.history import Trial
-from search.identity import program_key
 from search.preload import Earlier
 
 N = 64

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ansor.schedule.identity import program_key
 from ansor.task.task import Task
 from costmodel import CostModel, FloatArray, Programs, RandomModel
 from measure import MeasureErrorNo, MeasureInput, MeasureResult
-from search import History, SearchTask, SketchPolicy, Trial, program_key
+from search import History, SearchTask, SketchPolicy, Trial
 from tests.fake_machine import matmul_task
 
 POPULATION = 48

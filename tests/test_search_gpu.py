@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ansor
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
 from costmodel import AnalyticModel, RandomModel
@@ -19,7 +20,6 @@ from measure import MeasureInput, MeasureResult, load_records
 from search.cli import run
 from search.crossover import crossover
 from search.exhaustive import enumerate_space
-from search.identity import program_key
 from search.mutation import GPU_MUTATIONS, FetchLength, Mutation, ThreadCount, TileSize
 from search.polish import neighbours
 from sketches import ColumnKind, Population, ProgramSpace

@@ -9,10 +9,11 @@ import pytest
 
 import ansor
 from ansor import SearchTask, SketchPolicy, State, Task
+from ansor.schedule.identity import program_key
 from ansor.te.tensor import Tensor
 from search.generation import Generation
 from search.history import History, Trial
-from search.identity import plan_key, program_key
+from search.identity import plan_key
 from search.picking import Picker
 from sketches import Population
 from sketches.columns import ColumnKind

@@ -11,6 +11,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import DefinitionError, LogWriteError
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from measure import (
     BuildResult,
@@ -33,7 +34,6 @@ from search import (
     StopReason,
     TuningOptions,
 )
-from search.identity import program_key
 
 
 class FakeBuilder(ProgramBuilder):

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from ansor.schedule.identity import program_key
 from ansor.te import Tensor
-from search import SearchTask, program_key
+from search import SearchTask
 from search.distinct import distinct_share
 from search.identity import plan_key
 from sketches import Column, ColumnKind, Population, ProgramSpace
