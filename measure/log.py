@@ -356,9 +356,15 @@ def save_records(
 
     Raises
     ------
+    DefinitionError
+        If there is not one result for each input.
     LogWriteError
         If they could not be written in full; the log then holds none of them.
     """
+    if len(inputs) != len(results):
+        raise DefinitionError(
+            f"save_records was given {len(inputs)} inputs and {len(results)} results; give one for each"
+        )
     append_lines(filename, map(dump_record_to_string, inputs, results))
 
 

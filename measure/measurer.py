@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Union
 
-from ansor.errors import RunError
-from ansor.plugins import GO_ON, blaming
+from ansor.errors import DefinitionError, RunError
+from ansor.plugins import GO_ON, blaming, brief
 from ansor.task.task import TaskKey
 from measure.answers import answers
 from measure.builder import ProgramBuilder
@@ -188,7 +188,16 @@ class ProgramMeasurer:
 
     def _runs(self, batch: Sequence[MeasureInput], builds: Sequence[BuildResult]) -> Iterator[MeasureResult]:
         runner = self.runner
-        return answers(runner, "run_each", len(batch), MeasureResult, lambda: runner.run_each(batch, builds))
+        given = answers(runner, "run_each", len(batch), MeasureResult, lambda: runner.run_each(batch, builds))
+        for result in given:
+            if result.ok and not 0 < min(result.costs, default=0.0) <= max(result.costs) < MAX_FLOAT:
+                costs = brief([*result.costs])
+                raise DefinitionError(
+                    f"{type(runner).__name__}.run_each gave a success with the costs {costs} [s]; give one "
+                    f"or more above 0 and below {MAX_FLOAT:g}, and MeasureResult.failed(...) for what did "
+                    f"not run; {GO_ON}"
+                )
+            yield result
 
     def _tell(self, event: MeasureEvent) -> None:
         if self._on_event is not None:

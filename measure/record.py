@@ -19,6 +19,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Union
 
+from ansor.checks import check_number
 from ansor.errors import LogFormatError, TargetError
 from ansor.medians import median_interval
 from ansor.task.target import Target
@@ -195,6 +196,11 @@ class MeasureResult:
     disturbed, redone
         How many of the repeats another load on the machine disturbed, and how many were done again for that;
         not logged, and no part of equality.
+
+    Raises
+    ------
+    DefinitionError
+        If a cost, the wall time or the date is no finite number, which no log could hold.
     """
 
     costs: tuple[Seconds, ...]
@@ -206,8 +212,13 @@ class MeasureResult:
     redone: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
+        costs = tuple(self.costs)
+        for number, cost in enumerate(costs):
+            check_number(f"MeasureResult(costs)[{number}]", cost)
+        check_number("MeasureResult(all_cost)", self.all_cost)
+        check_number("MeasureResult(timestamp)", self.timestamp)
         set_field = object.__setattr__
-        set_field(self, "costs", tuple(Seconds(round_to_log(cost)) for cost in self.costs))
+        set_field(self, "costs", tuple(Seconds(round_to_log(cost)) for cost in costs))
         set_field(self, "error_no", MeasureErrorNo(self.error_no))
         set_field(self, "all_cost", round_to_log(self.all_cost))
         set_field(self, "timestamp", int(self.timestamp))

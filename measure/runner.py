@@ -50,6 +50,8 @@ from measure.second_chance import PAUSE_SECONDS, SecondChance
 _FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError, TargetError)
 _SPOILING: Final = (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR)
 """Failures after which a worker is not used again."""
+_LEAST_SECONDS: Final = 1e-9
+"""What a call is taken to last where the clock saw no time pass."""
 
 
 class ProgramRunner(ABC):
@@ -252,7 +254,7 @@ class LocalRunner(ProgramRunner):
         self._reach.note(kind, None)
         seconds = build.time_cost + time.perf_counter() - start
         return MeasureResult(
-            tuple(map(Seconds, timed["costs"])),
+            tuple(Seconds(max(cost, _LEAST_SECONDS)) for cost in timed["costs"]),
             all_cost=seconds,
             timestamp=int(time.time()),
             disturbed=timed["disturbed"],

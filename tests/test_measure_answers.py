@@ -92,3 +92,33 @@ def test_what_they_raise_is_kept_and_says_whose_it_is(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         tune(builder=OddBuilder(raising))
     assert "OddBuilder.build_each was asked about 4 programs" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("costs", [(), (0.0,), (-1e-3, 1.0), (1e10,)])
+def test_a_success_without_a_run_time_stops_the_run(tmp_path: Path, costs: Any) -> None:
+    """A log that holds one does not tell the next run what this one saw."""
+    log, odd = tmp_path / "log.json", MeasureResult(costs, timestamp=1)
+    with pytest.raises(DefinitionError, match=r"OddRunner\.run_each gave a success with the costs \["):
+        tune(log, runner=OddRunner(lambda results: [*results[:2], odd, *results[3:]]))
+    assert len(list(load_records(log))) == 6
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"costs": (float("nan"),)},
+        {"costs": (1.0, float("inf"))},
+        {"costs": ("1",)},
+        {"costs": (1.0,), "all_cost": float("nan")},
+        {"costs": (1.0,), "timestamp": None},
+    ],
+)
+def test_results_are_finite_numbers(given: Any) -> None:
+    with pytest.raises(DefinitionError, match="MeasureResult"):
+        MeasureResult(**given)
+
+
+@pytest.mark.parametrize("answer", [None, float("nan"), 0, "fast"])
+def test_a_function_that_simulates_gives_run_times(answer: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"a simulated run time \[s\] must be a finite number above 0"):
+        tune(runner=SimulatedRunner(lambda inp: answer))

@@ -291,6 +291,13 @@ def test_complete_last_line_without_its_end_is_kept(tmp_path: Path) -> None:
     assert len(list(load_records(log))) == 2
 
 
+def test_each_input_has_a_result(tmp_path: Path) -> None:
+    inp, res = example()
+    with pytest.raises(DefinitionError, match="given 2 inputs and 1 results"):
+        save_records(tmp_path / "a.json", [inp, inp], [res])
+    assert not (tmp_path / "a.json").exists()
+
+
 def test_torn_line_longer_than_a_block(tmp_path: Path) -> None:
     inp, res = example()
     log = tmp_path / "a.json"
