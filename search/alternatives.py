@@ -14,12 +14,14 @@ from itertools import groupby
 from typing import Final
 
 from ansor.errors import DefinitionError
+from ansor.plugins import items_of
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel
 from search.custom_rule import PreloadCustomSketchRule
 from search.history import History, Trial
-from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
+from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks, check_policy
+from search.proposals import proposal_of
 from search.sketch_policy import SketchPolicy
 from sketches import Sketch
 
@@ -82,6 +84,8 @@ class AlternativesPolicy(SearchPolicy):
                 f"AlternativesPolicy(init_search_callbacks) have the sketch rule {rules[0].rule_name!r} for "
                 "policies that are made already; give it to the policies"
             )
+        for number, policy in enumerate(items_of("AlternativesPolicy(policies)", policies, "policies")):
+            check_policy(f"AlternativesPolicy(policies)[{number}]", policy)
         self.policies = tuple(policies)
         mine, wanted = [one.task for one in self.policies], list(task.algorithms)
         if [(one.key, id(one.dag)) for one in mine] != [(one.key, id(one.dag)) for one in wanted]:
@@ -125,12 +129,13 @@ class AlternativesPolicy(SearchPolicy):
             wanted = counts[number] + missing
             if wanted == 0:
                 continue
-            proposal = self.policies[number].propose(round_index, wanted, parts[number])
+            policy = self.policies[number]
+            proposal = proposal_of(policy, policy.propose(round_index, wanted, parts[number]))
             states += proposal.states
             on_purpose = proposal.states and not proposal.note  # As in first rounds, which are small.
             missing = 0 if on_purpose else wanted - len(proposal.states)
             if proposal.note:
-                notes.append(f"{self.policies[number].task.workload_key}: {proposal.note}")
+                notes.append(f"{policy.task.workload_key}: {proposal.note}")
         return Proposal(tuple(states), "; ".join(notes))
 
     def learn(self, trials: Sequence[Trial]) -> None:

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError
+from ansor.plugins import check_plugin
 from measure import (
     LocalBuilder,
     LocalRunner,
@@ -92,20 +93,8 @@ class TuningOptions:
                     f"TuningOptions(verbose={self.verbose}): the levels are 0 to {MOST_VERBOSE}"
                 )
         _check_callbacks(self.measure_callbacks)
-        for name, value, kind in (
-            ("builder", self.builder, "build_each"),
-            ("runner", self.runner, "run_each"),
-        ):
-            if isinstance(value, str) and value != "local":
-                raise DefinitionError(
-                    f"TuningOptions({name}={value!r}): the only text it takes is 'local'; "
-                    f"for anything else pass an object such as ansor.Local{name.capitalize()}(...)"
-                )
-            if isinstance(value, type) or (not isinstance(value, str) and not hasattr(value, kind)):
-                raise DefinitionError(
-                    f"TuningOptions({name}={value!r}): it must be 'local' or an object such as "
-                    f"ansor.Local{name.capitalize()}(...)"
-                )
+        _check_part("builder", self.builder, ("build_each", "n_parallel"))
+        _check_part("runner", self.runner, ("run_each", "check_task"))
 
     def patience(self, known: int) -> int | None:
         """Resolve `early_stopping` for a run that begins with so many known trials; None: never stop."""
@@ -151,6 +140,15 @@ def open_measurer(options: TuningOptions) -> Iterator[ProgramMeasurer]:
         chosen_runner = stack.enter_context(LocalRunner()) if isinstance(runner, str) else runner
         callbacks = options.measure_callbacks or ()
         yield ProgramMeasurer(chosen_builder, chosen_runner, callbacks, max_continuous_error=None)
+
+
+def _check_part(name: str, value: object, needs: Sequence[str]) -> None:
+    """Refuse what can neither build nor run."""
+    if value == "local":
+        return
+    title = name.capitalize()
+    example = f"'local', an object such as ansor.Local{title}(...), or of a subclass of ansor.Program{title}"
+    check_plugin(f"TuningOptions({name})", value, needs, name, example)
 
 
 def _check_callbacks(callbacks: object) -> None:

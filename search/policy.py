@@ -6,9 +6,10 @@ that is the session's work, the same for all policies. Write the two methods and
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from ansor.errors import DefinitionError
+from ansor.plugins import check_plugin
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.task.task import Task
@@ -17,6 +18,11 @@ from search.history import History, Trial
 from sketches import Sketch
 
 Known = tuple[State, MeasureResult]
+
+_ASKED: Final = (
+    *("task", "propose", "learn", "unlearn"),
+    *("algorithms", "parts", "init_search_callbacks", "describe_space"),
+)
 
 
 class InitSearchCallback(Protocol):
@@ -135,6 +141,26 @@ class SearchPolicy(Protocol):
         """
         sketches = enumerate(self.generate_sketches())
         return "".join(f"sketch {number}: {sketch.explain()}\n{sketch}\n" for number, sketch in sketches)
+
+
+def check_policy(where: str, given: object) -> None:
+    """
+    Refuse what is no search policy.
+
+    Parameters
+    ----------
+    where
+        The argument as the user wrote it, for the message.
+    given
+        What was given.
+
+    Raises
+    ------
+    DefinitionError
+        If it is a class, or lacks what is asked of a policy.
+    """
+    example = "an object such as ansor.SketchPolicy(task), or of a subclass of ansor.SearchPolicy"
+    check_plugin(where, given, _ASKED, "search policy", example)
 
 
 class EmptyPolicy(SearchPolicy):

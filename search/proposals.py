@@ -11,25 +11,16 @@ from search.policy import Proposal, SearchPolicy
 from search.text import counted
 
 
-def checked(policy: SearchPolicy, answer: object, known: History) -> Proposal:
+def proposal_of(policy: SearchPolicy, answer: object) -> Proposal:
     """
-    Take what a policy proposed.
-
-    Parameters
-    ----------
-    policy
-        The policy, for messages.
-    answer
-        What its `propose` returned.
-    known
-        The measured programs; these are left out, and so is what comes again.
+    Take what a policy's `propose` returned.
 
     Raises
     ------
     DefinitionError
-        If the answer is no `Proposal` of states.
+        If it is no `Proposal` of states.
     """
-    asked = f"{type(policy).__name__}.propose"
+    asked = _asked(policy)
     if not isinstance(answer, Proposal):
         raise DefinitionError(
             f"{asked} returned {brief(answer)}; return ansor.Proposal((state, ...)), with no state when "
@@ -40,9 +31,30 @@ def checked(policy: SearchPolicy, answer: object, known: History) -> Proposal:
         raise DefinitionError(
             f"{asked} returned a proposal that holds {brief(strange)}; its programs are ansor.State; {GO_ON}"
         )
-    fresh = {key: state for state in answer.states if (key := program_key(state)) not in known}
-    left_out = len(answer.states) - len(fresh)
+    return answer
+
+
+def checked(policy: SearchPolicy, answer: object, known: History) -> Proposal:
+    """
+    Take what a policy proposed without what is measured already; raises as `proposal_of`.
+
+    Parameters
+    ----------
+    policy
+        The policy, for messages.
+    answer
+        What its `propose` returned.
+    known
+        The measured programs; these are left out, and so is what comes again.
+    """
+    proposal = proposal_of(policy, answer)
+    fresh = {key: state for state in proposal.states if (key := program_key(state)) not in known}
+    left_out = len(proposal.states) - len(fresh)
     if not left_out:
-        return answer
-    note = f"{asked} gave {counted(left_out, 'program')} that are measured already, or came twice"
-    return Proposal(tuple(fresh.values()), f"{answer.note}; {note}" if answer.note else note)
+        return proposal
+    note = f"{_asked(policy)} gave {counted(left_out, 'program')} that are measured already, or came twice"
+    return Proposal(tuple(fresh.values()), f"{proposal.note}; {note}" if proposal.note else note)
+
+
+def _asked(policy: SearchPolicy) -> str:
+    return f"{type(policy).__name__}.propose"

@@ -16,7 +16,7 @@ from measure import ProgramMeasurer, ProgramRunner
 from search.alternatives import sketch_policy
 from search.details import details_only
 from search.options import TuningOptions
-from search.policy import SearchPolicy
+from search.policy import SearchPolicy, check_policy
 from search.preload import Earlier
 from search.progress import task_title
 from search.scheduler_callbacks import TaskSchedulerCallback
@@ -92,6 +92,7 @@ def check_policies(tasks: Sequence[Task], policies: Sequence[SearchPolicy]) -> l
     if len(policies) != len(tasks):
         raise DefinitionError(f"there are {len(tasks)} tasks and {len(policies)} policies; give one each")
     for number, (task, policy) in enumerate(zip(tasks, policies, strict=True)):
+        check_policy(f"search_policy[{number}]", policy)
         mine, wanted = policy.task, task
         if mine.key != wanted.key:
             raise DefinitionError(

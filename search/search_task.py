@@ -23,7 +23,7 @@ from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from ansor.task.alternatives import Call, make_alternatives, takes_arguments_of
 from ansor.task.hardware import HardwareParams
-from ansor.task.layout import rewrite_layouts
+from ansor.task.layout import resolved_option, rewrite_layouts
 from ansor.task.registry import make_workload_key, register_workload_tensors, workload_key_to_tensors
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
@@ -35,7 +35,7 @@ from search.alternatives import sketch_policy
 from search.details import make_details
 from search.no_record import why_no_record
 from search.options import TuningOptions, open_measurer
-from search.policy import SearchPolicy
+from search.policy import SearchPolicy, check_policy
 from search.progress import title_of_key
 from search.result import TuningResult
 from search.session import TuningSession
@@ -89,8 +89,8 @@ class SearchTask(Task):
     Raises
     ------
     DefinitionError
-        If the workload is not given in exactly one way, is not registered or wrongly defined, or if an
-        input's data does not fit.
+        If the workload is not given in exactly one way, is not registered or wrongly defined, if an input's
+        data does not fit, or another argument is of the wrong kind.
     """
 
     def __init__(
@@ -108,6 +108,13 @@ class SearchTask(Task):
         desc: str = "",
         alternatives: Sequence[Call] = (),
     ) -> None:
+        if not isinstance(workload_key, (str, type(None))):
+            raise DefinitionError(f"SearchTask(workload_key={workload_key!r}): it must be a string")
+        if not isinstance(hardware_params, (HardwareParams, type(None))):
+            raise DefinitionError(
+                f"SearchTask(hardware_params={hardware_params!r}): it must be ansor.HardwareParams(...), or "
+                "None for what is known of the target"
+            )
         key, dag = _resolve_workload(func, args, compute_dag, workload_key)
         resolved = settled_target(Target("llvm" if target is None else target))
         super().__init__(
@@ -116,7 +123,7 @@ class SearchTask(Task):
             target=resolved,
             target_host=None if target_host is None else Target(target_host),
             hardware_params=hardware_params or hardware_of(resolved),
-            layout_rewrite_option=_resolve_layout(layout_rewrite_option),
+            layout_rewrite_option=resolved_option(layout_rewrite_option),
             input_names=resolve_inputs(dag, key, task_inputs, task_inputs_overwrite),
             desc=desc,
         )
@@ -162,16 +169,12 @@ class SearchTask(Task):
             raise DefinitionError(
                 f"SearchTask.tune({tuning_options!r}): it takes ansor.TuningOptions(num_measure_trials=...)"
             )
-        if search_policy is not None and not callable(getattr(search_policy, "propose", None)):
-            raise DefinitionError(
-                f"SearchTask.tune(..., search_policy={search_policy!r}): it must be an object such as "
-                "ansor.SketchPolicy(task, ansor.DraftedModel()), or None for that one"
-            )
-        policy = search_policy or sketch_policy(
-            self,
-            DraftedModel(learned=XGBModel(adaptive_training=adaptive_training, seed=tuning_options.seed)),
-            seed=tuning_options.seed,
-        )
+        if search_policy is None:
+            seed = tuning_options.seed
+            model = DraftedModel(learned=XGBModel(adaptive_training=adaptive_training, seed=seed))
+            search_policy = sketch_policy(self, model, seed=seed)
+        policy = search_policy
+        check_policy("SearchTask.tune(search_policy)", policy)
         other = policy.task
         if other is not self and other.key != self.key:
             raise DefinitionError(
@@ -253,7 +256,7 @@ class SearchTask(Task):
         Parameters and errors are those of `apply_best`.
         """
         given = layout_rewrite_option
-        option = self.layout_rewrite_option if given is None else _resolve_layout(given)
+        option = self.layout_rewrite_option if given is None else resolved_option(given)
         return self._best_record(log_file, include_compatible, option)[1]
 
     def _best_record(
@@ -326,7 +329,7 @@ class SearchTask(Task):
         layout_rewrite_option: LayoutRewriteOption | int | None,
     ) -> LayoutRewrite:
         given = layout_rewrite_option
-        option = self.layout_rewrite_option if given is None else _resolve_layout(given)
+        option = self.layout_rewrite_option if given is None else resolved_option(given)
         algorithm, found = self._fetched(log_file, include_compatible, option)
         rewrite = rewrite_layouts(_replayed(found, algorithm), option)
         for name, reason in rewrite.kept.items():
@@ -428,11 +431,3 @@ def _resolve_workload(
     if workload_key is not None:
         return workload_key, ComputeDAG(workload_key_to_tensors(workload_key))
     raise DefinitionError("a SearchTask needs func and args, or workload_key, or compute_dag")
-
-
-def _resolve_layout(option: LayoutRewriteOption | int | None) -> LayoutRewriteOption:
-    try:
-        return LayoutRewriteOption(option or 0)
-    except ValueError:
-        listed = ", ".join(f"{int(known)} ({known.name})" for known in LayoutRewriteOption)
-        raise DefinitionError(f"layout_rewrite_option={option!r} is unknown; options are {listed}") from None

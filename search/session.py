@@ -34,7 +34,7 @@ from search.options import patience
 from search.policy import Proposal, SearchPolicy
 from search.preload import Earlier
 from search.progress import Progress, Report
-from search.proposals import checked
+from search.proposals import checked, proposal_of
 from search.result import StopReason, TuningResult
 from search.text import counted
 
@@ -247,7 +247,8 @@ class TuningSession:
         best, diagnosis = self.history.winner, self.history.diagnosis()
         state = best.state if best is not None else None
         if state is None and not self.history and stop.reason is StopReason.TRIALS_DONE:
-            state = next(iter(self.policy.propose(0, self._round_size, self.history).states), None)
+            first = proposal_of(self.policy, self.policy.propose(0, self._round_size, self.history))
+            state = next(iter(first.states), None)
         return TuningResult(
             task=self.task,
             best_state=state,

@@ -96,8 +96,9 @@ class TemplateTask(SearchTask):
         """Search as `SearchTask.tune` does; the default policy is an `XGBTuner`."""
         from search.template_xgb import XGBTuner
 
-        policy = search_policy or XGBTuner(self, seed=tuning_options.seed)
-        return super().tune(tuning_options, policy, adaptive_training)
+        if search_policy is None and isinstance(tuning_options, TuningOptions):  # Others are refused below.
+            search_policy = XGBTuner(self, seed=tuning_options.seed)
+        return super().tune(tuning_options, search_policy, adaptive_training)
 
     def __repr__(self) -> str:
         return f"TemplateTask({self.workload_key}, {str(self.target)!r})"

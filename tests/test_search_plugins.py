@@ -13,6 +13,7 @@ from search.history import History
 from search.mutation import CPU_MUTATIONS, AutoUnroll, Mutation
 from sketches.annotators import CPU_ANNOTATORS
 from sketches.sample import ProgramSpace
+from tests.search_fakes import options
 
 SMALL = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1, "first_rounds_size": 8}
 
@@ -131,3 +132,63 @@ def test_an_annotator_that_goes_wrong_is_blamed(task: ansor.SearchTask) -> None:
     with pytest.raises(KeyError) as caught:
         policy.sample_initial_population()
     assert re.match(r"annotator Broken was given \d+ programs", caught.value.__notes__[0])
+
+
+class Proposes:
+    """Has the two methods of a policy and nothing else, for it is no subclass."""
+
+    def __init__(self, task: ansor.Task) -> None:
+        self.task = task
+
+    def propose(self, round_index: int, count: int, history: History) -> ansor.Proposal:
+        return ansor.Proposal(())
+
+
+def test_what_is_no_policy_is_refused(task: ansor.SearchTask) -> None:
+    for given, message in (
+        (ansor.SketchPolicy, "=SketchPolicy: it is a class; pass an object"),
+        (Proposes(task), "it is no search policy, for it has no learn and no unlearn"),
+        ("sketch", "='sketch': it is no search policy"),
+    ):
+        odd: Any = given
+        with pytest.raises(DefinitionError, match=rf"SearchTask\.tune\(search_policy\).*{message}"):
+            task.tune(options(4), odd)
+        with pytest.raises(DefinitionError, match=rf"search_policy\[0\].*{message}"):
+            ansor.TaskScheduler([task], callbacks=[]).tune(options(4), [odd])
+        with pytest.raises(DefinitionError, match=rf"AlternativesPolicy\(policies\)\[0\].*{message}"):
+            ansor.AlternativesPolicy(task, [odd])
+
+
+def test_a_policy_may_be_an_empty_container(task: ansor.SearchTask) -> None:
+    class Hollow(ansor.EmptyPolicy):
+        def __len__(self) -> int:
+            return 0
+
+    assert task.tune(options(4), Hollow(task)).trials == 1
+
+
+def test_what_the_policies_of_alternatives_propose_must_be_programs(task: ansor.SearchTask) -> None:
+    class Odd(ansor.EmptyPolicy):
+        def propose(self, round_index: int, count: int, history: History) -> Any:
+            return []
+
+    policy = ansor.AlternativesPolicy(task, [Odd(task)])
+    for trials in (4, 0):
+        with pytest.raises(DefinitionError, match=r"Odd\.propose returned \[\]; return ansor\.Proposal"):
+            task.tune(options(trials), policy)
+        with pytest.raises(DefinitionError, match=r"Odd\.propose returned \[\]; return ansor\.Proposal"):
+            task.tune(options(trials), Odd(task))
+
+
+def test_what_can_neither_build_nor_run_is_refused() -> None:
+    class Runs:
+        def run_each(self, inputs: Any, builds: Any) -> Any: ...
+
+    class Builds:
+        def build_each(self, inputs: Any) -> Any: ...
+
+    odd: tuple[Any, Any] = (Runs(), Builds())
+    with pytest.raises(DefinitionError, match=r"it is no runner, for it has no check_task; .*ProgramR"):
+        ansor.TuningOptions(runner=odd[0])
+    with pytest.raises(DefinitionError, match=r"it is no builder, for it has no n_parallel; .*ProgramB"):
+        ansor.TuningOptions(builder=odd[1])

@@ -71,6 +71,8 @@ def test_a_task_comes_from_a_function_a_key_or_a_computation() -> None:
         ({"compute_dag": scaled(4), "func": scaled}, "not several"),
         ({"compute_dag": scaled(4), "layout_rewrite_option": 3}, "options are 0"),
         ({"compute_dag": scaled(4), "target": "abacus"}, "unknown kind"),
+        ({"compute_dag": scaled(4), "workload_key": 5}, "workload_key=5\\): it must be a string"),
+        ({"compute_dag": scaled(4), "hardware_params": {"num_cores": 2}}, "it must be ansor.HardwareParams"),
     ],
 )
 def test_a_task_that_makes_no_sense_is_refused(given: dict[str, Any], message: str) -> None:

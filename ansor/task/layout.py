@@ -7,10 +7,27 @@ built with either option, and TVM reads the records.
 
 from __future__ import annotations
 
+from ansor.errors import DefinitionError
 from ansor.schedule import layout_rewrite
 from ansor.schedule.layout_rewrite import LayoutRewrite
 from ansor.schedule.state import State
 from ansor.task.task import LayoutRewriteOption
+
+
+def resolved_option(option: LayoutRewriteOption | int | None) -> LayoutRewriteOption:
+    """
+    Tell which option is meant; None is that of rewriting nothing.
+
+    Raises
+    ------
+    DefinitionError
+        If there is none of that number.
+    """
+    try:
+        return LayoutRewriteOption(option or 0)
+    except ValueError:
+        listed = ", ".join(f"{int(known)} ({known.name})" for known in LayoutRewriteOption)
+        raise DefinitionError(f"layout_rewrite_option={option!r} is unknown; options are {listed}") from None
 
 
 def rewrite_layouts(state: State, option: LayoutRewriteOption | int) -> LayoutRewrite:
@@ -28,8 +45,10 @@ def rewrite_layouts(state: State, option: LayoutRewriteOption | int) -> LayoutRe
     ------
     ScheduleError
         If the state is no complete program and the option rewrites.
+    DefinitionError
+        If there is no such option.
     """
-    chosen = LayoutRewriteOption(option)
+    chosen = resolved_option(option)
     if chosen is LayoutRewriteOption.NO_REWRITE:
         return LayoutRewrite(state, {}, {})
     transform = chosen is LayoutRewriteOption.INSERT_TRANSFORM_STAGE
