@@ -320,7 +320,7 @@ class Collector:
         for inp, result, digest in self._pending:
             try:
                 task, state = self._recover(inp)
-            except (AnsorError, TypeError) as error:  # Registered with other arguments, or not at all.
+            except AnsorError as error:
                 self._skip(str(error))
                 continue
             usable.append((task, state, _cost_of(result), digest))

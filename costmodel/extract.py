@@ -192,7 +192,7 @@ def core_of(task: Task) -> Core:
 
 @lru_cache(maxsize=64)
 def _models(target: str) -> tuple[MachineModel, DeviceModel | None]:
-    known = Target(target)
+    known = Target.parse(target)
     return MachineModel.for_target(known), DeviceModel.for_target(known) if known.is_gpu else None
 
 

@@ -87,7 +87,7 @@ def _check_compiler(info: DeviceInfo) -> None:
 @cache
 def _lacking(text: str) -> str:
     """What this machine lacks for a target, in words; empty if nothing is known to be missing."""
-    target = Target(text)
+    target = Target.parse(text)
     if not is_host(target):
         return f"they are for {architecture(target)}, and its CPU is {architecture(Target('llvm'))}"
     here = llvm.get_host_cpu_features()

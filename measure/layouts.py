@@ -12,7 +12,7 @@ from ansor.schedule.layout_rewrite import input_layouts, layout_free_inputs
 from ansor.schedule.state import State
 from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.layout import rewrite_layouts
-from ansor.task.registry import workload_key_to_tensors
+from ansor.task.registry import recorded_dag
 from ansor.task.task import LayoutRewriteOption
 from measure.record import LoggedState, LoggedTask, MeasureInput, recover_measure_input
 
@@ -39,8 +39,8 @@ def layout_option(inp: MeasureInput, dag: ComputeDAG | None = None) -> int:
         return recorded
     dag = dag or inp.task.dag if not isinstance(inp.task, LoggedTask) else dag
     try:
-        known = dag or ComputeDAG(workload_key_to_tensors(inp.task.workload_key))
-    except (AnsorError, TypeError):  # Unknown here, or registered with other arguments.
+        known = dag or recorded_dag(inp.task.workload_key)
+    except AnsorError:  # Unknown here.
         return recorded
     return recorded if layout_free_inputs(known) else int(LayoutRewriteOption.NO_REWRITE)
 

@@ -329,24 +329,19 @@ def recover_measure_input(
     Raises
     ------
     DefinitionError
-        If the workload is not registered.
+        If the workload is not registered, or its function does not make this computation (any more).
     ScheduleError
         If the steps do not apply to it.
     """
+    from ansor.task.registry import recorded_dag
+
     task = inp.task.to_task() if isinstance(inp.task, LoggedTask) else inp.task
     if dag is not None or task.dag is None:
-        task = task.with_dag(dag if dag is not None else _registered_dag(task.workload_key))
+        task = task.with_dag(dag if dag is not None else recorded_dag(task.workload_key))
     state = inp.state
     if rebuild_state and isinstance(state, LoggedState):
         state = state.replay(task.compute_dag)
     return MeasureInput(task, state, inp.rival)
-
-
-def _registered_dag(workload_key: str) -> ComputeDAG:
-    from ansor.schedule.dag import ComputeDAG
-    from ansor.task.registry import workload_key_to_tensors
-
-    return ComputeDAG(workload_key_to_tensors(workload_key))
 
 
 def count_errors(results: Sequence[MeasureResult]) -> dict[MeasureErrorNo, int]:

@@ -33,7 +33,7 @@ from ansor.schedule.state import State
 from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.hardware import default_num_threads
 from ansor.task.layout import rewrite_layouts
-from ansor.task.registry import workload_key_to_tensors
+from ansor.task.registry import recorded_dag, workload_key_to_tensors
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
@@ -381,8 +381,8 @@ class ApplyHistoryBest(DispatchContext):
         """Structure hash of a record's workload, None if it is not registered here."""
         if key not in self._hashes:
             try:
-                self._hashes[key] = ComputeDAG(workload_key_to_tensors(key)).structure_hash
-            except (AnsorError, TypeError):  # Unknown here, or registered with other arguments.
+                self._hashes[key] = recorded_dag(key).structure_hash
+            except AnsorError:  # Unknown here.
                 self._hashes[key] = None
         return self._hashes[key]
 
@@ -405,14 +405,29 @@ def _sources(records: Records) -> Iterator[Iterator[Record]]:
         return
     pairs: list[Record] = []
     if not isinstance(records, Iterable):
-        raise DefinitionError(
-            f"ApplyHistoryBest({records!r}): it takes the path of a log, several, or pairs of a MeasureInput "
-            "and a MeasureResult"
-        )
+        raise _no_records(records)
     for item in records:
         if isinstance(item, (str, os.PathLike)):
             yield load_records(item)
-        else:
+        elif _is_record(item):
             pairs.append(item)
+        else:
+            raise _no_records(item)
     if pairs:
         yield iter(pairs)
+
+
+def _is_record(item: object) -> bool:
+    return (
+        isinstance(item, (tuple, list))
+        and len(item) == 2
+        and isinstance(item[0], MeasureInput)
+        and isinstance(item[1], MeasureResult)
+    )
+
+
+def _no_records(given: object) -> DefinitionError:
+    return DefinitionError(
+        f"ApplyHistoryBest({given!r}): it takes the path of a log, several, or pairs of a MeasureInput and a "
+        "MeasureResult"
+    )

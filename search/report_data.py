@@ -138,7 +138,7 @@ class TaskHistory:
         """The computation, None if its workload is not known here."""
         try:
             task = recover_measure_input(self.attempts[0].record[0]).task
-        except (AnsorError, TypeError):  # Not registered here, or registered with other arguments.
+        except AnsorError:  # Unknown here.
             return None
         return task.dag if isinstance(task, Task) else None
 

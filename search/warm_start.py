@@ -27,7 +27,7 @@ from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.stages import Stage
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
-from ansor.task.registry import workload_key_to_tensors
+from ansor.task.registry import recorded_dag
 from ansor.task.task import Task
 from ansor.te.tensor import Operation
 from measure import MeasureInput, MeasureResult, load_measurements, same_target
@@ -227,8 +227,8 @@ def of_no_use(task: Task, inp: MeasureInput, res: MeasureResult) -> str:
 def _neighbour(task: Task, key: str) -> _Source | None:
     """The workload `key` as a neighbour of `task`, None if it is none."""
     try:
-        dag = ComputeDAG(workload_key_to_tensors(key))
-    except (AnsorError, TypeError):  # Not registered here, or registered with other arguments.
+        dag = recorded_dag(key)
+    except AnsorError:  # Unknown here.
         distance = size_distance(task.workload_key, key)
         return None if math.isinf(distance) else _Source(key, None, distance)
     if skeleton(dag) != skeleton(task.compute_dag):

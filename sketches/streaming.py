@@ -53,5 +53,5 @@ def _bytes(tensor: Tensor) -> int:
 @lru_cache(maxsize=64)
 def _last_cache(target: str) -> int:
     """Bytes of the largest cache of a target's machine."""
-    model = MachineModel.for_target(Target(target))
+    model = MachineModel.for_target(Target.parse(target))
     return max(model.l1_bytes, model.l2_bytes, model.l3_bytes)

@@ -63,6 +63,11 @@ def test_the_best_is_found_by_task_graph_and_key(log: Path) -> None:
     ("ask", "message"),
     [
         (lambda log: ApplyHistoryBest(None), r"ApplyHistoryBest\(None\): it takes the path of a log"),
+        (
+            lambda log: ApplyHistoryBest([1]),
+            r"ApplyHistoryBest\(1\): it takes the path of a log, several, or",
+        ),
+        (lambda log: ApplyHistoryBest([(1, 2)]), r"ApplyHistoryBest\(\(1, 2\)\): it takes the path of a log"),
         (lambda log: ApplyHistoryBest(log, n_lines=-1), r"ApplyHistoryBest\(n_lines\) must be an integer"),
         (lambda log: ApplyHistoryBest(log).query(3), "a task, a ComputeDAG or a workload key, found 3"),
         (lambda log: ansor.WarmStart(3), r"WarmStart\(3\): it takes the path of a log"),

@@ -15,6 +15,7 @@ from ansor.errors import DefinitionError, LogWriteError
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.schedule.steps import SetScopeStep
+from ansor.task import registry
 from ansor.workloads import CATALOGUE
 from measure import (
     MeasureErrorNo,
@@ -25,7 +26,7 @@ from measure import (
     save_records,
 )
 from measure.log import OWN_PREFIX, dump_record_to_string, load_record_from_string
-from measure.record import LoggedState
+from measure.record import LoggedState, Seconds
 from search import SearchTask
 from search.cli import run
 from sketches import sample_programs
@@ -241,3 +242,50 @@ def test_an_output_that_cannot_be_written_stays_as_it_is(
         distill_record_file(tmp_path / "missing.json", tmp_path / "out.json")
     with pytest.raises(DefinitionError, match="at least one log"):
         distill_record_file([], tmp_path / "out.json")
+
+
+def test_records_for_targets_with_options_of_other_versions_are_learned_from_and_run(tmp_path: Path) -> None:
+    """Targets in logs may have options that are not known here, which change nothing."""
+    task, log = SearchTask("ansor.matmul", (16, 16, 16), target=HOST), tmp_path / "log.json"
+    state = sample_programs(task, 1, np.random.default_rng(0))[0]
+    line = dump_record_to_string(MeasureInput(task, state), MeasureResult((Seconds(1e-3),), timestamp=1))
+    log.write_text(line.replace("-keys=cpu", "-keys=cpu -jit=mcjit") + "\n")
+    model = ansor.XGBModel()
+    model.update_from_file(log)
+    assert len(model.dataset) == 1
+    inp = ansor.recover_measure_input(next(load_records(log))[0], rebuild_state=True)
+    assert isinstance(inp.task, ansor.Task)
+    assert "-jit=mcjit" in str(inp.task.target)
+    assert sample_programs(inp.task, 1, np.random.default_rng(0))[0].steps == state.steps
+    with ansor.LocalBuilder(n_parallel=1) as builder, ansor.LocalRunner(1e2, 1, 1, 0.0) as runner:
+        (result,) = runner.run([inp], builder.build([inp]))
+    assert result.ok, result.error_msg
+
+
+def test_records_of_a_workload_that_raises_by_now_are_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "_FUNCTIONS", dict(registry._FUNCTIONS))
+
+    @ansor.register_workload("tests.changing")
+    def before(n: int) -> list[te.Tensor]:
+        x = te.placeholder((n, n), name="X")
+        return [x, te.compute((n, n), lambda i, j: x[i, j] * x[j, i], name="Y")]
+
+    log, other = tmp_path / "log.json", matmul_task(8)
+    SearchTask("tests.changing", (8,), target=HOST).tune(options(3, log))
+
+    @ansor.register_workload("tests.changing", override=True)
+    def after(n: int) -> list[te.Tensor]:
+        raise KeyError("axis")
+
+    for command in (["report", str(log)], ["best", str(log)], ["distill", str(log)]):
+        assert run(command) == 0
+    assert "changing(8)" in capsys.readouterr().out
+    model = ansor.XGBModel()
+    model.update_from_file(log)
+    assert len(model.dataset) == 0
+    assert ansor.WarmStart(log).candidates(other) == []
+    assert ansor.ApplyHistoryBest(log).find(other) is None
+    with pytest.raises(DefinitionError, match="cannot be made here: KeyError: 'axis'"):
+        ansor.recover_measure_input(next(load_records(log))[0])

@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final, TypeVar, overload
 
-from ansor.errors import DefinitionError
+from ansor.errors import AnsorError, DefinitionError
+from ansor.schedule.dag import ComputeDAG
 from ansor.te.define import placeholder
 from ansor.te.expr import Expr, int_value
 from ansor.te.tensor import Tensor, format_shape
@@ -271,6 +272,25 @@ def workload_key_to_tensors(workload_key: str) -> list[Tensor]:
     call = f"{name}({', '.join(map(repr, args))})"
     _check_call(name, function, args)
     return list(_checked_result(f"workload {call}", function(*(_deserialize(arg) for arg in args))))
+
+
+def recorded_dag(workload_key: str) -> ComputeDAG:
+    """
+    The computation that a key out of a log stands for.
+
+    Raises
+    ------
+    DefinitionError
+        If it is none here. Whatever the key's function raises is a reason: it may have changed since, or be
+        another one of that name.
+    """
+    try:
+        return ComputeDAG(workload_key_to_tensors(workload_key))
+    except AnsorError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise DefinitionError(f"the recorded workload {workload_key} cannot be made here: {why}") from error
 
 
 def _check_call(name: str, function: WorkloadFunction, args: Sequence[object]) -> None:
