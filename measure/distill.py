@@ -83,8 +83,8 @@ def distill_record_file(
     Raises
     ------
     DefinitionError
-        If the output is one of the logs, whose other records would be lost, or no record would be written;
-        an output is then not made.
+        If the output is one of the logs, or another log that was not distilled, whose other records would be
+        lost; or if no record would be written. An output is then not made.
     FileNotFoundError
         If a log does not exist.
     LogFormatError
@@ -102,7 +102,9 @@ def distill_record_file(
                 f"distilling {os.fspath(log)!r} into itself would lose all its other records; "
                 "name another output"
             )
-    summary, best = _choose(_all_records([out] if out.exists() else [], logs), tvm_only)
+    earlier = list(load_measurements(out)) if out.exists() else []
+    _check_distilled(out, earlier)
+    summary, best = _choose(_all_records(earlier, logs), tvm_only)
     if not summary.records:
         raise DefinitionError(f"{', '.join(repr(os.fspath(log)) for log in logs)}: there are no records")
     if not summary.written:
@@ -115,8 +117,20 @@ def distill_record_file(
     return summary
 
 
-def _all_records(first: Sequence[PathLike], logs: Sequence[PathLike]) -> Iterator[Record]:
-    for log in (*first, *logs):
+def _check_distilled(out: Path, records: Sequence[Record]) -> None:
+    """Refuse an output that holds more than the best of each workload and target."""
+    options: OptionsByKey = {}
+    distilled = {(inp.task.layout_rewrite_option, record_group(inp, options)) for inp, _ in records}
+    if len(records) > len(distilled):
+        raise DefinitionError(
+            f"the output {os.fspath(out)!r} is no distilled log: it holds {len(records)} measurements, and "
+            "all but the best of each workload and target would be lost; name another output"
+        )
+
+
+def _all_records(first: Sequence[Record], logs: Sequence[PathLike]) -> Iterator[Record]:
+    yield from first
+    for log in logs:
         yield from load_measurements(log)
 
 

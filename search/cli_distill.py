@@ -26,7 +26,7 @@ Examples:
     "-o",
     "--output",
     type=click.Path(dir_okay=False),
-    help=f"File to write; merged with if it exists. [default: LOG{DISTILLED_SUFFIX}]",
+    help=f"File to write; a distilled one that exists is merged with. [default: LOG{DISTILLED_SUFFIX}]",
 )
 @click.option("--tvm", is_flag=True, help="Keep only programs that TVM knows all steps of.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

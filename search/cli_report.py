@@ -32,6 +32,8 @@ Examples:
 @click.option("--no-model", is_flag=True, help="Leave out what a model would have predicted; saves its time.")
 def report(log: str, output: str | None, workloads: tuple[str, ...], no_model: bool) -> None:
     """Write a page about LOG: curves, outcomes, where the time went, the best programs."""
+    path = Path(output or f"{log}.html")
+    _check_replaceable(path)
     for word in workloads:
         find_workload(word)
     history = read_history(log)
@@ -39,9 +41,16 @@ def report(log: str, output: str | None, workloads: tuple[str, ...], no_model: b
         left_out = "".join(f"; {note}" for note in history.notes)
         raise DefinitionError(f"the log {log!r} holds no records{left_out}")
     beliefs = None if no_model else model_beliefs(history)
-    path = Path(output or f"{log}.html")
     path.write_text(report_page(history, beliefs), encoding="utf-8")
     click.echo(str(path))
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse to lose what is no page, such as a log."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(1) not in (b"", b"<"):
+                raise DefinitionError(f"{str(path)!r} is there already and no page; name another with -o")
 
 
 def model_beliefs(history: LogHistory) -> list[Belief | str]:

@@ -109,7 +109,10 @@ def _head(log: LogHistory, name: str) -> str:
 
 
 def _date(timestamp: int) -> str:
-    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    try:
+        return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):  # No calendar has that: they were no seconds.
+        return f"{timestamp} s"
 
 
 def _overview(log: LogHistory) -> str:

@@ -381,3 +381,24 @@ def test_records_without_a_run_time_are_left_out(tmp_path: Path, capsys: pytest.
     _, page = page_of(log)
     assert "1 record without a run time: left out" in page.words
     assert len(page.text["h2"]) == 2
+
+
+@pytest.mark.parametrize("output", ["mine.json", "link.json", "other.json"])
+def test_a_page_does_not_replace_a_log(
+    log: Path, tmp_path: Path, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, other = tmp_path / "mine.json", tmp_path / "other.json"
+    for copy in (mine, other):
+        copy.write_bytes(log.read_bytes())
+    (tmp_path / "link.json").symlink_to(mine)
+    assert run(["report", str(mine), "-o", str(tmp_path / output), "--no-model"]) == 1
+    assert f"{output}' is there already and no page; name another" in capsys.readouterr().err
+    assert mine.read_bytes() == other.read_bytes() == log.read_bytes()
+
+
+@pytest.mark.parametrize("stamp", [1700000000 * 10**9, -(10**15)])
+def test_dates_that_no_calendar_has_are_shown_as_numbers(tmp_path: Path, stamp: int) -> None:
+    log, task = tmp_path / "log.json", matmul_task(8)
+    save(log, task, State.initial(task.compute_dag), 1e-3, stamp)
+    _, page = page_of(log)
+    assert f"{stamp} s" in page.words

@@ -235,6 +235,10 @@ def test_an_output_that_cannot_be_written_stays_as_it_is(
     before = log.read_bytes()
     with pytest.raises(DefinitionError, match="into itself"):
         distill_record_file(log, log)
+    other, task = tmp_path / "other.json", matmul_task(8)
+    save(other, task, State.initial(task.compute_dag), 1e-3)
+    with pytest.raises(DefinitionError, match="is no distilled log: it holds"):
+        distill_record_file(other, log)
     assert log.read_bytes() == before
     with pytest.raises(LogWriteError, match="cannot write"):
         distill_record_file(log, log / "below" / "a-file.json")
