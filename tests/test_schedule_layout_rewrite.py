@@ -13,11 +13,14 @@ from ansor import te
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout import transform_layout
 from ansor.schedule.layout_rewrite import arguments, input_layouts
+from ansor.schedule.lowering import lower
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.task.layout import rewrite_layouts
 from ansor.te import Tensor
 from ansor.te.interp import evaluate
+from tests.gpu_cases import gpu_task
+from tests.program_laws import Case
 from tests.random_choice import Chooser
 from tests.random_schedules import random_state
 
@@ -283,3 +286,18 @@ def test_random_schedules_do_not_change_by_a_bit(seed: int) -> None:
     dag = ComputeDAG(matmul(c.between(1, 9), c.between(1, 17), c.between(1, 9)))
     state = random_state(c, dag, 10)
     check_options(state, random_inputs(dag, seed))
+
+
+def test_copies_for_a_gpu_are_made_by_threads() -> None:
+    """What copies a constant is a kernel as others are; it has no parallel loop, which is for CPUs."""
+    task, rewritten = gpu_task(matmul(1, 16, 96)), 0
+    for state in ansor.sample_programs(task, 8, np.random.default_rng(0)):
+        rewrite = rewrite_layouts(state, TRANSFORM)
+        rewritten += bool(rewrite.layouts)
+        Case.of(rewrite.state).check_interpreted(lower(rewrite.state, name="kernel", kernels=True))
+    assert rewritten
+
+
+def test_there_are_three_options() -> None:
+    with pytest.raises(ansor.DefinitionError, match="layout_rewrite_option=7 is unknown; options are 0"):
+        rewrite_layouts(State.initial(ComputeDAG(matmul(4, 4, 4))), 7)

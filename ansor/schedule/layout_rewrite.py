@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _LANES: Final = 16
 """The longest contiguous innermost loop of a transform stage that becomes one vector."""
+_THREADS: Final = 64
+"""Threads of a block that copies an input on a GPU: no more than any has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +139,9 @@ def _declaring_readers(state: State, tensor: Tensor) -> Iterator[int]:
 
 
 def _schedule_transform(state: State, stage_id: int, layout: Layout) -> State:
-    """Run the copy in parallel over its outer loops, in vectors where it reads neighbours."""
+    """Run the copy in parallel over its outer loops, neighbours as vectors; on a GPU by threads."""
+    if _is_for_gpu(state):
+        return _copied_by_threads(state, stage_id)
     count = len(layout.digits)
     last = layout.digits[-1]
     contiguous = last.dim == len(layout.shape) - 1 and last.stride == 1
@@ -147,3 +151,22 @@ def _schedule_transform(state: State, stage_id: int, layout: Layout) -> State:
     if width > 1:
         state = state.fuse(stage_id, range(width))
     return state.annotate(stage_id, 0, Annotation.PARALLEL) if count else state
+
+
+def _is_for_gpu(state: State) -> bool:
+    """Whether a program has loops that are bound to blocks or threads."""
+    return any(
+        loop.annotation.is_thread or loop.annotation.is_block
+        for stage in state.stages
+        for loop in stage.iterators
+    )
+
+
+def _copied_by_threads(state: State, stage_id: int) -> State:
+    """Make a copy a kernel of its own: a thread for each element."""
+    count = len(state.stages[stage_id].iterators)
+    if count > 1:
+        state = state.fuse(stage_id, range(count))
+    state = state.split(stage_id, 0, (_THREADS,))
+    state = state.annotate(stage_id, 0, Annotation.BLOCK_X)
+    return state.annotate(stage_id, 1, Annotation.THREAD_X)
