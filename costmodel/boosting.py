@@ -39,6 +39,8 @@ HELD_OUT_SEED: Final = 0x5EED_570B
 """Chooses them. No seed that a split for testing has: of what that one leaves, none would be chosen."""
 LEAST_HELD_OUT: Final = 24
 """With fewer held-out programs than this, their loss says too little: all are learned from."""
+_SEEDS: Final = 2**63
+"""So many seeds the library tells apart."""
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +121,7 @@ class Boosting:
             "colsample_bytree": self.column_share,
             "max_bin": self.bins,
             "base_score": 0.0,
-            "seed": self.seed,
+            "seed": self.seed % _SEEDS,
             "nthread": default_num_threads(),
             "verbosity": 0,
             "disable_default_eval_metric": 1,

@@ -28,6 +28,8 @@ from costmodel.libraries import load_library
 from costmodel.rows import POOLINGS, FeatureSource, FloatArray, PackedRows, Pooling
 
 _ASKED: Final = ("fit", "predict")
+_SEEDS: Final = 2**32
+"""So many seeds scikit-learn tells apart."""
 EstimatorName = Literal["hist_gradient_boosting", "random_forest", "ridge", "mlp"]
 
 
@@ -190,7 +192,7 @@ class SklearnModel(LearnedModel):
 
     def fit(self, data: Dataset) -> None:
         """Fit a new regressor to the labels, or to what a draft leaves of their logarithms."""
-        self._regressor = self._make(self.seed)
+        self._regressor = self._make(self.seed % _SEEDS)
         targets = data.labels if self.drafter is None else draft_errors(data)
         weights = {"sample_weight": weights_of(data.labels)} if _weighs(self._regressor) else {}
         with blaming(f"{type(self._regressor).__name__} was fitted to {len(data)} programs"):

@@ -264,3 +264,13 @@ def test_missing_numbers_are_no_obstacle(learned: type[LearnedModel]) -> None:
     model = learned(features=Gaps(), num_warmup_sample=0)
     model.update(*lessons(1))
     assert np.isfinite(model.predict(task(), Programs(draw(task(), 10)))).all()
+
+
+@pytest.mark.parametrize("seed", [2**31, 2**64 + 7, 2**130])
+def test_seeds_may_be_larger_than_the_libraries_take(seed: int) -> None:
+    """A seed may be a time in nanoseconds, or random bits."""
+    trees = XGBModel(seed=seed, features=LoopFeatures(), num_warmup_sample=0)
+    forest = SklearnModel("random_forest", seed=seed, features=LoopFeatures(), num_warmup_sample=0)
+    for model in (trees, forest):
+        model.update(*lessons(1))
+        assert np.isfinite(model.predict(task(), Programs(draw(task(), 4)))).all()
