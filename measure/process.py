@@ -28,6 +28,8 @@ HOME: Final = Path(__file__).resolve().parent.parent
 START_TIMEOUT: Final = 60.0
 _PIECE: Final = 1 << 20
 _REPORT_BYTES: Final = 2000
+_LONGEST_POLL: Final = 1e9
+"""Milliseconds; the system takes not much more at once."""
 
 
 class WorkerCrashError(RunError):
@@ -243,9 +245,10 @@ def _wait_for(file: int, event: int, deadline: float | None) -> None:
     if deadline is None:
         poll.poll()
         return
-    rest = deadline - time.monotonic()
-    if rest <= 0 or not poll.poll(rest * 1e3):
-        raise TimeoutError
+    while (rest := deadline - time.monotonic()) > 0:
+        if poll.poll(min(1e3 * rest, _LONGEST_POLL)):
+            return
+    raise TimeoutError
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

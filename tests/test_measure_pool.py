@@ -169,6 +169,12 @@ def test_a_hang_is_killed_and_costs_one_call(pool: WorkerPool) -> None:
     assert is_gone(before)
 
 
+@pytest.mark.parametrize("seconds", [1e7, 1e300])
+def test_a_time_limit_may_be_as_long_as_one_likes(seconds: float) -> None:
+    with WorkerPool(1, timeout=seconds) as pool:
+        assert pool.submit(operator.add, 1, 2).result(20.0) == 3
+
+
 def test_a_killed_idle_worker_is_replaced(pool: WorkerPool) -> None:
     pid = pool.submit(os.getpid).result()
     os.kill(pid, signal.SIGKILL)
