@@ -364,3 +364,10 @@ def test_an_emitter_that_gives_no_code_is_blamed(monkeypatch: pytest.MonkeyPatch
     target = f"{X86} -mcpu=znver4"
     with pytest.raises(DefinitionError, match="asked for its code and returned None"):
         ansor.build(tensorized(c, "mine"), [*c.op.input_tensors, c], target=target)
+
+
+@pytest.mark.parametrize("type_", ["int16", "ptr", "", "i0", "i24", "i3200"])
+def test_operands_are_vectors_of_an_llvm_type_that_holds_them(type_: str) -> None:
+    pairs = dot_pattern(4, 2, "int16", "int16", "int32")
+    with pytest.raises(DefinitionError, match=f"operand_type='{type_}' is no LLVM type of which"):
+        TensorIntrinsic("mine", pairs, "sse2", "llvm.mine", type_)

@@ -19,6 +19,7 @@ LLVM intrinsic, `symbol(accumulators, operands...)`, or what an `emitter` of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import is_not
@@ -37,6 +38,9 @@ from ansor.te.expr import (
 )
 from ansor.te.reduction import builtin_name
 from ansor.te.tensor import ComputeOp, Tensor
+
+_FLOATS: Final = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+_INTEGER: Final = re.compile(r"i[1-9][0-9]{0,3}")
 
 Emitter = Callable[[Callable[[str], str], str, str, str], str]
 """Writes the code of an intrinsic: `emitter(write, accumulators, first, second)` gives the name of the sums.
@@ -77,7 +81,8 @@ class TensorIntrinsic:
     Raises
     ------
     DefinitionError
-        If the pattern has another form, or there is both a symbol and an emitter, or neither.
+        If the pattern has another form, operands are no vectors of `operand_type`, or there is both a symbol
+        and an emitter, or neither.
     """
 
     name: str
@@ -117,11 +122,24 @@ class TensorIntrinsic:
                     f"tensor intrinsic {self.name!r}: operand `{factor}` must be read at [{step.name}], the "
                     f"same in all lanes, or at [{lane.name}, {step.name}]"
                 )
+        self._check_type(factors)
         if self.flipped is not None and not self._may_flip(self.flipped):
             raise DefinitionError(
                 f"tensor intrinsic {self.name!r}: flipped={self.flipped!r} is no operand of integers that "
                 f"all lanes share, read at [{step.name}]"
             )
+
+    def _check_type(self, factors: tuple[Expr, Expr]) -> None:
+        """Refuse a type of which the operands of all lanes are no vector."""
+        element = operand_bits(self.operand_type)
+        for factor in factors:
+            bits = self.lanes * self.depth * dtype_info(factor.dtype).bits
+            if element is None or bits % element:
+                raise DefinitionError(
+                    f"tensor intrinsic {self.name!r}: operand_type={self.operand_type!r} is no LLVM type of "
+                    f"which a vector holds the {bits} bits of `{factor}` in {self.lanes} lanes; give iN, "
+                    "half, bfloat, float or double"
+                )
 
     def _may_flip(self, number: int) -> bool:
         integers = is_integer(self.dtype) and all(is_integer(operand.dtype) for operand in self.operands)
@@ -182,6 +200,11 @@ class TensorIntrinsic:
         operands = zip(self.operands, self.varies, strict=True)
         factors = " * ".join(f"{read.dtype}[lane]" if varies else read.dtype for read, varies in operands)
         return f"{self.name}: {self.dtype} += {factors}, {self.lanes} lanes of {self.depth}"
+
+
+def operand_bits(type_: str) -> int | None:
+    """The size of an LLVM scalar type [bits]; None for another text."""
+    return int(type_[1:]) if _INTEGER.fullmatch(type_) else _FLOATS.get(type_)
 
 
 def product_of(op: ComputeOp) -> tuple[Expr, Expr] | None:

@@ -28,6 +28,7 @@ from ansor.codegen.updates import Update, update_of
 from ansor.dtypes import dtype_info, is_integer, other_sign
 from ansor.errors import DefinitionError
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
+from ansor.intrinsics.pattern import operand_bits
 from ansor.ir.nest import For
 from ansor.plugins import blaming, brief
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load
@@ -185,5 +186,6 @@ def _flips(a: Expr, flipped: Expr, added: float) -> bool:
 
 def _bits(type_: str) -> int:
     """The size of an LLVM scalar type [bits]."""
-    sizes = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
-    return sizes[type_] if type_ in sizes else int(type_.removeprefix("i"))
+    bits = operand_bits(type_)
+    assert bits is not None
+    return bits
