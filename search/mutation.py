@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ansor.checks import check_number
 from ansor.errors import DefinitionError
 from ansor.plugins import blaming, brief, check_plugin, items_of
+from ansor.schedule.extents import MAX_EXTENT
 from sketches.annotate import DERIVE
 from sketches.columns import ColumnKind, Hole
 from sketches.factors import divisors
@@ -130,7 +131,8 @@ def offspring_of(
     ------
     DefinitionError
         If the answer is no `Offspring` of these parents: a child's parent is no row of theirs, is not said to
-        have a child, or has two, or a child's column is no integer, a length below 1, or below `DERIVE`.
+        have a child, or has two, or a child's column is no integer, below `DERIVE`, or a length that no loop
+        can have.
     """
     asked = f"mutation {mutation.name!r} was asked for children of {len(parents)} programs"
     with blaming(asked):
@@ -166,6 +168,8 @@ def _fault_of(answer: Offspring) -> str:
             bound = "1; it is a length" if low < lengths else "ansor.DERIVE, which leaves it to the repair"
             column = str(children.family.columns[low])
             return f"column {column!r} is {least[low]} somewhere; the least is {bound}"
+        if children.values[:, :lengths].max(initial=1) > MAX_EXTENT:
+            return f"a length exceeds {MAX_EXTENT}, which is more than loop variables can count"
     born = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *answer.parents]))
     if not np.array_equal(born, np.flatnonzero(answer.valid)):
         return (

@@ -140,6 +140,7 @@ LOOPS = {
     "split by a float": (bad_split(factor=2.5), "length 2.5 is not a positive integer", "for i "),
     "split by a bool": (bad_split(factor=True), "length True is not a positive integer", "for i "),
     "split by text": (bad_split(factor="4"), "length '4' is not a positive integer", "for i "),
+    "split by too much": (bad_split(factor=2**31), "length 2147483648 is not at most 2**31", "for i "),
     "one bad length": (bad_split(factors=[4, 0]), "length 0 is not a positive integer", "for i "),
     "split by nothing": (bad_split(), "exactly one of factor=, nparts= and factors=", "for i "),
     "split by both": (bad_split(factor=2, nparts=3), "found factor=2, nparts=3", "for i "),

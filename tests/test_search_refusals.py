@@ -56,6 +56,7 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
     "halves": (lambda p: whole(p, p.values * 0.5), "of type float64"),
     "negative": (lambda p: whole(p, p.values * 0 - 7), "'tile .* is -7 somewhere; the least is 1"),
     "lengths of 0": (lambda p: whole(p, p.values * 0), "is 0 somewhere; the least is 1"),
+    "lengths beyond loops": (lambda p: whole(p, p.values * 0 + 2**40), "a length exceeds 2147483647"),
 }
 
 

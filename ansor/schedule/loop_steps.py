@@ -222,10 +222,11 @@ def split(
             if isinstance(length, np.ndarray)
             else not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 1
         )
-        if bad:
+        if bad or (length is not None and any_above(length, MAX_EXTENT)):
+            wanted = "a positive integer" if bad else "at most 2**31 - 1, which loop variables can count"
             raise refuse(
                 stage,
-                f"split {loop.name!r} of stage {stage.name!r}: length {length!r} is not a positive integer",
+                f"split {loop.name!r} of stage {stage.name!r}: length {length!r} is not {wanted}",
                 position,
             )
     taken = stage.loop_names()
