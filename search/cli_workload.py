@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from ansor.errors import DefinitionError, TargetError
+from ansor.errors import AnsorError, DefinitionError, TargetError
 from ansor.task.registry import BUILTIN_PREFIX, register_workload, registered_workloads, workload_function
 from ansor.task.target import Target
 from ansor.workloads import get_workload
@@ -70,8 +70,8 @@ def task_of(words: Sequence[str], target: str, layouts: int = 0) -> SearchTask:
         return SearchTask(func=name, args=args, target=Target(target), layout_rewrite_option=layouts)
     except TargetError as error:
         raise TargetError(f"--target {target!r}: {error}") from None
-    except (TypeError, ValueError, ZeroDivisionError) as error:
-        if isinstance(error, DefinitionError):
+    except Exception as error:  # The function is the user's: whatever it raises is the answer.
+        if isinstance(error, AnsorError):
             whole = [word for word, arg in zip(words[1:], args, strict=False) if _is_whole_float(arg)]
             if whole and "float" in str(error):
                 error.add_note(f"{whole[0]} is a float; write whole numbers as 1000")

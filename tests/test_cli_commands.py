@@ -45,6 +45,7 @@ def plain(n):
     return [x, te.compute((n, n), lambda i, j: x[i, j] * x[j, i], name="Y")]
 
 def broken(n):
+    assert n % 2 == 0, "n is odd"
     return [1 // 0]
 '''
 
@@ -354,7 +355,8 @@ def test_workloads_lists_the_catalogue(capsys: pytest.CaptureFixture[str]) -> No
         (["show", "nothere.py:f"], "there is no file 'nothere.py'"),
         (["show", "net.py"], "say which function of it: net.py:FUNCTION"),
         (["show", "net.py:f"], "has no function 'f'; it defines layer, plain, broken"),
-        (["show", "net.py:broken", "3"], "ZeroDivisionError"),
+        (["show", "net.py:broken", "2"], "ZeroDivisionError"),
+        (["show", "net.py:broken", "3"], "AssertionError: n is odd"),
         (["show", "bad.py:f"], "cannot be loaded: SyntaxError"),
         (["tune", "matmul", "--target", "llvm -mcpu"], "-mcpu has no value"),
         (["tune", "matmul", "--target", "foo"], "--target 'foo': target 'foo' has the unknown kind"),
