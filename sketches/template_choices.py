@@ -160,6 +160,11 @@ class Dimension:
     def __getitem__(self, position: int) -> AnyEntity:
         return self.entities[position]
 
+    def position_of(self, entity: AnyEntity) -> int:
+        """Position of an entity, or the first that is as good; 0 if there is none."""
+        alike = [at for at, mine in enumerate(self.entities) if _said(mine) == _said(entity)]
+        return next((at for at in alike if self.entities[at] == entity), next(iter(alike), 0))
+
     def nearest(self, entity: AnyEntity) -> int:
         """
         Position of the entity that is most like one of another space.
@@ -176,6 +181,12 @@ class Dimension:
         first, last = self.entities[0].value, self.entities[-1].value
         shown = f"{_text(first)}" if len(self) == 1 else f"{_text(first)} .. {_text(last)}"
         return f"{self.title}: {len(self)} choice{'s' * (len(self) != 1)}, {shown}"
+
+
+def _said(entity: AnyEntity) -> tuple[object, ...]:
+    """What an entity does, wherever it stands: of splits the inner lengths."""
+    value = entity.size[1:] if isinstance(entity, SplitEntity) else entity.value
+    return type(entity), type(value), value
 
 
 def _distance(entity: AnyEntity, features: tuple[float, ...]) -> float:

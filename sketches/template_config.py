@@ -161,7 +161,7 @@ class ConfigSpace:
     def coordinates_of(self, config: Mapping[str, AnyEntity]) -> tuple[int, ...]:
         """Positions of what a configuration chooses; 0 where it chooses nothing that is in the space."""
         return tuple(
-            dimension.entities.index(config[name]) if config.get(name) in dimension.entities else 0
+            dimension.position_of(config[name]) if name in config else 0
             for name, dimension in self.dimensions.items()
         )
 

@@ -1,5 +1,6 @@
 """Templates: what they leave open, what a choice makes of a schedule, and how mistakes are answered."""
 
+import json
 import re
 from math import prod
 from typing import Any
@@ -11,6 +12,7 @@ import ansor
 from ansor import te
 from ansor.errors import DefinitionError, ScheduleError
 from sketches import sample_programs
+from sketches.template_choices import KnobEntity, knob_dimension
 
 
 @ansor.template("tests.template_matmul")
@@ -187,11 +189,17 @@ def test_finding_a_configuration_takes_a_run_for_each_choice_that_must_be_guesse
 
 
 def test_a_configuration_survives_json() -> None:
-    config = matmul.space(6, 32, 8)[123]
+    space = matmul.space(6, 32, 8)
+    config = space[123]
     again = ansor.ConfigEntity.from_json(config.to_json())
     assert again == config
     assert again.index == 123
     assert str(again) == str(config)
+    for index in range(0, space.size, 7):
+        one = json.loads(json.dumps(space[index].to_json()))
+        assert space.index_of(space.coordinates_of(ansor.ConfigEntity.from_json(one))) == index
+    knob = knob_dimension("value", [0, 1, False, True])
+    assert [knob.position_of(KnobEntity(each)) for each in (0, 1, False, True, 2)] == [0, 1, 2, 3, 0]
 
 
 @pytest.mark.parametrize(
