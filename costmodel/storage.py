@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +77,7 @@ def read_arrays(file_name: str | Path, kind: str) -> tuple[dict[str, Any], Array
         with _naming("load", file_name, kind), open(file_name, "rb") as file, zipfile.ZipFile(file):
             file.seek(0)
             arrays = dict(np.load(file, allow_pickle=False))
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
     return _checked(file_name, kind, str(arrays.pop(_HEADER, ""))), arrays
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,15 @@ class CostModelSuite:
 
 class LearnedSuite(CostModelSuite):
     """What models that learn must do besides."""
+
+    def test_a_damaged_file_is_refused_or_makes_no_difference(self, tmp_path: Path) -> None:
+        file = tmp_path / "model"
+        self.taught().save(file)
+        data = file.read_bytes()
+        for at in range(0, len(data), max(1, len(data) // 30)):
+            file.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+            with suppress(ansor.LogFormatError, OSError):
+                self.make().load(file)
 
     def test_it_learns_what_is_fast(self) -> None:
         inputs, results = measured(task(), 40, seed=5)
