@@ -175,7 +175,7 @@ def check_printed_code(state: State) -> None:
 
 def check_simplified(nest: LoopNest) -> None:
     """Indices and guards of a lowered nest are as simple as `simplify` makes them."""
-    ranges: dict[Var, Any] = dict.fromkeys(nest.sizes, (1, None))
+    ranges: dict[Var, Any] = dict.fromkeys(nest.sizes, (0, None))
     for stmt in walk_statements(nest.body):
         if isinstance(stmt, For):
             ranges[stmt.var] = (0, stmt.extent - 1 if isinstance(stmt.extent, int) else None)

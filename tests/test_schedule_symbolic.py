@@ -57,6 +57,24 @@ def test_a_producer_at_a_loop_inside_a_split_symbolic_loop():
     Case.of(s.state, {n: 10}).check_interpreted(lower(s))
 
 
+@pytest.mark.parametrize("size", [0, 1, 3])
+@pytest.mark.parametrize("factor", [None, 4])
+def test_a_size_may_be_zero(factor, size):
+    """Then nothing is read, and sums are those of nothing."""
+    n = te.var("n")
+    a, k = te.placeholder((n,), name="A"), te.reduce_axis((0, n), name="k")
+    first = te.compute((1,), lambda i: te.if_then_else(i < n, a[i], te.const(7.0)), name="F")
+    total = te.compute((2,), lambda i: te.sum(a[k] + te.cast(i, "float32"), axis=k), name="S")
+    s = te.create_schedule([first, total])
+    if factor:
+        s[total].split(k, factor=factor)
+    case = Case.of(s.state, {n: size})
+
+    for simple_mode in (True, False):
+        case.check_interpreted(lower(s, simple_mode=simple_mode))
+        case.check_compiled(lower(s, simple_mode=simple_mode))
+
+
 def test_padding_storage_of_a_symbolic_size_is_refused():
     n = te.var("n")
     a = te.placeholder((n, n), name="A")

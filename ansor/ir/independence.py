@@ -89,11 +89,11 @@ def loop_ranges(stmt: Stmt) -> dict[Var, OptionalInterval]:
 
 
 def nest_bounds(nest: LoopNest, sizes: Mapping[Var, int] | None = None) -> Bounds:
-    """Bounds of all variables of a nest; symbolic sizes are positive, or as given."""
+    """Bounds of all variables of a nest; symbolic sizes are not negative, or as given."""
     known = sizes or {}
     ranges = loop_ranges(nest.body)
     for size in nest.sizes:
-        ranges[size] = (known[size], known[size]) if size in known else (1, None)
+        ranges[size] = (known[size], known[size]) if size in known else (0, None)
     return Bounds(ranges)
 
 

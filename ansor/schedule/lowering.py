@@ -163,7 +163,7 @@ class _Lowering:
         for stage_id in self.bounds.stages:
             self.loops[stage_id] = self._make_loops(stage_id)
         self.sizes = self._find_sizes()
-        self.ranges.update(dict.fromkeys(self.sizes, (1, None)))
+        self.ranges.update(dict.fromkeys(self.sizes, (0, None)))
         self.known = Ranges(self.ranges)
         self.params = make_parameters(self.state, self.args)
         self.scratch = make_scratch(self.bounds, self.params, kernels=self.kernels)

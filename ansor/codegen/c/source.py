@@ -50,7 +50,8 @@ def _text(program: DeviceProgram, dialect: Dialect) -> str:
         names.reserve(buffer)
     for size in program.nest.sizes:
         names.reserve(size)
-    bounds = nest_bounds(program.nest)
+    # Where a size is 0 nothing is addressed, and nothing divided by it.
+    bounds = nest_bounds(program.nest).extended(dict.fromkeys(program.nest.sizes, (1, None)))
     kernels = [
         "\n".join(KernelText(kernel, dialect, Names(names), helpers, bounds).lines())
         for kernel in program.kernels

@@ -44,7 +44,7 @@ MOST_COPIED: Final = 64
 
 def polish_kernels(nest: LoopNest, limits: RegisterLimits = THREAD_LIMITS) -> LoopNest:
     """Bring a program of kernels that still hold virtual threads, and no barriers, into kernel form."""
-    sizes = Bounds(dict.fromkeys(nest.sizes, (1, None)))
+    sizes = Bounds(dict.fromkeys(nest.sizes, (0, None)))
     nest = replace(nest, body=inject_virtual_threads(nest.body))
     known = nest_bounds(nest)
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))

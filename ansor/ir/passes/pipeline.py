@@ -22,7 +22,7 @@ from ansor.ir.simplify import simplify
 
 def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     """The same program with fewer guards and with its accumulators in registers."""
-    sizes = Bounds(dict.fromkeys(nest.sizes, (1, None)))
+    sizes = Bounds(dict.fromkeys(nest.sizes, (0, None)))
     known = nest_bounds(nest)
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, sizes)
