@@ -81,6 +81,7 @@ class View:
         self.unrolled = plan.unrolled[:, at]
         self.own = columns.own[:, at]
         self.reduces = columns.reduces[:, at]
+        self.tensorized = self.own & columns.vector[:, at] & self.reduces & (core.device is None)
         self.tiles, self.steps = plan.tile[:, at], plan.steps[:, at]
         self.accumulators = plan.accumulators[at]
         self.promoted = self.accumulators > 0
@@ -99,8 +100,7 @@ class View:
         computed = self.counts[_NODES] - self.counts[_LOADS] - self.counts[_MAD]
         if core.device is None:
             computed = computed - self.counts[_HOISTED]
-            tensorized = (self.own & columns.vector[:, at] & self.reduces).any(axis=0)
-            computed = np.where(tensorized, 1.0, computed)
+            computed = np.where(self.tensorized.any(axis=0), 1.0, computed)
         self.per_point = np.maximum(computed, 0.0)
         self.numbers = np.arange(len(self.extent))[:, None]
         looping = self.real & ~self.unrolled & (self.strips > 1)
@@ -115,10 +115,13 @@ class View:
         self._accesses()
 
     def _accesses(self) -> None:
-        """How each access is loaded by vector code, and how often."""
+        """How each access is loaded by vector code, and how often.
+
+        What a tensor intrinsic multiplies in one lane is one element of a vector.
+        """
         regions, lanes = self.regions, self.lanes
         in_lanes = (self.lane > 1) & self.real
-        varies = (regions.used & in_lanes[:, None]).any(axis=0)
+        varies = (regions.used & (in_lanes & ~self.tensorized)[:, None]).any(axis=0)
         here = np.arange(len(lanes))
         inner = last_loop(regions.used & in_lanes[:, None])
         row = np.maximum(inner, 0)
