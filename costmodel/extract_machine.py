@@ -121,11 +121,13 @@ class View:
         """
         regions, lanes = self.regions, self.lanes
         in_lanes = (self.lane > 1) & self.real
-        varies = (regions.used & (in_lanes & ~self.tensorized)[:, None]).any(axis=0)
+        along = regions.used & (in_lanes & ~self.tensorized)[:, None]
+        varies = along.any(axis=0)
         here = np.arange(len(lanes))
         inner = last_loop(regions.used & in_lanes[:, None])
-        row = np.maximum(inner, 0)
+        row, vector = np.maximum(inner, 0), np.maximum(last_loop(along), 0)
         which = np.arange(regions.used.shape[1])[:, None]
+        pieces = np.broadcast_to(lanes, varies.shape)
         if len(self.extent):
             inner_lanes = np.where(inner >= 0, self.lane[row, here], 1.0)
             contiguous = unit = np.abs(regions.flat[row, which, here]) == 1
@@ -133,6 +135,9 @@ class View:
             if others.any():
                 outer = np.where(others, regions.flat, 0.0)
                 contiguous = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=0)
+            runs = varies & (np.abs(regions.flat[vector, which, here]) == 1)
+            pieces = np.where(runs, lanes / self.lane[vector, here], pieces)
+            pieces = np.where(unit, lanes / inner_lanes, pieces)
         else:
             inner_lanes, unit = np.ones(len(lanes)), np.zeros(varies.shape, np.bool_)
             contiguous = unit
@@ -140,7 +145,6 @@ class View:
         self.broadcast = ~self.scalar & ~varies
         self.contiguous = self.scalar | (varies & contiguous)
         self.scattered = ~self.broadcast & ~self.contiguous
-        pieces = np.where(unit, lanes / inner_lanes, lanes)
         whole = np.ceil(lanes * regions.element_bytes * 8 / self.core.vector_bits)
         each = np.where(self.contiguous, whole, np.where(self.scattered, pieces, 1.0)) * regions.count
         self.each = each

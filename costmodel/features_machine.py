@@ -69,7 +69,7 @@ _INSTRUCTIONS: Final = (
         "loads_scattered",
         "instructions",
         "sum over other reads: runs x lanes, or x lanes / those of the innermost vector loop if that runs "
-        "along memory",
+        "along memory, which for a tensor intrinsic may be the loop around what it multiplies in a lane",
     ),
     (
         "accumulator_moves",

@@ -224,6 +224,7 @@ def test_features_count_every_use_of_an_instruction_once_and_what_it_waits_for()
         "accumulator_moves": n * m / lanes,
         "stores_scattered": 0,
         "loads_broadcast": uses / 2,
+        "loads_scattered": uses / 4 * products,
     }
     assert {name: values[INDEX[name]] for name in expected} == pytest.approx(expected)
 
