@@ -13,19 +13,12 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import DefinitionError, ScheduleError
+from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from costmodel import CostModel, DraftedModel, RandomModel
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, load_records
 from measure.simulate import SimulatedRunner, result_of
-from search import (
-    History,
-    PreloadCustomSketchRule,
-    SearchTask,
-    SketchPolicy,
-    StopReason,
-    Trial,
-    program_key,
-)
+from search import History, PreloadCustomSketchRule, SearchTask, SketchPolicy, StopReason, Trial
 from search.evolution import Evolution, evolve
 from search.exhaustive import enumerate_space
 from search.generation import Generation, bound_families, choose_parents, joined, unseen
