@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ansor import te
@@ -88,6 +89,7 @@ def test_other_pieces_are_right(n: int, inner: int, fused: bool) -> None:
 CONVERTED: dict[str, Any] = {
     "to a byte": lambda i: te.cast(te.cast(i, "uint8"), "int32"),
     "a byte itself": lambda i: te.cast(i, "uint8"),
+    "a sum of bytes": lambda i: te.cast(i, "uint8") + te.const(200, "uint8"),
     "to a signed byte": lambda i: te.cast(te.cast(i, "int8"), "int32") + 128,
     "to no negative number": lambda i: te.cast(te.cast(i - 3, "uint32") % te.const(250, "uint32"), "int32"),
     "to more bits": lambda i: te.cast(i, "int64") // te.const(2, "int64"),
@@ -105,4 +107,23 @@ def test_what_is_read_at_converted_indices_is_there(index: str, at: int) -> None
     s = te.create_schedule(c)
     loops = s[c].split(c.op.axis[0], factor=8)
     s[b].compute_at(s[c], loops[at])
+    check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize("how", ["inlined", "inside", "turned"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "uint32", "int64"])
+def test_indices_of_other_dtypes_are_calculated_with_as_those_of_axes_are(dtype: str, how: str) -> None:
+    """Of bytes 50 + 255 is 49, and 49 * 300 is 14700."""
+    a, keys = te.placeholder((256,), name="A"), te.placeholder((24,), dtype, name="K_of_60")
+    most = te.const(int(np.iinfo(dtype).max), dtype)
+    b = te.compute((256,), lambda i: a[(i + 5) % 256] + te.cast(i * 300, "float32"), name="B")
+    c = te.compute((24,), lambda i: b[te.abs(keys[i] + most) % te.const(100, dtype)], name="C")
+    d = te.compute((24,), lambda i: b[keys[i] * te.const(2, dtype)], name="D")
+    s = te.create_schedule([c] if how == "inside" else [c, d])
+    if how == "inlined":
+        s[b].compute_inline()
+    elif how == "turned":
+        s.rewrite_layout(b, [(0, 2), (0, 128)])
+    else:
+        s[b].compute_at(s[c], s[c].split(c.op.axis[0], factor=8)[0])
     check_all(Case.of(s.state))

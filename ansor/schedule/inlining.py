@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ansor.schedule.stages import ComputeAt
-from ansor.te.expr import Expr, Read, Reduce, Var, distinct_nodes, rewrite, substitute
+from ansor.te.expr import Expr, Read, Reduce, Var, cast, distinct_nodes, rewrite, substitute
 from ansor.te.tensor import ComputeOp, Operation
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def _effective(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Expr, ...]
             return None
         producer = node.tensor.op
         assert isinstance(producer, ComputeOp)
-        mapping: dict[Var, Expr] = dict(zip(producer.axis, node.indices, strict=True))
+        pairs = zip(producer.axis, node.indices, strict=True)
+        mapping: dict[Var, Expr] = {axis: cast(index, axis.dtype) for axis, index in pairs}
         return substitute(_effective(producer, inlined)[node.tensor.value_index], mapping)
 
     shared: dict[int, tuple[Expr, ...]] = {}

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from ansor.errors import ArgumentError, DefinitionError
 from ansor.schedule.extents import Extent, is_one, multiply
 from ansor.schedule.prepared import prepare
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, int_value
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, as_index, int_value
 from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor, format_shape
 
 Array = npt.NDArray[Any]
@@ -155,7 +155,7 @@ class Layout:
         """Where the element `indices` of the tensor lies: one index per digit."""
         made: list[Expr] = []
         for position, digit in enumerate(self.digits):
-            index, chain = indices[digit.dim], self.by_dim[digit.dim]
+            index, chain = as_index(indices[digit.dim]), self.by_dim[digit.dim]
             outermost = chain[0] == position
             # Not for columns of ones: nothing can be multiplied with a constant and a column.
             if int_value(index) == 0 or (

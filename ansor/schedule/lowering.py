@@ -57,6 +57,7 @@ from ansor.te.expr import (
     Read,
     Reduce,
     Var,
+    as_index,
     binary,
     free_vars,
     rewrite,
@@ -439,7 +440,8 @@ class _Lowering:
         if bounds is None:
             return index
         base = self._form(bounds.region[dim].base)
-        return Binary(BinaryOp.SUB, index, base, INDEX_DTYPE)
+        counted = as_index(index) if isinstance(index, Binary) else index
+        return Binary(BinaryOp.SUB, counted, base, INDEX_DTYPE)
 
     def _targets(self, stage_id: int, point: _Point) -> list[tuple[Buffer, tuple[Expr, ...]]]:
         op = self.state.stages[stage_id].compute

@@ -269,6 +269,11 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     return Cast(expr, dtype)
 
 
+def as_index(index: Expr) -> Expr:
+    """An index to calculate with: one of fewer bits, or without a sign, would wrap where axes do not."""
+    return index if index.dtype in ("int32", "int64") else cast(index, INDEX_DTYPE)
+
+
 _MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 """Integers up to two to this power are exact in the dtype."""
 
