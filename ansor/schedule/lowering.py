@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ansor.errors import DefinitionError, LoweringError, ScheduleError
-from ansor.ir.bounds import Bounds as Ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq
 from ansor.ir.passes.bind_threads import bind_threads
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS, polish_kernels
@@ -25,24 +24,19 @@ from ansor.ir.passes.pipeline import polish
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
-from ansor.ir.simplify import prove, simplify
-from ansor.ir.structure import same_structure
-from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
+from ansor.ir.simplify import simplify
 from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds
 from ansor.schedule.combining import Targets, combined
-from ansor.schedule.extents import Extent, extent_of, is_one
-from ansor.schedule.graph_steps import axis_values
+from ansor.schedule.extents import is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
+from ansor.schedule.points import ZERO, Point, Points
 from ansor.schedule.stages import (
     Annotation,
     ComputeAt,
     Iterator,
     IteratorKind,
-    SplitRelation,
     Stage,
-    innermost_pieces,
-    made_from,
 )
 from ansor.schedule.state import State
 from ansor.schedule.storage import home, make_parameters, make_scratch
@@ -51,7 +45,6 @@ from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
     BinaryOp,
-    Const,
     Expr,
     Load,
     Read,
@@ -68,7 +61,6 @@ from ansor.te.tensor import Tensor
 if TYPE_CHECKING:
     from ansor.schedule.manual import Schedule
 
-_ZERO = Const(0, INDEX_DTYPE)
 _KERNEL = -1
 """The position outside of all loops of a stage at root, in its kernel."""
 _KINDS = {annotation: LoopKind(annotation.word) for annotation in Annotation}
@@ -139,14 +131,6 @@ def _as_stored(state: State, tensor: Tensor) -> Tensor:
     return stage.op.output(tensor.value_index) if stage.is_placeholder else tensor
 
 
-@dataclass(frozen=True, slots=True)
-class _StageLoops:
-    """The loop variables of one stage: by loop name, Const 0 for a loop of extent 1."""
-
-    main: Mapping[str, Expr]
-    init: Mapping[str, Expr]
-
-
 @dataclass
 class _Lowering:
     bounds: Bounds
@@ -158,14 +142,9 @@ class _Lowering:
 
     def __post_init__(self) -> None:
         self.state = self.bounds.state
-        self.ranges: dict[Var, tuple[int | None, int | None]] = {}
-        self.ends: dict[Var, Expr] = {}
-        self.loops: dict[int, _StageLoops] = {}
-        for stage_id in self.bounds.stages:
-            self.loops[stage_id] = self._make_loops(stage_id)
         self.sizes = self._find_sizes()
-        self.ranges.update(dict.fromkeys(self.sizes, (0, None)))
-        self.known = Ranges(self.ranges)
+        self.points = Points(self.bounds, self.sizes)
+        self.loops, self.known = self.points.loops, self.points.known
         self.params = make_parameters(self.state, self.args)
         self.scratch = make_scratch(self.bounds, self.params, kernels=self.kernels)
         self.homes = {stage_id: home(self.state, stage_id) for stage_id in self.bounds.stages}
@@ -173,22 +152,6 @@ class _Lowering:
             self.homes[stage_id] = self.homes[stage_id] or (root_of(self.state, stage_id), _KERNEL)
 
     # -- set-up ---------------------------------------------------------------------------------------
-
-    def _make_loops(self, stage_id: int) -> _StageLoops:
-        main: dict[str, Expr] = {}
-        init: dict[str, Expr] = {}
-        for loop in self.state.stages[stage_id].iterators:
-            for values in (main, init):
-                if is_one(loop.extent):
-                    values[loop.name] = _ZERO
-                else:
-                    var = Var(loop.name)
-                    values[loop.name] = var
-                    extent = loop.extent
-                    self.ranges[var] = (0, extent - 1 if isinstance(extent, int) else None)
-                    if isinstance(extent, Expr):
-                        self.ends[var] = extent
-        return _StageLoops(main, init)
 
     def _find_sizes(self) -> tuple[Var, ...]:
         found: dict[Var, None] = {}
@@ -235,7 +198,7 @@ class _Lowering:
         if isinstance(body[0], Reduce):
             made = self._emit_reduction(stage_id, stage, [b for b in body if isinstance(b, Reduce)])
         else:
-            point = self._point(stage_id, self.loops[stage_id].main)
+            point = self.points.of(stage_id, self.loops[stage_id].main)
             value = tuple(self._value(expr, point) for expr in body)
             store = self._store(stage_id, point, value)
             made = self._nest(stage_id, stage.iterators, self.loops[stage_id].main, store)
@@ -289,7 +252,7 @@ class _Lowering:
             across = self._across_threads(stage_id, stage, roots, first)
             return self._nest(stage_id, loops[:first], variables.main, across)
         # With nothing to loop over, the one source is combined with the identity and stored.
-        main = self._point(stage_id, variables.main)
+        main = self.points.of(stage_id, variables.main)
         update = self._update(stage_id, roots, main, self._targets(stage_id, main))
         inner = self._nest(stage_id, loops[first:], variables.main, update, first)
         spatial = [(p, x) for p, x in enumerate(loops) if p >= first and x.kind is IteratorKind.SPATIAL]
@@ -297,7 +260,7 @@ class _Lowering:
             loop.name: variables.init[loop.name] if p >= first else variables.main[loop.name]
             for p, loop in enumerate(loops)
         }
-        start = self._point(stage_id, start_vars, spatial_only=True)
+        start = self.points.of(stage_id, start_vars, spatial_only=True)
         init: Stmt = self._store(stage_id, start, [root.combiner.identity[root.index] for root in roots])
         for position, loop in reversed(spatial):
             init = self._loop(stage_id, position, loop, variables.init, init, attached=False)
@@ -312,10 +275,10 @@ class _Lowering:
         serial, starts = dict(variables.main), dict(variables.main)
         for name, var in variables.main.items():
             if isinstance(var, Var):
-                serial[name] = _ZERO if var in taken else var
+                serial[name] = ZERO if var in taken else var
                 starts[name] = inits.get(var, var)
-        start = self._point(stage_id, starts, spatial_only=True)
-        main = self._point(stage_id, variables.main)
+        start = self.points.of(stage_id, starts, spatial_only=True)
+        main = self.points.of(stage_id, variables.main)
 
         def partial(targets: Targets) -> Stmt:
             update = self._update(stage_id, roots, main, targets)
@@ -335,91 +298,7 @@ class _Lowering:
 
     # -- values -----------------------------------------------------------------------------------------
 
-    def _point(self, stage_id: int, variables: Mapping[str, Expr], spatial_only: bool = False) -> _Point:
-        """Every axis of a stage as an expression of loop variables, and the guards they need."""
-        stage, known = self.state.stages[stage_id], self.bounds.stages[stage_id]
-        leaves = {loop.name: variables[loop.name] for loop in stage.iterators}
-        values = axis_values(stage.relations, leaves, known.extents)
-        op = stage.compute
-        axes: dict[Var, Expr] = {}
-        local: list[Expr] = []
-        guards: list[Expr] = []
-        reduced = {axis.name for axis in op.reduce_axis} if spatial_only else set()
-        splits = [r for r in stage.relations if isinstance(r, SplitRelation)]
-        whole = dict.fromkeys(self._undivided_loops(stage, known), _ZERO)
-        tested = axis_values(stage.relations, {**leaves, **whole}, known.extents) if whole else values
-        # The outermost part of a guarded loop cannot run too far: its own covering needs no second guard.
-        outermost = {r.parts[0] for r in splits}
-        guards.extend(
-            self._below(tested[r.parent], known.extents[r.parent])
-            for r in splits
-            if r.parent not in outermost and made_from(stage, r.parent).isdisjoint(reduced)
-        )
-        for axis, region in zip(op.axis, known.region, strict=True):
-            offset = simplify(values[axis.name], self.known)
-            local.append(offset)
-            axes[axis] = simplify(self._sum(self._form(region.base), offset), self.known)
-            guards.append(self._below(axes[axis], extent_of(axis.extent)))
-            guards.append(Binary(BinaryOp.GE, axes[axis], _ZERO, "bool"))
-        if not spatial_only:
-            for axis in op.reduce_axis:
-                axes[axis] = simplify(values[axis.name], self.known)
-        return _Point(axes, tuple(local), self._needed(guards))
-
-    @staticmethod
-    def _undivided_loops(stage: Stage, known: StageBounds) -> Iterable[str]:
-        """Tensorized loops that guards leave whole: pieces that divide all that they are pieces of."""
-        for loop in stage.iterators:
-            if loop.annotation is Annotation.TENSORIZE:
-                extents = [known.extents[name] for name in innermost_pieces(stage, loop.name) or ()]
-                sizes = [extent for extent in extents if isinstance(extent, int)]
-                if sizes and len(sizes) == len(extents) and not any(size % sizes[0] for size in sizes):
-                    yield loop.name
-
-    @staticmethod
-    def _below(value: Expr, extent: Extent) -> Expr:
-        bound = extent if isinstance(extent, Expr) else Const(int(extent), INDEX_DTYPE)
-        return Binary(BinaryOp.LT, value, bound, "bool")
-
-    @staticmethod
-    def _sum(a: Expr, b: Expr) -> Expr:
-        return Binary(BinaryOp.ADD, a, b, INDEX_DTYPE)
-
-    def _needed(self, guards: Iterable[Expr]) -> tuple[Expr, ...]:
-        """The guards that are not proved, simplified, each once."""
-        kept: list[Expr] = []
-        for guard in guards:
-            if prove(guard, self.known) is not True:
-                short = _undivided(simplify(guard, self.known))
-                if not self._is_loop_end(short) and not any(same_structure(short, one) for one in kept):
-                    kept.append(short)
-        return tuple(kept)
-
-    def _is_loop_end(self, guard: Expr) -> bool:
-        """Whether a guard says what a symbolic loop says already: `i < n` in `for i in 0..n`."""
-        match guard:
-            case Binary(op=BinaryOp.LT, a=Var() as var, b=limit) if var in self.ends:
-                return same_structure(self.ends[var], limit)
-            case _:
-                return False
-
-    def _form(self, form: Affine) -> Expr:
-        """An affine form over atoms as an index expression over loop variables."""
-        total: Expr = Const(int(form.const), INDEX_DTYPE)
-        for atom, coefficient in form.terms.items():
-            if isinstance(atom, LoopAtom):
-                value = self.loops[atom.stage].main[atom.name]
-            elif isinstance(atom, SizeAtom):
-                value = atom.var
-            else:
-                assert isinstance(atom, OpaqueAtom)
-                divisor = Const(int(atom.divisor), INDEX_DTYPE)
-                value = Binary(atom.op, self._form(atom.inner), divisor, INDEX_DTYPE)
-            term = Binary(BinaryOp.MUL, value, Const(int(coefficient), INDEX_DTYPE), INDEX_DTYPE)
-            total = self._sum(total, term)
-        return simplify(total, self.known)
-
-    def _value(self, expr: Expr, point: _Point) -> Expr:
+    def _value(self, expr: Expr, point: Point) -> Expr:
         """A body expression over loop variables, reading buffers."""
 
         def visit(node: Expr) -> Expr | None:
@@ -439,11 +318,10 @@ class _Lowering:
         """An index counted from the start of a scratch buffer's region; None for a parameter."""
         if bounds is None:
             return index
-        base = self._form(bounds.region[dim].base)
-        counted = as_index(index) if isinstance(index, Binary) else index
-        return Binary(BinaryOp.SUB, counted, base, INDEX_DTYPE)
+        base = self.points.form(bounds.region[dim].base)
+        return Binary(BinaryOp.SUB, as_index(index), base, INDEX_DTYPE)
 
-    def _targets(self, stage_id: int, point: _Point) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+    def _targets(self, stage_id: int, point: Point) -> list[tuple[Buffer, tuple[Expr, ...]]]:
         op = self.state.stages[stage_id].compute
         result = []
         for index in range(op.num_outputs):
@@ -453,7 +331,7 @@ class _Lowering:
             result.append((buffer, indices))
         return result
 
-    def _store(self, stage_id: int, point: _Point, values: Sequence[Expr]) -> Stmt:
+    def _store(self, stage_id: int, point: Point, values: Sequence[Expr]) -> Stmt:
         """Store to all outputs of a stage under the point's guards."""
         stores = [
             Store(buffer, indices, value)
@@ -461,23 +339,14 @@ class _Lowering:
         ]
         return _guarded(point.guards, seq(*stores))
 
-    def _update(self, stage_id: int, roots: list[Reduce], point: _Point, targets: Targets) -> Stmt:
+    def _update(self, stage_id: int, roots: list[Reduce], point: Point, targets: Targets) -> Stmt:
         """Combine one source element into the result so far."""
         condition = roots[0].condition
         guards = point.guards
         if condition is not None:
-            guards = (*guards, *self._needed([self._value(condition, point)]))
+            guards = (*guards, *self.points.needed([self._value(condition, point)]))
         values = [self._value(source, point) for source in roots[0].sources]
         return _guarded(guards, combined(roots, targets, values, self.known))
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """One element of a stage: its axes (absolute), its position in the region, the guards it needs."""
-
-    axes: Mapping[Var, Expr]
-    local: tuple[Expr, ...]
-    guards: tuple[Expr, ...]
 
 
 def _guarded(guards: Iterable[Expr], stmt: Stmt) -> Stmt:
@@ -485,14 +354,3 @@ def _guarded(guards: Iterable[Expr], stmt: Stmt) -> Stmt:
     for guard in guards:
         condition = guard if condition is None else binary(BinaryOp.AND, condition, guard)
     return stmt if condition is None else If(condition, stmt)
-
-
-def _undivided(guard: Expr) -> Expr:
-    """`x//c < d` as `x < c*d`: the guard of a fused loop, instead of one more for its outer axis."""
-    match guard:
-        case Binary(
-            op=BinaryOp.LT, a=Binary(op=BinaryOp.FLOORDIV, a=x, b=Const(value=c)), b=Const(value=d)
-        ) if int(c) > 0:
-            return Binary(BinaryOp.LT, x, Const(int(c) * int(d), guard.b.dtype), "bool")
-        case _:
-            return guard

@@ -1,0 +1,181 @@
+"""Points of a stage: what its axes are, as expressions of loop variables.
+
+Every axis is the start of the stage's region plus what its loops make of their variables. Loops may cover
+more than an axis has, and pieces more than what they are pieces of: guards say where a point counts. Those
+that follow from the ranges of the loops are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ansor.ir.bounds import Bounds as Ranges
+from ansor.ir.simplify import prove, simplify
+from ansor.ir.structure import same_structure
+from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
+from ansor.schedule.bounds import Bounds, StageBounds
+from ansor.schedule.extents import Extent, extent_of, is_one
+from ansor.schedule.graph_steps import axis_values
+from ansor.schedule.stages import Annotation, SplitRelation, Stage, innermost_pieces, made_from
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var
+
+ZERO = Const(0, INDEX_DTYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class StageLoops:
+    """The variables of a stage's loops by name, and those of their copy that initialises a reduction.
+
+    A loop of extent 1 has `ZERO`.
+    """
+
+    main: Mapping[str, Expr]
+    init: Mapping[str, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One element of a stage: its axes (absolute), its position in the region, the guards it needs."""
+
+    axes: Mapping[Var, Expr]
+    local: tuple[Expr, ...]
+    guards: tuple[Expr, ...]
+
+
+class Points:
+    """
+    The points of all stages of a program.
+
+    Parameters
+    ----------
+    bounds
+        Of a concrete state.
+    sizes
+        Symbolic sizes.
+
+    Attributes
+    ----------
+    loops
+        Loop variables by stage.
+    known
+        The ranges of loop variables and sizes.
+    """
+
+    def __init__(self, bounds: Bounds, sizes: Sequence[Var]) -> None:
+        self.bounds, self.state = bounds, bounds.state
+        self._ranges: dict[Var, tuple[int | None, int | None]] = {}
+        self._ends: dict[Var, Expr] = {}
+        self.loops = {stage_id: self._make_loops(stage_id) for stage_id in bounds.stages}
+        self.known = Ranges({**self._ranges, **dict.fromkeys(sizes, (0, None))})
+
+    def _make_loops(self, stage_id: int) -> StageLoops:
+        main: dict[str, Expr] = {}
+        init: dict[str, Expr] = {}
+        for loop in self.state.stages[stage_id].iterators:
+            for values in (main, init):
+                if is_one(loop.extent):
+                    values[loop.name] = ZERO
+                else:
+                    var = Var(loop.name)
+                    values[loop.name] = var
+                    extent = loop.extent
+                    self._ranges[var] = (0, extent - 1 if isinstance(extent, int) else None)
+                    if isinstance(extent, Expr):
+                        self._ends[var] = extent
+        return StageLoops(main, init)
+
+    def of(self, stage_id: int, variables: Mapping[str, Expr], spatial_only: bool = False) -> Point:
+        """Every axis of a stage as an expression of loop variables, and the guards they need."""
+        stage, known = self.state.stages[stage_id], self.bounds.stages[stage_id]
+        leaves = {loop.name: variables[loop.name] for loop in stage.iterators}
+        values = axis_values(stage.relations, leaves, known.extents)
+        op = stage.compute
+        axes: dict[Var, Expr] = {}
+        local: list[Expr] = []
+        guards: list[Expr] = []
+        reduced = {axis.name for axis in op.reduce_axis} if spatial_only else set()
+        splits = [r for r in stage.relations if isinstance(r, SplitRelation)]
+        whole = dict.fromkeys(self._undivided_loops(stage, known), ZERO)
+        tested = axis_values(stage.relations, {**leaves, **whole}, known.extents) if whole else values
+        # The outermost part of a guarded loop cannot run too far: its own covering needs no second guard.
+        outermost = {r.parts[0] for r in splits}
+        guards.extend(
+            self._below(tested[r.parent], known.extents[r.parent])
+            for r in splits
+            if r.parent not in outermost and made_from(stage, r.parent).isdisjoint(reduced)
+        )
+        for axis, region in zip(op.axis, known.region, strict=True):
+            offset = simplify(values[axis.name], self.known)
+            local.append(offset)
+            axes[axis] = simplify(self._sum(self.form(region.base), offset), self.known)
+            guards.append(self._below(axes[axis], extent_of(axis.extent)))
+            guards.append(Binary(BinaryOp.GE, axes[axis], ZERO, "bool"))
+        if not spatial_only:
+            for axis in op.reduce_axis:
+                axes[axis] = simplify(values[axis.name], self.known)
+        return Point(axes, tuple(local), self.needed(guards))
+
+    @staticmethod
+    def _undivided_loops(stage: Stage, known: StageBounds) -> Iterable[str]:
+        """Tensorized loops that guards leave whole: pieces that divide all that they are pieces of."""
+        for loop in stage.iterators:
+            if loop.annotation is Annotation.TENSORIZE:
+                extents = [known.extents[name] for name in innermost_pieces(stage, loop.name) or ()]
+                sizes = [extent for extent in extents if isinstance(extent, int)]
+                if sizes and len(sizes) == len(extents) and not any(size % sizes[0] for size in sizes):
+                    yield loop.name
+
+    @staticmethod
+    def _below(value: Expr, extent: Extent) -> Expr:
+        bound = extent if isinstance(extent, Expr) else Const(int(extent), INDEX_DTYPE)
+        return Binary(BinaryOp.LT, value, bound, "bool")
+
+    @staticmethod
+    def _sum(a: Expr, b: Expr) -> Expr:
+        return Binary(BinaryOp.ADD, a, b, INDEX_DTYPE)
+
+    def needed(self, guards: Iterable[Expr]) -> tuple[Expr, ...]:
+        """The guards that are not proved, simplified, each once."""
+        kept: list[Expr] = []
+        for guard in guards:
+            if prove(guard, self.known) is not True:
+                short = _undivided(simplify(guard, self.known))
+                if not self._is_loop_end(short) and not any(same_structure(short, one) for one in kept):
+                    kept.append(short)
+        return tuple(kept)
+
+    def _is_loop_end(self, guard: Expr) -> bool:
+        """Whether a guard says what a symbolic loop says already: `i < n` in `for i in 0..n`."""
+        match guard:
+            case Binary(op=BinaryOp.LT, a=Var() as var, b=limit) if var in self._ends:
+                return same_structure(self._ends[var], limit)
+            case _:
+                return False
+
+    def form(self, form: Affine) -> Expr:
+        """An affine form over atoms as an index expression over loop variables."""
+        total: Expr = Const(int(form.const), INDEX_DTYPE)
+        for atom, coefficient in form.terms.items():
+            if isinstance(atom, LoopAtom):
+                value = self.loops[atom.stage].main[atom.name]
+            elif isinstance(atom, SizeAtom):
+                value = atom.var
+            else:
+                assert isinstance(atom, OpaqueAtom)
+                divisor = Const(int(atom.divisor), INDEX_DTYPE)
+                value = Binary(atom.op, self.form(atom.inner), divisor, INDEX_DTYPE)
+            term = Binary(BinaryOp.MUL, value, Const(int(coefficient), INDEX_DTYPE), INDEX_DTYPE)
+            total = self._sum(total, term)
+        return simplify(total, self.known)
+
+
+def _undivided(guard: Expr) -> Expr:
+    """`x//c < d` as `x < c*d`: the guard of a fused loop, instead of one more for its outer axis."""
+    match guard:
+        case Binary(
+            op=BinaryOp.LT, a=Binary(op=BinaryOp.FLOORDIV, a=x, b=Const(value=c)), b=Const(value=d)
+        ) if int(c) > 0:
+            return Binary(BinaryOp.LT, x, Const(int(c) * int(d), guard.b.dtype), "bool")
+        case _:
+            return guard
