@@ -202,7 +202,7 @@ def _partial_bytes(state: State, stage_id: int) -> tuple[Number, Number]:
         return 0, 0
     elements: Number = 1
     for loop in stage.iterators[reducing[0] :]:
-        if loop.kind is IteratorKind.SPATIAL and not (loop.annotation.is_thread or loop.annotation.is_block):
+        if loop.kind is IteratorKind.SPATIAL and not loop.annotation.is_bound:
             elements = elements * _number(loop.extent, f"loop {loop.name!r}")
     virtual = virtual_threads(state, stage_id)
     size = sum(dtype_info(tensor.dtype).bytes for tensor in stage.op.outputs)

@@ -51,7 +51,7 @@ def check_bound(state: State, root: int) -> None:
                     "for CPUs; for a GPU, bind it to blockIdx.x or threadIdx.x",
                     position,
                 )
-            bound |= loop.annotation.is_thread or loop.annotation.is_block
+            bound |= loop.annotation.is_bound
     stage = state.stages[root]
     several = [loop.kind is IteratorKind.SPATIAL and not is_one(loop.extent) for loop in stage.iterators]
     if any(several) and not bound:

@@ -47,7 +47,7 @@ from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 _THREAD_ANNOTATIONS = {
     annotation.word: annotation
     for annotation in Annotation
-    if annotation.is_thread or annotation.is_block or annotation is Annotation.VTHREAD
+    if annotation.is_bound or annotation is Annotation.VTHREAD
 }
 
 

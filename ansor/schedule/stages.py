@@ -58,6 +58,11 @@ class Annotation(IntEnum):
         """Whether the loop's iterations are the blocks of a GPU grid."""
         return self in (Annotation.BLOCK_X, Annotation.BLOCK_Y, Annotation.BLOCK_Z)
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the loop runs over blocks or threads of a GPU."""
+        return self.is_thread or self.is_block
+
 
 _WORDS = {
     Annotation.NONE: "for",

@@ -99,7 +99,7 @@ def divide_loops(
     for position, loop in enumerate(stage.iterators[first:], first):
         var, start, extent = main[loop.name], init[loop.name], loop.extent
         kind, reduces = LoopKind(loop.annotation.word), loop.kind is IteratorKind.REDUCE
-        is_bound = loop.annotation.is_thread or loop.annotation.is_block
+        is_bound = loop.annotation.is_bound
         if not isinstance(var, Var) or not isinstance(start, Var) or (reduces and not is_bound):
             continue
         if not isinstance(extent, int):
