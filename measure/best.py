@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ansor.errors import AnsorError
 from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
-from measure.distill import OptionsByKey, record_group
+from measure.distill import OptionsByKey, RecordGroup, record_group
 from measure.log import PathLike, RecordReader
 from measure.record import (
     LoggedState,
@@ -142,7 +142,7 @@ def find_best_record(
     fitting: dict[tuple[str, int | None], FoundRecord] = {}
     wrong: set[str] = set()
     numbers: dict[tuple[str, int | None], int] = {}
-    trials: Counter[tuple[str, ...]] = Counter()
+    trials: Counter[RecordGroup] = Counter()
     options: OptionsByKey = {}
     reader = RecordReader(filename)
     for inp, res in reader.measurements():

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ansor.errors import DefinitionError, LogWriteError
 from measure.layouts import layout_option
@@ -136,9 +136,9 @@ def _all_records(first: Sequence[Record], logs: Sequence[PathLike]) -> Iterator[
 
 def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, list[Record]]:
     """Best records in order of their workloads' first appearance."""
-    seen: dict[tuple[str, ...], None] = {}
-    best: dict[tuple[str, ...], Record] = {}
-    known: dict[tuple[str, ...], float] = {}
+    seen: dict[RecordGroup, None] = {}
+    best: dict[RecordGroup, Record] = {}
+    known: dict[RecordGroup, float] = {}
     options: OptionsByKey = {}
     left_out = 0
     read = list(records)
@@ -167,19 +167,35 @@ OptionsByKey = dict[tuple[str, int], int]
 """What `layout_option` said, by workload key and recorded option: a log asks the same once a line."""
 
 
-def record_group(inp: MeasureInput, options: OptionsByKey) -> tuple[str, ...]:
-    """What records of one task have in common whose times count for each other.
-
-    Its key as JSON, the layout option, the cores where the target is silent about them (empty where nothing
-    tells), and the target (`target_group`).
+class RecordGroup(NamedTuple):
     """
+    What records of one task have in common whose times count for each other.
+
+    Parameters
+    ----------
+    workload
+        Its key as JSON.
+    layouts
+        The layout option.
+    cores
+        Where the target is silent about them; None where nothing tells.
+    target
+        See `target_group`.
+    """
+
+    workload: str
+    layouts: int
+    cores: int | None
+    target: tuple[str, ...]
+
+
+def record_group(inp: MeasureInput, options: OptionsByKey) -> RecordGroup:
+    """Return the group of a record."""
     workload = plain_key(inp.task.workload_key)
     asked = workload, int(inp.task.layout_rewrite_option or 0)
     if asked not in options:
         options[asked] = layout_option(inp)
-    cores = cores_of(inp.task)
-    told = "" if cores is None else str(cores)
-    return (workload, str(options[asked]), told, *target_group(target_text(inp.task)))
+    return RecordGroup(workload, options[asked], cores_of(inp.task), target_group(target_text(inp.task)))
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:

@@ -14,9 +14,8 @@ from ansor.schedule.source import schedule_code
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
-from measure.distill import OptionsByKey, record_group
+from measure.distill import OptionsByKey, RecordGroup, record_group
 from measure.settled import settled_records
-from measure.targets import cores_of
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
@@ -123,12 +122,12 @@ def best(
 
 def summarize(log: str) -> list[_Summary]:
     """Sum up the measurements of a log by what their times count for (`record_group`), in order."""
-    found: dict[tuple[str, ...], _Summary] = {}
+    found: dict[RecordGroup, _Summary] = {}
     options: OptionsByKey = {}
     for inp, res in settled_records(load_measurements(log)):
         group = record_group(inp, options)
         key, target, _ = inp.task.key
-        found.setdefault(group, _Summary(key, target, int(group[1]), cores_of(inp.task))).add(inp, res)
+        found.setdefault(group, _Summary(key, target, group.layouts, group.cores)).add(inp, res)
     return list(found.values())
 
 

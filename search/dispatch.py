@@ -39,7 +39,7 @@ from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
 from measure.best import workload_distance
-from measure.distill import OptionsByKey, record_group
+from measure.distill import OptionsByKey, RecordGroup, record_group
 from measure.settled import plain_key, settled_records
 from measure.targets import other_conditions, target_text
 from search.progress import title_of_key
@@ -298,7 +298,7 @@ class ApplyHistoryBest(DispatchContext):
         if n_lines is not None:
             check_number("ApplyHistoryBest(n_lines)", n_lines, low=0, integer=True)
         self.include_compatible = include_compatible
-        self._groups: dict[tuple[str, ...], list[Record]] = {}
+        self._groups: dict[RecordGroup, list[Record]] = {}
         self._hashes: dict[str, str | None] = {}
         options: OptionsByKey = {}
         read = (record for source in _sources(records) for record in islice(source, n_lines))
@@ -318,7 +318,9 @@ class ApplyHistoryBest(DispatchContext):
     def targets_of(self, workload_key: str) -> Sequence[str]:
         """Targets of the records of a key."""
         wanted = plain_key(workload_key)
-        return [target_text(best[0][0].task) for (key, *_), best in self._groups.items() if key == wanted]
+        return [
+            target_text(best[0][0].task) for group, best in self._groups.items() if group.workload == wanted
+        ]
 
     def lookup(self, query: Query) -> Hit | None:
         """Find the best program of the logs, by key, then by structure, then by compatible size.
@@ -352,15 +354,15 @@ class ApplyHistoryBest(DispatchContext):
         cores, cost, scale, record.
         """
         free = bool(layout_free_inputs(query.dag))
-        for (key, option, *_), records in self._groups.items():
+        for group, records in self._groups.items():
             one = records[0][0].task
             if not same_target(query.target, target_text(one)):
                 continue
             foreign = bool(other_conditions(one, query.target, query.num_cores))
-            scale = self._factor(key, query, how)
+            scale = self._factor(group.workload, query, how)
             if math.isinf(scale):
                 continue
-            differs = free and int(option) != query.layout_rewrite_option
+            differs = free and group.layouts != query.layout_rewrite_option
             for record in records:
                 yield differs, foreign, record[1].mean_cost * scale, scale, record
 

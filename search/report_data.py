@@ -17,10 +17,9 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult, RecordReader, recover_measure_input
-from measure.distill import OptionsByKey, record_group
+from measure.distill import OptionsByKey, RecordGroup, record_group
 from measure.log import PathLike, Record
 from measure.settled import takes_over, trial_of
-from measure.targets import cores_of
 from search.progress import title_of_key
 from search.text import target_terms
 
@@ -249,7 +248,7 @@ def read_history(log: PathLike) -> LogHistory:
         If a line cannot be understood.
     """
     reader = RecordReader(log)
-    tasks: dict[tuple[str, ...], TaskHistory] = {}
+    tasks: dict[RecordGroup, TaskHistory] = {}
     attempts: list[tuple[TaskHistory, Attempt]] = []
     places: dict[tuple[str, int | None], int] = {}
     options: OptionsByKey = {}
@@ -257,7 +256,7 @@ def read_history(log: PathLike) -> LogHistory:
     for inp, res in reader.measurements():
         group = record_group(inp, options)
         key, target, _ = inp.task.key
-        task = tasks.setdefault(group, TaskHistory(key, target, int(group[1]), cores_of(inp.task)))
+        task = tasks.setdefault(group, TaskHistory(key, target, group.layouts, group.cores))
         gap = _gap(previous, res.timestamp, res.all_cost)
         elapsed += gap
         task.spent += gap
