@@ -150,6 +150,14 @@ def check_all(case: Case, compiled: bool = True) -> None:
     check_simplified(simple)
 
 
+def check_results(state: State) -> None:
+    """A program computes its graph: interpreted, which sees races and reads out of bounds, and compiled."""
+    case, polished = Case.of(state), lowered(state, simple_mode=False)
+    case.check_interpreted(lowered(state), check_races=True)
+    case.check_interpreted(polished)
+    case.check_compiled(polished)
+
+
 def lowered(state: State, simple_mode: bool = True) -> LoopNest:
     return lower(state, simple_mode=simple_mode, name="kernel")
 

@@ -28,7 +28,7 @@ from sketches.params import SketchParams
 from sketches.remap import Names
 from sketches.repair import repaired
 from tests.costmodel_law import Compared, check_rows
-from tests.program_laws import Case, lowered
+from tests.program_laws import Case, check_results, lowered
 from tests.sketches_cases import SMALL, check_program, matmul, row_sum, task_of, zero_rank
 
 ALL = dict.fromkeys(CPU_EXTRA_RULES, 1) | {"cpu_packed_read": 0}
@@ -314,10 +314,7 @@ def test_programs_compute_the_expression(name: str) -> None:
     assert len(states) == 8
     for state in states:
         check_program(state)
-        case = Case.of(state)
-        case.check_interpreted(lowered(state), check_races=True)
-        case.check_interpreted(lowered(state, simple_mode=False))
-        case.check_compiled(lowered(state, simple_mode=False))
+        check_results(state)
 
 
 @pytest.mark.parametrize("name", CASES)
