@@ -25,7 +25,7 @@ from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
 from ansor.task.hardware import MachineModel, available_cores
 from ansor.task.target import Target
-from ansor.task.task import Task
+from ansor.task.task import LayoutRewriteOption, Task
 from costmodel.candidates import Candidates, batches_of
 from costmodel.extract_columns import Columns, Group, pack
 from costmodel.extract_device import device_rows
@@ -122,14 +122,15 @@ def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Fea
     Parameters
     ----------
     task
-        For which machine: vector registers, caches, cores.
+        For which machine: vector registers, caches, cores; and whether it rewrites layouts.
     forms
         Their rows are the programs, in order.
     scaled
         Leave magnitudes in their own units if false.
     """
     core = core_of(task)
-    statements = [statements_of(form, core.device) for form in forms]
+    rewrites = task.layout_rewrite_option is not LayoutRewriteOption.NO_REWRITE
+    statements = [statements_of(form, core.device, rewrites) for form in forms]
     columns = pack(forms, statements)
     counts = (
         np.repeat([len(found) for found in statements], [form.rows for form in forms])

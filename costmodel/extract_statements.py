@@ -38,6 +38,7 @@ from costmodel.extract_body import Access, Body, body_of
 from costmodel.extract_conditions import all_hold, are_separable, occurrences
 from costmodel.extract_form import Form, Mask
 from costmodel.extract_indices import Dimension, Loop, LoopIndices, Value
+from costmodel.extract_layouts import loop_order, rewritten_inputs
 from costmodel.extract_warps import SHARED, Warp, WarpAccess, space_of
 
 READ, WRITE, READ_WRITE = 0, 1, 2
@@ -137,19 +138,30 @@ class Statement:
     kernel: KernelUsage | None = None
 
 
-def statements_of(form: Form, device: DeviceModel | None = None) -> list[Statement]:
-    """List the stored statements of a form in stage order, for a GPU if one is given.
+def statements_of(
+    form: Form, device: DeviceModel | None = None, rewrites_layouts: bool = False
+) -> list[Statement]:
+    """List the stored statements of a form in stage order.
+
+    Parameters
+    ----------
+    form
+        The programs.
+    device
+        The GPU that they are for; None for a CPU.
+    rewrites_layouts
+        Whether inputs that are free of layout lie in the order of their reader's loops.
 
     Raises
     ------
     DefinitionError
         If an extent is symbolic.
     """
-    return _Gatherer(form, device).run()
+    return _Gatherer(form, device, rewrites_layouts).run()
 
 
 class _Gatherer:
-    def __init__(self, form: Form, device: DeviceModel | None) -> None:
+    def __init__(self, form: Form, device: DeviceModel | None, rewrites_layouts: bool) -> None:
         self.form, self.device = form, device
         self.state = form.state
         self.stages = form.bounds.stages
@@ -164,6 +176,7 @@ class _Gatherer:
             }
             for stage_id, known in self.stages.items()
         }
+        self.rewritten = rewritten_inputs(self.state) if rewrites_layouts else {}
         self._around: dict[int, list[tuple[LoopAtom, bool]]] = {}
         kernels = () if device is None else kernels_of(form.bounds)
         self.kernels = {stage_id: kernel for kernel in kernels for stage_id in kernel.stages}
@@ -225,7 +238,7 @@ class _StageGatherer:
             for number, (atom, reduces) in enumerate(outer):
                 if parent.is_thread(atom):
                     self.loops[number] = Loop(1, reduces, {})
-        numbers = {atom: position for position, (atom, _) in enumerate(found)}
+        self.numbers = numbers = {atom: position for position, (atom, _) in enumerate(found)}
         self.indices = LoopIndices(self.loops, numbers, self.form.rows)
         self.local = self._local_axes()
         op = self.stage.compute
@@ -333,17 +346,38 @@ class _StageGatherer:
         forms = [self._index(index) for index in access.indices]
         dimensions, bases = self._dimensions(forms, producer, access.tensor)
         size = dtype_info(access.tensor.dtype).bytes
-        warp = self._in_warp(producer, access.tensor, bases, dimensions)
         for dimension, index, form, spread in zip(
             dimensions, access.indices, forms, access.spread, strict=True
         ):
             dimension.spread = dimension.spread + spread
             if form is None:
                 dimension.terms = self.indices.anywhere(index, self.axes, dimension.shape)
+        if self.all.rewritten.get(producer) == self.stage_id:
+            dimensions, bases = self._in_loop_order(dimensions, forms, bases)
+        warp = self._in_warp(producer, access.tensor, bases, dimensions)
         shared = 0
         if producer in self.state.attach:
             shared = min(len(self.all.around(producer)), self.depth + len(self.loops))
         return Touch(READ, access.count, size, dimensions, shared, warp)
+
+    def _in_loop_order(
+        self, dimensions: list[Dimension], forms: Sequence[Interval | None], bases: list[Affine | None]
+    ) -> tuple[list[Dimension], list[Affine | None]]:
+        """An input's indices and their forms where it lies in the order of the loops, else as they are."""
+        extents = [loop.extent for loop in self.loops]
+        order = loop_order(forms, [dimension.shape for dimension in dimensions], self.numbers, extents)
+        if order is None:
+            return dimensions, bases
+        if np.all(order.rows):
+            return [self.indices.dimension(order.index, 0, order.size)], [order.index]
+        laid = np.asarray(order.rows, np.int64)
+        placed = [order.index.scale(laid), *(base.scale(1 - laid) for base in bases if base is not None)]
+        shapes = [
+            np.where(laid, order.size, 1),
+            *(np.where(laid, 1, dimension.shape) for dimension in dimensions),
+        ]
+        made = [self.indices.dimension(base, 0, shape) for base, shape in zip(placed, shapes, strict=True)]
+        return made, list(placed)
 
     def _in_warp(
         self,

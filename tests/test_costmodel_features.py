@@ -9,6 +9,7 @@ from ansor import te
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
+from ansor.task.layout import rewrite_layouts
 from ansor.task.task import Task
 from costmodel import Programs
 from costmodel.extract import (
@@ -36,6 +37,15 @@ TASKS = {name: task_of(make()) for name, make in SMALL.items()}
 EXTENSIONS = {"packed reads": {"cpu_packed_read": 2}, "wasteful tiles": {"max_tile_waste": 1.4}}
 """Parameters of the sketch rules that go beyond the reference."""
 
+CONSTANTS = {
+    "matmul": (24, 20, 36),
+    "dense": (4, 24, 18),
+    "conv2d": (1, 6, 6, 8, 12, 3, 1, 1),
+    "group_conv2d": (1, 6, 6, 8, 8, 3, 1, 1, 1, 2),
+}
+"""Workloads with constant inputs."""
+TARGET = "llvm -mcpu=core-avx2"
+
 
 def sample(
     task: Task, count: int, seed: int = 0, params: dict[str, object] | None = None
@@ -57,8 +67,8 @@ def check_population(task: Task, population: Population) -> Compared:
         check_rows(
             form,
             features.values[features.offsets[row] : features.offsets[row + 1]],
-            plain_state(population, row),
-            population.materialize(row),
+            rewrite_layouts(plain_state(population, row), task.layout_rewrite_option).state,
+            rewrite_layouts(population.materialize(row), task.layout_rewrite_option).state,
             row=row,
         )
         for row in range(len(population))
@@ -86,6 +96,19 @@ def test_lengths_that_do_not_divide_are_counted_as_covered(name: str) -> None:
 def test_what_goes_beyond_the_reference_is_counted(name: str, extension: str) -> None:
     populations = sample(TASKS[name], 12, 6, EXTENSIONS[extension])
     sum((check_population(TASKS[name], one) for one in populations), Compared()).check_most()
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_are_counted_in_the_order_in_which_a_program_reads_them(name: str) -> None:
+    task = SearchTask(func=f"ansor.{name}", args=CONSTANTS[name], target=TARGET, layout_rewrite_option=2)
+    populations = [*sample(task, 12, 3), *(odd_lengths(one, 1) for one in sample(task, 8, 5))]
+    rewritten = [rewrite_layouts(state, 2).layouts for state in Programs(populations)]
+    assert sum(map(bool, rewritten)) > len(rewritten) / 2
+    sum((check_population(task, one) for one in populations), Compared()).check_most()
+    together = extract_populations(task, populations)
+    assert np.array_equal(together.values, extract_states(task, list(Programs(populations))).values)
+    defined = SearchTask(func=f"ansor.{name}", args=CONSTANTS[name], target=TARGET)
+    assert not np.array_equal(together.values, extract_populations(defined, populations).values)
 
 
 @pytest.mark.parametrize("block", range(6))

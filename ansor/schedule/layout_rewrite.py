@@ -18,7 +18,7 @@ Source: reference section 9.2, `LayoutRewriteOption`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -110,7 +110,7 @@ def rewrite_layouts(state: State, *, transform: bool) -> LayoutRewrite:
     kept: dict[str, str] = {}
     for tensor in layout_free_inputs(state.dag):
         stage_id = state.stage_id(tensor)
-        reader = next(_declaring_readers(state, tensor), None)
+        reader = declaring_reader(state, tensor)
         if reader is None:
             kept[tensor.name] = "no stage that declares it free of layout reads it directly"
             continue
@@ -125,17 +125,21 @@ def rewrite_layouts(state: State, *, transform: bool) -> LayoutRewrite:
     return LayoutRewrite(state, layouts, kept)
 
 
-def _declaring_readers(state: State, tensor: Tensor) -> Iterator[int]:
-    """The stages that declare an input free of layout and read it, not through another stage."""
+def declaring_reader(state: State, tensor: Tensor) -> int | None:
+    """The first stage that declares an input free of layout and reads it, not through another stage.
+
+    None if there is no such stage, or the input has another layout already.
+    """
     stage_id = state.stage_id(tensor)
     if layout_of(state.stages[stage_id].op.output(0)) is not None:
-        return
+        return None
     for reader, stage in enumerate(state.stages):
         if not isinstance(stage.op, ComputeOp) or stage.compute_at is ComputeAt.INLINED:
             continue
         declared = tensor in stage.op.attrs.get(LAYOUT_FREE_ATTR, ())
         if declared and stage_id in state.direct_producers(reader):
-            yield reader
+            return reader
+    return None
 
 
 def _schedule_transform(state: State, stage_id: int, layout: Layout) -> State:
@@ -155,11 +159,7 @@ def _schedule_transform(state: State, stage_id: int, layout: Layout) -> State:
 
 def _is_for_gpu(state: State) -> bool:
     """Whether a program has loops that are bound to blocks or threads."""
-    return any(
-        loop.annotation.is_thread or loop.annotation.is_block
-        for stage in state.stages
-        for loop in stage.iterators
-    )
+    return any(loop.annotation.is_bound for stage in state.stages for loop in stage.iterators)
 
 
 def _copied_by_threads(state: State, stage_id: int) -> State:
