@@ -1,9 +1,10 @@
-"""How surely a median is known, from the order of the values alone."""
+"""How surely a median is known, from the order of the values alone, and how that is said."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
+from statistics import median
 from typing import Final
 
 CONFIDENCE: Final = 0.95
@@ -30,3 +31,29 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
             break
         skip = cut
     return ordered[skip], ordered[-1 - skip]
+
+
+def median_spread(values: Sequence[float]) -> float | None:
+    """Give half the width of `median_interval` as a share of the median: 0.01 is plus or minus a percent.
+
+    None for fewer than two values, which tell no spread, and where the median is 0.
+    """
+    middle = median(values) if len(values) > 1 else 0.0
+    if not middle:
+        return None
+    low, high = median_interval(values)
+    return (high - low) / (2 * middle)
+
+
+def repeats_text(repeats: int, disturbed: int = 0, redone: int = 0) -> str:
+    """Say what a run time rests on: "3 repeats, 2 disturbed and 1 redone because of another load"."""
+    rests_on = "1 repeat" if repeats == 1 else f"{repeats} repeats"
+    noise = noise_text(disturbed, redone)
+    return f"{rests_on}, {noise}" if noise else rests_on
+
+
+def noise_text(disturbed: int, redone: int) -> str:
+    """Say how many repeats another load disturbed, and how many were done again for that; "" for none."""
+    noise = [f"{disturbed} disturbed"] if disturbed else []
+    noise += [f"{redone} redone"] if redone else []
+    return f"{' and '.join(noise)} because of another load" if noise else ""

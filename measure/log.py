@@ -3,6 +3,10 @@
 A record that uses only the reference's steps is a plain v0.6 line. One with a step of ours is the same
 object behind the prefix ``# ansor ``, which other readers skip as a comment and we read.
 
+What has no field there stands behind the version, which TVM reads as any text and does not look at:
+``"v": "v0.6+disturbed=2,redone=1"`` says that another load on the machine disturbed two of the repeats, and
+that one more was disturbed and done again. A bare version says that there were none, or that nobody counted.
+
 What may happen to a log, and what becomes of it:
 
 - The writer is killed in mid-line. The torn last line is skipped by readers with a note, and the next append
@@ -30,6 +34,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,6 +62,8 @@ TORN_PREFIX: Final = "# torn "
 _NAMED: Final = 5
 """How many records of one log with steps that are not understood are named one by one."""
 _RECORD_START: Final = b'{"i"'
+_FACT: Final = re.compile(r"(disturbed|redone)=([0-9]{1,9})")
+"""A fact behind the version of a record; others are passed over."""
 REFERENCE_STEPS: Final = frozenset(
     ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
 )
@@ -76,8 +83,15 @@ def dump_record_to_string(inp: MeasureInput, res: MeasureResult) -> str:
     program = json.dumps([task_to_json(inp.task), [[], steps]])
     costs = ", ".join(_number(cost) for cost in res.costs)
     outcome = f"[[{costs}], {int(res.error_no)}, {_number(res.all_cost)}, {res.timestamp}]"
-    line = f'{{"i": {program}, "r": {outcome}, "v": "{LOG_VERSION}"}}'
+    line = f'{{"i": {program}, "r": {outcome}, "v": "{LOG_VERSION}{_facts(res)}"}}'
     return line if all(map(is_reference_step, steps)) else OWN_PREFIX + line
+
+
+def _facts(res: MeasureResult) -> str:
+    """What stands behind the version: how many repeats another load disturbed, if any."""
+    counts = (("disturbed", res.disturbed), ("redone", res.redone))
+    facts = ",".join(f"{name}={int(count)}" for name, count in counts if count)
+    return f"+{facts}" if facts else ""
 
 
 def _number(value: float) -> str:
@@ -108,11 +122,12 @@ def load_record_from_string(line: str) -> Record:
         raise LogFormatError(f"not a JSON object: {error}") from None
     if not isinstance(data, dict) or not {"i", "r"} <= data.keys():
         raise LogFormatError('a record is a JSON object with the keys "i", "r" and "v"')
-    if data.get("v", LOG_VERSION) not in KNOWN_VERSIONS:
+    version, _, facts = str(data.get("v", LOG_VERSION)).partition("+")
+    if version not in KNOWN_VERSIONS:
         raise LogFormatError(
             f"the record's version is {data['v']!r}; versions that are known are {', '.join(KNOWN_VERSIONS)}"
         )
-    return _input_from_json(data["i"]), _result_from_json(data["r"])
+    return _input_from_json(data["i"]), _result_from_json(data["r"], facts)
 
 
 def _input_from_json(item: Any) -> MeasureInput:
@@ -127,7 +142,7 @@ def _input_from_json(item: Any) -> MeasureInput:
     return MeasureInput(task_from_json(task), LoggedState(tuple(tuple(step) for step in state[1])))
 
 
-def _result_from_json(item: Any) -> MeasureResult:
+def _result_from_json(item: Any, facts: str) -> MeasureResult:
     if not isinstance(item, list) or len(item) != 4 or not isinstance(item[0], list):
         raise LogFormatError(f'"r" is an array [[cost, ...], error, all_cost, timestamp], found {item!r}')
     costs, error_no, all_cost, timestamp = item
@@ -138,7 +153,10 @@ def _result_from_json(item: Any) -> MeasureResult:
         kind = MeasureErrorNo(error_no)
     except ValueError:
         kind = MeasureErrorNo.UNKNOWN_ERROR
-    return MeasureResult(tuple(Seconds(cost) for cost in costs), kind, "", float(all_cost), int(timestamp))
+    counts = {name: int(count) for name, count in _FACT.findall(facts)}
+    return MeasureResult(
+        tuple(Seconds(cost) for cost in costs), kind, "", float(all_cost), int(timestamp), **counts
+    )
 
 
 # -- reading -----------------------------------------------------------------------------------------

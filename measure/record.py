@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Union
 
 from ansor.checks import check_number
 from ansor.errors import LogFormatError, TargetError
-from ansor.medians import median_interval
+from ansor.medians import median_interval, median_spread
 from ansor.task.target import Target
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class MeasureResult:
         Unix time in whole seconds at which the measurement was complete.
     disturbed, redone
         How many of the repeats another load on the machine disturbed, and how many were done again for that;
-        not logged, and no part of equality.
+        logged where there are any (`measure.log`), and no part of equality.
 
     Raises
     ------
@@ -249,6 +249,11 @@ class MeasureResult:
     def interval(self) -> tuple[float, float]:
         """Where the true median run time [s] lies; of fewer than six repeats their range."""
         return median_interval(self.costs)
+
+    @property
+    def spread(self) -> float | None:
+        """Half the interval as a share of the median, 0.01 for plus or minus 1 %; None for one repeat."""
+        return median_spread(self.costs)
 
 
 def task_to_json(task: AnyTask) -> list[Any]:

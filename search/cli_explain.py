@@ -11,7 +11,7 @@ from costmodel.explain import explain as explain_program
 from search.cli_chosen import Chosen
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers
 from search.progress import title_of_key
-from search.text import rate_text
+from search.text import certainty_json, certainty_text, rate_text
 
 _EXAMPLES = """
 Examples:
@@ -50,13 +50,14 @@ def explain(
         table = {
             "workload": json.loads(task.workload_key),
             "measured_seconds": seconds,
+            **certainty_json(chosen.found.result),
             "layout_rewrite_option": chosen.option,
             "line": chosen.found.line,
             "trial": chosen.found.trial,
         }
         click.echo(json.dumps(table | FeatureTable.of(task, state).to_json(), indent=1))
         return
-    speed = rate_text(task.compute_dag.flop_count, seconds)
+    speed = rate_text(task.compute_dag.flop_count, seconds) + certainty_text(chosen.found.result)
     click.echo(f"{title_of_key(task.workload_key)}: measured {speed} ({chosen.found})")
     if chosen.layouts:
         click.echo(chosen.layouts)

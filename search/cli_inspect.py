@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ansor.errors import AnsorError, DefinitionError
+from ansor.medians import noise_text
 from ansor.runtime.build import lower
 from ansor.schedule.source import schedule_code
 from ansor.task.task import Task
@@ -21,7 +22,7 @@ from search.cli_tune import make_policy
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
 from search.progress import title_of_key
 from search.template_task import TemplateTask
-from search.text import counted, flops_text, rate_text, target_terms
+from search.text import certainty_json, certainty_text, counted, flops_text, rate_text, target_terms
 
 _BEST_EXAMPLES = """
 Examples:
@@ -44,6 +45,8 @@ class _Summary:
     cores: int | None = None
     trials: int = 0
     failed: int = 0
+    disturbed: int = 0
+    redone: int = 0
     best: tuple[MeasureInput, MeasureResult] | None = field(default=None)
 
     def add(self, inp: MeasureInput, res: MeasureResult) -> None:
@@ -52,6 +55,8 @@ class _Summary:
             self.best = inp, res
         self.trials += 1
         self.failed += not res.ok
+        self.disturbed += res.disturbed
+        self.redone += res.redone
 
     @property
     def seconds(self) -> float | None:
@@ -68,6 +73,14 @@ class _Summary:
             return 0.0
         return task.dag.flop_count if isinstance(task, Task) and task.dag is not None else 0.0
 
+    @property
+    def speed(self) -> str:
+        """How fast the best program is, and how sure that is."""
+        if self.best is None:
+            return "no valid program"
+        result = self.best[1]
+        return rate_text(self.flops, result.mean_cost) + certainty_text(result)
+
     def to_json(self) -> dict[str, Any]:
         seconds, flops = self.seconds, self.flops
         return {
@@ -77,8 +90,11 @@ class _Summary:
             "layout_rewrite_option": self.layouts,
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if seconds and flops > 0 else None,
+            **certainty_json(None if self.best is None else self.best[1]),
             "trials": self.trials,
             "failed": self.failed,
+            "disturbed_of_all": self.disturbed,
+            "redone_of_all": self.redone,
         }
 
 
@@ -112,12 +128,12 @@ def best(
     if not summaries:
         raise DefinitionError(f"the log {log!r} holds no records")
     for summary in summaries:
-        speed = "no valid program" if summary.seconds is None else rate_text(summary.flops, summary.seconds)
         failed = f", {summary.failed} failed" if summary.failed else ""
-        trials = counted(summary.trials, "trial")
+        noise = noise_text(summary.disturbed, summary.redone)
+        trials = counted(summary.trials, "trial") + failed + (f", of all repeats {noise}" if noise else "")
         under = f"  layout_rewrite_option {summary.layouts}" if summary.layouts else ""
         terms = target_terms(summary.target, summary.cores)
-        click.echo(f"{title_of_key(summary.key)}  {speed}  {trials}{failed}  [{terms}]{under}")
+        click.echo(f"{title_of_key(summary.key)}  {summary.speed}  {trials}  [{terms}]{under}")
 
 
 def summarize(log: str) -> list[_Summary]:
@@ -153,6 +169,7 @@ def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
             "target": str(task.target),
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if flops > 0 else None,
+            **certainty_json(found.result),
             "layout_rewrite_option": chosen.option,
             "configuration": None if config is None else str(config),
             "line": found.line,
@@ -164,7 +181,8 @@ def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
     elif code:
         click.echo(python)
     else:
-        click.echo(f"{title_of_key(task.workload_key)}: {rate_text(flops, seconds)} ({found})")
+        speed = rate_text(flops, seconds) + certainty_text(found.result)
+        click.echo(f"{title_of_key(task.workload_key)}: {speed} ({found})")
         if config is not None:
             click.echo(f"configuration {config.index}: {config}")
         if chosen.layouts:

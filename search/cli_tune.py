@@ -25,7 +25,7 @@ from search.template_history import TransferConfigs
 from search.template_task import TemplateTask
 from search.template_tuner import GATuner, GridSearchTuner, RandomTuner
 from search.template_xgb import XGBTuner
-from search.text import digits, seconds_text
+from search.text import certainty_json, certainty_text, digits, seconds_text
 from search.warm_start import WarmStart
 
 NO_PROGRAM: Final = 3
@@ -197,6 +197,7 @@ def result_json(result: TuningResult, log: str) -> dict[str, Any]:
         "target": str(result.task.target),
         "best_seconds": result.best_cost,
         "best_gflops": result.best_gflops,
+        **certainty_json(result.best_result),
         "trials": result.trials,
         "known_trials": result.known_trials,
         "errors": {kind.name: count for kind, count in result.errors.items()},
@@ -215,7 +216,8 @@ def _tell(result: TuningResult, log: str, words: tuple[str, ...], quiet: bool) -
         click.echo(str(result))
     if result.best_cost is not None:
         speed = f", {digits(result.best_gflops)} GFLOP/s" if result.best_gflops else ""
-        click.echo(f"best: {seconds_text(result.best_cost)}{speed}; log: {log}")
+        certainty = "" if result.best_result is None else certainty_text(result.best_result)
+        click.echo(f"best: {seconds_text(result.best_cost)}{speed}{certainty}; log: {log}")
     if Path(log).exists():
         option = result.task.layout_rewrite_option
         layouts = f" --layout-rewrite-option {option:d}" if option else ""

@@ -8,9 +8,10 @@ be is a pause between two runs and is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from statistics import median
 
 from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
@@ -141,6 +142,11 @@ class TaskHistory:
             return None
         return task.dag if isinstance(task, Task) else None
 
+    @cached_property
+    def noise(self) -> Noise:
+        """How noisy the run times of its valid programs are."""
+        return Noise.of([attempt.record[1] for attempt in self.attempts if attempt.seconds is not None])
+
     @property
     def flops(self) -> float:
         """FLOPs of the task [flop]; 0 if unknown."""
@@ -164,6 +170,40 @@ class TaskHistory:
     def time(self) -> TimeSpent:
         """Where the time of this task went."""
         return TimeSpent.of(self.attempts, self.spent)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """
+    How noisy run times are.
+
+    Attributes
+    ----------
+    programs, repeats
+        How many programs, and all their repeats together.
+    disturbed, redone
+        Repeats that another load disturbed, and such as were done again for that, as far as the log tells.
+    spread
+        Median of the programs' `MeasureResult.spread`; None where none has several repeats.
+    """
+
+    programs: int
+    repeats: int
+    disturbed: int
+    redone: int
+    spread: float | None
+
+    @classmethod
+    def of(cls, results: Sequence[MeasureResult]) -> Noise:
+        """Sum up the results of programs."""
+        spreads = [spread for result in results if (spread := result.spread) is not None]
+        return cls(
+            len(results),
+            sum(len(result.costs) for result in results),
+            sum(result.disturbed for result in results),
+            sum(result.redone for result in results),
+            median(spreads) if spreads else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ansor.errors import AnsorError
+from ansor.medians import repeats_text
 from ansor.runtime.build import lower
 from ansor.schedule.source import schedule_code
 from ansor.task.layout import rewrite_layouts
@@ -22,9 +23,10 @@ from measure import MeasureErrorNo
 from search.report_belief import Belief
 from search.report_charts import Curve, Mark, bars, cloud, stack
 from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent
-from search.text import certainty_text, digits, rate_text, seconds_text, time_text
+from search.text import certainty_text, counted, digits, interval_text, rate_text, seconds_text, time_text
 
 _FEW_TASKS: Final = 3
+_CERTAINTY: Final = ("Median within", "Of")
 _STYLE: Final = """
 :root { color-scheme: light dark;
   --page: #f9f9f7; --card: #fcfcfb; --ink: #0b0b0b; --soft: #52514e; --faint: #898781; --line: #e1e0d9;
@@ -126,6 +128,7 @@ def _overview(log: LogHistory) -> str:
                 f'<a href="#task-{number}">{escape(task.title)}</a>',
                 escape(task.terms),
                 "-" if best is None else seconds_text(best),
+                *_certainty(task.best),
                 "-" if best is None or not task.flops else digits(task.flops / best / 1e9),
                 str(len(task.attempts)),
                 str(sum(attempt.seconds is None for attempt in task.attempts)),
@@ -133,7 +136,10 @@ def _overview(log: LogHistory) -> str:
                 time_text(task.spent),
             ]
         )
-    names = ("Task", "Target", "Best", "GFLOP/s", "Trials", "Failed", "Within 5 % after", "Time")
+    names = (
+        *("Task", "Target", "Best", *_CERTAINTY),
+        *("GFLOP/s", "Trials", "Failed", "Within 5 % after", "Time"),
+    )
     totals = log.totals()
     charts = ""
     if totals:
@@ -181,7 +187,7 @@ def _task(number: int, task: TaskHistory, belief: Belief | str | None, listings_
         cards += [_card("Predicted and measured", shown), f'<div class="column">{sums}</div>']
     return (
         f'<section id="task-{number}">\n<h2>{escape(task.title)}</h2>\n'
-        f'<p class="soft">{escape(task.terms)}</p>\n{_tiles(task)}'
+        f'<p class="soft">{escape(task.terms)}</p>\n{_tiles(task)}{_noise(task)}'
         f'<div class="grid2">{"".join(cards)}</div>\n'
         f"{_program(task, listings_open)}{_improvements(task)}</section>\n"
     )
@@ -194,7 +200,7 @@ def _tiles(task: TaskHistory) -> str:
         tiles = [
             (
                 seconds_text(task.best.seconds),
-                f"best, trial {task.best.trial}{certainty_text(task.best.record[1].costs)}",
+                f"best, trial {task.best.trial}{certainty_text(task.best.record[1])}",
             ),
             *([(digits(task.flops / task.best.seconds / 1e9), "GFLOP/s")] if task.flops else []),
             (str(task.trials_to_within(0.05)), "trials to within 5 %"),
@@ -206,6 +212,26 @@ def _tiles(task: TaskHistory) -> str:
         + "".join(f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in tiles)
         + "</div>\n"
     )
+
+
+def _certainty(attempt: Attempt | None) -> list[str]:
+    """Cells of a table, named by `_CERTAINTY`, that say how sure a program's run time is."""
+    if attempt is None:
+        return ["-", "-"]
+    result = attempt.record[1]
+    return [interval_text(result), repeats_text(len(result.costs), result.disturbed, result.redone)]
+
+
+def _noise(task: TaskHistory) -> str:
+    """A sentence on how noisy the run times of a task are."""
+    noise = task.noise
+    if not noise.programs:
+        return ""
+    rests_on = repeats_text(noise.repeats, noise.disturbed, noise.redone)
+    words = [f"{counted(noise.programs, 'valid program')} of {rests_on}"]
+    if noise.spread is not None:
+        words.append(f"half of those of several know their median to ± {100 * noise.spread:.1f} % or better")
+    return f'<p class="soft">{escape("; ".join(words))}</p>\n'
 
 
 def _curve(task: TaskHistory, against: str) -> str:
@@ -222,7 +248,8 @@ def _curve(task: TaskHistory, against: str) -> str:
         if attempt.seconds is None:
             return Mark(x(attempt), 0.0, f"trial {attempt.trial}: {attempt.error.name}")
         speed = rate_text(task.flops, attempt.seconds)
-        return Mark(x(attempt), y(attempt), f"trial {attempt.trial}, {time_text(attempt.spent)}: {speed}")
+        said = f"trial {attempt.trial}, {time_text(attempt.spent)}: {speed}"
+        return Mark(x(attempt), y(attempt), said + certainty_text(attempt.record[1]))
 
     valid = [attempt for attempt in task.attempts if attempt.seconds is not None]
     failures = [mark(attempt) for attempt in task.attempts if attempt.seconds is None]
@@ -323,6 +350,7 @@ def _improvements(task: TaskHistory) -> str:
             str(attempt.trial),
             time_text(attempt.spent),
             seconds_text(attempt.seconds),
+            *_certainty(attempt),
             digits(task.flops / attempt.seconds / 1e9) if task.flops else "-",
         ]
         for attempt in task.improvements
@@ -330,7 +358,7 @@ def _improvements(task: TaskHistory) -> str:
     ]
     if not rows:
         return ""
-    table = _table(("Trial", "After", "Run time", "GFLOP/s"), rows, 0)
+    table = _table(("Trial", "After", "Run time", *_CERTAINTY, "GFLOP/s"), rows, 0)
     return f"<details><summary>Improvements as a table</summary>{table}</details>\n"
 
 

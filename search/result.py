@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ansor.medians import noise_text
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult
@@ -80,6 +81,14 @@ class TuningResult:
         flops = self.task.compute_dag.flop_count
         return None if self.best_cost is None or flops <= 0 else flops / self.best_cost / 1e9
 
+    @property
+    def best_text(self) -> str:
+        """Speed and run time of the best program, and how sure they are; empty if it was not measured."""
+        if self.best_cost is None:
+            return ""
+        rate = rate_text(self.task.compute_dag.flop_count, self.best_cost)
+        return rate if self.best_result is None else f"{rate}{certainty_text(self.best_result)}"
+
     def _named(self, kind: MeasureErrorNo) -> str:
         """Name a kind of failure; of one whose name says nothing with an example."""
         example = self.error_examples.get(kind, "").strip().split("\n")[0]
@@ -89,14 +98,11 @@ class TuningResult:
         return f"TuningResult({self.task.workload_key}: {self})"
 
     def __str__(self) -> str:
-        best = "nothing measured"
-        if self.best_cost is not None:
-            best = f"best {rate_text(self.task.compute_dag.flop_count, self.best_cost)}"
-            best += "" if self.best_result is None else certainty_text(self.best_result.costs)
+        best = f"best {self.best_text}" if self.best_text else "nothing measured"
         errors = ", ".join(f"{count} {self._named(kind)}" for kind, count in self.errors.items()) or "none"
         trials = counted(self.trials, "trial")
-        if self.disturbed:
-            errors += f"; {counted(self.disturbed, 'repeat')} disturbed by another load"
+        noise = noise_text(self.disturbed, self.redone)
+        errors += f"; repeats: {noise}" if noise else ""
         return (
             f"{trials} in {time_text(self.elapsed_seconds)}, {best}, errors: {errors}; "
             f"stopped: {self.message}"

@@ -9,7 +9,7 @@ from ansor.task.task import Task
 from search.progress import task_title
 from search.result import StopReason, TuningResult
 from search.session import Stop
-from search.text import counted, digits, rate_text, time_text
+from search.text import counted, digits, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,8 @@ class SchedulerResult:
         spent = f"{counted(self.trials, 'trial')} in {time_text(self.elapsed_seconds)}"
         lines = [f"{spent}; stopped: {self.message}"]
         for result in self.results:
-            best = f"no program: {result.diagnosis}" if result.diagnosis else "no program"
-            if result.best_cost is not None:
-                best = rate_text(result.task.compute_dag.flop_count, result.best_cost)
+            nothing = f"no program: {result.diagnosis}" if result.diagnosis else "no program"
+            best = result.best_text or nothing
             lines.append(f"  {task_title(result.task)}: {best}, {counted(result.known_trials, 'trial')}")
         if self.objective is not None:
             lines.append(f"  estimated total: {digits(self.objective * 1e3)} ms")

@@ -1,9 +1,14 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, and for scripts what says how sure they are."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from math import floor, log10
+from typing import TYPE_CHECKING, Any
 
-from ansor.medians import median_interval
+from ansor.medians import repeats_text
+
+if TYPE_CHECKING:
+    from measure import MeasureResult
 
 
 def digits(value: float, significant: int = 3) -> str:
@@ -29,12 +34,32 @@ def rate_text(flops: float, seconds: float) -> str:
     return f"{digits(flops / seconds / 1e9)} GFLOP/s ({seconds_text(seconds)})"
 
 
-def certainty_text(costs: Sequence[float]) -> str:
-    """How sure a run time is, to go behind it: where the median of its repeats lies; "" for a single one."""
-    if len(costs) < 2:
-        return ""
-    low, high = map(seconds_text, median_interval(costs))
-    return f", median within {low} .. {high} of {len(costs)} repeats"
+def certainty_text(result: MeasureResult) -> str:
+    """How sure the run time of a success is, to go behind it: where the median of its repeats lies.
+
+    Of a single repeat there is no interval. What another load disturbed is told, where there was one.
+    """
+    rests_on = repeats_text(len(result.costs), result.disturbed, result.redone)
+    if len(result.costs) < 2:
+        return f", {rests_on}"
+    return f", median within {interval_text(result)} of {rests_on}"
+
+
+def interval_text(result: MeasureResult) -> str:
+    """Where the median of the repeats lies: "1.00 ms .. 1.02 ms"; a dash for a single one."""
+    return " .. ".join(map(seconds_text, result.interval)) if len(result.costs) > 1 else "-"
+
+
+def certainty_json(result: MeasureResult | None) -> dict[str, Any]:
+    """Say for scripts what `certainty_text` says; nothing of None, where no program was valid."""
+    if result is None:
+        return {"interval_seconds": None, "repeats": 0, "disturbed": 0, "redone": 0}
+    return {
+        "interval_seconds": list(result.interval) if len(result.costs) > 1 else None,
+        "repeats": len(result.costs),
+        "disturbed": result.disturbed,
+        "redone": result.redone,
+    }
 
 
 def counted(number: int, what: str) -> str:

@@ -207,7 +207,7 @@ def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str],
     capsys.readouterr()
     assert run(["best", "x.json"]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("matmul(16, 16, 16)  0.00819 GFLOP/s (1.00 ms)  2 trials")
+    assert first.startswith("matmul(16, 16, 16)  0.00819 GFLOP/s (1.00 ms), 1 repeat  2 trials  [")
     assert second.startswith("layer(64, True)")
     assert run(["best", "x.json", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -231,7 +231,7 @@ def test_explain_prints_the_features_of_the_best_program(capsys: pytest.CaptureF
     capsys.readouterr()
     assert run(["explain", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "matmul(16, 16, 16): measured 0.00819 GFLOP/s (1.00 ms) (trial 1, x.json:1)"
+    assert lines[0] == "matmul(16, 16, 16): measured 0.00819 GFLOP/s (1.00 ms), 1 repeat (trial 1, x.json:1)"
     assert "  float_mad" in [line.partition("   ")[0] for line in lines]
     assert lines[-1].startswith("the program: ")
     assert run(["explain", *words, "--descriptions"]) == 0
@@ -431,7 +431,7 @@ def test_best_leaves_out_records_whose_steps_are_unknown(
     capsys.readouterr()
     assert run(["best", "x.json"]) == 0
     out = capsys.readouterr()
-    assert "(2.00 ms)  1 trial " in out.out
+    assert "(2.00 ms), 1 repeat  1 trial " in out.out
     assert "x.json:1: left out: unknown transform step ['XYZ', 1]" in caplog.text
 
 
@@ -446,7 +446,7 @@ def test_best_lists_a_task_for_an_unknown_target_among_others(capsys: pytest.Cap
     assert run(["best", "x.json"]) == 0
     foreign, mine = capsys.readouterr().out.splitlines()
     assert foreign.endswith("1 trial  [hexagon -mcpu=v68]")
-    assert "(2.00 ms)  1 trial  [llvm" in mine
+    assert "(2.00 ms), 1 repeat  1 trial  [llvm" in mine
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_record_glued_to_a_torn_line_is_read(tmp_path: Path) -> None:
     assert "except for the whole record" in reader.notes[0]
 
 
-@pytest.mark.parametrize("version", ["v0.7", "v9", 6, None, "x"])
+@pytest.mark.parametrize("version", ["v0.7", "v0.7+disturbed=1", "v9", 6, None, "x", [], "+"])
 def test_unknown_version_is_refused(version: object) -> None:
     record = json.loads(dump_record_to_string(*example()))
     record["v"] = version

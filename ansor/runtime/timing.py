@@ -21,7 +21,7 @@ from typing import Any
 from ansor.checks import check_number
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
-from ansor.medians import median_interval
+from ansor.medians import median_interval, median_spread, repeats_text
 from ansor.runtime.interference import DISTURBED, Waited, waited_share
 from ansor.runtime.jit import LoadedCode, load_object
 
@@ -66,6 +66,11 @@ class TimeResult:
         return median_interval(self.results)
 
     @property
+    def spread(self) -> float | None:
+        """Half the interval as a share of the median, 0.01 for plus or minus 1 %; None for one repeat."""
+        return median_spread(self.results)
+
+    @property
     def min(self) -> float:
         return min(self.results)
 
@@ -75,13 +80,11 @@ class TimeResult:
 
     def __str__(self) -> str:
         low, high = self.interval
-        notes = [f"{len(self.results)} repeats"]
-        notes += [f"{self.disturbed} disturbed by another load"] if self.disturbed else []
-        notes += [f"{self.redone} redone for that"] if self.redone else []
         return (
             f"mean {self.mean * 1e3:.4g} ms, median {self.median * 1e3:.4g} ms "
             f"({low * 1e3:.4g} .. {high * 1e3:.4g}), "
-            f"min {self.min * 1e3:.4g} ms, std {self.std * 1e3:.2g} ms ({', '.join(notes)})"
+            f"min {self.min * 1e3:.4g} ms, std {self.std * 1e3:.2g} ms "
+            f"({repeats_text(len(self.results), self.disturbed, self.redone)})"
         )
 
 
