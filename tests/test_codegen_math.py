@@ -18,7 +18,8 @@ from tests.codegen_helper import run
 LIMITS = {**{name: limit for name, limit in MAX_ULP.items() if name != "pow"}, "sqrt": 0.5}
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-45, -1e-40, 1e-38]
 SPECIAL += [88.7, 88.8, 89.5, -87.0, -103.9, -104.5, 3.4e38, -3.4e38, 0.6499, 0.6501, 0.9296, 0.93, 4.1, 9.1]
-CPUS = ["host", "x86-64"]
+CPUS = ["host", "haswell", "x86-64"]
+"""With all that there is, with fused multiply-adds but no more, and with neither."""
 
 
 def machine(cpu: str) -> Machine:
@@ -27,6 +28,8 @@ def machine(cpu: str) -> Machine:
         return host
     if host.arch != "x86_64":
         pytest.skip("another architecture")
+    if cpu == "haswell" and not (host.has_fma and host.has_gather):
+        pytest.skip("this CPU has no AVX2")
     return Machine.of(host.triple, cpu)
 
 

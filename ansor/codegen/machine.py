@@ -37,7 +37,8 @@ class Machine:
     `vector_bits` is the width of the widest vector register, `num_registers` how many there are. `has_fma`:
     multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are; `has_gather`: so are
     loads from computed addresses; `has_f16_conversion`, `has_f16_arithmetic`: float16 is converted to
-    float32, or computed with, by instructions. `instructions` are those of tensor intrinsics
+    float32, or computed with, by instructions; `has_scaling`: multiplying by powers of two is one, whatever
+    the result. `instructions` are those of tensor intrinsics
     (`ansor.intrinsics`) that it has. `widens_lane_stores`: LLVM makes of a masked store of narrowed integers,
     of which one lane is known to be set, a store of that lane before narrowing, which is wrong (LLVM 22 with
     AVX-512).
@@ -54,6 +55,7 @@ class Machine:
     has_gather: bool
     has_f16_conversion: bool
     has_f16_arithmetic: bool
+    has_scaling: bool = False
     instructions: tuple[str, ...] = ()
     widens_lane_stores: bool = False
 
@@ -163,6 +165,7 @@ declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x floa
 declare <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr>, i32, <16 x i1>, <16 x float>)
 declare void @llvm.masked.store.v4i8.p0(<4 x i8>, ptr, i32, <4 x i1>)
 declare float @llvm.fma.f32(float, float, float)
+declare <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float>, <16 x i32>)
 define void @arith(ptr %a) {
   %x = load <16 x float>, ptr %a, align 4
   %y = fadd <16 x float> %x, %x
@@ -172,6 +175,10 @@ define void @arith(ptr %a) {
 define float @fma(float %a, float %b, float %c) {
   %d = call float @llvm.fma.f32(float %a, float %b, float %c)
   ret float %d
+}
+define <16 x float> @scale(<16 x float> %a, <16 x i32> %n) {
+  %x = call <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float> %a, <16 x i32> %n)
+  ret <16 x float> %x
 }
 define void @mask(ptr %a, <16 x i32> %i) {
   %m = icmp slt <16 x i32> %i, splat (i32 7)
@@ -264,6 +271,7 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
         has_gather=x86 and "vgather" in text["gather"],
         has_f16_conversion="__" not in convert and (arm or "vcvtph2ps" in convert or "vcvtsh2ss" in convert),
         has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
+        has_scaling="vscalef" in text["scale"],
         instructions=tuple(name for name, known in _dot_products(text).items() if known),
         widens_lane_stores=x86 and not re.search(r"\b(movb|v?pextrb)\b", text["lane_store"]),
     )

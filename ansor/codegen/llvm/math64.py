@@ -60,6 +60,8 @@ def _power_of_two(v: Vectors, n: Value) -> Value:
 def exp(v: Vectors, x: Value) -> Value:
     """Two factors of 2**(n/2) reach both infinity and the denormals."""
     p, n = _exp_parts(v, clamp(v, x, -746.0, 710.0))
+    if v.machine.has_scaling:
+        return v.scale(v.binary("fadd", p, constant(v, 1.0)), v.convert("trunc", n, "i32"))
     half = v.binary("ashr", n, integer(v, 1))
     scaled = v.binary("fmul", v.binary("fadd", p, constant(v, 1.0)), _power_of_two(v, half))
     return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", n, half)))

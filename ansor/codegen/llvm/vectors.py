@@ -101,6 +101,16 @@ class Vectors:
             return self.intrinsic("fma", a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)
 
+    def scale(self, a: Value, n: Value) -> Value:
+        """`a * 2**n` for integers n of 32 bits, rounded once; only for a machine that `has_scaling`."""
+        (x, y), lanes, depth = self.match(a, n)
+        dims = "" if lanes == 1 else f"v{lanes}"
+        symbol = f"@llvm.ldexp.{dims}{_SUFFIX[a.type]}.{dims}i32"
+        full, integers = vector_type(a.type, lanes), vector_type("i32", lanes)
+        self.fn.declare(symbol, f"declare {full} {symbol}({full}, {integers})")
+        text = f"call {full} {symbol}({full} {x.text}, {integers} {y.text})"
+        return self.fn.inside(text, a.type, lanes, depth)
+
     def element(self, a: Value, lane: int) -> Value:
         """One lane of a vector; of a scalar, the scalar."""
         if a.lanes == 1:
