@@ -12,7 +12,7 @@ functions it defines:
 - `i64 ansor_nanoseconds_alone()`: for how long launchers have run shares that no worker had come for, tiny
   ones left out; 0 where there are no futexes.
 - `ptr ansor_alloc(i64)` (64-byte aligned; the process is aborted when there is no memory), `void
-  ansor_free(ptr)`.
+  ansor_free(ptr)`: see `pool_memory`.
 
 How a region runs ----------------- The launcher writes body and data, then publishes one 64-bit word:
 region number (low half) and n (high half). Workers spin on that word for a bounded while (soon yielding the
@@ -45,12 +45,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from string import Template
 from typing import Final
 
 from ansor.codegen.machine import Machine
-from ansor.runtime import pool_core, pool_system
+from ansor.runtime import pool_core, pool_memory, pool_system
 
 MAX_THREADS: Final = 1024
 
@@ -71,6 +72,15 @@ CROWDED_SPIN: Final = 64
 
 LEAST_STACK: Final = 1 << 20
 """Bytes of stack that workers have at least: kernels keep small scratch memory there, 128 KiB and more."""
+
+LARGE: Final = 4 << 20
+"""Bytes of scratch memory from which on it is kept between calls (`pool_memory`)."""
+
+MOST_IDLE: Final = 256 << 20
+"""Bytes of such memory that are kept while no kernel uses them, at most."""
+
+MOST_BLOCKS: Final = 64
+"""Blocks of it, at most, those in use included."""
 
 
 class Waiting(StrEnum):
@@ -125,9 +135,9 @@ def pool_ir(
         "vis": "weak_odr hidden" if embedded else "",
         "own": "weak_odr hidden" if embedded else "internal",
     }
-    memory = pool_system.WINDOWS_MEMORY if "windows" in triple else pool_system.POSIX_MEMORY
+    memory = _memory(triple, linkage)
     if chosen is Waiting.SERIAL:
-        text = Template(pool_system.SERIAL + memory).substitute(linkage, max_threads=MAX_THREADS)
+        text = Template(pool_system.SERIAL).substitute(linkage) + memory
         return _for_any_cpu(text, triple) if embedded else text
     pause_declaration, pause = _pause(triple)
     linux = "linux" in triple
@@ -136,10 +146,10 @@ def pool_ir(
     hook_arguments = "ptr null, ptr null, ptr @pool.after_fork"
     if at_fork is AtFork.GLIBC:
         hook_arguments += ", ptr null"
-    text = pool_core.COMMON + pool_core.WORKER + pool_core.LAUNCH + pool_system.START + cores + sleep + memory
+    text = pool_core.COMMON + pool_core.WORKER + pool_core.LAUNCH + pool_system.START + cores + sleep
     if embedded:
         text += pool_system.SHUTDOWN
-    text = Template(text).substitute(
+    text = memory + Template(text).substitute(
         linkage,
         max_threads=MAX_THREADS,
         worker_spin=worker_spin,
@@ -166,9 +176,25 @@ def pool_functions() -> frozenset[str]:
     parts = (
         *(pool_core.COMMON, pool_core.WORKER, pool_core.LAUNCH, pool_system.START, pool_system.AFFINITY),
         *(pool_system.ONLINE, pool_system.FUTEX, pool_system.NAP, pool_system.SHUTDOWN),
-        *(pool_system.POSIX_MEMORY, pool_system.WINDOWS_MEMORY),
+        *(pool_memory.POSIX_MEMORY, pool_memory.LARGE_PAGES_DECLARATION, pool_memory.WINDOWS_MEMORY),
     )
     return frozenset(re.findall(r"@([A-Za-z_]\w*)\(", "".join(parts))) | set(AtFork)
+
+
+def _memory(triple: str, linkage: Mapping[str, str]) -> str:
+    """Write the functions for scratch memory."""
+    if "windows" in triple:
+        return Template(pool_memory.WINDOWS_MEMORY).substitute(linkage)
+    linux = "linux" in triple
+    return Template(pool_memory.POSIX_MEMORY).substitute(
+        linkage,
+        large=LARGE,
+        most_idle=MOST_IDLE >> 21,
+        most_blocks=MOST_BLOCKS,
+        cold=pool_memory.COLD,
+        large_pages=pool_memory.LARGE_PAGES if linux else "",
+        large_pages_declaration=pool_memory.LARGE_PAGES_DECLARATION if linux else "",
+    )
 
 
 def _for_any_cpu(text: str, triple: str) -> str:

@@ -1,4 +1,4 @@
-"""What the thread pool in LLVM IR asks of the operating system: threads, cores, sleeping, memory.
+"""What the thread pool in LLVM IR asks of the operating system: threads, cores, sleeping.
 
 Templates for `ansor.runtime.pool_ir`, which explains how the pool works and chooses among them.
 """
@@ -166,7 +166,7 @@ SHUTDOWN: Final = """
   { i32, ptr, ptr } { i32 65535, ptr @pool.shutdown, ptr null }
 ]
 
-; Stop and join the workers: the code that they run is about to be unloaded.
+; Stop and join the workers, and give memory back: the code that they run is about to be unloaded.
 define $own void @pool.shutdown() {
 entry:
   store atomic i32 1, ptr @pool.stop seq_cst, align 4
@@ -194,6 +194,7 @@ joined:
   store atomic i32 0, ptr @pool.started monotonic, align 4
   br label %done
 done:
+  call void @pool.keep(i64 0)
   ret void
 }
 """
@@ -219,48 +220,5 @@ define $vis i32 @ansor_get_num_threads() {
 
 define $vis i64 @ansor_nanoseconds_alone() {
   ret i64 0
-}
-"""
-
-POSIX_MEMORY: Final = """
-declare i32 @posix_memalign(ptr, i64, i64)
-declare void @free(ptr)
-declare void @perror(ptr)
-declare void @abort()
-@pool.message = private constant [37 x i8] c"ansor: no memory for scratch buffers\\00"
-
-define $vis ptr @ansor_alloc(i64 %bytes) {
-entry:
-  %place = alloca ptr, align 8
-  %error = call i32 @posix_memalign(ptr %place, i64 64, i64 %bytes)
-  %failed = icmp ne i32 %error, 0
-  br i1 %failed, label %none, label %some
-none:
-  call void @perror(ptr @pool.message)
-  call void @abort()
-  unreachable
-some:
-  %memory = load ptr, ptr %place, align 8
-  ret ptr %memory
-}
-
-define $vis void @ansor_free(ptr %memory) {
-  call void @free(ptr %memory)
-  ret void
-}
-"""
-
-WINDOWS_MEMORY: Final = """
-declare ptr @_aligned_malloc(i64, i64)
-declare void @_aligned_free(ptr)
-
-define $vis ptr @ansor_alloc(i64 %bytes) {
-  %memory = call ptr @_aligned_malloc(i64 %bytes, i64 64)
-  ret ptr %memory
-}
-
-define $vis void @ansor_free(ptr %memory) {
-  call void @_aligned_free(ptr %memory)
-  ret void
 }
 """
