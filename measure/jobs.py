@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansor.runtime.interference import watched
 from measure.arguments import ArgumentSpec
 from measure.processor import CPU, processor
 from measure.timing import time_program
@@ -100,10 +101,9 @@ def measure_program(
     arguments = [ArgumentSpec.from_json(spec) for spec in specs]
     program = processor(kind).load(object_bytes, entry, arguments, settings)
     program.prepare()
-    first = program.timed(1)
+    first, first_waited = watched(program.timed, 1, program.waited)
     program.verify()
-    result = time_program(
-        program.timed, first, timing, program.flush if timing["flush"] else None, program.waited
-    )
+    flush = program.flush if timing["flush"] else None
+    result = time_program(program.timed, first, timing, flush, program.waited, first_waited)
     program.verify()
     return {"costs": list(result.results), "disturbed": result.disturbed, "redone": result.redone}

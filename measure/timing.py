@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from math import ceil, inf
 from typing import Any, Final
 
-from ansor.runtime.interference import Waited
+from ansor.runtime.interference import DISTURBED, Waited
 from ansor.runtime.timing import TimeResult, time_calls
 
 SHORT_MS: Final = 1.0
@@ -38,6 +38,7 @@ def time_program(
     timing: Mapping[str, Any],
     flush: Callable[[], None] | None = None,
     waited: Waited | None = None,
+    first_waited: float = 0.0,
 ) -> TimeResult:
     """Time a program after its first call.
 
@@ -55,9 +56,11 @@ def time_program(
         Called before each repeat; empties the caches.
     waited
         Of `time_calls`: what tells a disturbance.
+    first_waited
+        Share of the first call for which threads waited; it tells whether that one was disturbed.
     """
     if first > (timing.get("longest_call") or inf):
-        return TimeResult((first,))
+        return TimeResult((first,), disturbed=int(first_waited > DISTURBED))
     number, repeat, shortest = timing["number"], timing["repeat"], timing["min_repeat_ms"]
     slow = timing.get("slow_call") or inf
     calls = _Counted(timed, first)

@@ -147,10 +147,14 @@ def test_a_runner_asks_for_short_timing_of_what_is_slower_than_the_factor() -> N
         assert patient._timing(2.0)["slow_call"] is None
 
 
+Finding = int | list[float] | Exception
+"""How many of three repeats were disturbed; disturbed repeats; or what was raised."""
+
+
 class _Turns:
     """Stands for the worker of a runner: each turn of a program has the next of some findings."""
 
-    def __init__(self, pool: Any, found: Sequence[int | Exception]) -> None:
+    def __init__(self, pool: Any, found: Sequence[Finding]) -> None:
         self.pool = pool
         self.found = iter(found)
         self.turns = 0
@@ -163,6 +167,8 @@ class _Turns:
         match next(self.found):
             case Exception() as error:
                 answer.set_exception(error)
+            case list() as costs:
+                answer.set_result({"costs": costs, "disturbed": len(costs), "redone": 1})
             case disturbed:
                 costs = [float(self.turns)] * 3
                 answer.set_result({"costs": costs, "disturbed": disturbed, "redone": 1})
@@ -175,7 +181,7 @@ class _Turns:
         self.aborted = True
 
 
-def _turns(monkeypatch: pytest.MonkeyPatch, programs: int, *found: int | Exception) -> list[MeasureResult]:
+def _turns(monkeypatch: pytest.MonkeyPatch, programs: int, *found: Finding) -> list[MeasureResult]:
     monkeypatch.setattr("measure.runner.PAUSE_SECONDS", 0.0)
     task = ansor.SearchTask(func="ansor.matmul", args=(4, 4, 4))
     inp = MeasureInput(task, ansor.State.initial(task.compute_dag))
@@ -199,6 +205,7 @@ def test_second_turns_become_rare_while_a_load_stays(monkeypatch: pytest.MonkeyP
     # program 1 with a second turn, 2 without, 3 with, 4 and 5 without, 6 with: that helps; 7 with
     found = _turns(monkeypatch, 7, 3, 3, 3, 3, 3, 3, 3, 3, 0, 3, 0)
     assert [one.disturbed for one in found] == [3, 3, 3, 3, 3, 0, 0]
+    assert [one.redone for one in found] == [5, 1, 5, 1, 1, 5, 5]
     assert found[0].costs == (1.0,) * 3
 
 
@@ -210,6 +217,18 @@ def test_a_second_turn_that_fails_leaves_it_at_the_first_unless_the_answer_is_wr
     assert (first.ok, first.costs) == (True, (1.0,) * 3)
     (second,) = _turns(monkeypatch, 1, 3, failed[1])
     assert second.error_no is MeasureErrorNo.WRONG_ANSWER
+
+
+def test_a_program_that_is_called_once_tells_whether_that_was_disturbed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for waited, disturbed in ((0.04, 0), (0.06, 1)):
+        result = time_program(lambda _: 0.0, 3.0, FULL, first_waited=waited)
+        assert result == TimeResult((3.0,), disturbed=disturbed)
+    (only,) = _turns(monkeypatch, 1, [2.6])  # its timeout is 10 s
+    assert (only.costs, only.disturbed) == ((2.6,), 1)
+    (first,) = _turns(monkeypatch, 1, [0.1], 0)
+    assert (first.costs, first.disturbed, first.redone) == ((2.0,) * 3, 0, 3)
 
 
 def test_a_result_tells_how_sure_it_is() -> None:

@@ -75,3 +75,10 @@ def waited_share(before: float | None, after: float | None, seconds: float) -> f
     if before is None or after is None or seconds <= 0:
         return 0.0
     return max(0.0, after - before) / seconds
+
+
+def watched(timed: Callable[[int], float], number: int, waited: Waited | None) -> tuple[float, float]:
+    """Run something so often; give the seconds that took, and the share for which threads waited."""
+    before = None if waited is None else waited()
+    seconds = timed(number)
+    return seconds, 0.0 if waited is None else waited_share(before, waited(), seconds)

@@ -22,7 +22,7 @@ from ansor.checks import check_number
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.medians import median_interval, median_spread, repeats_text
-from ansor.runtime.interference import DISTURBED, Waited, waited_share
+from ansor.runtime.interference import DISTURBED, Waited, watched
 from ansor.runtime.jit import LoadedCode, load_object
 
 GROWTH = 1.618
@@ -135,9 +135,7 @@ def time_calls(
         while True:
             if before_repeat is not None:
                 before_repeat()
-            before = None if waited is None else waited()
-            seconds = timed(number)
-            share = 0.0 if waited is None else waited_share(before, waited(), seconds)
+            seconds, share = watched(timed, number, waited)
             if seconds * 1e3 < min_repeat_ms:
                 number = _enough_calls(number, seconds, min_repeat_ms)
                 continue
