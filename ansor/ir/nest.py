@@ -156,21 +156,25 @@ class LoopNest:
 def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
     """The direct sub-statements, in order."""
     match stmt:
+        case Store():
+            return ()
         case For(body=body) | Let(body=body) | Alloc(body=body):
             return (body,)
         case If(then=then, other=other):
             return (then,) if other is None else (then, other)
         case Seq(stmts=stmts):
             return stmts
-        case Store() | Barrier() | Commit():
+        case Barrier() | Commit():
             return ()
 
 
 def walk_statements(stmt: Stmt) -> Iterator[Stmt]:
     """All statements of the tree, parents before children."""
-    yield stmt
-    for inner in sub_statements(stmt):
-        yield from walk_statements(inner)
+    stack = [stmt]
+    while stack:
+        stmt = stack.pop()
+        yield stmt
+        stack.extend(sub_statements(stmt)[::-1])
 
 
 def seq(*stmts: Stmt) -> Stmt:

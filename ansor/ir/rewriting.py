@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import is_
 
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, Seq, Stmt, Store, sub_statements
 from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, distinct_nodes, rewrite
@@ -14,7 +15,7 @@ from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, distinct_nodes, rew
 
 def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
     """`stmt` over other sub-statements, in the order of `sub_statements`."""
-    if all(a is b for a, b in zip(sub_statements(stmt), new, strict=True)):
+    if all(map(is_, sub_statements(stmt), new)):
         return stmt
     match stmt:
         case For(var=var, extent=extent, kind=kind):
@@ -47,7 +48,7 @@ def map_expressions(stmt: Stmt, visit: Callable[[Expr], Expr]) -> Stmt:
             return stmt if new_extent is extent else replace(stmt, extent=new_extent)
         case Store(indices=indices, value=value):
             new_indices, new_value = tuple(map(visit, indices)), visit(value)
-            same = new_value is value and all(a is b for a, b in zip(indices, new_indices, strict=True))
+            same = new_value is value and all(map(is_, indices, new_indices))
             return stmt if same else replace(stmt, indices=new_indices, value=new_value)
         case Let(value=value):
             new_value = visit(value)

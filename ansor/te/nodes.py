@@ -72,6 +72,10 @@ class Expr:
     __slots__ = ()
     dtype: str
 
+    def children(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions, left to right (a `Reduce`: sources, then condition)."""
+        return ()
+
     def __add__(self, other: ExprLike) -> Expr:
         return _binary(BinaryOp.ADD, self, other)
 
@@ -161,8 +165,7 @@ class Expr:
 
         return logical_not(self)
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         raise DefinitionError(
@@ -239,6 +242,9 @@ class Binary(Expr):
     b: Expr
     dtype: str
 
+    def children(self) -> tuple[Expr, ...]:
+        return self.a, self.b
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Not(Expr):
@@ -247,6 +253,9 @@ class Not(Expr):
     a: Expr
     dtype: str = "bool"
 
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(Expr):
@@ -254,6 +263,9 @@ class Cast(Expr):
 
     a: Expr
     dtype: str
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -270,6 +282,9 @@ class Select(Expr):
     lazy: bool
     dtype: str
 
+    def children(self) -> tuple[Expr, ...]:
+        return self.cond, self.then, self.other
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Expr):
@@ -278,6 +293,9 @@ class Call(Expr):
     name: str
     args: tuple[Expr, ...]
     dtype: str
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -288,6 +306,9 @@ class Read(Expr):
     indices: tuple[Expr, ...]
     dtype: str
 
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Load(Expr):
@@ -296,6 +317,9 @@ class Load(Expr):
     buffer: Buffer
     indices: tuple[Expr, ...]
     dtype: str
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -327,6 +351,9 @@ class Reduce(Expr):
     index: int
     dtype: str
     condition: Expr | None = None
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.sources if self.condition is None else (*self.sources, self.condition)
 
 
 INTRINSICS: dict[str, int] = {

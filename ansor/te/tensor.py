@@ -46,8 +46,7 @@ class _NotAScalar:
             self._refuse()
         return self is other
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__
 
 
 class Tensor(_NotAScalar):

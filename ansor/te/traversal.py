@@ -8,6 +8,7 @@ shared node once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import is_
 
 from ansor.dtypes import is_float
 from ansor.te.construct import fold
@@ -16,53 +17,45 @@ from ansor.te.nodes import Binary, Call, Cast, Expr, Load, Not, Read, Reduce, Se
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct sub-expressions, left to right (a `Reduce`: sources, then condition)."""
-    match expr:
-        case Binary(a=a, b=b):
-            return (a, b)
-        case Not(a=a) | Cast(a=a):
-            return (a,)
-        case Select(cond=cond, then=then, other=other):
-            return (cond, then, other)
-        case Call(args=args):
-            return args
-        case Read(indices=indices) | Load(indices=indices):
-            return indices
-        case Reduce(sources=sources, condition=condition):
-            return sources if condition is None else (*sources, condition)
-        case _:
-            return ()
+    return expr.children()
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """All nodes of `expr`, children before parents, shared nodes once per path."""
-    stack: list[tuple[Expr, bool]] = [(expr, False)]
-    while stack:
-        node, children_done = stack.pop()
-        inner = () if children_done else children(node)
-        if inner:
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(inner))
-        else:
-            yield node
+    return _children_first(expr, shared=True)
 
 
 def distinct_nodes(expr: Expr) -> Iterator[Expr]:
     """The nodes of `expr` as `walk` gives them, but each shared node only the first time."""
+    return _children_first(expr, shared=False)
+
+
+def _children_first(expr: Expr, *, shared: bool) -> Iterator[Expr]:
+    """The nodes of `expr`, those that are `shared` again on each path to them."""
     seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    opened: list[Expr] = []
+    stack: list[Expr | None] = [expr]
     while stack:
-        node, children_done = stack.pop()
-        if children_done:
-            yield node
-        elif id(node) not in seen:
+        node = stack.pop()
+        if node is None:  # all below the node that was opened last is done
+            yield opened.pop()
+            continue
+        if not shared:
+            if id(node) in seen:
+                continue
             seen.add(id(node))
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(children(node)))
+        inner = node.children()
+        if inner:
+            opened.append(node)
+            stack.append(None)
+            stack.extend(inner[::-1])
+        else:
+            yield node
 
 
 def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """`expr` over other children (raw, no folding); the same object if they are the same objects."""
-    if all(a is b for a, b in zip(children(expr), new, strict=True)):
+    if all(map(is_, expr.children(), new)):
         return expr
     match expr:
         case Binary(op=op, dtype=dtype):
@@ -94,8 +87,8 @@ def rewrite(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
     """
     done: dict[int, Expr] = {}
     for node in distinct_nodes(expr):
-        inner = children(node)
-        rebuilt = with_children(node, tuple(done[id(child)] for child in inner)) if inner else node
+        inner = node.children()
+        rebuilt = with_children(node, tuple([done[id(child)] for child in inner])) if inner else node
         replacement = visit(rebuilt)
         done[id(node)] = rebuilt if replacement is None else replacement
     return done[id(expr)]
@@ -116,4 +109,16 @@ def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
 
 def free_vars(expr: Expr) -> set[Var]:
     """All variables that occur, reduction axes included."""
-    return {node for node in distinct_nodes(expr) if isinstance(node, Var)}
+    found: set[Var] = set()
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        inner = node.children()
+        if not inner:
+            if isinstance(node, Var):
+                found.add(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(inner)
+    return found
