@@ -63,7 +63,7 @@ class Bounds(Mapping[Var, OptionalInterval]):
 
     def extended(self, ranges: Mapping[Var, OptionalInterval]) -> Bounds:
         """These bounds with `ranges` added; a range given again replaces the old one."""
-        return Bounds({**self._ranges, **ranges})
+        return merged(self._ranges, ranges)
 
     @property
     def simplifier(self) -> Simplifier:
@@ -71,8 +71,15 @@ class Bounds(Mapping[Var, OptionalInterval]):
         if self._simplifier is None:
             from ansor.ir.simplifier import Simplifier
 
-            self._simplifier = Simplifier(self)
+            self._simplifier = Simplifier(self._ranges)
         return self._simplifier
+
+
+def merged(known: Mapping[Var, OptionalInterval], ranges: Mapping[Var, OptionalInterval]) -> Bounds:
+    """The ranges of other bounds with `ranges` added; a range given again replaces the old one."""
+    made = Bounds(ranges)
+    made._ranges = {**known, **ranges}
+    return made
 
 
 def to_interval(optional: OptionalInterval) -> Interval:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from ansor.ir.bounds import End, Interval
-from ansor.te.expr import Binary, BinaryOp, Const, Expr, Not, Var, binary
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Not, Var
 
 RangeOf = Callable[[Expr], Interval]
 
@@ -62,7 +62,7 @@ class _Learner:
             case Binary(op=op, a=a, b=b) if op in NEGATED:
                 op = op if holds else NEGATED[op]
                 for order in (BinaryOp.LE, BinaryOp.GE) if op is BinaryOp.EQ else (op,):
-                    self._learn_order(binary(order, a, b))
+                    self._learn_order(cond if order is cond.op else Binary(order, a, b, "bool"))
 
     def _learn_order(self, comparison: Expr) -> None:
         """Of `3*i + j >= 14` with `j < 3`: `i >= 4`, and with `i < 5`: `j >= 2`."""

@@ -8,6 +8,7 @@ repetitions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
 from ansor.dtypes import int_range, is_integer
@@ -15,7 +16,9 @@ from ansor.ir.affine import Affine, Atom, AtomTable, add, constant, reduced
 from ansor.ir.bounds import (
     Bounds,
     Interval,
+    OptionalInterval,
     hull,
+    merged,
     to_interval,
     to_optional,
 )
@@ -51,15 +54,19 @@ FALSE = Const(False, "bool")
 
 
 class Simplifier:
-    """Canonical forms under one `Bounds`; see the module's text."""
+    """Canonical forms under the ranges of one `Bounds`; see the module's text.
 
-    def __init__(self, bounds: Bounds) -> None:
+    It does not know the `Bounds`, which goes with it when nobody needs it any more.
+    """
+
+    def __init__(self, ranges: Mapping[Var, OptionalInterval]) -> None:
         self.table = AtomTable()
-        self._bounds = bounds
+        self._ranges = ranges
         self._affine: dict[int, tuple[Expr, Affine]] = {}
         self._canonical: dict[int, tuple[Expr, Expr]] = {}
         self._conditions: dict[object, Expr] = {}
-        self._assumed: dict[tuple[int, bool], Bounds] = {}
+        self._assumed: dict[tuple[int, bool], Bounds | None] = {}
+        self._below_zero: dict[int, tuple[Expr, Affine | None]] = {}
 
     # -- any expression --------------------------------------------------------------------------------
 
@@ -103,27 +110,31 @@ class Simplifier:
         if isinstance(cond, Const):
             return self.canonical(expr.then if cond.value else expr.other)
         if expr.lazy:
-            then = self.assuming(cond, True).simplifier.canonical(expr.then)
-            other = self.assuming(cond, False).simplifier.canonical(expr.other)
+            then = self._under(cond, True).canonical(expr.then)
+            other = self._under(cond, False).canonical(expr.other)
         else:
             then, other = self.canonical(expr.then), self.canonical(expr.other)
         if then is other or (expr.lazy and same_structure(then, other)):
             return then
         return with_children(expr, (cond, then, other))
 
-    def assuming(self, cond: Expr, holds: bool) -> Bounds:
-        """The bounds inside a branch taken when `cond`, canonical, is `holds`."""
+    def assuming(self, cond: Expr, holds: bool) -> Bounds | None:
+        """The bounds inside a branch taken when `cond`, canonical, is `holds`; None if no narrower."""
         key = (id(cond), holds)
-        result = self._assumed.get(key)
-        if result is None:
-            result = self._assumed[key] = self._narrowed(cond, holds)
-        return result
+        if key not in self._assumed:
+            self._assumed[key] = self._narrowed(cond, holds)
+        return self._assumed[key]
 
-    def _narrowed(self, cond: Expr, holds: bool) -> Bounds:
+    def _narrowed(self, cond: Expr, holds: bool) -> Bounds | None:
         found = learn_ranges(cond, holds, self.range_of, self._sum_below_zero)
         if not found or any(low > high for low, high in found.values()):
-            return self._bounds
-        return self._bounds.extended({var: to_optional(range_) for var, range_ in found.items()})
+            return None
+        return merged(self._ranges, {var: to_optional(range_) for var, range_ in found.items()})
+
+    def _under(self, cond: Expr, holds: bool) -> Simplifier:
+        """The simplifier inside a branch taken when `cond` is `holds`."""
+        narrowed = self.assuming(cond, holds)
+        return self if narrowed is None else narrowed.simplifier
 
     def _sum_below_zero(self, comparison: Expr) -> Sum | None:
         form = self.below_zero(comparison)
@@ -162,8 +173,8 @@ class Simplifier:
 
     def _variable(self, var: Var) -> Affine:
         index = True
-        if var in self._bounds:
-            low, high = to_interval(self._bounds[var])
+        if var in self._ranges:
+            low, high = to_interval(self._ranges[var])
         elif isinstance(var, IterVar):
             extent = int_value(var.extent)
             low, high = 0, inf if extent is None else max(extent - 1, 0)
@@ -199,8 +210,8 @@ class Simplifier:
         if self.affine(node.then).key() == self.affine(node.other).key():
             return self.affine(node.then)
         if node.lazy:
-            then = self.assuming(node.cond, True).simplifier.range_of(node.then)
-            other = self.assuming(node.cond, False).simplifier.range_of(node.other)
+            then = self._under(node.cond, True).range_of(node.then)
+            other = self._under(node.cond, False).range_of(node.other)
         else:
             then, other = self.range_of(node.then), self.range_of(node.other)
         index = all(self.table.is_index(self.affine(side)) for side in (node.then, node.other))
@@ -398,6 +409,12 @@ class Simplifier:
 
     def below_zero(self, cond: Expr) -> Affine | None:
         """The form that is negative exactly where `cond` holds; None if it is no order of integers."""
+        known = self._below_zero.get(id(cond))
+        if known is None:
+            known = self._below_zero[id(cond)] = cond, self._find_below_zero(cond)
+        return known[1]
+
+    def _find_below_zero(self, cond: Expr) -> Affine | None:
         if not isinstance(cond, Binary) or cond.op not in ORDER or not is_integer(cond.a.dtype):
             return None
         a, b = (self.exact(self.affine(side), cond.a.dtype) for side in (cond.a, cond.b))

@@ -56,4 +56,6 @@ def assume(bounds: Bounds, cond: Expr, *, holds: bool = True) -> Bounds:
 
     The same object if nothing is learnt; also if `cond` cannot hold within the bounds.
     """
-    return bounds.simplifier.assuming(bounds.simplifier.canonical(cond), holds)
+    simplifier = bounds.simplifier
+    narrowed = simplifier.assuming(simplifier.canonical(cond), holds)
+    return bounds if narrowed is None else narrowed

@@ -80,9 +80,12 @@ class _Peeling:
 
     def peel(self, stmt: Stmt, bounds: Bounds, room: int) -> Stmt:
         """Peel all tiles of `stmt`; each may add `room` stores."""
+        guards = list(_guards(stmt, ()))
+        if not guards:
+            return stmt
         size = _size(stmt)
-        if size <= room and not any(map(is_meeting, walk_statements(stmt))):
-            tiles = [tile for tile in self._tiles(stmt, bounds.simplifier) if _is_place(stmt, tile.guards)]
+        if size <= room and _may_be_place(stmt, guards) and not any(map(is_meeting, walk_statements(stmt))):
+            tiles = [tile for tile in self._tiles(guards, bounds.simplifier) if _is_place(stmt, tile.guards)]
             if tiles:
                 return self._peeled(stmt, max(tiles, key=_lanes), bounds, room - size)
         if isinstance(stmt, If):
@@ -100,15 +103,15 @@ class _Peeling:
         outside = rest.peel(stmt, assume(bounds, tile.inside, holds=False), room // 2)
         return If(tile.inside, fresh_copy(inside), outside)
 
-    def _tiles(self, stmt: Stmt, simplifier: Simplifier) -> list[Tile]:
-        """The tiles in `stmt` that may be wholly inside their guards."""
+    def _tiles(self, guards: Sequence[Guard], simplifier: Simplifier) -> list[Tile]:
+        """The tiles around some guards that may be wholly inside them."""
         found: list[Tile] = []
-        for guard in _guards(stmt, ()):
+        for guard in guards:
+            if any(guard.test is test for test in self.failed):
+                continue
             form = simplifier.below_zero(guard.test)
             run = _tile_loops(guard)
-            if form is None or not run or reads_memory(guard.test) or not _is_tile(guard, run):
-                continue
-            if any(guard.test is test for test in self.failed):
+            if form is None or not run or not _is_tile(guard, run) or reads_memory(guard.test):
                 continue
             whole = _whole_tile(guard, form, simplifier)
             vectors = all(loop.kind is LoopKind.VECTORIZED for loop in run)
@@ -131,6 +134,13 @@ def _is_tile(guard: Guard, run: tuple[For, ...]) -> bool:
     return together and (len(run) == 1 or volume < ENOUGH)
 
 
+def _may_be_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
+    """False for a loop before which no tile of some guards is to be tested, as is easily seen."""
+    if not isinstance(stmt, For) or _steps(stmt.body) < MANY:
+        return True
+    return any(stmt.var in free_vars(guard.test) for guard in guards)
+
+
 def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
     """
     Whether it is before `stmt` that the tile of some guards is to be tested.
@@ -138,24 +148,21 @@ def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
     It is before the tile; before a loop around it, if that does so little in each iteration that a test
     there would cost something; and before a sequence of several parts with a tile.
     """
-
-    def is_place(part: Stmt) -> bool:
-        if isinstance(part, If) and any(guard.statement is part for guard in guards):
+    if isinstance(stmt, If) and any(guard.statement is stmt for guard in guards):
+        return True
+    if isinstance(stmt, For):
+        inside = [guard for guard in guards if stmt in guard.loops]
+        if any(stmt in _tile_loops(guard) for guard in inside):
             return True
-        if isinstance(part, For):
-            inside = [guard for guard in guards if part in guard.loops]
-            if any(part in _tile_loops(guard) for guard in inside):
-                return True
-            return bool(inside) and _steps(part.body) < MANY
-        tested = [inner for inner in sub_statements(part) if has_guard(inner)]
-        if isinstance(part, Seq) and len(tested) < 2:
-            return False
-        return bool(tested) and all(map(is_place, tested))
+        return bool(inside) and _steps(stmt.body) < MANY
+    tested = [inner for inner in sub_statements(stmt) if _has_guard(inner, guards)]
+    if isinstance(stmt, Seq) and len(tested) < 2:
+        return False
+    return bool(tested) and all(_is_place(inner, guards) for inner in tested)
 
-    def has_guard(part: Stmt) -> bool:
-        return any(guard.statement is inner for inner in walk_statements(part) for guard in guards)
 
-    return is_place(stmt)
+def _has_guard(stmt: Stmt, guards: Sequence[Guard]) -> bool:
+    return any(guard.statement is inner for inner in walk_statements(stmt) for guard in guards)
 
 
 def _lanes(tile: Tile) -> int:
