@@ -22,22 +22,23 @@ class DTypeInfo:
     name: str
     kind: Kind
     bits: int
+    bytes: int
 
-    @property
-    def bytes(self) -> int:
-        return max(1, self.bits // 8)
+
+def _info(name: str, kind: Kind, bits: int) -> DTypeInfo:
+    return DTypeInfo(name, kind, bits, max(1, bits // 8))
 
 
 _TABLE: Final = {
     info.name: info
     for info in (
-        DTypeInfo("float64", "float", 64),
-        DTypeInfo("float32", "float", 32),
-        DTypeInfo("float16", "float", 16),
-        DTypeInfo("bfloat16", "float", 16),
-        *(DTypeInfo(f"int{bits}", "int", bits) for bits in (8, 16, 32, 64)),
-        *(DTypeInfo(f"uint{bits}", "uint", bits) for bits in (8, 16, 32, 64)),
-        DTypeInfo("bool", "bool", 1),
+        _info("float64", "float", 64),
+        _info("float32", "float", 32),
+        _info("float16", "float", 16),
+        _info("bfloat16", "float", 16),
+        *(_info(f"int{bits}", "int", bits) for bits in (8, 16, 32, 64)),
+        *(_info(f"uint{bits}", "uint", bits) for bits in (8, 16, 32, 64)),
+        _info("bool", "bool", 1),
     )
 }
 
@@ -74,6 +75,7 @@ def to_numpy(dtype: str) -> "np.dtype[Any]":
     return np.dtype(dtype_info(dtype).name)
 
 
+@cache
 def int_range(dtype: str) -> tuple[int, int]:
     """Smallest and largest value of an integer (or bool) dtype."""
     info = dtype_info(dtype)

@@ -46,6 +46,7 @@ class Analysis:
         self.overflow = Overflow(bounds)
         self._facts: dict[int, tuple[Stmt, Facts]] = {}
         self._variables: dict[int, frozenset[Var]] = {}
+        self._in_lanes: dict[For, bool] = {}
 
     def facts(self, stmt: Stmt) -> Facts:
         """The facts of `stmt`, its sub-statements included."""
@@ -97,6 +98,36 @@ class Analysis:
             for node in _nodes(expr)
         )
 
+    def may_vectorize(self, loop: For) -> bool:
+        """Whether the iterations of a vectorized loop can be lanes.
+
+        Not if the body has its own buffers, threads or vector loops, an inner loop whose extent depends on
+        the lane, or a store that does not depend on it (all lanes would write one element).
+        """
+        known = self._in_lanes.get(loop)
+        if known is None:
+            known = self._in_lanes[loop] = self._may_vectorize(loop)
+        return known
+
+    def _may_vectorize(self, loop: For) -> bool:
+        facts = self.facts(loop.body)
+        if facts.has_allocs or facts.has_parallel or facts.has_vectors:
+            return False
+        lane = {loop.var}
+        for stmt in walk_statements(loop.body):
+            if isinstance(stmt, Let) and not lane.isdisjoint(self.variables(stmt.value)):
+                lane.add(stmt.var)
+        for stmt in walk_statements(loop.body):
+            if (
+                isinstance(stmt, For)
+                and not isinstance(stmt.extent, int)
+                and not lane.isdisjoint(self.variables(stmt.extent))
+            ):
+                return False
+            if isinstance(stmt, Store) and all(lane.isdisjoint(self.variables(i)) for i in stmt.indices):
+                return False
+        return True
+
     def _register_variables(self, stmt: Stmt) -> frozenset[Var]:
         """The variables in the indices of its own accesses to registers."""
         nodes = (node for expr in statement_expressions(stmt) for node in _nodes(expr))
@@ -123,31 +154,6 @@ class Analysis:
 
     def _bytes(self, dtype: str) -> int:
         return 4 if is_narrow_float(dtype, self.machine) else dtype_info(dtype).bytes
-
-
-def may_vectorize(loop: For, analysis: Analysis) -> bool:
-    """Whether the iterations of a vectorized loop can be lanes.
-
-    Not if the body has its own buffers, threads or vector loops, an inner loop whose extent depends on the
-    lane, or a store that does not depend on it (all lanes would write one element).
-    """
-    facts = analysis.facts(loop.body)
-    if facts.has_allocs or facts.has_parallel or facts.has_vectors:
-        return False
-    lane = {loop.var}
-    for stmt in walk_statements(loop.body):
-        if isinstance(stmt, Let) and not lane.isdisjoint(analysis.variables(stmt.value)):
-            lane.add(stmt.var)
-    for stmt in walk_statements(loop.body):
-        if (
-            isinstance(stmt, For)
-            and not isinstance(stmt.extent, int)
-            and not lane.isdisjoint(analysis.variables(stmt.extent))
-        ):
-            return False
-        if isinstance(stmt, Store) and all(lane.isdisjoint(analysis.variables(i)) for i in stmt.indices):
-            return False
-    return True
 
 
 def _nodes(expr: Expr) -> Iterator[Expr]:

@@ -40,8 +40,12 @@ class Atom:
     high: Bound
 
 
+_SMALL = tuple(Affine(value, {}) for value in range(64))
+
+
 def constant(value: int) -> Affine:
-    return Affine(value, {})
+    """A number; small ones, which unrolled loops bind their variables to, are one object each."""
+    return _SMALL[value] if 0 <= value < len(_SMALL) else Affine(value, {})
 
 
 ZERO = constant(0)
@@ -74,36 +78,55 @@ class IndexMath:
     def __init__(self, fn: FunctionText) -> None:
         self.fn = fn
         self.atoms: dict[str, Atom] = {}
+        self._wide: set[str] = set()
+        """The atoms that are vectors."""
         self._quotients: dict[str, tuple[Affine, int]] = {}
         self._remainders: dict[str, tuple[Affine, int]] = {}
         self._joined: dict[tuple[tuple[str, int], ...], Affine] = {}
+        self._split_forms: dict[Affine, tuple[Affine, int | None]] = {}
+        self._lanes_from: dict[tuple[int, int], Affine] = {}
 
     # -- atoms ---------------------------------------------------------------------------------------
 
     def atom(self, value: Value, low: Bound = None, high: Bound = None) -> Affine:
         """Make an i64 value (scalar or vector) an index."""
-        self.atoms.setdefault(value.text, Atom(value, low, high))
+        if value.text not in self.atoms:
+            self.atoms[value.text] = Atom(value, low, high)
+            if value.lanes > 1:
+                self._wide.add(value.text)
         return Affine(0, {value.text: 1})
 
-    def lane(self, lanes: int) -> Affine:
-        """The lane number of vectors of so many lanes."""
-        return self.atom(Value(f"lane{lanes}", "i64", lanes, 0), 0, lanes - 1)
+    def lanes_from(self, first: Affine, lanes: int) -> Affine:
+        """`first` plus the lane number of vectors of so many lanes; one object for each number."""
+        key = (first.const, lanes)
+        known = None if first.terms else self._lanes_from.get(key)
+        if known is None:
+            known = add(first, self.atom(Value(f"lane{lanes}", "i64", lanes, 0), 0, lanes - 1))
+            if not first.terms:
+                self._lanes_from[key] = known
+        return known
 
     def is_uniform(self, a: Affine) -> bool:
         """Whether all lanes have the same value."""
-        return all(self.atoms[name].value.lanes == 1 for name in a.terms)
+        return self._wide.isdisjoint(a.terms)
 
     def split_lanes(self, a: Affine) -> tuple[Affine, int | None]:
         """The index of lane 0 and the step from lane to lane; None for the step if it is not constant."""
+        known = self._split_forms.get(a)
+        if known is None:
+            known = self._split_forms[a] = self._split_lanes(a)
+        return known
+
+    def _split_lanes(self, a: Affine) -> tuple[Affine, int | None]:
+        if self.is_uniform(a):
+            return a, 0
         step: int | None = 0
         uniform: dict[str, int] = {}
         for name, coefficient in a.terms.items():
-            if name.startswith("lane"):
-                step = coefficient if step is not None else None
-            elif self.atoms[name].value.lanes > 1:
-                step = None
-            else:
+            if name not in self._wide:
                 uniform[name] = coefficient
+            else:
+                step = coefficient if step is not None and name.startswith("lane") else None
         return Affine(a.const, uniform), step
 
     def interval(self, a: Affine) -> Interval:
@@ -178,7 +201,7 @@ class IndexMath:
             if first == 0 and step == 0:
                 total = Value("zeroinitializer", type_, lanes)
         else:
-            total = self.splat(base, lanes)
+            total = self.fn.splat(base, lanes)
             if step:
                 values = ", ".join(f"{type_} {wrap(step * i, type_)}" for i in range(lanes))
                 total = self.fn.pure(f"add {full} {total.text}, <{values}>", type_, lanes, total.depth)
@@ -206,23 +229,6 @@ class IndexMath:
             return Value(str(wrap(int(value.text), type_)), type_)
         text = f"trunc {value.full_type} {value.text} to {vector_type(type_, value.lanes)}"
         return self.fn.pure(text, type_, value.lanes, value.depth)
-
-    def splat(self, value: Value, lanes: int) -> Value:
-        """A scalar in all lanes; a vector stays as it is."""
-        if value.lanes == lanes:
-            return value
-        if not value.text.startswith("%"):
-            return Value(f"splat ({value.type} {value.text})", value.type, lanes, value.depth)
-        full = vector_type(value.type, lanes)
-        first = self.fn.pure(
-            f"insertelement {full} poison, {value.type} {value.text}, i64 0", value.type, lanes, value.depth
-        )
-        return self.fn.pure(
-            f"shufflevector {full} {first.text}, {full} poison, <{lanes} x i32> zeroinitializer",
-            value.type,
-            lanes,
-            value.depth,
-        )
 
     # -- products, quotients, choices ----------------------------------------------------------------
 
@@ -437,7 +443,7 @@ class IndexMath:
         return low is not None and low >= 0
 
     def _lanes(self, a: Affine) -> int:
-        return max((self.atoms[name].value.lanes for name in a.terms), default=1)
+        return 1 if self.is_uniform(a) else max(self.atoms[name].value.lanes for name in a.terms)
 
     def _both(self, a: Affine, b: Affine, lanes: int, type_: str = "i64") -> tuple[Value, Value]:
         if lanes == 1:

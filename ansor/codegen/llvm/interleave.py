@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ansor.codegen.llvm.analysis import Analysis, may_vectorize
+from ansor.codegen.llvm.analysis import Analysis
 from ansor.codegen.llvm.index import Affine, add, constant
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.ir.nest import For, LoopKind, Stmt, Store
@@ -36,7 +36,7 @@ class Interleaving:
         count = self._count(loop, store)
         if not count or not isinstance(store, Store) or not isinstance(vector.extent, int):
             return None
-        if not may_vectorize(vector, self.analysis):
+        if not self.analysis.may_vectorize(vector):
             return None
         self.expressions.forget()
         places = [

@@ -119,9 +119,8 @@ class Memory:
         pointer = self.pointers[buffer]
         type_ = memory_type(buffer.dtype)
         full = vector_type(type_, lanes)
-        align = self._align(buffer, pointer, base)
         if guard is None:
-            address = self.address(buffer, base)
+            address, align = self._place(buffer, pointer, base)
         else:
             address = self._guarded(buffer, base, lanes, guard)
             align = dtype_info(buffer.dtype).bytes
@@ -296,8 +295,7 @@ class Memory:
 
     def _store(self, buffer: Buffer, base: Affine, value: Value) -> None:
         pointer = self.pointers[buffer]
-        address = self.address(buffer, base)
-        align = self._align(buffer, pointer, base)
+        address, align = self._place(buffer, pointer, base)
         hint = ""
         if buffer in self.streamed and value.lanes > 1:
             size = value.lanes * dtype_info(buffer.dtype).bytes
@@ -320,11 +318,10 @@ class Memory:
         mask = under.mask
         if self.machine.widens_lane_stores and value.type in ("i8", "i16", "i32"):
             mask = self._unforeseen(mask)
-        address, full = self.address(buffer, base), value.full_type
+        (address, align), full = self._place(buffer, self.pointers[buffer], base), value.full_type
         masks = mask.full_type
         symbol = f"@llvm.masked.store.v{value.lanes}{_mangled(value.type)}.p0"
         self.fn.declare(symbol, f"declare void {symbol}({full}, ptr, i32, {masks})")
-        align = self._align(buffer, self.pointers[buffer], base)
         self.fn.effect(
             f"call void {symbol}({full} {value.text}, ptr {address.text}, i32 {align}, {masks} {mask.text})"
         )
@@ -350,12 +347,30 @@ class Memory:
 
     # -- addresses -----------------------------------------------------------------------------------
 
+    def _place(self, buffer: Buffer, pointer: Pointer, offset: Affine) -> tuple[Value, int]:
+        """The pointer to the element at a uniform offset, and its alignment."""
+        known, key = self.fn.known, (pointer.value.text, offset)
+        found: tuple[Value, int] | None = known.get(key)
+        if found is None:
+            found = known[key] = self.address(buffer, offset), self._align(buffer, pointer, offset)
+        return found
+
     def address(self, buffer: Buffer, offset: Affine) -> Value:
         """The pointer to the element at a uniform offset."""
         return self._stepped(self.pointers[buffer].value, offset, dtype_info(buffer.dtype).bytes)
 
     def _stepped(self, pointer: Value, offset: Affine, size: int) -> Value:
         """`pointer` moved by an offset in elements of `size` bytes, scope by scope."""
+        if offset.terms:
+            known, key = self.fn.known, (pointer.text, size, *offset.terms.items())
+            moved: Value | None = known.get(key)
+            if moved is None:
+                moved = known[key] = self._along(pointer, offset, size)
+            pointer = moved
+        return self._moved(pointer, Value(str(offset.const * size), "i64")) if offset.const else pointer
+
+    def _along(self, pointer: Value, offset: Affine, size: int) -> Value:
+        """`pointer` moved by the terms of an offset."""
         pending: Value | None = None
         for atom, coefficient in self.index.ordered(offset):
             term = self.index.scaled(atom.value, coefficient * size)
@@ -366,11 +381,7 @@ class Memory:
                 pending = term
             else:
                 pending = self.fn.pure(f"add nsw i64 {pending.text}, {term.text}", "i64", 1, term.depth)
-        if pending is not None:
-            pointer = self._moved(pointer, pending)
-        if offset.const:
-            pointer = self._moved(pointer, Value(str(offset.const * size), "i64"))
-        return pointer
+        return pointer if pending is None else self._moved(pointer, pending)
 
     def _moved(self, pointer: Value, by: Value) -> Value:
         return self.fn.pure(
@@ -397,11 +408,11 @@ class Memory:
     def _align(self, buffer: Buffer, pointer: Pointer, offset: Affine) -> int:
         """The alignment that follows from the buffer's and the offset's divisors."""
         size = dtype_info(buffer.dtype).bytes
-        align = pointer.align
-        for factor in (offset.const, *offset.terms.values()):
-            if factor:
-                align = min(align, (factor * size) & -(factor * size))
-        return max(align, size)
+        bits = offset.const
+        for factor in offset.terms.values():
+            bits |= factor
+        lowest = (bits & -bits) * size  # the least of the lowest bits of all factors
+        return max(min(pointer.align, lowest) if bits else pointer.align, size)
 
     def _all_lanes(self, lanes: int) -> Value:
         return Value("splat (i1 true)", "i1", lanes)

@@ -2,15 +2,16 @@
 
 An unrolled body is written hundreds of times with other values of its loop variables. What its index
 expressions are made of stays the same: an offset is a sum of multiples of *parts*, which are variables, and
-quotients and remainders of variables, as the loops that were fused leave them. A part is evaluated anew only
-where one of its variables is bound to something else.
+quotients and remainders of variables, as the loops that were fused leave them. Offsets and parts are
+evaluated anew only where one of their variables is bound to something else.
 
 Divisions by a variable are no parts: how they are evaluated depends on the conditions around them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ansor.codegen.llvm.index import Affine, IndexMath
@@ -19,37 +20,76 @@ from ansor.te.expr import INTEGER_ONLY, Binary, BinaryOp, Const, Expr, Var, free
 if TYPE_CHECKING:
     from ansor.codegen.llvm.values import Env
 
-Sum = Mapping[Expr | None, int]
-"""How often each part is in an offset; None is the number one."""
+Evaluate = Callable[[Expr, "Env"], Affine]
+"""Gives an integer expression as an index."""
+
+Bindings = tuple[object, ...]
+"""What variables are bound to; forms of indices compare by identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """Indices taken apart: the offset is `const` and multiples of `parts`.
+
+    With each part are its factor and, if it is one of the `variables` of the offset, its position there.
+    `known` are the offsets so far, by what the variables were bound to.
+    """
+
+    variables: tuple[Var, ...]
+    const: int
+    parts: tuple[tuple[Expr, int, int | None], ...]
+    known: dict[Bindings, Affine] = field(default_factory=dict)
 
 
 class Offsets:
     """The offsets of one function's accesses."""
 
-    def __init__(self, math: IndexMath, index: Callable[[Expr, Env], Affine]) -> None:
+    def __init__(self, math: IndexMath) -> None:
         self.math = math
-        self._index = index
-        self._sums: dict[tuple[int, int], Sum | None] = {}
+        self._accesses: dict[tuple[tuple[Expr, ...], int], _Access | None] = {}
         self._variables: dict[Expr, tuple[Var, ...]] = {}
-        self._evaluated: dict[Expr, tuple[tuple[object, ...], Affine]] = {}
+        self._evaluated: dict[Expr, tuple[Bindings, Affine]] = {}
 
-    def offset(self, indices: tuple[Expr, ...], strides: tuple[int | Affine, ...], env: Env) -> Affine | None:
-        """The sum of index times stride, None if it has other than constant multiples of parts."""
-        key = (id(indices), id(strides))
-        if key not in self._sums:
-            self._sums[key] = self._sum(indices, strides)
-        parts = self._sums[key]
-        if parts is None:
+    def offset(
+        self, indices: tuple[Expr, ...], strides: tuple[int | Affine, ...], env: Env, evaluate: Evaluate
+    ) -> Affine | None:
+        """The sum of index times stride, None if it has other than constant multiples of parts.
+
+        The same object for the same indices, strides and bindings of their variables.
+        """
+        key = (indices, id(strides))
+        if key not in self._accesses:
+            self._accesses[key] = self._access(indices, strides)
+        access = self._accesses[key]
+        if access is None:
             return None
-        const, terms, divided = 0, dict[str, int](), False
-        for part, factor in parts.items():
-            if part is None:
-                const += factor
-                continue
-            if isinstance(part, Var):
-                value = self._index(part, env)
+        bound = env.vars.get
+        bindings = tuple([bound(var) for var in access.variables])
+        known = access.known.get(bindings)
+        if known is None:
+            known = self._evaluate(access, bindings, env, evaluate)
+            if all(isinstance(binding, Affine) for binding in bindings):
+                access.known[bindings] = known
+        return known
+
+    def _access(self, indices: tuple[Expr, ...], strides: tuple[int | Affine, ...]) -> _Access | None:
+        total = self._sum(indices, strides)
+        if total is None:
+            return None
+        parts = [(part, factor) for part, factor in total.items() if part is not None]
+        variables = tuple({var: None for part, _ in parts for var in free_vars(part)})
+        places = {var: position for position, var in enumerate(variables)}
+        placed = [(x, n, places[x] if isinstance(x, Var) else None) for x, n in parts]
+        return _Access(variables, total[None], tuple(placed))
+
+    def _evaluate(self, access: _Access, bindings: Bindings, env: Env, evaluate: Evaluate) -> Affine:
+        const, terms, divided = access.const, dict[str, int](), False
+        for part, factor, position in access.parts:
+            if position is None:
+                value, divided = self._part(part, env, evaluate), True
             else:
-                value, divided = self._part(part, env), True
+                bound = bindings[position]
+                value = bound if isinstance(bound, Affine) else evaluate(part, env)
             const += value.const * factor
             for name, coefficient in value.terms.items():
                 terms[name] = terms.get(name, 0) + coefficient * factor
@@ -58,17 +98,20 @@ class Offsets:
         total = Affine(const, terms)
         return self.math.joined(total) if divided else total
 
-    def _part(self, part: Expr, env: Env) -> Affine:
+    def _part(self, part: Expr, env: Env, evaluate: Evaluate) -> Affine:
         bindings = tuple(env.vars.get(var) for var in self._variables[part])
         known = self._evaluated.get(part)
         if known is not None and all(a is b for a, b in zip(known[0], bindings, strict=True)):
             return known[1]
-        value = self._index(part, env)
+        value = evaluate(part, env)
         if all(isinstance(binding, Affine) for binding in bindings):
             self._evaluated[part] = (bindings, value)
         return value
 
-    def _sum(self, indices: tuple[Expr, ...], strides: tuple[int | Affine, ...]) -> Sum | None:
+    def _sum(
+        self, indices: tuple[Expr, ...], strides: tuple[int | Affine, ...]
+    ) -> dict[Expr | None, int] | None:
+        """How often each part is in an offset; None is the number one."""
         total: dict[Expr | None, int] = {None: 0}
         for index, stride in zip(indices, strides, strict=True):
             if not isinstance(stride, int) or not self._add(index, stride, total):

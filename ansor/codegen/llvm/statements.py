@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ansor.codegen.llvm.analysis import Analysis, Facts, may_vectorize
+from ansor.codegen.llvm.analysis import Analysis, Facts
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
 from ansor.codegen.llvm.interleave import Interleaving
 from ansor.codegen.llvm.memory import Memory, Pointer, Under
@@ -203,7 +203,7 @@ class Function:
     def _vectorize(self, loop: For, extent: Affine, env: Env) -> None:
         facts = self.analysis.facts(loop.body)
         in_registers = loop.var in facts.register_variables
-        if extent.terms or env.under.lanes > 1 or not may_vectorize(loop, self.analysis):
+        if extent.terms or env.under.lanes > 1 or not self.analysis.may_vectorize(loop):
             if extent.terms or (extent.const > MAX_VECTORS and not in_registers):
                 self.serial(loop, extent, env)
             else:
@@ -244,10 +244,8 @@ class Function:
         if active is not None:
             bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
             mask = Value(f"<{bits}>", "i1", lanes)
-        inner = Env(
-            {**env.vars, loop.var: add(first, self.index.lane(lanes))}, Under(lanes, mask, env.under.guard)
-        )
-        self.statement(loop.body, inner)
+        var = self.index.lanes_from(first, lanes)
+        self.statement(loop.body, Env({**env.vars, loop.var: var}, Under(lanes, mask, env.under.guard)))
 
     # -- scratch memory ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from ansor.ir.nest import Buffer
 
@@ -51,9 +52,13 @@ class ScopeKind(Enum):
 
 
 class Scope:
-    """An open region of the function: its lines so far, the values they define, and its current block."""
+    """An open region of the function: its lines so far, the values they define, and its current block.
 
-    __slots__ = ("cse", "depth", "hoisted", "kind", "label", "lines", "written")
+    The values are in `cse` by the text of their instructions. Those that were asked for while the scope was
+    the innermost one are also in `known`, by what they are made of, which saves writing texts to find them.
+    """
+
+    __slots__ = ("cse", "depth", "hoisted", "kind", "known", "label", "lines", "written")
 
     def __init__(self, kind: ScopeKind, depth: int, label: str, written: frozenset[Buffer]) -> None:
         self.kind = kind
@@ -62,6 +67,7 @@ class Scope:
         self.written = written
         self.lines: list[str] = []
         self.cse: dict[str, Value] = {}
+        self.known: dict[tuple[object, ...], Any] = {}
         self.hoisted = 0
 
 
@@ -79,6 +85,11 @@ class FunctionText:
     def depth(self) -> int:
         """Depth of the innermost open scope."""
         return len(self.scopes) - 1
+
+    @property
+    def known(self) -> dict[tuple[object, ...], Any]:
+        """What has been found in the innermost scope, by keys that say what was asked for."""
+        return self.scopes[-1].known
 
     def name(self) -> str:
         """Give a fresh SSA name."""
@@ -104,6 +115,22 @@ class FunctionText:
     def inside(self, text: str, type_: str, lanes: int, depth: int) -> Value:
         """As `pure`, for instructions that must not leave the branch they are written in."""
         return self.pure(text, type_, lanes, max(depth, self.floor))
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """A scalar in all lanes; a vector stays as it is."""
+        if value.lanes == lanes:
+            return value
+        if not value.text.startswith("%"):
+            return Value(f"splat ({value.type} {value.text})", value.type, lanes, value.depth)
+        known, key = self.known, ("splat", value.text, lanes)
+        found: Value | None = known.get(key)
+        if found is None:
+            type_, full = value.type, vector_type(value.type, lanes)
+            text = f"insertelement {full} poison, {type_} {value.text}, i64 0"
+            first = self.pure(text, type_, lanes, value.depth).text
+            text = f"shufflevector {full} {first}, {full} poison, <{lanes} x i32> zeroinitializer"
+            found = known[key] = self.pure(text, type_, lanes, value.depth)
+        return found
 
     def effect(self, text: str) -> None:
         """Append an instruction without a value to the innermost scope."""

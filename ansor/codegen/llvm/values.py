@@ -22,7 +22,7 @@ from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
 from ansor.codegen.llvm.memory import ALWAYS, HALVES, Memory, Under
 from ansor.codegen.llvm.offsets import Offsets
-from ansor.codegen.llvm.text import Value
+from ansor.codegen.llvm.text import Value, vector_type
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
@@ -43,6 +43,7 @@ from ansor.te.expr import (
     Select,
     Var,
     children,
+    free_vars,
 )
 
 _CHEAP_CALLS = frozenset({"abs", "floor", "ceil", "round", "sqrt", "fma"})
@@ -87,8 +88,10 @@ class Expressions:
         self.machine = machine
         self.overflow = overflow
         self._cheap: dict[int, bool] = {}
-        self._offsets = Offsets(self.math, self.index)
+        self._offsets = Offsets(self.math)
         self._strides: dict[Buffer, tuple[int | Affine, ...]] = {}
+        self._variables: dict[Expr, tuple[Var, ...]] = {}
+        self._constants: dict[Const, Value] = {}
         self._memo: dict[tuple[int, int], tuple[Env, Value]] = {}  # the Env keeps its id from being reused
 
     def forget(self) -> None:
@@ -168,7 +171,7 @@ class Expressions:
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: Env) -> Affine:
         """The row-major (or strided) element offset of an access."""
         strides = self._strides_of(buffer, env)
-        known = self._offsets.offset(indices, strides, env)
+        known = self._offsets.offset(indices, strides, env, self.index)
         if known is not None:
             return known
         total = constant(0)
@@ -217,7 +220,7 @@ class Expressions:
             return self._logical(expr, env)
         if isinstance(expr, Binary) and expr.op in COMPARISONS:
             if self.index_like(expr.a) and self.index_like(expr.b):
-                return self.math.compare(str(expr.op), self.index(expr.a, env), self.index(expr.b, env))
+                return self._compare_indices(expr, env)
             return self._compare(expr, env)
         value = self.value(expr, env)
         return value.text == "true" if value.text in ("true", "false") else value
@@ -230,10 +233,22 @@ class Expressions:
         b = self.cond(expr.b, env)
         if isinstance(b, bool):
             return b if b is absorbing else a
-        (x, y), lanes, depth = self.vectors.match(a, b)
+        x, y, lanes, depth = self.vectors.pair(a, b)
         opcode = "or" if absorbing else "and"
-        full = replace(x, lanes=lanes).full_type
+        full = vector_type(x.type, lanes)
         return self.fn.pure(f"{opcode} {full} {x.text}, {y.text}", "i1", lanes, depth)
+
+    def _compare_indices(self, expr: Binary, env: Env) -> Value | bool:
+        """A comparison of indices, made once in a scope for the same bindings of its variables."""
+        variables = self._variables.get(expr)
+        if variables is None:
+            variables = self._variables[expr] = tuple(free_vars(expr))
+        known, key = self.fn.known, (expr, *[env.vars.get(var) for var in variables])
+        found: Value | bool | None = known.get(key)
+        if found is None:
+            a, b = self.index(expr.a, env), self.index(expr.b, env)
+            found = known[key] = self.math.compare(str(expr.op), a, b)
+        return found
 
     def _compare(self, expr: Binary, env: Env) -> Value:
         kind = dtype_info(expr.a.dtype).kind
@@ -251,7 +266,7 @@ class Expressions:
     def value(self, expr: Expr, env: Env) -> Value:
         """The register value of `expr`: a scalar if it is the same in all lanes."""
         if isinstance(expr, Const):
-            return Value(literal(expr.value, expr.dtype, self.machine), self._type(expr.dtype))
+            return self._constant(expr)
         if isinstance(expr, Var):
             bound = self._bound(expr, env)
             return bound if isinstance(bound, Value) else self._integer(bound, expr.dtype, env)
@@ -282,6 +297,13 @@ class Expressions:
                 return mathlib.call(self.vectors, name, values, expr.dtype)
             case _:
                 raise BuildError(f"a {type(expr).__name__} has no place in a loop nest: `{expr}`")
+
+    def _constant(self, expr: Const) -> Value:
+        known = self._constants.get(expr)
+        if known is None:
+            text = literal(expr.value, expr.dtype, self.machine)
+            known = self._constants[expr] = Value(text, self._type(expr.dtype))
+        return known
 
     def _type(self, dtype: str) -> str:
         return register_type(dtype, self.machine)

@@ -26,7 +26,7 @@ class Vectors:
 
     def splat(self, value: Value, lanes: int) -> Value:
         """`value` in all of `lanes` lanes."""
-        return self.index.splat(value, lanes)
+        return self.fn.splat(value, lanes)
 
     def number(self, value: float, type_: str, lanes: int = 1) -> Value:
         """A literal of a float or integer type."""
@@ -40,12 +40,20 @@ class Vectors:
             lanes = max(lanes, value.lanes)
             depth = max(depth, value.depth)
         if lanes > 1:
-            return [v if v.lanes == lanes else self.index.splat(v, lanes) for v in values], lanes, depth
+            return [self.fn.splat(v, lanes) for v in values], lanes, depth
         return list(values), lanes, depth
+
+    def pair(self, a: Value, b: Value) -> tuple[Value, Value, int, int]:
+        """Two values with equal lanes, their number of lanes, and the depth at which both are known."""
+        depth = a.depth if a.depth > b.depth else b.depth
+        if a.lanes == b.lanes:
+            return a, b, a.lanes, depth
+        lanes = max(a.lanes, b.lanes)
+        return self.fn.splat(a, lanes), self.fn.splat(b, lanes), lanes, depth
 
     def binary(self, opcode: str, a: Value, b: Value, *, dear: bool = False) -> Value:
         """`opcode a, b`, of the type of `a`."""
-        (x, y), lanes, depth = self.match(a, b)
+        x, y, lanes, depth = self.pair(a, b)
         emit = self.fn.inside if dear or lanes > 1 or a.type in _SUFFIX else self.fn.pure
         return emit(f"{opcode} {vector_type(a.type, lanes)} {x.text}, {y.text}", a.type, lanes, depth)
 
@@ -63,14 +71,14 @@ class Vectors:
 
     def compare(self, predicate: str, a: Value, b: Value) -> Value:
         """`fcmp` or `icmp` by the operands' type; the predicate is LLVM's."""
-        (x, y), lanes, depth = self.match(a, b)
+        x, y, lanes, depth = self.pair(a, b)
         opcode = "fcmp" if a.type in _SUFFIX else "icmp"
         text = f"{opcode} {predicate} {vector_type(a.type, lanes)} {x.text}, {y.text}"
         return self.fn.inside(text, "i1", lanes, depth)
 
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         """`a` where `cond` holds, else `b`; a scalar condition chooses for all lanes."""
-        (x, y), lanes, depth = self.match(a, b)
+        x, y, lanes, depth = self.pair(a, b)
         if cond.lanes > lanes:
             lanes = cond.lanes
             x, y = self.splat(x, lanes), self.splat(y, lanes)
@@ -153,7 +161,7 @@ class Vectors:
         """The conjunction of two conditions, None being true."""
         if a is None or b is None:
             return a if b is None else b
-        (x, y), lanes, depth = self.match(a, b)
+        x, y, lanes, depth = self.pair(a, b)
         return self.fn.pure(f"and {vector_type('i1', lanes)} {x.text}, {y.text}", "i1", lanes, depth)
 
     def negation(self, a: Value) -> Value:
