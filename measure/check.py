@@ -21,6 +21,11 @@ such sums is therefore
 
     rtol = eps * (16 + 1.5 * sqrt(K) + K / 2),      eps that of float32.
 
+Where an operation allows its operands to be rounded to tfloat32 (`attrs={"rounded_operands": "tfloat32"}`),
+each is off by half a unit of its last place, 2^-11, at most. Of random terms these errors are independent:
+the sum is off by 2^-11 * sqrt(2 / 3) of the rms as a standard deviation. Ten of these, 4 * 2^-10, are allowed
+in addition.
+
 Integers and bools must be equal, unless a float was converted to or compared for them on the way; then an
 integer may be off by one, and one element in a hundred thousand may differ otherwise (a comparison of two
 floats that are equal but for rounding).
@@ -49,6 +54,8 @@ from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 Array = npt.NDArray[Any]
 _EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_ROUNDED: Final = {"tfloat32": 2.0**-10}
+"""The spacing of formats that operands may be rounded to."""
 _BLOCK: Final = 1 << 16
 _RARE: Final = 1e-5
 
@@ -67,18 +74,20 @@ class Tolerance:
 
 def output_tolerance(output: Tensor) -> Tolerance:
     """Return the tolerance of one output from the graph above it; `scale` is left at 0 (see `rms`)."""
-    eps, length, cut, inexact = 0.0, 0, 0, False
+    eps, length, cut, rounded, inexact = 0.0, 0, 0, 0.0, False
     for op in _operations(output):
         if not isinstance(op, ComputeOp):
             continue
         terms = math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
         length += terms
-        cut += terms if any(match_warp(op, one) for one in warp_intrinsics()) else 0
+        matching = [one for one in warp_intrinsics() if match_warp(op, one)]
+        cut += terms if matching else 0
+        rounded += max((4 * _ROUNDED.get(one.rounded, 0.0) for one in matching), default=0.0)
         for node in _nodes(op.body):
             if isinstance(node, (Binary, Call, Cast, Reduce)) and is_float(node.dtype):
                 eps = max(eps, _EPS[node.dtype])
             inexact = inexact or _rounds_to_integer(node)
-    relative = eps * (16 + 1.5 * math.sqrt(length)) + _EPS["float32"] * cut / 2
+    relative = eps * (16 + 1.5 * math.sqrt(length)) + _EPS["float32"] * cut / 2 + rounded
     return Tolerance(amplification(output) * relative, inexact=inexact)
 
 

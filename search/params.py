@@ -56,7 +56,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.
 - `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
-- `gpu_tensor_cores`: 1 for tiles that tensor cores multiply (`TensorCores`), of 16-bit floats on CUDA GPUs.
+- `gpu_tensor_cores`: 1 for tiles that tensor cores multiply (`TensorCores`) on CUDA GPUs, of 16-bit floats,
+  and of float32 where an operation allows operands to be rounded.
 - `gpu_multi_buffer`: how often copies may be in CUDA's shared memory, to be filled ahead (`RandomLeads`): 1
   for once, 2 for double buffers, more for pipelines of as many stages where threads can copy without waiting.
 - `gpu_storage_padding`: 1 for copies in the shared memory of a GPU that may be padded (`RandomPadding`).

@@ -128,7 +128,8 @@ class SketchParams:
         1 lets all innermost loops of a stage that may be vectorised be fused; 0 leaves one of several out, as
         the reference does.
     gpu_tensor_cores
-        1 adds `TensorCores`: products of 16-bit floats are tiled by what tensor cores multiply at once.
+        1 adds `TensorCores`: products of 16-bit floats, and of float32 that may be rounded, are tiled by what
+        tensor cores multiply at once.
     gpu_multi_buffer
         How often copies may be in the shared memory of a CUDA GPU, to be filled ahead; 1 for once. More than
         twice is for devices whose threads can copy without waiting.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansor import te
+from ansor.intrinsics import ROUNDED_OPERANDS_ATTR, warp_intrinsics
 from tests.gpu_schedules import load_together
 
 Pair = tuple[int, int]
@@ -13,7 +14,11 @@ Pair = tuple[int, int]
 def half_product(
     n: int, m: int, depth: int, dtype: str = "bfloat16", transposed: str = ""
 ) -> tuple[Any, ...]:
-    """C[i, j] = sum of A[i, k] * B[k, j] in float32; what is in `transposed` lies the other way round."""
+    """C[i, j] = sum of A[i, k] * B[k, j] in float32; what is in `transposed` lies the other way round.
+
+    Operands of float32 may be rounded.
+    """
+    attrs = {ROUNDED_OPERANDS_ATTR: "tfloat32"} if dtype == "float32" else {}
     a = te.placeholder((depth, n) if "A" in transposed else (n, depth), dtype, name="A")
     b = te.placeholder((m, depth) if "B" in transposed else (depth, m), dtype, name="B")
     k = te.reduce_axis((0, depth), name="k")
@@ -23,7 +28,7 @@ def half_product(
         second = b[j, k] if "B" in transposed else b[k, j]
         return te.sum(te.cast(first, "float32") * te.cast(second, "float32"), axis=k)
 
-    return a, b, te.compute((n, m), element, name="C")
+    return a, b, te.compute((n, m), element, name="C", attrs=attrs)
 
 
 def tensor_cores(
@@ -33,7 +38,7 @@ def tensor_cores(
     steps: int = 1,
     *,
     shared: str = "AB",
-    vector: int = 8,
+    vector: int = 0,
     pad: int = 0,
     by_index: bool = False,
     vthreads: int = 1,
@@ -48,9 +53,11 @@ def tensor_cores(
     warps, tiles
         Rows and columns of warps in a block, and of tiles of 16 by 8 in each warp.
     steps
-        Steps of 16 products for which a block loads at once.
+        Steps of 16 products (8 of float32) for which a block loads at once.
     shared
         Operands that go through shared memory.
+    vector
+        Elements that a thread loads at once; default: 16 bytes.
     pad
         Elements between the rows of a tile in shared memory.
     loaders
@@ -62,6 +69,8 @@ def tensor_cores(
     """
     a, b, c, *after = made
     dtype, (n, m) = a.dtype, (int(extent) for extent in c.shape)
+    intrinsic = next(one for one in warp_intrinsics() if one.operand == dtype)
+    vector = vector or intrinsic.depth // 2
     out = after[-1] if after else c
     s = te.create_schedule(out)
     local = c if after else s.cache_write(c, "local")
@@ -69,10 +78,10 @@ def tensor_cores(
         local, [(0, n // 16, 16), (1, m // 8, 8), (0, 8, 1), (1, 4, 2), (0, 2, 8), (1, 2, 1)]
     )
     i0, j0, row, column, i, j = s[tile].op.axis
-    k0, k2 = s[tile].split(s[tile].op.reduce_axis[0], factor=16)
+    k0, k2 = s[tile].split(s[tile].op.reduce_axis[0], factor=intrinsic.depth)
     k0, k1 = s[tile].split(k0, factor=steps)
     s[tile].reorder(row, column, k0, k1, i0, j0, i, j, k2)
-    s[tile].tensorize(i, f"cuda.mma.m16n8k16.{dtype}")
+    s[tile].tensorize(i, intrinsic.name)
     bi, vi, wi, ti, hi, ri = s[out].split(s[out].op.axis[0], factors=[vthreads, warps[0], tiles[0], 2, 8])
     bj, wj, tj, cj, hj = s[out].split(s[out].op.axis[1], factors=[warps[1], tiles[1], 4, 2])
     s[out].reorder(bi, bj, vi, wi, wj, ri, cj, ti, tj, hi, hj)

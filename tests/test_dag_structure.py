@@ -82,6 +82,7 @@ VARIANTS: dict[str, Callable[[], ComputeDAG]] = {
     "steering": lambda: matmul(attrs={"auto_scheduler_no_split_at_inner": ["i"]}),
     "steering, other axis": lambda: matmul(attrs={"auto_scheduler_no_split_at_inner": ["j"]}),
     "other attribute": lambda: matmul(attrs={"auto_scheduler_always_unroll_inner": ["i"]}),
+    "rounding": lambda: matmul(attrs={"rounded_operands": "tfloat32"}),
 }
 
 

@@ -29,6 +29,7 @@ from tests.program_laws import Case, check_printed_code, check_replay
 from tests.tensor_core_schedules import half_product, tensor_cores
 
 MMA = "cuda.mma.m16n8k16.bfloat16"
+ROUNDING = "cuda.mma.m16n8k8.tfloat32"
 
 
 def run(s: Any, on: Any = run_cuda_on_host) -> str:
@@ -89,6 +90,30 @@ def test_warps_multiply(dtype: str, options: dict[str, Any]) -> None:
     assert f"mma_{dtype}" in names
     loaded = {"A": "rows_4", "B": "columns_4" if options.get("tiles", (1, 1))[1] % 2 == 0 else "columns_2"}
     assert set(names) == {f"mma_{dtype}", *(loaded[name] for name in options.get("shared", "AB"))}
+
+
+@pytest.mark.parametrize("transposed", ["", "A", "B"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"warps": (2, 1), "tiles": (1, 2), "steps": 2, "pad": 4},
+        {"warps": (2, 2), "tiles": (2, 1), "steps": 4, "by_index": True},
+        {"shared": ""},
+    ],
+    ids=str,
+)
+def test_operands_of_32_bits_are_matrices_along_the_products(
+    transposed: str, options: dict[str, Any]
+) -> None:
+    """Others are read by element."""
+    s = tensor_cores(half_product(64, 48, 32, "float32", transposed), **options)
+    check_schedule(s)
+    shared = options.get("shared", "AB")
+    loaded = {"rows_4"} if "A" in shared and transposed != "A" else set()
+    if "B" in shared and transposed == "B":
+        loaded.add("rows_4" if options.get("tiles", (1, 1))[1] % 2 == 0 else "rows_2")
+    assert set(calls(run(s))) == {"mma_float32", *loaded}
 
 
 @pytest.mark.parametrize("transposed", ["A", "B", "AB"])
@@ -221,10 +246,20 @@ def test_what_is_no_such_product_is_refused() -> None:
         s[c].tensorize(c.op.axis[1], MMA)
 
 
+def test_operands_are_rounded_where_the_operation_allows_it() -> None:
+    a, b = te.placeholder((16, 16), name="A"), te.placeholder((16, 8), name="B")
+    k = te.reduce_axis((0, 16), name="k")
+    for attrs in ({}, {"rounded_operands": "bfloat16"}):
+        c = te.compute((16, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C", attrs=attrs)
+        found = refusal((a, b, c), (2, 2, 8), ROUNDING)
+        assert "it has to allow rounding: attrs={'rounded_operands': 'tfloat32'}" in found
+
+
 def test_intrinsics_tell_what_they_multiply() -> None:
     assert [str(one) for one in warp_intrinsics()] == [
         "cuda.mma.m16n8k16.bfloat16: float32 += bfloat16 * bfloat16, 16x8x16 by 32 threads",
         "cuda.mma.m16n8k16.float16: float32 += float16 * float16, 16x8x16 by 32 threads",
+        "cuda.mma.m16n8k8.tfloat32: float32 += tfloat32 * tfloat32, 16x8x8 by 32 threads",
     ]
 
 
@@ -257,9 +292,29 @@ def test_tensor_cores_are_in_the_machine_code(compiler: CudaCompiler, arch: str,
     assert "LDGSTS" in text
 
 
+@pytest.mark.parametrize("transposed", ["", "B"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_rounding_is_in_the_machine_code(compiler: CudaCompiler, arch: str, transposed: str) -> None:
+    made = half_product(256, 256, 128, "float32", transposed)
+    s = tensor_cores(made, warps=(2, 2), tiles=(4, 8), steps=2, pad=4)
+    text = emit_c(split_kernels(kernels(ahead(s).state, shuffles=True)), CUDA)
+    done = compile_cuda(text, arch, compiler)
+    assert done.warnings == ""
+    ptx = compile_ptx(text, arch, compiler)
+    assert len(re.findall(r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32", ptx)) % (4 * 8) == 0
+    assert ptx.count("mma.sync") > 0
+    assert ptx.count("cvt.rna.tf32.f32") > 0
+    assert ptx.count("ldmatrix.sync.aligned.m8n8.x4.shared") > 0
+    (found,) = done.resources
+    assert (found.stack_bytes, found.spill_store_bytes) == (0, 0)
+
+
 def test_older_devices_do_it_by_shuffles(compiler: CudaCompiler) -> None:
     done = compile_cuda(emit_c(split_kernels(big("float16")), CUDA), "sm_75", compiler)
     assert done.warnings == ""
+    s = tensor_cores(half_product(64, 64, 64, "float32"), tiles=(2, 2))
+    text = emit_c(split_kernels(kernels(s.state, shuffles=True)), CUDA)
+    assert compile_cuda(text, "sm_75", compiler).warnings == ""
 
 
 def test_sums_are_exact_where_all_sums_are() -> None:

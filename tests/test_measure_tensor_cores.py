@@ -1,4 +1,4 @@
-"""The tolerance of sums by tensor cores, which cut off what they add."""
+"""The tolerance of sums by tensor cores, which cut off what they add, and may round what they multiply."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import pytest
 
 from ansor.workloads.catalogue import get_workload
 from measure.check import Tolerance, mismatch, output_tolerance, rms
+from tests.tensor_core_schedules import half_product
 
 DEPTH = 4096
 
 
 def tolerance(dtype: str) -> Tolerance:
     return output_tolerance(get_workload("matmul").tensors(64, 64, DEPTH, dtype, "float32")[-1])
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """To 10 bits of fraction."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
 def cut_sum(products: np.ndarray, at_once: int) -> np.ndarray:
@@ -46,6 +53,21 @@ def test_sums_that_are_cut_off_are_right(low: float, at_once: int) -> None:
     one_less = (a * b)[..., 1:].sum(axis=-1).astype(np.float32)
     if low < 0.0:
         assert mismatch(one_less, expected, "float32", allowed) is not None
+
+
+@pytest.mark.parametrize("low", [-1.0, 0.0])
+def test_sums_of_rounded_operands_are_right_where_they_are_allowed(low: float) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(low, 1.0, (64, DEPTH)).astype(np.float32).astype(np.float64) for _ in range(2))
+    expected = (a * b).sum(axis=-1).astype(np.float32)
+    found = cut_sum(rounded(a) * rounded(b), 8).astype(np.float32)
+    allowed = output_tolerance(half_product(64, 64, DEPTH, "float32")[-1])
+    assert mismatch(found, expected, "float32", replace(allowed, scale=rms(expected))) is None
+    plain = replace(tolerance("float32"), scale=rms(expected))
+    assert mismatch(found, expected, "float32", plain) is not None
+    one_less = (a * b)[..., 1:].sum(axis=-1).astype(np.float32)
+    if low < 0.0:
+        assert mismatch(one_less, expected, "float32", replace(allowed, scale=rms(expected))) is not None
 
 
 def test_others_are_held_to_what_they_were() -> None:

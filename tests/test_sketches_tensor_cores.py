@@ -18,6 +18,7 @@ from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.shuffles import WARP
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
+from ansor.schedule.steps import TensorizeStep
 from ansor.task.gpu_limits import count_kernels
 from ansor.te import Tensor
 from ansor.workloads.catalogue import get_workload
@@ -36,6 +37,7 @@ from tests.gpu_cases import GPU, check_gpu_program, gpu_task
 from tests.gpu_schedules import MOST_STEPS, kernels, steps
 from tests.program_laws import Case, check_printed_code, check_replay
 from tests.search_fakes import simulated_cost
+from tests.tensor_core_schedules import half_product
 from tests.test_gpu_tensor_cores import calls
 
 AMPERE = "cuda -arch=sm_80"
@@ -81,6 +83,15 @@ def test_a_product_is_tiled_by_what_tensor_cores_multiply() -> None:
     }
 
 
+def test_operands_are_rounded_where_the_operation_allows_it() -> None:
+    (sketch,) = sketches(list(half_product(64, 64, 64, "float32")))
+    assert sketch.explain() == "TensorCores(C), AddCacheRead(B), AddCacheRead(A)"
+    assert [step.intrinsic for step in sketch.steps if isinstance(step, TensorizeStep)] == [
+        "cuda.mma.m16n8k8.tfloat32"
+    ]
+    assert not any(map(uses, sketches(list(half_product(64, 64, 64, "float32")), "cuda -arch=sm_75")))
+
+
 def test_a_consumer_takes_the_sums() -> None:
     (sketch,) = sketches(narrowed(64, 64, 64))
     assert uses(sketch)
@@ -118,6 +129,7 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "narrowed": lambda: narrowed(48, 32, 32),
     "batch": lambda: tensors("batch_matmul", 2, 32, 16, 48, "float16", "float32"),
     "added": lambda: tensors("matmul_add", 32, 32, 32, "bfloat16", "float32"),
+    "rounded": lambda: list(half_product(32, 48, 32, "float32", "B")),
     "convolution": lambda: tensors("conv2d", 1, 2, 16, 16, 16, 3, 1, 1, 1, 1, *HALVES),
 }
 

@@ -19,8 +19,8 @@ class Update:
     operands: tuple[Expr, Expr]
 
 
-def update_of(loop: For) -> Update | None:
-    """The loop's body as an update; None if it is something else."""
+def update_of(loop: For, converted: bool = True) -> Update | None:
+    """The loop's body as an update, its operands `converted` or not; None if it is something else."""
     store = loop.body
     if not isinstance(store, Store) or any(loop.var in free_vars(index) for index in store.indices):
         return None
@@ -29,7 +29,7 @@ def update_of(loop: For) -> Update | None:
             Binary(op=BinaryOp.ADD, a=Load() as sum_, b=product)
             | Binary(op=BinaryOp.ADD, a=product, b=Load() as sum_)
         ):
-            operands = product_factors(product)
+            operands = product_factors(product, converted)
         case _:
             return None
     if operands is None or sum_.buffer is not store.buffer:

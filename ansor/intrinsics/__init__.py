@@ -14,6 +14,7 @@ from ansor.intrinsics.pattern import (
     tensor_intrinsics,
 )
 from ansor.intrinsics.warp import (
+    ROUNDED_OPERANDS_ATTR,
     WarpIntrinsic,
     get_warp_intrinsic,
     is_warp_intrinsic,
@@ -24,6 +25,7 @@ from ansor.intrinsics.warp import (
 known.register_all()
 
 __all__ = [
+    "ROUNDED_OPERANDS_ATTR",
     "Axes",
     "TensorIntrinsic",
     "WarpIntrinsic",

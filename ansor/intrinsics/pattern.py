@@ -207,21 +207,24 @@ def operand_bits(type_: str) -> int | None:
     return int(type_[1:]) if _INTEGER.fullmatch(type_) else _FLOATS.get(type_)
 
 
-def product_of(op: ComputeOp) -> tuple[Expr, Expr] | None:
+def product_of(op: ComputeOp, converted: bool = True) -> tuple[Expr, Expr] | None:
     """What an operation multiplies and adds up, before it is converted to the result's dtype.
 
-    None unless the body is the sum of `cast(a) * cast(b)` without a condition.
+    None unless the body is the sum of `cast(a) * cast(b)` without a condition; of `a * b` if factors are not
+    `converted`.
     """
     root = op.body[0]
     if len(op.body) != 1 or not isinstance(root, Reduce) or root.condition is not None:
         return None
-    return product_factors(root.sources[0]) if builtin_name(root.combiner) == "sum" else None
+    return product_factors(root.sources[0], converted) if builtin_name(root.combiner) == "sum" else None
 
 
-def product_factors(expr: Expr) -> tuple[Expr, Expr] | None:
-    """`a` and `b` of `cast(a) * cast(b)`; None for another expression."""
+def product_factors(expr: Expr, converted: bool = True) -> tuple[Expr, Expr] | None:
+    """`a` and `b` of `cast(a) * cast(b)`, or if not `converted` of `a * b`; None for another expression."""
     match expr:
-        case Binary(op=BinaryOp.MUL, a=Cast(a=a), b=Cast(a=b)):
+        case Binary(op=BinaryOp.MUL, a=Cast(a=a), b=Cast(a=b)) if converted:
+            return a, b
+        case Binary(op=BinaryOp.MUL, a=a, b=b) if not converted:
             return a, b
         case _:
             return None

@@ -19,6 +19,9 @@ divide the reading among themselves as the instruction wants it.
 Products are exact and sums those of float32, but for their rounding: products of one instruction are aligned
 to the greatest and cut off before they are added up, and so are results. `measure.check` has the tolerance.
 
+Operands of 32 bits are rounded first, to a float of 8 bits of exponent and 10 of fraction (tfloat32). That is
+for an operation to allow: `attrs={"rounded_operands": "tfloat32"}`.
+
 Source: PTX ISA, matrix multiply-accumulate instructions. Fasi, Higham, Mikaitis and Pranesh, Numerical
 behavior of NVIDIA tensor cores, PeerJ Computer Science 2021, for the rounding.
 """
@@ -35,6 +38,9 @@ from ansor.te.define import compute, placeholder
 from ansor.te.expr import Expr, cast, free_vars, int_value
 from ansor.te.reduction import reduce_axis, sum  # noqa: A004
 from ansor.te.tensor import ComputeOp, Tensor
+
+ROUNDED_OPERANDS_ATTR: Final = "rounded_operands"
+"""The attribute of an operation that says to which format operands of its products may be rounded."""
 
 
 class Axes(NamedTuple):
@@ -65,6 +71,8 @@ class WarpIntrinsic:
         In PTX, without its operands.
     capability
         The least compute capability of a GPU that has it, 80 for sm_80.
+    rounded
+        The format that operands are rounded to, "" for that of their dtype.
     """
 
     name: str
@@ -73,6 +81,7 @@ class WarpIntrinsic:
     column: tuple[int, int]
     instruction: str
     capability: int
+    rounded: str = ""
 
     @property
     def op(self) -> ComputeOp:
@@ -115,9 +124,15 @@ class WarpIntrinsic:
         """The dtype of both operands."""
         return self.op.input_tensors[0].dtype
 
+    @property
+    def is_converted(self) -> bool:
+        """Whether operands are converted to the dtype of the result before they are multiplied."""
+        return self.operand != self.dtype
+
     def __str__(self) -> str:
         tile = f"{self.rows}x{self.columns}x{self.depth}"
-        return f"{self.name}: {self.dtype} += {self.operand} * {self.operand}, {tile} by {self.lanes} threads"
+        operand = self.rounded or self.operand
+        return f"{self.name}: {self.dtype} += {operand} * {operand}, {tile} by {self.lanes} threads"
 
 
 def match_warp(op: ComputeOp, intrinsic: WarpIntrinsic) -> tuple[Axes, ...]:
@@ -125,10 +140,12 @@ def match_warp(op: ComputeOp, intrinsic: WarpIntrinsic) -> tuple[Axes, ...]:
     All axes over which a computation is the intrinsic's pattern, the most promising first.
 
     One factor depends on the rows and not on the columns, the other one the other way round, both on the
-    reduction. Columns had better be the last axis, which runs along the memory of the result, rows the last
-    but one, and products the last.
+    reduction; if they are rounded, the computation allows it. Columns had better be the last axis, which runs
+    along the memory of the result, rows the last but one, and products the last.
     """
-    factors = product_of(op)
+    if intrinsic.rounded and op.attrs.get(ROUNDED_OPERANDS_ATTR) != intrinsic.rounded:
+        return ()
+    factors = product_of(op, intrinsic.is_converted)
     if factors is None or op.output(0).dtype != intrinsic.dtype:
         return ()
     if any(factor.dtype != intrinsic.operand for factor in factors):
@@ -143,9 +160,9 @@ def match_warp(op: ComputeOp, intrinsic: WarpIntrinsic) -> tuple[Axes, ...]:
     return tuple(sorted(found, key=lambda axes: (-axes.column, -axes.row, -axes.reduce)))
 
 
-def _product(dtype: str) -> Tensor:
-    a, b = placeholder((16, 16), dtype, "A"), placeholder((16, 8), dtype, "B")
-    k = reduce_axis((0, 16), "k")
+def _product(dtype: str, depth: int) -> Tensor:
+    a, b = placeholder((16, depth), dtype, "A"), placeholder((depth, 8), dtype, "B")
+    k = reduce_axis((0, depth), "k")
 
     def element(i: Expr, j: Expr) -> Expr:
         return sum(cast(a[i, k], "float32") * cast(b[k, j], "float32"), axis=k)
@@ -156,15 +173,26 @@ def _product(dtype: str) -> Tensor:
 _KNOWN: Final = {
     one.name: one
     for one in (
+        *(
+            WarpIntrinsic(
+                name=f"cuda.mma.m16n8k16.{dtype}",
+                pattern=_product(dtype, 16),
+                row=(2, 8),
+                column=(2, 4),
+                instruction=f"mma.sync.aligned.m16n8k16.row.col.f32.{short}.{short}.f32",
+                capability=80,
+            )
+            for dtype, short in (("bfloat16", "bf16"), ("float16", "f16"))
+        ),
         WarpIntrinsic(
-            name=f"cuda.mma.m16n8k16.{dtype}",
-            pattern=_product(dtype),
+            name="cuda.mma.m16n8k8.tfloat32",
+            pattern=_product("float32", 8),
             row=(2, 8),
             column=(2, 4),
-            instruction=f"mma.sync.aligned.m16n8k16.row.col.f32.{short}.{short}.f32",
+            instruction="mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
             capability=80,
-        )
-        for dtype, short in (("bfloat16", "bf16"), ("float16", "f16"))
+            rounded="tfloat32",
+        ),
     )
 }
 

@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ansor.errors import DefinitionError
+from ansor.intrinsics import ROUNDED_OPERANDS_ATTR
 from ansor.schedule.access import (
     ALWAYS_UNROLL_ATTR,
     LAYOUT_FREE_ATTR,
@@ -113,6 +114,8 @@ class _Writer:
                 listed = axis_names(op.attrs[attr])
                 positions = sorted(names.index(name) for name in listed if name in names)
                 parts.append(f"{attr}:{','.join(map(str, positions))}")
+        if ROUNDED_OPERANDS_ATTR in op.attrs:
+            parts.append(f"{ROUNDED_OPERANDS_ATTR}:{op.attrs[ROUNDED_OPERANDS_ATTR]}")
         if UNROLLED_TILES_ATTR in op.attrs:
             tile = {names.index(name): size for name, size in op.attrs[UNROLLED_TILES_ATTR].items()}
             parts.append(f"{UNROLLED_TILES_ATTR}:{sorted(tile.items())}")

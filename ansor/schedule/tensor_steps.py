@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ansor.errors import DefinitionError
 from ansor.intrinsics import (
+    ROUNDED_OPERANDS_ATTR,
     TensorIntrinsic,
     WarpIntrinsic,
     get_tensor_intrinsic,
@@ -182,7 +183,10 @@ def _check_warp_axes(stage: Stage, intrinsic: WarpIntrinsic, loops: list[str], w
     op = stage.compute
     known = match_warp(op, intrinsic)
     if not known:
-        raise refuse(stage, f"{what}: its computation has not the form of {intrinsic}")
+        allowed = op.attrs.get(ROUNDED_OPERANDS_ATTR) == intrinsic.rounded or not intrinsic.rounded
+        hint = f"; it has to allow rounding: attrs={{{ROUNDED_OPERANDS_ATTR!r}: {intrinsic.rounded!r}}}"
+        text = f"{what}: its computation has not the form of {intrinsic}"
+        raise refuse(stage, text if allowed else text + hint)
     names = [(op.axis[i].name, op.axis[j].name, op.reduce_axis[k].name) for i, j, k in known]
     row, column, products = ({*made_from(stage, name)} for name in loops)
     found = [axes for axes in names if axes[0] in row and axes[1] in column and axes[2] in products]

@@ -2,9 +2,9 @@
 
 Of GPUs of compute capability 8.0 and newer they are one instruction each, `mma.sync` and `ldmatrix`. On
 others threads ask each other for what they need by shuffles; so that part says what the instructions do. A
-word holds two neighbouring elements, the first one lower.
+word holds two neighbouring elements of 16 bits, the first one lower, or one of 32.
 
-Source: PTX ISA, matrix fragments of mma.m16n8k16, and ldmatrix.
+Source: PTX ISA, matrix fragments of mma.m16n8k16 and mma.m16n8k8, and ldmatrix.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from ansor.codegen.c.dialect import Dialect
+from ansor.dtypes import dtype_info
 from ansor.intrinsics import warp_intrinsics
 
 _ALL: Final = "0xffffffffu"
@@ -19,41 +20,40 @@ _LANE: Final = "const unsigned int lane = threadIdx.x % 32u;"
 
 
 def products(dtype: str) -> str:
-    """The helper that adds a product of tiles of `dtype`, 16x16 and 16x8, to four float32 of each thread.
+    """The helper that adds a product of tiles of `dtype` to four float32 of each thread.
 
-    It takes the addresses of these, of four words of the first tile, and of two of the second.
+    It takes the addresses of these, of four words of the first tile, and of two of the second: 16x16 elements
+    and 16x8 of 16 bits, 16x8 and 8x8 of 32.
     """
     return f"ansor_mma_{dtype}"
 
 
 def matrices(count: int, across: bool) -> str:
-    """The helper that loads 2 or 4 matrices of 8 rows of 8 elements of 16 bits from shared memory.
+    """The helper that loads 2 or 4 matrices of 8 rows of 16 bytes from shared memory.
 
     It takes the address of the words that it loads, one of each matrix, and that of a row, of matrix
-    `lane // 8`; a thread gets two neighbours of row `lane // 4`, or with `across` of that column.
+    `lane // 8`; a thread gets word `lane % 4` of row `lane // 4`, or with `across` two
+    elements of 16 bits that are neighbours in column `lane // 4`.
     """
     return f"ansor_{'columns' if across else 'rows'}_{count}"
 
 
 def multiplied(d: Dialect, name: str, dtype: str) -> str:
     """The source of `products`."""
-    instruction = next(one.instruction for one in warp_intrinsics() if one.operand == dtype)
-    sums, first, second = "{%0, %1, %2, %3}", "{%4, %5, %6, %7}", "{%8, %9}"
+    intrinsic = next(one for one in warp_intrinsics() if one.operand == dtype)
+    halves = dtype_info(dtype).bits == 16
+    by_shuffles = _shuffled_pairs(dtype) if halves else _shuffled_singles(d)
+    used = f"\n  (void)ansor_from_{dtype};  // which is for the others" if halves else ""
+    rounded, inputs = "", _inputs("a", "b")
+    if intrinsic.rounded:
+        rounded, inputs = _rounded_words(d), _inputs("x", "y")
     word = d.values["uint32"]
-
-    def element(of: str) -> str:
-        return f"ansor_from_{dtype}((ansor_{dtype})({of}))"
-
-    def product(end: str = "") -> str:
-        return f"{element(f'x[j / 2]{end}')} *\n              {element(f'y[j % 2]{end}')}"
-
     return f"""{d.function}void {name}(float* c, const {word}* a, const {word}* b) {{
 #if __CUDA_ARCH__ >= 800
-  asm volatile("{instruction} "
-               "{sums}, {first}, {second}, {sums};"
+{rounded}  asm volatile("{intrinsic.instruction} "
+               "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  (void)ansor_from_{dtype};  // which is for the others
+               : {inputs});{used}
 #else
   {_LANE}
   #pragma unroll
@@ -64,12 +64,47 @@ def multiplied(d: Dialect, name: str, dtype: str) -> str:
     const {word} y[2] = {{__shfl_sync({_ALL}, b[k], column), __shfl_sync({_ALL}, b[k], column + 4)}};
     #pragma unroll
     for (int j = 0; j < 4; ++j) {{
-      c[j] += {product()};
-      c[j] += {product(" >> 16")};
+{by_shuffles}
     }}
   }}
 #endif
 }}"""
+
+
+def _inputs(first: str, second: str) -> str:
+    words = (f"{first}[{i}]" for i in range(4)), (f"{second}[{i}]" for i in range(2))
+    return ", ".join(f'"r"({word})' for part in words for word in part)
+
+
+def _rounded_words(d: Dialect) -> str:
+    """Copies `x` and `y` of the words, rounded to nearest; the instruction would cut them off."""
+    rounding = 'asm("cvt.rna.tf32.f32 %0, %1;" : "=r"({to}) : "f"({number}({of})));'
+    number = d.number["float32"]
+    return f"""  {d.values["uint32"]} x[4], y[2];
+  #pragma unroll
+  for (int i = 0; i < 4; ++i) {rounding.format(to="x[i]", number=number, of="a[i]")}
+  #pragma unroll
+  for (int i = 0; i < 2; ++i) {rounding.format(to="y[i]", number=number, of="b[i]")}
+"""
+
+
+def _shuffled_pairs(dtype: str) -> str:
+    """Adds the products of two words of two elements each."""
+
+    def element(of: str) -> str:
+        return f"ansor_from_{dtype}((ansor_{dtype})({of}))"
+
+    lines = (
+        f"      c[j] += {element(f'x[j / 2]{end}')} *\n              {element(f'y[j % 2]{end}')};"
+        for end in ("", " >> 16")
+    )
+    return "\n".join(lines)
+
+
+def _shuffled_singles(d: Dialect) -> str:
+    """Adds the product of two words of one element each, which nothing rounds here."""
+    number = d.number["float32"]
+    return f"      c[j] += {number}(x[j / 2]) * {number}(y[j % 2]);"
 
 
 def rows_loaded(d: Dialect, name: str, count: str) -> str:

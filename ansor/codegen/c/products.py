@@ -9,8 +9,9 @@ becomes a call of one function where the 32 threads of its warp together do the 
 operand differs between them by their row alone, and the second by their column. Threads share the reading
 then: what a function needs lies spread over the warp as well, each element in one thread.
 
-- An operand in shared memory whose rows (or columns) are 8 elements side by side each is loaded as matrices,
-  by a function that takes the address of one row from every thread. The lane of a thread tells which.
+- An operand in shared memory whose rows, or of 16-bit floats columns, are 16 bytes side by side each is
+  loaded as matrices, by a function that takes the address of one row from every thread. The lane of a thread
+  tells which.
 - Any other operand is put together from elements, as the loops say them, for those places that are this
   thread's.
 
@@ -33,8 +34,9 @@ from ansor.codegen.c.product_helpers import matrices, products
 from ansor.codegen.c.program import Kernel
 from ansor.codegen.c.text import indented
 from ansor.codegen.updates import Update, update_of
+from ansor.dtypes import dtype_info
 from ansor.intrinsics import WarpIntrinsic, warp_intrinsics
-from ansor.ir.nest import Buffer, For, LoopKind, Stmt
+from ansor.ir.nest import Buffer, For, LoopKind, Stmt, Store
 from ansor.ir.rewriting import reads_memory
 from ansor.ir.shuffles import WARP
 from ansor.ir.simplify import simplify
@@ -55,8 +57,11 @@ MOST_REGISTERS: Final = 96
 """Registers of operands that are loaded before the loops which use them."""
 MOST_UNROLLED: Final = 256
 """Calls that these loops are unrolled to."""
-_SIDE: Final = 8
-"""Elements of a row of the matrices that are loaded at once: 16 bytes, and aligned to as many."""
+_ROWS: Final = 8
+"""Of the matrices that are loaded at once; each is 16 bytes long, and aligned to as many."""
+_ROW: Final = 16
+"""Bytes of one of them."""
+_WORD: Final = 4
 _LOOPS: Final = (LoopKind.SERIAL, LoopKind.UNROLLED)
 
 Places = dict[Var, Expr]
@@ -74,6 +79,16 @@ class _Tile:
     update: Update
     intrinsic: WarpIntrinsic
 
+    @property
+    def in_word(self) -> int:
+        """Elements of an operand in a register."""
+        return _WORD // dtype_info(self.intrinsic.operand).bytes
+
+    @property
+    def side(self) -> int:
+        """Elements in a row of a matrix."""
+        return _ROW // _WORD * self.in_word
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Operand:
@@ -87,7 +102,7 @@ class _Operand:
     loops
         The loops of the tile that it depends on.
     registers
-        Of one thread, for one call: words of two elements.
+        Of one thread, for one call: words of one or two elements.
     held, lane
         The loop over what a thread holds, and the variable that stands for its lane.
     is_row
@@ -110,14 +125,14 @@ class Products:
         self._thread = kernel.variables.get(LoopKind.THREAD_X)
         self._warps = kernel.block[0] // WARP if kernel.block[0] % WARP == 0 else 0
         self._warp, self._row, self._column = Var("warp"), Var("row"), Var("column")
-        self._half, self._within = Var("half"), Var("within")
+        self._half, self._within = Var("half"), {side: Var("within") for side in (4, 8)}
         self._bounds = expressions.bounds.extended(
             {
                 self._warp: (0, max(self._warps - 1, 0)),
                 self._row: (0, 7),
                 self._column: (0, 3),
                 self._half: (0, 1),
-                self._within: (0, _SIDE - 1),
+                **{within: (0, side - 1) for side, within in self._within.items()},
             }
         )
 
@@ -157,16 +172,20 @@ class Products:
         outer = tuple(loops[:-3])
         if len(held) < 3 or any(one.kind is not LoopKind.TENSORIZE for one in held):
             return None
-        update = update_of(held[-1])
-        if update is None or any(one.kind not in _LOOPS or int_value(one.extent) is None for one in outer):
+        if any(one.kind not in _LOOPS or int_value(one.extent) is None for one in outer):
             return None
-        selecting: set[Var] = set().union(*map(free_vars, update.store.indices))
+        if not isinstance(inner, Store):
+            return None
+        selecting: set[Var] = set().union(*map(free_vars, inner.indices))
         if any(one.var not in selecting and int_value(one.extent) != 1 for one in outer):
             return None
         extents = tuple(int_value(one.extent) for one in held)
         for intrinsic in warp_intrinsics():
+            update = update_of(held[-1], intrinsic.is_converted)
+            if update is None:
+                continue
             dtypes = {operand.dtype for operand in update.operands}
-            same = dtypes == {intrinsic.operand} and update.store.buffer.dtype == intrinsic.dtype
+            same = dtypes == {intrinsic.operand} and inner.buffer.dtype == intrinsic.dtype
             if same and extents == intrinsic.held:
                 row, column, depth = (one.var for one in held)
                 return _Tile(outer, row, column, depth, update, intrinsic)
@@ -296,7 +315,7 @@ class Products:
         value = operand.value
         if not isinstance(value, Load) or value.buffer.scope != "shared":
             return None
-        across = self._is_across(operand, value, tile.depth)
+        across = self._is_across(operand, value, tile)
         if across is None:
             return None
         count, moved = operand.registers, self._rows(operand, tile, across)
@@ -317,26 +336,30 @@ class Products:
 
         return self._loops(loops, body, unrolled=True)
 
-    def _is_across(self, operand: _Operand, value: Load, depth: Var) -> bool | None:
-        """Whether neighbours in memory are along the lanes, not along the products; None if along neither."""
-        if self._is_side(value, {self._within: 1}, {depth: self._half * _SIDE + self._within}):
+    def _is_across(self, operand: _Operand, value: Load, tile: _Tile) -> bool | None:
+        """Whether neighbours in memory are along the lanes, not along the products.
+
+        None if they are along neither, or along the lanes, but of more than 16 bits.
+        """
+        side, within = tile.side, self._within[tile.side]
+        if self._is_side(value, side, {within: 1}, {tile.depth: self._half * side + within}):
             return False
         lanes = {operand.lane: 1} if operand.is_row else {operand.lane: 2, operand.held: 1}
-        return True if self._is_side(value, lanes, {}) else None
+        return True if tile.in_word == 2 and self._is_side(value, side, lanes, {}) else None
 
-    def _is_side(self, value: Load, along: Mapping[Var, int], places: Places) -> bool:
-        """Whether the elements along some variables, which go so far each, are a row of 8, aligned to 8."""
+    def _is_side(self, value: Load, side: int, along: Mapping[Var, int], places: Places) -> bool:
+        """Whether the elements along some variables, which go so far each, are a row of a matrix, aligned."""
         simplifier = self._bounds.simplifier
         indices = [substitute(self._in_lanes(index), places) for index in value.indices]
         flat = flat_form(simplifier, value.buffer, indices)
-        if flat is None or flat.const % _SIDE:
+        if flat is None or flat.const % side:
             return False
         left = dict(along)
         for number, factor in flat.terms.items():
             node = simplifier.table.atoms[number].node
             if isinstance(node, Var) and left.get(node) == factor:
                 del left[node]
-            elif factor % _SIDE or not free_vars(node).isdisjoint(along):
+            elif factor % side or not free_vars(node).isdisjoint(along):
                 return False
         return not left
 
@@ -350,17 +373,17 @@ class Products:
         """Which row of which matrix a thread gives the address of: the one that begins with this element.
 
         Of matrices one behind the other, the first two hold the first half of the rows (or products), and so
-        on: those of rows hold rows 0-7 and 8-15 of the first 8 products, then of the others.
+        on: those of rows hold rows 0-7 and 8-15 of the first half of the products, then of the others.
         """
         assert self._thread is not None
-        lane, row = self._lane, self._lane % _SIDE
+        lane, row = self._lane, self._lane % _ROWS
         warp: Expr = self._thread // WARP * WARP if self._warps > 1 else _index(0)
         if operand.is_row:
-            held, half = lane // 8 % 2, lane // 16 % 2 * _SIDE
+            held, half = lane // 8 % 2, lane // 16 % 2 * tile.side
             if across:
                 return {self._thread: warp, operand.held: held, tile.depth: half + row}
             return {self._thread: warp + row * 4, operand.held: held, tile.depth: half}
-        half = lane // 8 % 2 * _SIDE
+        half = lane // 8 % 2 * tile.side
         if across:
             return {self._thread: warp, operand.held: _index(0), tile.depth: half + row}
         return {self._thread: warp + row // 2, operand.held: row % 2, tile.depth: half}
@@ -370,29 +393,36 @@ class Products:
     def _put_together(
         self, operand: _Operand, words: Buffer, loops: tuple[For, ...], tile: _Tile
     ) -> list[str]:
-        """The words of one call, each of two elements, the first one lower."""
+        """The words of one call, each of one element or of two, the first one lower."""
         lines: list[str] = []
         for number in range(operand.registers):
-            pair = [substitute(operand.value, self._own(operand, tile, number, at)) for at in (0, 1)]
+            own = [self._own(operand, tile, number, at) for at in range(tile.in_word)]
+            values = [simplify(substitute(operand.value, places), self._e.bounds) for places in own]
             place = (*(x.var for x in loops), _index(number))
-            pair = [simplify(value, self._e.bounds) for value in pair]
-            self._e.start(*pair, *place)
-            low, high = (self._e.stored(value).text for value in pair)
+            self._e.start(*values, *place)
+            elements = [self._e.stored(value).text for value in values]
             to = self._e.access(words, place).text
-            type_ = self._e.dialect.values["uint32"]
-            lines += [*self._e.lines(), f"{to} = ({type_})({low}) | ({type_})({high}) << 16;"]
+            lines += [*self._e.lines(), f"{to} = {self._word(elements)};"]
         return lines
 
-    def _own(self, operand: _Operand, tile: _Tile, word: int, half: int) -> Places:
-        """Which element of an operand is this half of that word in the thread at hand."""
+    def _word(self, elements: Sequence[str]) -> str:
+        """One or two elements as a word."""
+        dialect = self._e.dialect
+        if len(elements) == 1:
+            return f"{dialect.bits}({elements[0]})"
+        (low, high), type_ = elements, dialect.values["uint32"]
+        return f"({type_})({low}) | ({type_})({high}) << 16"
+
+    def _own(self, operand: _Operand, tile: _Tile, word: int, at: int) -> Places:
+        """Which element of an operand is this one of that word in the thread at hand."""
         assert self._thread is not None
         lane = self._lane
         row, column = lane // 4, lane % 4
         if operand.is_row:
-            depth = column * 2 + (word // 2 * _SIDE + half)
+            depth = column * tile.in_word + (word // 2 * tile.side + at)
             return {operand.held: _index(word % 2), tile.depth: depth}
         warp: Expr = self._thread // WARP * WARP if self._warps > 1 else _index(0)
-        depth = column * 2 + (word * _SIDE + half)
+        depth = column * tile.in_word + (word * tile.side + at)
         return {self._thread: warp + row // 2, operand.held: row % 2, tile.depth: depth}
 
 
