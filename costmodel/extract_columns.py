@@ -115,8 +115,10 @@ class Columns:
     own
         Which loops belong to the stage itself, same shape.
     parallel, vector, unroll
-        Which loops are annotated so, same shape; tensorized loops, which are one operation with the vector
-        loop around them, count as vectors.
+        Which loops are annotated so, same shape; tensorized loops of a CPU, which are one operation with the
+        vector loop around them, count as vectors, those of a GPU as unrolled.
+    tensorized
+        Which loops are the latter, same shape.
     bound
         Position in `BOUND` of the grid dimension that a loop is bound to, -1 if it is not; None on a CPU.
     step
@@ -152,6 +154,7 @@ class Columns:
     parallel: Bools
     vector: Bools
     unroll: Bools
+    tensorized: Bools
     bound: NDArray[np.int8] | None
     step: Floats
     last: Bools
@@ -205,6 +208,8 @@ def _mark(made: Columns, number: int, at: slice, loop: Loop) -> None:
             made.vector[number, at] |= rows
         elif annotation in (Annotation.UNROLL, Annotation.TENSORIZE):
             made.unroll[number, at] |= rows
+            if annotation is Annotation.TENSORIZE:
+                made.tensorized[number, at] |= rows
         elif annotation in BOUND and made.bound is not None:
             made.bound[number, at] = BOUND.index(annotation)
 
@@ -243,6 +248,7 @@ class _Packer:
             parallel=np.zeros(whole, np.bool_),
             vector=np.zeros(whole, np.bool_),
             unroll=np.zeros(whole, np.bool_),
+            tensorized=np.zeros(whole, np.bool_),
             bound=np.full(whole, -1, np.int8) if grid else None,
             step=np.zeros(whole),
             last=np.zeros(whole, np.bool_),

@@ -6,6 +6,7 @@ The counterpart of what lowering to kernels does (`ansor.ir.passes.kernel_pipeli
   over which are no loops of a thread's code. What a reduction adds to is in registers without more ado.
 - Loops are unrolled by the pragma's limit, of which each virtual thread has its part, and where they decide
   which element of a private array is meant, if registers hold that (`ansor.ir.passes.private_arrays`).
+  Tensorized loops are written out; the limit counts them as one step.
 
 What is left out: what is computed inside of the loops of a private array, whose steps count there, too.
 """
@@ -39,7 +40,9 @@ def kernel_plan(columns: Columns) -> Plan:
     lane = np.where(own & columns.vector, columns.extent, 1.0)
     nothing, none = np.zeros(shape, np.bool_), np.zeros(len(columns), np.bool_)
     serial = own if columns.bound is None else own & (columns.bound < 0)
-    unrolled = Unroller(columns, THREAD_LIMITS, serial, lane, none, loops).run()
+    tensorized = own & columns.tensorized
+    together = np.where(tensorized, columns.extent, lane)
+    unrolled = Unroller(columns, THREAD_LIMITS, serial, together, none, loops).run() | tensorized
     _add_private(columns, serial, np.ceil(columns.extent / lane), unrolled)
     spread_to_attached(columns, unrolled, loops)
     ones = np.ones(shape)

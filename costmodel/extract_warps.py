@@ -116,8 +116,9 @@ class Warp:
             number: loop.extent - 1 for number, loop in enumerate(loops) if Annotation.VECTORIZE in loop.marks
         }
         tensorized = [number for number, loop in enumerate(loops) if Annotation.TENSORIZE in loop.marks]
-        self.products = tensorized[-1] if tensorized else -1
-        """The loop over the products of small matrices that warps multiply together, -1 without one."""
+        self.held, self.products = tensorized[-2:] if len(tensorized) > 2 else (-1, -1)
+        """The loops over the columns that a thread holds, and over the products, of small matrices that warps
+        multiply together; -1 without one."""
         self.active: Any = np.ones(self.shape, np.bool_)
         for form, bound in below:
             self.active &= self._value(form, {}) < bound
@@ -160,13 +161,21 @@ class Warp:
         size: int,
         swizzled: Value,
     ) -> Floats:
-        """How many rows of a matrix are in the same banks: neighbours along the products, or across."""
+        """How many rows of a matrix are in the same banks: neighbours along the products, or across.
+
+        What lies across and has more than 16 bits is loaded word by word.
+        """
         products = [self._places(forms, strides, {self.products: number}) for number in range(_ROWS)]
         down = np.stack([row[0] for row in products if row is not None])
-        by_rows, by_products = (
-            _crowding(_swizzled(at, swizzled, size) * size // _ROW, _ROWS) for at in (places, down)
-        )
-        return np.where(down[1] - down[0] == 1, by_rows, by_products)
+        held = self._places(forms, strides, {self.held: 1})
+        assert held is not None
+        rows = _swizzled(np.concatenate([places, held]), swizzled, size) * size
+        along = _crowding(rows // _ROW, _ROWS)
+        if size < _WORD:
+            across = _crowding(_swizzled(down, swizzled, size) * size // _ROW, _ROWS)
+        else:
+            across = _crowding(_swizzled(places, swizzled, size) * size // _WORD, self.device.banks)
+        return np.where(down[1] - down[0] == 1, along, across)
 
     def _places(
         self, forms: Sequence[Affine | None], strides: Sequence[Value], others: Mapping[int, Value]

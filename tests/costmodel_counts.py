@@ -14,10 +14,10 @@ from typing import Any
 
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Store, sub_statements
-from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr, Load, Var, children, walk
+from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr, Load, Var, children, free_vars, walk
 
 LINE = 64
-MAX_POINTS = 4000
+MAX_POINTS = 40000
 
 
 @dataclass
@@ -145,16 +145,17 @@ class Touched:
     def box(self, loops: Sequence[For], level: int) -> list[int]:
         """Extents of what is touched while the loops from `level` on run and those outside stand still."""
         shape = [int(x) for x in self.buffer.shape]  # type: ignore[call-overload]
-        low, high = [10**9] * len(shape), [-(10**9)] * len(shape)
         outer = dict.fromkeys((loop.var for loop in loops[:level]), 0)
-        inner = loops[level:]
-        for place in itertools.product(*(range(int(loop.extent)) for loop in inner)):  # type: ignore[call-overload]
-            at = {**outer, **{loop.var: x for loop, x in zip(inner, place, strict=True)}}
-            for indices in self.indices:
-                for d, index in enumerate(indices):
-                    x = value_of(index, at)
-                    low[d], high[d] = min(low[d], x), max(high[d], x)
-        return [min(h - b + 1, s) for b, h, s in zip(low, high, shape, strict=True)]
+        ranges = {loop.var: range(int(loop.extent)) for loop in loops[level:]}  # type: ignore[call-overload]
+        extents = []
+        for d, extent in enumerate(shape):
+            found: set[int] = set()
+            for index in (indices[d] for indices in self.indices):
+                running = [var for var in ranges if var in free_vars(index)]
+                for place in itertools.product(*(ranges[var] for var in running)):
+                    found.add(value_of(index, {**outer, **dict(zip(running, place, strict=True))}))
+            extents.append(min(max(found) - min(found) + 1, extent))
+        return extents
 
     @property
     def size(self) -> int:

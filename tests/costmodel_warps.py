@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from itertools import product
 from math import ceil, prod
 from typing import Any
 
@@ -101,8 +102,9 @@ def warp_columns(
             useful = len(addresses) * one.size / (len(ends) * device.sector_bytes)
             found["coalescing"].append(min(useful, 1.0))
             continue
-        words = {own[0] * one.size // 4 for own in held}
-        banks = Counter(word % device.banks for word in words)
+        banks = rows_of_matrix(counted, one, device, one.buffer.name in swizzled)
+        if banks is None:
+            banks = Counter(word % device.banks for word in {own[0] * one.size // 4 for own in held})
         found["bank_conflicts"].append(max(banks.values()))
         if not one.writes:
             size = prod(one.buffer.constant_shape)
@@ -114,6 +116,32 @@ def warp_columns(
         "bank_conflicts": max(found["bank_conflicts"], default=0),
         "shared_reuse": min(found["shared_reuse"], default=0),
     }
+
+
+def rows_of_matrix(
+    counted: Counted, one: Touched, device: DeviceModel, swizzled: bool
+) -> Counter[int] | None:
+    """How many of the 8 rows of a matrix, of 16 bytes each, are in each eighth of the banks.
+
+    It has what the lanes of a warp, with all columns that each holds, need for some products. None if nothing
+    is loaded as matrices: without tensorized loops, and words whose neighbours are not for the next product.
+    """
+    tensorized = [loop for loop in counted.loops if loop.kind is LoopKind.TENSORIZE]
+    if not tensorized:
+        return None
+    _, column, depth = tensorized
+    if one.size == 4:
+        start = dict.fromkeys((loop.var for loop in counted.loops), 0)
+        (first,), (second,) = (elements(one, {**start, depth.var: k}, [], swizzled) for k in (0, 1))
+        if second != first + 1:
+            return None
+    places: set[int] = set()
+    for at in lanes(counted, device):
+        for j, k in product(range(extent_of(column)), range(16 // one.size)):
+            places.update(elements(one, {**at, column.var: j, depth.var: k}, [], swizzled))
+    rows = {place * one.size // 16 for place in places}
+    assert (len(places), len(rows)) == (128 // one.size, 8), f"no matrix of {one.buffer.name}"
+    return Counter(row % 8 for row in rows)
 
 
 def fills_of(counted: Counted, nest: Mapping[str, Counted]) -> dict[str, int]:

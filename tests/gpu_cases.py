@@ -14,9 +14,11 @@ from ansor.task.gpu_limits import gpu_faults, verify_gpu
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
 from ansor.te import Tensor
+from ansor.workloads.catalogue import get_workload
 from sketches import Population, SketchContext
 from sketches.limits import refusals
 from tests.sketches_cases import SMALL, check_program, matmul, matmul_relu, padded_conv1d, row_sum, softmax
+from tests.tensor_core_schedules import half_product
 
 GPU = HardwareParams(-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32)
 
@@ -29,6 +31,25 @@ GPU_SMALL: dict[str, Callable[[], list[Tensor]]] = {
     "wide row sum": lambda: row_sum(8, 150),
 }
 """Small computations, those that fill a block among them."""
+
+
+TENSOR_CORES: dict[str, Callable[[], list[Tensor]]] = {
+    "product of halves": lambda: _workload("matmul", 32, 32, 32, "float16", "float32"),
+    "transposed product of halves": lambda: _workload("dense", 16, 128, 16, "bfloat16", "float32"),
+    "columns of halves": lambda: list(half_product(32, 16, 32, transposed="A")),
+    "rounded product": lambda: list(half_product(32, 32, 32, "float32")),
+    "transposed rounded product": lambda: list(half_product(32, 32, 32, "float32", "AB")),
+    "batch of halves": lambda: _workload("batch_matmul", 2, 16, 16, 32, "float16", "float32"),
+    "sum of halves": lambda: _workload("matmul_add", 32, 32, 16, "bfloat16", "float32"),
+    "convolution of halves": lambda: _workload(
+        "conv2d", 1, 1, 16, 16, 8, 3, 1, 1, 1, 1, "float16", "float32", "float16"
+    ),
+}
+"""Small products that tensor cores multiply."""
+
+
+def _workload(name: str, *args: int | str) -> list[Tensor]:
+    return get_workload(name).tensors(*args)
 
 
 def gpu_task(tensors: list[Tensor], target: str = "cuda -arch=sm_80", hardware: HardwareParams = GPU) -> Task:

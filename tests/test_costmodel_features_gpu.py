@@ -31,11 +31,11 @@ from sketches.columns import ColumnKind, fill_holes
 from tests.costmodel_counts import stored_statements
 from tests.costmodel_law import Compared, buffer_name, check_rows
 from tests.costmodel_warps import fills_of, kernel_columns, warp_columns
-from tests.gpu_cases import GPU_SMALL, gpu_task
+from tests.gpu_cases import GPU_SMALL, TENSOR_CORES, gpu_task
 from tests.gpu_schedules import kernels
 from tests.sketches_cases import matmul, oracle_workload, row_sum, softmax
 
-TASKS = {name: gpu_task(make()) for name, make in GPU_SMALL.items()}
+TASKS = {name: gpu_task(make()) for name, make in (GPU_SMALL | TENSOR_CORES).items()}
 DEVICE = DeviceModel.for_target(Target("cuda -arch=sm_80"))
 
 
@@ -73,6 +73,7 @@ def check_device(form: Form, values: np.ndarray, plain: State, full: State) -> N
         if expected["block_threads"] > 1:
             expected |= warp_columns(one, done, fills_of(one, counted), DEVICE, swizzled)
         expected["kernel"] = statement.stage not in form.state.attach
+        expected["by_warps"] = any(loop.kind is LoopKind.TENSORIZE for loop in one.loops)
         for column, count in expected.items():
             found = float(row[INDEX[column]])
             assert isclose(found, count, rel_tol=1e-5), f"{name}: {column} {found}, not {count}\n{done}"
@@ -83,8 +84,11 @@ def check_device(form: Form, values: np.ndarray, plain: State, full: State) -> N
 
 @pytest.mark.parametrize("name", TASKS)
 def test_rows_of_gpu_programs_are_what_a_count_over_each_nest_says(name: str) -> None:
-    parts = [check_population(TASKS[name], one) for one in sample(TASKS[name], 10, 3)]
+    populations = sample(TASKS[name], 10, 3)
+    parts = [check_population(TASKS[name], one) for one in populations]
     sum(parts, Compared()).check_most(accesses=0.9)
+    by_warps = ["TensorCores" in one.family.sketch.rules for one in populations]
+    assert all(by_warps) if name in TENSOR_CORES else not any(by_warps)
 
 
 def unrolled_in(nest: LoopNest) -> dict[str, int]:
@@ -92,7 +96,7 @@ def unrolled_in(nest: LoopNest) -> dict[str, int]:
     found: dict[str, int] = {}
 
     def visit(stmt: Stmt, copies: int) -> None:
-        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+        if isinstance(stmt, For) and stmt.kind in (LoopKind.UNROLLED, LoopKind.TENSORIZE):
             copies *= int(stmt.extent)  # type: ignore[call-overload]
         if isinstance(stmt, Store):
             name = stmt.buffer.name.removesuffix(".acc").removesuffix(".part")
