@@ -3,7 +3,7 @@
 Lowering has made a kernel of each stage at root (`bind_threads`), its reductions across threads spelled out,
 with shuffles (`ansor.ir.shuffles`) or without.
 
-1. Virtual threads move inwards.
+1. Blocks of large grids get their tiles in groups (`block_order`), and virtual threads move inwards.
 2. Reductions that accumulate in global or shared memory do so in registers, as on a CPU (`register_tile`),
    and small private arrays are brought there (`private_arrays`).
 3. Barriers are placed, which is where threads meet. Tiles that are there several times are filled ahead
@@ -22,6 +22,7 @@ from ansor.ir.independence import loop_ranges, nest_bounds
 from ansor.ir.kernel_form import map_kernels, open_kernel
 from ansor.ir.nest import LoopNest, Stmt
 from ansor.ir.passes.barriers import place_barriers
+from ansor.ir.passes.block_order import order_blocks
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.multi_buffers import multi_buffers
 from ansor.ir.passes.private_arrays import unroll_private_arrays
@@ -45,6 +46,7 @@ MOST_COPIED: Final = 64
 def polish_kernels(nest: LoopNest, limits: RegisterLimits = THREAD_LIMITS) -> LoopNest:
     """Bring a program of kernels that still hold virtual threads, and no barriers, into kernel form."""
     sizes = Bounds(dict.fromkeys(nest.sizes, (0, None)))
+    nest = map_kernels(nest, order_blocks)
     nest = replace(nest, body=inject_virtual_threads(nest.body))
     known = nest_bounds(nest)
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))

@@ -1,0 +1,127 @@
+"""The order in which the blocks of a large grid have their tiles: by groups of rows, so that caches are used.
+
+A GPU begins blocks in the order of their index. Of a product of matrices, its rows and columns of tiles fused
+to one index, the blocks that are at work at a time have a row of tiles or a few, and all columns. They read
+the whole second operand, which may be more than the common cache holds, and the next ones read it again. So
+rows are taken in groups, and all rows of a group before the next column; here four rows by twos:
+
+    0  1  2  3  4  5         0  2  4  6  8 10
+    6  7  8  9 10 11    =>   1  3  5  7  9 11
+   12 13 14 15 16 17        12 14 16 18 20 22
+   18 19 20 21 22 23        13 15 17 19 21 23
+
+As many blocks have fewer rows and columns together then: 64 of a large grid 8 and 8, not 1 and 64.
+
+What rows and columns are is read off a kernel. Of its index b, which every tile is computed from, `b % 6` is
+the column and `b // 6` the row if something is read that depends on the first and not on the second, and
+something the other way round. Of more dimensions, those go with the rows that nothing which depends on
+columns alone depends on. Where columns go on outside of the rows, a schedule has groups of its own, which
+stay; so do grids of two dimensions. As blocks do not depend on each other, any order is right.
+
+Source: the grouped order of programs in Triton's tutorial on matrix multiplication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+from ansor.ir.independence import statement_expressions
+from ansor.ir.kernel_form import open_kernel
+from ansor.ir.nest import LoopKind, Stmt, walk_statements
+from ansor.ir.rewriting import map_expressions
+from ansor.te.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Var,
+    children,
+    distinct_nodes,
+    int_value,
+    substitute,
+)
+
+MOST_ROWS: Final = 8
+"""Rows of tiles in a group."""
+LEAST_BLOCKS: Final = 128
+"""Fewer blocks are at work all at once on a large GPU, in whatever order."""
+
+_Part = tuple[int, int]
+"""Of an index b, from one place to another: `b % high // low`."""
+
+
+def order_blocks(kernel: Stmt) -> Stmt:
+    """A kernel whose blocks have tiles by groups of rows, if its grid is large and operands are shared."""
+    opened = open_kernel(kernel)
+    if [loop.kind for loop in opened.blocks] != [LoopKind.BLOCK_X]:
+        return kernel
+    (loop,) = opened.blocks
+    blocks = int_value(loop.extent)
+    if blocks is None or blocks < LEAST_BLOCKS:
+        return kernel
+    rows, columns = _grid(opened.body, loop.var, blocks)
+    group = max(size for size in range(1, MOST_ROWS + 1) if rows % size == 0)
+    if group == 1 or columns <= group:
+        return kernel
+    block, area = loop.var, group * columns
+    tile = block // area * area + block % group * columns + block % area // group
+    return opened.around(map_expressions(opened.body, lambda expr: substitute(expr, {block: tile})))
+
+
+def _grid(body: Stmt, block: Var, blocks: int) -> tuple[int, int]:
+    """How many rows and columns of tiles there are, of which operands are shared; 1, 1 for none."""
+    places = {1, blocks}
+    reads: list[set[_Part]] = []
+    for stmt in walk_statements(body):
+        for expr in statement_expressions(stmt):
+            places.update(place for part in _parts((expr,), block, blocks) for place in part)
+            loads = (node for node in distinct_nodes(expr) if isinstance(node, Load))
+            reads += [_parts(load.indices, block, blocks) for load in loads if load.buffer.scope == "global"]
+    steps = list(pairwise(sorted(places)))
+    if len(steps) < 2 or any(high % low for low, high in steps):
+        return 1, 1
+    column, row = steps[:2]
+    by_columns = [parts for parts in reads if _has(parts, column) and not _has(parts, row)]
+    by_rows = [parts for parts in reads if _has(parts, row) and not _has(parts, column)]
+    if not by_columns or not by_rows:
+        return 1, 1
+    rows = 1
+    for step in steps[1:]:
+        if any(_has(parts, step) for parts in by_columns):
+            grouped = not any(_has(parts, step) for parts in by_rows)
+            return (1, 1) if grouped else (rows, column[1])
+        rows = step[1] // column[1]
+    return rows, column[1]
+
+
+def _has(parts: Iterable[_Part], step: _Part) -> bool:
+    """Whether some part changes within a step."""
+    return any(low < step[1] and step[0] < high for low, high in parts)
+
+
+def _parts(exprs: Iterable[Expr], block: Var, blocks: int) -> set[_Part]:
+    """The parts of an index that expressions depend on."""
+    found: set[_Part] = set()
+    for expr in exprs:
+        part = _part(expr, block, blocks)
+        found |= {part} if part is not None else _parts(children(expr), block, blocks)
+    return found
+
+
+def _part(expr: Expr, block: Var, blocks: int) -> _Part | None:
+    """The part of the index that an expression is; None if it is something else."""
+    match expr:
+        case Var() if expr is block:
+            return 1, blocks
+        case Binary(op=BinaryOp.FLOORDIV | BinaryOp.FLOORMOD as op, a=a, b=Const(value=by)) if int(by) > 0:
+            part = _part(a, block, blocks)
+            if part is None:
+                return None
+            low, high = part
+            cut = low * int(by)
+            return (min(cut, high), high) if op is BinaryOp.FLOORDIV else (low, min(high, cut))
+        case _:
+            return None
