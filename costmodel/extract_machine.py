@@ -10,7 +10,7 @@ import numpy as np
 from ansor.task.device import DeviceModel
 from ansor.task.hardware import MachineModel
 from costmodel.extract_body import COUNTS
-from costmodel.extract_columns import Columns
+from costmodel.extract_columns import Bools, Columns, Ints
 from costmodel.extract_indices import Floats
 from costmodel.extract_kernels import VIRTUAL
 from costmodel.extract_plan import Plan
@@ -120,27 +120,20 @@ class View:
         What a tensor intrinsic multiplies in one lane is one element of a vector.
         """
         regions, lanes = self.regions, self.lanes
+        here, which = np.arange(len(lanes)), np.arange(regions.used.shape[1])[:, None]
         in_lanes = (self.lane > 1) & self.real
-        along = regions.used & (in_lanes & ~self.tensorized)[:, None]
-        varies = along.any(axis=0)
-        here = np.arange(len(lanes))
-        inner = last_loop(regions.used & in_lanes[:, None])
-        row, vector = np.maximum(inner, 0), np.maximum(last_loop(along), 0)
-        which = np.arange(regions.used.shape[1])[:, None]
-        pieces = np.broadcast_to(lanes, varies.shape)
-        if len(self.extent):
-            inner_lanes = np.where(inner >= 0, self.lane[row, here], 1.0)
-            contiguous = unit = np.abs(regions.flat[row, which, here]) == 1
-            others = in_lanes[:, None] & (self.numbers[:, None] < inner)
-            if others.any():
-                outer = np.where(others, regions.flat, 0.0)
-                contiguous = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=0)
-            runs = varies & (np.abs(regions.flat[vector, which, here]) == 1)
-            pieces = np.where(runs, lanes / self.lane[vector, here], pieces)
-            pieces = np.where(unit, lanes / inner_lanes, pieces)
-        else:
-            inner_lanes, unit = np.ones(len(lanes)), np.zeros(varies.shape, np.bool_)
-            contiguous = unit
+        moving = regions.used & in_lanes[:, None]
+        inner, inner_lanes, unit = self._innermost(moving)
+        varies, contiguous = inner >= 0, unit
+        others = in_lanes[:, None] & (self.numbers[:, None] < inner)
+        if others.any():
+            outer = np.where(others, regions.flat, 0.0)
+            contiguous = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=0)
+        pieces = np.where(unit, lanes / inner_lanes, lanes)
+        if self.tensorized.any():
+            vector, vector_lanes, runs = self._innermost(moving & ~self.tensorized[:, None])
+            varies = vector >= 0
+            pieces = np.where(runs & ~unit, lanes / vector_lanes, pieces)
         self.scalar = lanes <= 1
         self.broadcast = ~self.scalar & ~varies
         self.contiguous = self.scalar | (varies & contiguous)
@@ -157,6 +150,20 @@ class View:
         self.loaded = np.minimum(each * inside, np.maximum(distinct, each))
         self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0)
         self.reads = regions.kind == READ
+
+    def _innermost(self, loops: Bools) -> tuple[Ints, Floats, Bools]:
+        """The last of some loops for each access, its lanes, and whether it moves by one element.
+
+        -1, one and no where there is none; all of shape `(accesses, columns)`.
+        """
+        inner = last_loop(loops)
+        found = inner >= 0
+        if not len(loops):
+            return inner, np.ones(inner.shape), found
+        here, which = np.arange(inner.shape[1]), np.arange(len(inner))[:, None]
+        row = np.maximum(inner, 0)
+        lanes = np.where(found, self.lane[row, here], 1.0)
+        return inner, lanes, found & (np.abs(self.regions.flat[row, which, here]) == 1)
 
     def vectors(self) -> list[Floats]:
         return [self.lanes, self.regs, self.efficiency, self.ragged.astype(np.float64)]
