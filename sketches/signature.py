@@ -300,15 +300,15 @@ class _Walk:
         for position, loop in enumerate(shape.loops):
             extent = joined[:, position]
             loops = extent > 1
-            item = _scaled(extent) ^ loop.axis ^ marks[:, position]
-            fine = np.where(loops, _mix(fine, item), fine)
-            same = last_axis == loop.root
-            ended = loops & ~same
-            coarse = np.where(ended, _mix(coarse, _scaled(run) ^ last_axis), coarse)
-            run = np.where(ended, extent, run * extent)
-            last_axis = np.where(ended, loop.root, last_axis)
-            parallel = np.where(marks[:, position] == _PARALLEL, parallel * extent, parallel)
-            virtual = virtual * extent if loop.virtual else virtual
+            if loops.any():
+                item = _scaled(extent) ^ loop.axis ^ marks[:, position]
+                fine = np.where(loops, _mix(fine, item), fine)
+                ended = loops & (last_axis != loop.root)
+                coarse = np.where(ended, _mix(coarse, _scaled(run) ^ last_axis), coarse)
+                run = np.where(ended, extent, run * extent)
+                last_axis = np.where(ended, loop.root, last_axis)
+                parallel = np.where(marks[:, position] == _PARALLEL, parallel * extent, parallel)
+                virtual = virtual * extent if loop.virtual else virtual
             for inner in loop.attached:
                 print_of_inner, steps = self.visit(inner, virtual, counted)
                 fine = _mix(fine, print_of_inner)

@@ -118,7 +118,9 @@ class Interval:
 
     def scale(self, factor: Number) -> Interval:
         """All elements times `factor`, and what lies between them."""
-        span: Any = self.width - 1 if not _is_point(self.width) else 0
+        if _is_point(self.width):
+            return Interval(self.base.scale(factor), 1)
+        span: Any = self.width - 1
         if isinstance(span, Expr):
             raise UnknownBoundError
         low = np.minimum(factor, 0) if isinstance(factor, np.ndarray) else min(factor, 0)

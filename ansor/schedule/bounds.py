@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +125,10 @@ def infer_bounds(state: State, whole: Collection[int] = ()) -> Bounds:
     for stage_id, stage in enumerate(state.stages):
         known = inference.bounds.get(stage_id)
         if known is not None:
-            loops = tuple(replace(loop, extent=known.extents[loop.name]) for loop in stage.iterators)
+            loops = tuple(
+                Iterator(loop.name, known.extents[loop.name], loop.kind, loop.annotation)
+                for loop in stage.iterators
+            )
             stage = replace(stage, iterators=loops)
             _refuse_symbolic_lanes(stage)
         stages.append(stage)
@@ -378,6 +381,9 @@ class _Inference:
         return variables
 
 
+_START: Final = Interval.point(Affine())
+
+
 def local_axes(
     stage: Stage, stage_id: int, extents: Mapping[str, Extent], fixed: set[Atom] | None
 ) -> dict[str, Interval]:
@@ -390,7 +396,7 @@ def local_axes(
         atom = LoopAtom(stage_id, loop.name)
         extent = extents[loop.name]
         if is_one(extent):
-            values[loop.name] = Interval.point(Affine())
+            values[loop.name] = _START
         elif fixed is None or atom in fixed:
             values[loop.name] = Interval.point(Affine.of_atom(atom))
         else:
@@ -404,13 +410,14 @@ def local_axes(
                 inner = multiply(inner, extents[parent])
         else:
             strides = part_strides([extents[part] for part in relation.parts])
-            total = Interval.point(Affine())
+            total = _START
             for part, stride in zip(relation.parts, strides, strict=True):
                 value = values[part]
                 if isinstance(stride, Expr) or (isinstance(value.width, Expr) and not is_one(stride)):
                     total = Interval.full(extents[relation.parent])
                     break
-                total = total + (value if is_one(stride) else value.scale(stride))
+                if value is not _START:
+                    total = total + (value if is_one(stride) else value.scale(stride))
             values[relation.parent] = total.clip(extents[relation.parent]) if fixed is not None else total
     return values
 
