@@ -12,7 +12,9 @@ Which axis is padded follows from the structure: of those along which threads ar
 axis in which elements are neighbours. If there is no other between these two, rows may be swizzled.
 
 What warps multiply by instructions they load as matrices: rows of 16 bytes each, a row of the copy apart, and
-aligned. So it is padded by that or not at all, along the last axis but one.
+aligned. So it is padded by that or not at all, along the last axis but one. Elements of 32 bits may lie
+across the products; then threads load words, of four rows eight each, which are in different banks if rows
+begin at odd multiples of 8.
 """
 
 from __future__ import annotations
@@ -96,6 +98,8 @@ def pad_sites(context: SketchContext, state: State) -> tuple[PadSite, ...]:
         lengths, axis = _lengths(context, size), _axis_of_threads(state, stage_id)
         if any(is_tensorized(state, reader) for reader in state.consumers(stage_id)):
             lengths, axis = lengths[-1:], _last_but_one(stage)
+            if size == _WORD:
+                lengths = (*lengths, *(2 * length for length in lengths))
         iterator = None if axis is None else stage.index_of(axis)
         if axis is None or iterator is None:
             continue

@@ -200,6 +200,20 @@ def test_padding_keeps_rows_where_matrices_begin() -> None:
             assert any(one.startswith(("rows", "columns")) for one in names)
 
 
+def test_words_that_lie_across_the_products_are_in_different_banks() -> None:
+    """Of both operands, in the same programs: in rows that are padded by 4 elements, or by 8, or swizzled."""
+    task = gpu_task(list(half_product(128, 128, 64, "float32")), AMPERE)
+    told = Counter[int]()
+    for population in ProgramSpace.of(task).sample(60, np.random.default_rng(0)).populations:
+        assert [site.values for site in population.family.pads] == [(0, 4, 8, SWIZZLED)] * 2
+        raw = unscale(extract_population(task, population).values)
+        told.update(raw["bank_conflicts"][raw["by_warps"] > 0].round().astype(int).tolist())
+        for row in range(min(len(population), 6)):
+            check_gpu_program(population.materialize(row))
+    assert told[1] > 2
+    assert max(told) > 1
+
+
 def test_mutants_are_right() -> None:
     neighbourhood = Neighbourhood(ProgramSpace.of(gpu_task(CASES["matmul"](), AMPERE)))
     parents = neighbourhood.space.sample(8, np.random.default_rng(2)).populations
