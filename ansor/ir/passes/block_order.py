@@ -10,7 +10,8 @@ rows are taken in groups, and all rows of a group before the next column; here f
    12 13 14 15 16 17        12 14 16 18 20 22
    18 19 20 21 22 23        13 15 17 19 21 23
 
-As many blocks have fewer rows and columns together then: 64 of a large grid 8 and 8, not 1 and 64.
+As many blocks have fewer rows and columns together then: 128 of a large grid 8 and 16, not 1 and 128. Groups
+that are at work as a whole make no difference, and are left alone.
 
 What rows and columns are is read off a kernel. Of its index b, which every tile is computed from, `b % 6` is
 the column and `b // 6` the row if something is read that depends on the first and not on the second, and
@@ -46,8 +47,8 @@ from ansor.te.expr import (
 
 MOST_ROWS: Final = 8
 """Rows of tiles in a group."""
-LEAST_BLOCKS: Final = 128
-"""Fewer blocks are at work all at once on a large GPU, in whatever order."""
+AT_ONCE: Final = 128
+"""Blocks that are at work at a time on a large GPU, or more: groups of fewer make no difference."""
 
 _Part = tuple[int, int]
 """Of an index b, from one place to another: `b % high // low`."""
@@ -60,13 +61,13 @@ def order_blocks(kernel: Stmt) -> Stmt:
         return kernel
     (loop,) = opened.blocks
     blocks = int_value(loop.extent)
-    if blocks is None or blocks < LEAST_BLOCKS:
+    if blocks is None or blocks <= AT_ONCE:
         return kernel
     rows, columns = _grid(opened.body, loop.var, blocks)
     group = max(size for size in range(1, MOST_ROWS + 1) if rows % size == 0)
-    if group == 1 or columns <= group:
-        return kernel
     block, area = loop.var, group * columns
+    if group == 1 or area <= AT_ONCE:
+        return kernel
     tile = block // area * area + block % group * columns + block % area // group
     return opened.around(map_expressions(opened.body, lambda expr: substitute(expr, {block: tile})))
 
