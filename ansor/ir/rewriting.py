@@ -10,7 +10,7 @@ from dataclasses import replace
 from operator import is_
 
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, Seq, Stmt, Store, sub_statements
-from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, distinct_nodes, rewrite
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, rewrite
 
 
 def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
@@ -141,7 +141,17 @@ def guarded(conditions: tuple[Expr, ...], stmt: Stmt) -> Stmt:
 
 def reads_memory(expr: Expr) -> bool:
     """Whether the value of `expr` depends on what a buffer holds."""
-    return any(isinstance(node, Load) for node in distinct_nodes(expr))
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Load):
+            return True
+        inner = node.children()
+        if inner and id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(inner)
+    return False
 
 
 def tested_in_turn(stmt: If) -> If:

@@ -146,12 +146,12 @@ class Simplifier:
 
     def affine(self, expr: Expr) -> Affine:
         """The affine form of an integer expression."""
+        if isinstance(expr, Const):
+            return constant(int(expr.value))
         known = self._affine.get(id(expr))
         if known is not None:
             return known[1]
         match expr:
-            case Const(value=value):
-                return constant(int(value))
             case Var():
                 result = self._variable(expr)
             case Binary():

@@ -18,7 +18,7 @@ from collections.abc import Collection
 
 from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.independence import loop_ranges
-from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq
+from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq, walk_statements
 from ansor.ir.passes.peeling import peel_tiles
 from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, reads_memory, with_statements
 from ansor.ir.simplify import assume, prove, simplify
@@ -94,10 +94,12 @@ def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
             return NOTHING if stmt.other is None else _remove(stmt.other, bounds, held)
         if known is None:
             kept.append(simplify(part, bounds))
-    inside = bounds
-    for part in kept:
-        inside = assume(inside, part)
-    then = _remove(stmt.then, inside, (*held, *(p for p in kept if not reads_memory(p))))
+    then = stmt.then
+    if not _is_plain(then):
+        inside = bounds
+        for part in kept:
+            inside = assume(inside, part)
+        then = _remove(then, inside, (*held, *(p for p in kept if not reads_memory(p))))
     if not kept:
         return then
     cond = conjunction(tuple(kept))
@@ -128,6 +130,11 @@ def _shortened(var: Var, extent: int | Expr, kind: LoopKind, body: Stmt) -> tupl
             case _:
                 continue
     return extent, body
+
+
+def _is_plain(stmt: Stmt) -> bool:
+    """Whether nothing can be removed from a statement."""
+    return not any(isinstance(inner, If) or _is_nothing(inner) for inner in walk_statements(stmt))
 
 
 def _is_nothing(stmt: Stmt) -> bool:

@@ -89,11 +89,12 @@ class _Peeling:
             if tiles:
                 return self._peeled(stmt, max(tiles, key=_lanes), bounds, room - size)
         if isinstance(stmt, If):
-            then = self.peel(stmt.then, assume(bounds, stmt.cond), room)
-            if stmt.other is None:
-                return with_statements(stmt, (then,))
-            other = self.peel(stmt.other, assume(bounds, stmt.cond, holds=False), room)
-            return with_statements(stmt, (then, other))
+            sides = [(stmt.then, True)] if stmt.other is None else [(stmt.then, True), (stmt.other, False)]
+            peeled = [
+                self.peel(side, assume(bounds, stmt.cond, holds=holds), room) if _has_tests(side) else side
+                for side, holds in sides
+            ]
+            return with_statements(stmt, tuple(peeled))
         return map_statements(stmt, lambda inner: self.peel(inner, bounds, room))
 
     def _peeled(self, stmt: Stmt, tile: Tile, bounds: Bounds, room: int) -> Stmt:
@@ -187,6 +188,10 @@ def _guards(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[Guard]:
     inside = (*loops, stmt) if isinstance(stmt, For) else loops
     for inner in sub_statements(stmt):
         yield from _guards(inner, inside)
+
+
+def _has_tests(stmt: Stmt) -> bool:
+    return any(isinstance(inner, If) for inner in walk_statements(stmt))
 
 
 def _tile_loops(guard: Guard) -> tuple[For, ...]:
