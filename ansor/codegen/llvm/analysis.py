@@ -11,7 +11,8 @@ from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import statement_expressions
-from ansor.ir.nest import Alloc, Buffer, For, Let, LoopKind, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.rewriting import tested_in_turn
 from ansor.te.expr import Call, Cast, Expr, Load, Var, children
 
 
@@ -47,6 +48,7 @@ class Analysis:
         self._facts: dict[int, tuple[Stmt, Facts]] = {}
         self._variables: dict[int, frozenset[Var]] = {}
         self._in_lanes: dict[For, bool] = {}
+        self._in_turn: dict[If, If] = {}
 
     def facts(self, stmt: Stmt) -> Facts:
         """The facts of `stmt`, its sub-statements included."""
@@ -58,23 +60,26 @@ class Analysis:
 
     def _collect(self, stmt: Stmt) -> Facts:
         inner = [self.facts(sub) for sub in sub_statements(stmt)]
-        exprs = statement_expressions(stmt)
-        buffers = {node.buffer for expr in exprs for node in _nodes(expr) if isinstance(node, Load)}
+        nodes = [node for expr in statement_expressions(stmt) for node in _nodes(expr)]
+        places = [(node.buffer, node.indices) for node in nodes if isinstance(node, Load)]
         written: set[Buffer] = set()
         if isinstance(stmt, Store):
             written.add(stmt.buffer)
-            buffers.add(stmt.buffer)
+            places.append((stmt.buffer, stmt.indices))
+        registers = (index for buffer, indices in places if buffer.scope == "register" for index in indices)
         stores = sum(f.stores for f in inner) + isinstance(stmt, Store)
         if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED and isinstance(stmt.extent, int):
             stores *= stmt.extent
         kind = stmt.kind if isinstance(stmt, For) else None
         return Facts(
             written=frozenset(written).union(*(f.written for f in inner)),
-            buffers=frozenset(buffers).union(*(f.buffers for f in inner)),
-            variables=frozenset().union(
-                *(self.variables(expr) for expr in exprs), *(f.variables for f in inner)
+            buffers=frozenset(buffer for buffer, _ in places).union(*(f.buffers for f in inner)),
+            variables=frozenset(node for node in nodes if isinstance(node, Var)).union(
+                *(f.variables for f in inner)
             ),
-            register_variables=self._register_variables(stmt).union(*(f.register_variables for f in inner)),
+            register_variables=frozenset[Var]().union(
+                *map(self.variables, registers), *(f.register_variables for f in inner)
+            ),
             has_allocs=isinstance(stmt, Alloc) or any(f.has_allocs for f in inner),
             has_parallel=kind is LoopKind.PARALLEL or any(f.has_parallel for f in inner),
             has_vectors=kind is LoopKind.VECTORIZED or any(f.has_vectors for f in inner),
@@ -97,6 +102,13 @@ class Analysis:
             for expr in (*store.indices, store.value)
             for node in _nodes(expr)
         )
+
+    def tested_in_turn(self, stmt: If) -> If:
+        """See `ansor.ir.rewriting.tested_in_turn`."""
+        known = self._in_turn.get(stmt)
+        if known is None:
+            known = self._in_turn[stmt] = tested_in_turn(stmt)
+        return known
 
     def may_vectorize(self, loop: For) -> bool:
         """Whether the iterations of a vectorized loop can be lanes.
@@ -127,15 +139,6 @@ class Analysis:
             if isinstance(stmt, Store) and all(lane.isdisjoint(self.variables(i)) for i in stmt.indices):
                 return False
         return True
-
-    def _register_variables(self, stmt: Stmt) -> frozenset[Var]:
-        """The variables in the indices of its own accesses to registers."""
-        nodes = (node for expr in statement_expressions(stmt) for node in _nodes(expr))
-        loads = (node for node in nodes if isinstance(node, Load))
-        places = [load.indices for load in loads if load.buffer.scope == "register"]
-        if isinstance(stmt, Store) and stmt.buffer.scope == "register":
-            places.append(stmt.indices)
-        return frozenset().union(*(self.variables(index) for indices in places for index in indices))
 
     def _width(self, stmt: Stmt) -> int:
         """Bytes of the widest value that a statement computes by itself."""

@@ -30,7 +30,6 @@ from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.code_size import MAX_VECTORS
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Seq, Stmt, Store
-from ansor.ir.rewriting import tested_in_turn
 
 MAX_EXPANSION = 4096
 _SMALL_BYTES = 16 * 1024
@@ -103,7 +102,7 @@ class Function:
 
     def _if(self, stmt: If, env: Env) -> None:
         self.expressions.forget()
-        stmt = tested_in_turn(stmt)
+        stmt = self.analysis.tested_in_turn(stmt)
         cond = self.expressions.cond(stmt.cond, env)
         if isinstance(cond, bool):
             chosen = stmt.then if cond else stmt.other
