@@ -37,6 +37,7 @@ TENSOR_CORES: dict[str, Callable[[], list[Tensor]]] = {
     "product of halves": lambda: _workload("matmul", 32, 32, 32, "float16", "float32"),
     "transposed product of halves": lambda: _workload("dense", 16, 128, 16, "bfloat16", "float32"),
     "columns of halves": lambda: list(half_product(32, 16, 32, transposed="A")),
+    "halves of one step": lambda: list(half_product(32, 16, 16)),
     "rounded product": lambda: list(half_product(32, 32, 32, "float32")),
     "transposed rounded product": lambda: list(half_product(32, 32, 32, "float32", "AB")),
     "batch of halves": lambda: _workload("batch_matmul", 2, 16, 16, 32, "float16", "float32"),

@@ -116,6 +116,13 @@ def test_operands_of_32_bits_are_matrices_along_the_products(
     assert set(calls(run(s))) == {"mma_float32", *loaded}
 
 
+@pytest.mark.parametrize(("dtype", "depth"), [("bfloat16", 16), ("float16", 16), ("float32", 8)])
+def test_one_instruction_may_have_all_products(dtype: str, depth: int) -> None:
+    s = tensor_cores(half_product(32, 32, depth, dtype), warps=(1, 2), tiles=(2, 2))
+    check_schedule(s)
+    assert f"mma_{dtype}" in calls(run(s))
+
+
 @pytest.mark.parametrize("transposed", ["A", "B", "AB"])
 def test_operands_lie_either_way(transposed: str) -> None:
     s = tensor_cores(half_product(32, 32, 32, transposed=transposed), tiles=(2, 2))

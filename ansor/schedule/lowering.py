@@ -3,7 +3,8 @@
 Each stage becomes its loops around a store, stages computed inside another one's loop are placed there, and
 every axis is written as the start of the stage's region plus an affine expression of its loops. Guards stand
 only where `ansor.ir.simplify` cannot prove them: one per axis whose loops cover more than the axis has.
-A reduction initialises its elements in a copy of the spatial loops inside its outermost reduction loop.
+A reduction initialises its elements in a copy of the spatial loops inside its outermost reduction loop, or of
+its outermost tensorized loop and those inside.
 
 The passes in `ansor.ir.passes` then polish the nest (register tiles, unrolling, guards). For a GPU every
 stage at root becomes a kernel (`ansor.ir.kernel_form`) instead, where threads are the lanes and nothing
@@ -251,6 +252,8 @@ class _Lowering:
         if self.kernels and any(loops[position].annotation.is_thread for position in reducing):
             across = self._across_threads(stage_id, stage, roots, first)
             return self._nest(stage_id, loops[:first], variables.main, across)
+        # Initialised before what one instruction does, that also where it has all products at once.
+        first = min([first, *(p for p, x in enumerate(loops) if x.annotation is Annotation.TENSORIZE)])
         # With nothing to loop over, the one source is combined with the identity and stored.
         main = self.points.of(stage_id, variables.main)
         update = self._update(stage_id, roots, main, self._targets(stage_id, main))
