@@ -201,6 +201,7 @@ def _rows(call: Callable[[Any], Callable[..., Any]]) -> Callable[..., TorchProgr
 
 _PROGRAMS: Final[Mapping[str, Callable[..., TorchProgram]]] = {
     "matmul": _matmul,
+    "rounded_matmul": _matmul,
     "batch_matmul": _matmul,
     "dense": _dense,
     "matmul_add": _rows(lambda torch: lambda a, b, c: torch.addmm(c, a, b)),

@@ -1,4 +1,7 @@
-"""Elementwise chains: what `bench_cpu` tunes beyond the catalogue, in the catalogue's form."""
+"""What `bench_cpu` and `bench_gpu` tune beyond the catalogue, in the catalogue's form.
+
+These are elementwise chains, and a product of matrices whose operands may be rounded.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 import ansor
 from ansor import te, workloads
+from ansor.intrinsics import ROUNDED_OPERANDS_ATTR
 from ansor.workloads import Workload
 from ansor.workloads.catalogue import Arguments, Array
 
@@ -34,6 +38,20 @@ def silu(m: int, n: int) -> list[te.Tensor]:
     return [x, y]
 
 
+@ansor.register_workload
+def rounded_matmul(n: int, m: int, k: int) -> list[te.Tensor]:
+    """Matrix product of float32 whose operands may be rounded to tfloat32: C[n, m] = A[n, k] B[k, m]."""
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), "k")
+    c = te.compute(
+        (n, m),
+        lambda i, j: te.sum(a[i, r] * b[r, j], axis=r),
+        name="C",
+        attrs={ROUNDED_OPERANDS_ATTR: "tfloat32"},
+    )
+    return [a, b, c]
+
+
 def _scale_shift_add_relu(arrays: Sequence[Array], args: Arguments) -> Array:
     x, scale, shift, other = arrays
     result: Array = np.maximum(x * scale + shift + other, 0)
@@ -46,20 +64,29 @@ def _silu(arrays: Sequence[Array], args: Arguments) -> Array:
     return result
 
 
+def _rounded_matmul(arrays: Sequence[Array], args: Arguments) -> Array:
+    a, b = arrays
+    result: Array = np.matmul(a, b)
+    return result
+
+
 _SMALL: Final = ((5, 9), (8, 16))
-CHAINS: Final[Mapping[str, Workload]] = {
+OTHERS: Final[Mapping[str, Workload]] = {
     "scale_shift_add_relu": Workload(
         "scale_shift_add_relu", scale_shift_add_relu, _scale_shift_add_relu, _SMALL, _SMALL, ("float32",)
     ),
     "silu": Workload("silu", silu, _silu, _SMALL, _SMALL, ("float32",)),
+    "rounded_matmul": Workload(
+        "rounded_matmul", rounded_matmul, _rounded_matmul, ((16, 16, 32),), ((16, 16, 32),), ("float32",)
+    ),
 }
 
 
 def workload(name: str) -> Workload:
-    """A chain of this module, or an entry of the catalogue."""
-    return CHAINS.get(name) or workloads.get_workload(name)
+    """One of this module, or an entry of the catalogue."""
+    return OTHERS.get(name) or workloads.get_workload(name)
 
 
 def task_arguments(name: str) -> dict[str, Any]:
-    """What tells `ansor.SearchTask` the workload: the registered name, or the function of a chain."""
-    return {"func": CHAINS[name].function if name in CHAINS else workload(name).registered_name}
+    """What tells `ansor.SearchTask` the workload: the registered name, or the function of this module."""
+    return {"func": OTHERS[name].function if name in OTHERS else workload(name).registered_name}

@@ -11,8 +11,10 @@ from typing import Final
 
 import ansor
 from experiments.cpu_cases import Case
+from experiments.cpu_workloads import task_arguments
 
 EAGER: Final = ("torch",)
+ROUNDED: Final = ("torch with TF32",)
 CONVOLUTIONS: Final = ("torch", "torch channels_last")
 """Compiled, a convolution is the same one of cuDNN."""
 IMAGES: Final = ("torch", "torch channels_last", "torch.compile")
@@ -37,7 +39,7 @@ class GPUCase:
     peers
         Names of `experiments.gpu_peers.PEERS`.
     goal
-        Speed over the fastest of them.
+        Speed over the fastest of them; None for none.
     weight
         Its share of the time for tuning, relative to the others'.
     start
@@ -51,7 +53,7 @@ class GPUCase:
     small: tuple[int | str, ...]
     over: str
     peers: Sequence[str]
-    goal: float
+    goal: float | None
     weight: float = 1.0
     start: str | None = None
     report: bool = False
@@ -68,7 +70,7 @@ class GPUCase:
     def task(self, target: str, rehearsal: bool) -> ansor.SearchTask:
         """Make the task anew."""
         case = self.of(rehearsal)
-        return ansor.SearchTask(func=case.entry.registered_name, args=case.args, target=target)
+        return ansor.SearchTask(**task_arguments(case.workload), args=case.args, target=target)
 
 
 _HALVES: Final = ("bfloat16", "float32", "bfloat16")
@@ -81,6 +83,9 @@ _ALL: Final = (
     GPUCase("matmul", (4096,) * 3, (96,) * 3, "cuBLAS", EAGER, 0.9, 2.0, _FIRST, report=True),
     GPUCase(
         "matmul", (4096, 4096, 4096, *_HALVES), (64, 64, 64, *_HALVES), "cuBLAS", EAGER, 0.6, 3.0, report=True
+    ),
+    GPUCase(
+        "rounded_matmul", (4096,) * 3, (64,) * 3, "cuBLAS with TF32", ROUNDED, None, weight=2.0, report=True
     ),
     GPUCase(
         "conv2d", (1, 14, 14, 256, 256, 3, 1, 1), (1, 7, 7, 16, 16, 3, 1, 1), "PyTorch", CONVOLUTIONS, 1.0,

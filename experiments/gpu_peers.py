@@ -1,7 +1,8 @@
 """The libraries that `bench_gpu` compares with, timed by the GPU's clock as our programs are.
 
 Calls are captured as graphs and replayed, so that the GPU waits for nobody between two of them: of a library
-what counts is its kernels. TF32 is off, cuDNN tries its algorithms; everything lies on the GPU beforehand.
+what counts is its kernels. TF32 is off but for "torch with TF32", cuDNN tries its algorithms; everything lies
+on the GPU beforehand.
 """
 
 from __future__ import annotations
@@ -98,11 +99,10 @@ def pieces(number: int) -> list[int]:
 
 
 def _torch_on_gpu() -> Any:
-    """The library, with its kernels for float32 in float32."""
+    """The library, with its convolutions of float32 in float32."""
     torch = library("torch")
     if not torch.cuda.is_available():
         raise UnavailableError("PyTorch finds no GPU")
-    torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     return torch
@@ -110,10 +110,14 @@ def _torch_on_gpu() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TorchPeer:
-    """PyTorch, one operator after another (cuBLAS, cuDNN), or compiled (inductor)."""
+    """PyTorch, one operator after another (cuBLAS, cuDNN), or compiled (inductor).
+
+    Products of float32 are in float32, or with `rounded` have their operands rounded to TF32.
+    """
 
     form: Form
     compiled: bool = False
+    rounded: bool = False
 
     def prepare(self, case: Case, inputs: Sequence[Array]) -> Prepared:
         torch = _torch_on_gpu()
@@ -124,6 +128,7 @@ class TorchPeer:
         function = torch.compile(program.function) if self.compiled else program.function
 
         def call() -> Any:
+            torch.backends.cuda.matmul.allow_tf32 = self.rounded  # Graphs are captured when others are ready.
             return function(*tensors)
 
         def answer() -> Array:
@@ -163,6 +168,7 @@ class CopyPeer:
 
 PEERS: Final[Mapping[str, GPUPeer]] = {
     "torch": TorchPeer("nchw"),
+    "torch with TF32": TorchPeer("nchw", rounded=True),
     "torch channels_last": TorchPeer("nhwc"),
     "torch.compile": TorchPeer("nhwc", compiled=True),
     "copy": CopyPeer(by_kernel=False),

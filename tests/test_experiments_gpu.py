@@ -15,9 +15,12 @@ import pytest
 
 import ansor
 from ansor.errors import NoDeviceError, RunError
-from experiments import bench_gpu, gpu_measure
+from ansor.intrinsics import ROUNDED_OPERANDS_ATTR
+from ansor.te.tensor import ComputeOp
+from experiments import bench_gpu, gpu_measure, gpu_peers
 from experiments.cpu_measure import OURS
 from experiments.cpu_peers import UnavailableError
+from experiments.cpu_torch import TorchProgram
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
 from experiments.gpu_measure import Measured, Place, Tools, Tuned
 from experiments.gpu_peers import GRAPH_CALLS, PEERS, GraphTimer, NumpyPeer, pieces
@@ -36,6 +39,7 @@ def test_the_cases_are_those_that_are_asked_for() -> None:
     goals = {(case.workload, case.over): case.goal for case in CASES.values() if "bfloat16" not in case.args}
     assert goals == {
         ("matmul", "cuBLAS"): 0.9,
+        ("rounded_matmul", "cuBLAS with TF32"): None,
         ("conv2d", "PyTorch"): 1.0,
         ("depthwise_conv2d", "PyTorch"): 1.0,
         ("softmax", "PyTorch"): 1.0,
@@ -46,7 +50,7 @@ def test_the_cases_are_those_that_are_asked_for() -> None:
     assert sizes == {1024, 2048, 4096}
     (half,) = (case for case in CASES.values() if "bfloat16" in case.args)
     assert (half.args[:3], half.goal) == ((4096, 4096, 4096), 0.6)
-    assert {case.workload for case in CASES.values() if case.report} == {"matmul", "conv2d"}
+    assert {case.workload for case in CASES.values() if case.report} == {"matmul", "rounded_matmul", "conv2d"}
     assert set(QUICK) <= set(CASES)
 
 
@@ -83,6 +87,15 @@ def test_what_a_case_leaves_of_its_time_goes_to_the_others() -> None:
     compiled = CASES["softmax-1024x1024"]
     assert bench_gpu.share([compiled], 70 + bench_gpu.OVERHEAD + bench_gpu.COMPILING) == pytest.approx(70)
     assert bench_gpu.share(cases, 0) == bench_gpu.LEAST
+
+
+def test_operands_of_products_may_be_rounded_where_the_case_says_so() -> None:
+    allowing = set()
+    for case in CASES.values():
+        output = case.task("cuda -arch=sm_90", False).compute_dag.tensors[-1]
+        if isinstance(output.op, ComputeOp) and ROUNDED_OPERANDS_ATTR in output.op.attrs:
+            allowing.add((case.over, *case.peers))
+    assert allowing == {("cuBLAS with TF32", "torch with TF32")}
 
 
 # -- peers ---------------------------------------------------------------------------------------------
@@ -123,6 +136,30 @@ class FakeTorch:
 
     def call(self) -> None:
         self.calls += 1
+
+
+def test_operands_of_products_are_rounded_for_one_peer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where calls are captured after other peers got ready."""
+    torch: Any = FakeTorch()
+    seen: list[bool] = []
+    torch.cuda.is_available = lambda: True
+    torch.bfloat16, torch.float16 = "bfloat16", "float16"
+    torch.backends = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(matmul=types.SimpleNamespace()), cudnn=types.SimpleNamespace()
+    )
+    array = types.SimpleNamespace(numpy=lambda: np.zeros(1, np.float32))
+
+    def function() -> Any:
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        return types.SimpleNamespace(dtype="float32", cpu=lambda: array)
+
+    monkeypatch.setattr(gpu_peers, "library", lambda name: torch)
+    monkeypatch.setattr(gpu_peers, "torch_program", lambda *given: TorchProgram(function, []))
+    names = ("torch", "torch with TF32", "torch")
+    for name, prepared in [(name, PEERS[name].prepare(PRODUCT.of(False), [])) for name in names]:
+        seen.clear()
+        prepared.timer(1)
+        assert set(seen) == {name == "torch with TF32"}
 
 
 class Graph:
