@@ -145,7 +145,8 @@ class View:
         repeating = self.looping[:, None] & (self.numbers[:, None] <= last_used)
         outside = (regions.used | repeating) & ~self.body[:, None]
         region = regions.elements[last_loop(self.looping) + 1, which, here]
-        distinct = each * region / np.where(self.broadcast, 1.0, lanes)
+        side_by_side = np.where(self.body, self.lane, 1.0).prod(axis=0)  # other lanes are not in the region
+        distinct = each * region / np.where(self.broadcast, 1.0, side_by_side)
         inside = np.where(regions.used & self.body[:, None], self.strips[:, None], 1.0).prod(axis=0)
         self.loaded = np.minimum(each * inside, np.maximum(distinct, each))
         self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0)
@@ -210,9 +211,9 @@ class View:
         return held
 
     def instructions(self) -> list[Floats]:
-        self.work = self.groups * self.regs * self.per_point
         executed = np.where(self.reads, self.executed, 0.0)
         visits = np.where(self.tiles | self.steps, 1.0, self.strips).prod(axis=0)
+        self.work = self.groups * self.regs * self.per_point + visits * self._combining()
         stored = self.regions.kind[0] == READ_WRITE
         registers = np.where(self.promoted, self.accumulators * visits, self.regs * self.groups)
         scattered = self.scattered[0]
@@ -246,6 +247,17 @@ class View:
             points / self.columns.whole[at],
             own_points / self.columns.needed[at],
         ]
+
+    def _combining(self) -> Floats:
+        """Instructions at the end of a visit of a tile that is reduced in lanes.
+
+        The vectors of an element become one, and the lanes of that: half of them are moved beside the other
+        half and combined with it, and so on.
+        """
+        across = self.own & self.reduces & (self.lane > 1) & ~self.tensorized & self.promoted
+        lanes = np.where(across, self.lane, 1.0).prod(axis=0)
+        halving = (self.at_once - 1.0) + 2.0 * np.log2(lanes)
+        return np.where(lanes > 1, self.accumulators / self.at_once * halving, 0.0)
 
     def cores(self) -> list[Floats]:
         cores = float(max(self.core.cores, 1))

@@ -150,6 +150,31 @@ def product_by_rows() -> Program:
     return Program(matmul(n, n, n), lambda state: state.reorder(2, [0, 2, 1]), expected)
 
 
+def product_of_rows() -> Program:
+    """Four elements at a time, each the product of two rows in the lanes of two vectors."""
+    n, m, k, rows, vectors = 8, 3, 64, 4, 2
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((m, k), name="B")
+    along = te.reduce_axis((0, k), name="k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, along] * b[j, along], axis=along), name="C")
+
+    def schedule(state: State) -> State:
+        return state.split(2, 0, [rows]).reorder(2, [0, 2, 3, 1])  # i.0 j k i.1
+
+    visits = n // rows * m
+    combining = rows * (vectors - 1 + 2 + 2)  # of vectors; then half of four lanes, and half of two
+    expected = {
+        "lanes": LANES,
+        "tile": 1,
+        "tile_registers": rows * vectors,
+        "tile_steps": k,
+        "work": n * m * k // LANES + visits * combining,
+        "loads_contiguous": visits * (k // LANES) * (rows + 1),
+        "loads_broadcast": 0,
+        "loads_scattered": 0,
+    }
+    return Program([a, b, c], schedule, expected)
+
+
 def transposed() -> Program:
     """A column of 64 elements, 2 KiB apart: 2 places in a way of 4 KiB, 32 lines at each, for 8 ways."""
     rows, columns = 64, 512
@@ -381,6 +406,7 @@ def integers() -> Program:
 PROGRAMS = {
     "a tiled product": tiled_product(),
     "a product by rows": product_by_rows(),
+    "a product of rows": product_of_rows(),
     "a transpose": transposed(),
     "scattered stores": scattered_stores(),
     "every third element": every_third(),
