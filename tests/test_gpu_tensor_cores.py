@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, OPENCL, emit_c, split_kernels
 from ansor.codegen.c.compile import (
@@ -16,7 +17,7 @@ from ansor.codegen.c.compile import (
     compile_ptx,
     disassemble,
 )
-from ansor.errors import ScheduleError
+from ansor.errors import DefinitionError, ScheduleError
 from ansor.intrinsics import get_warp_intrinsic, warp_intrinsics
 from ansor.ir.nest import LoopNest
 from ansor.schedule.bounds import infer_bounds
@@ -253,13 +254,21 @@ def test_what_is_no_such_product_is_refused() -> None:
         s[c].tensorize(c.op.axis[1], MMA)
 
 
-def test_operands_are_rounded_where_the_operation_allows_it() -> None:
+def rounded_product(attrs: dict[str, object]) -> tuple[Any, ...]:
     a, b = te.placeholder((16, 16), name="A"), te.placeholder((16, 8), name="B")
     k = te.reduce_axis((0, 16), name="k")
-    for attrs in ({}, {"rounded_operands": "bfloat16"}):
-        c = te.compute((16, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C", attrs=attrs)
-        found = refusal((a, b, c), (2, 2, 8), ROUNDING)
-        assert "it has to allow rounding: attrs={'rounded_operands': 'tfloat32'}" in found
+    return a, b, te.compute((16, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C", attrs=attrs)
+
+
+def test_operands_are_rounded_where_the_operation_allows_it() -> None:
+    found = refusal(rounded_product({}), (2, 2, 8), ROUNDING)
+    assert "it has to allow rounding: attrs={'rounded_operands': 'tfloat32'}" in found
+
+
+@pytest.mark.parametrize("allowed", ["tf32", "bfloat16", "", True, None, ["tfloat32"]])
+def test_a_rounding_that_there_is_not_is_refused(allowed: object) -> None:
+    with pytest.raises(DefinitionError, match=r"'C' has 'rounded_operands': .* rounded to 'tfloat32'"):
+        ansor.ComputeDAG(rounded_product({"rounded_operands": allowed}))
 
 
 def test_intrinsics_tell_what_they_multiply() -> None:

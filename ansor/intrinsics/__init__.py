@@ -16,6 +16,7 @@ from ansor.intrinsics.pattern import (
 from ansor.intrinsics.warp import (
     ROUNDED_OPERANDS_ATTR,
     WarpIntrinsic,
+    check_rounding,
     get_warp_intrinsic,
     is_warp_intrinsic,
     match_warp,
@@ -29,6 +30,7 @@ __all__ = [
     "Axes",
     "TensorIntrinsic",
     "WarpIntrinsic",
+    "check_rounding",
     "get_tensor_intrinsic",
     "get_warp_intrinsic",
     "is_warp_intrinsic",

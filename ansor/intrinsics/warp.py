@@ -197,6 +197,24 @@ _KNOWN: Final = {
 }
 
 
+def check_rounding(op: ComputeOp) -> None:
+    """
+    Refuse an operation that allows its operands to be rounded to a format that there is not.
+
+    Raises
+    ------
+    DefinitionError
+        With those that there are.
+    """
+    known = {one.rounded: None for one in _KNOWN.values() if one.rounded}
+    allowed = op.attrs.get(ROUNDED_OPERANDS_ATTR)
+    if ROUNDED_OPERANDS_ATTR in op.attrs and not (isinstance(allowed, str) and allowed in known):
+        raise DefinitionError(
+            f"compute {op.name!r} has {ROUNDED_OPERANDS_ATTR!r}: {allowed!r} among its attrs; operands "
+            f"may be rounded to {' or '.join(map(repr, known))}"
+        )
+
+
 def warp_intrinsics() -> Iterator[WarpIntrinsic]:
     """All of them."""
     return iter(_KNOWN.values())

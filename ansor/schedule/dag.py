@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import Final
 
 from ansor.errors import DefinitionError
+from ansor.intrinsics import check_rounding
 from ansor.schedule.access import AccessAnalysis
 from ansor.schedule.access_check import check_accesses
 from ansor.schedule.flops import count_flops
@@ -47,8 +48,9 @@ class ComputeDAG:
     ------
     DefinitionError
         If an element is not a tensor or occurs twice, an operation is neither placeholder nor compute, an
-        input is missing, there is no output, two axes of an operation share a name, or an operation
-        certainly reads outside a tensor (`ansor.schedule.access_check`).
+        input is missing, there is no output, two axes of an operation share a name, an operation certainly
+        reads outside a tensor (`ansor.schedule.access_check`), or it allows a rounding that nothing does
+        (`ansor.intrinsics.warp`).
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -68,6 +70,9 @@ class ComputeDAG:
                 f"not among the given tensors ({', '.join(t.name for t in self.tensors)}); add it to the list"
             )
         check_accesses(self.ops)
+        for op in self.ops:
+            if isinstance(op, ComputeOp):
+                check_rounding(op)
 
     @cached_property
     def access(self) -> AccessAnalysis:
