@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ansor
+from ansor import te
 from ansor.codegen.c.launches import Launch
 from ansor.errors import ArgumentError, BuildError, DefinitionError, TargetError
 from ansor.runtime.device.arrays import DeviceArray, adopt
@@ -171,6 +172,15 @@ def test_sources_need_no_device() -> None:
         module.export_library("f.so")
     with pytest.raises(BuildError, match=r"files .ansor, found 'f.o'"):
         module.save("f.o")
+
+
+def test_an_architecture_that_there_cannot_be_is_refused() -> None:
+    x = te.placeholder((4,), name="X")
+    y = te.compute((4,), lambda i: x[i] + 1.0, name="Y")
+    s = te.create_schedule(y)
+    s[y].bind(y.op.axis[0], te.thread_axis("threadIdx.x"))
+    with pytest.raises(TargetError, match="'hopper' is no CUDA architecture; use e"):
+        ansor.build(s, [x, y], target="cuda -arch=hopper")
 
 
 def test_without_a_device_a_call_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def compile_cuda(text: str, arch: str, compiler: CudaCompiler | None = None) -> 
     BuildError
         If no compiler is installed, or it refuses the text or the architecture.
     """
-    data, log = (compiler or find_compiler()).compile(text, _checked(arch), "cubin")
+    data, log = (compiler or find_compiler()).compile(text, checked_arch(arch), "cubin")
     rest = [line for line in log.splitlines() if line.strip() and not _REPORT.search(line)]
     return Cubin(data, tuple(_resources(log)), "\n".join(rest))
 
@@ -97,7 +97,7 @@ def compile_cubin(text: str, arch: str, compiler: CudaCompiler | None = None) ->
 
 def compile_ptx(text: str, arch: str, compiler: CudaCompiler | None = None) -> str:
     """Translate kernels to PTX, the assembly language of no architecture in particular; as `compile_cuda`."""
-    data, _ = (compiler or find_compiler()).compile(text, _checked(arch), "ptx")
+    data, _ = (compiler or find_compiler()).compile(text, checked_arch(arch), "ptx")
     return data.decode().rstrip("\0")
 
 
@@ -132,10 +132,17 @@ def cuda_arch(target: Target) -> str:
     """
     if target.kind not in ("cuda", "nvptx") or target.arch is None:
         raise TargetError(f"the target '{target}' names no CUDA architecture; use e.g. 'cuda -arch=sm_90'")
-    return _checked(target.arch)
+    return checked_arch(target.arch)
 
 
-def _checked(arch: str) -> str:
+def checked_arch(arch: str) -> str:
+    """Give back the name of an architecture.
+
+    Raises
+    ------
+    TargetError
+        If it is none.
+    """
     if not re.fullmatch(r"sm_\d+[af]?", arch):
         raise TargetError(f"{arch!r} is no CUDA architecture; use e.g. -arch=sm_80 or -arch=sm_90")
     return arch

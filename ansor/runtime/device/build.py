@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ansor.codegen.c.compile import checked_arch
 from ansor.codegen.c.dialect import CUDA, OPENCL
 from ansor.codegen.c.program import split_kernels
 from ansor.codegen.c.source import emit_c
@@ -32,6 +33,8 @@ def build_device(nest: LoopNest, target: Target, name: str) -> DeviceModule:
     ------
     BuildError
         If the name cannot be used, there is no code for something in the nest, or a kernel breaks a limit.
+    TargetError
+        If the target names an architecture that there cannot be.
     """
     package = package_nest(nest, target, name)
     check_limits(package, hardware_params(target))
@@ -47,6 +50,8 @@ def package_nest(nest: LoopNest, target: Target, name: str) -> DevicePackage:
         As `build_device`, but for limits.
     """
     symbol, arch = symbol_of(name), arch_of(target)
+    if target.kind == "cuda":
+        checked_arch(arch)
     signature = Signature.of_nest(nest, name=name, symbol=symbol, triple=target.kind, cpu=arch)
     program = with_depth(lambda: split_kernels(nest, symbol))
     source = emit_c(program, CUDA if target.kind == "cuda" else OPENCL)
