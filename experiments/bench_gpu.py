@@ -2,7 +2,8 @@
 
 Claims to look at: what tuning finds for float32 products reaches 0.9 of cuBLAS without TF32, for bfloat16
 0.6; convolution, depthwise convolution, softmax and norm are as fast as the best of PyTorch; a colour
-conversion has 0.9 of the bandwidth of a copy. Every operation is tuned for its share of `--minutes`, or
+conversion has 0.9 of the bandwidth of a copy. Products of float32 whose operands may be rounded stand beside
+cuBLAS with TF32, without a claim. Every operation is tuned for its share of `--minutes`, or
 `--trials`, and its winner timed in turn with the libraries, in a fresh process, after every answer was
 compared with ours. What the kernels of the best products and convolutions take (registers, shared memory,
 spills) is told, too.

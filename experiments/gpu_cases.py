@@ -84,9 +84,7 @@ _ALL: Final = (
     GPUCase(
         "matmul", (4096, 4096, 4096, *_HALVES), (64, 64, 64, *_HALVES), "cuBLAS", EAGER, 0.6, 3.0, report=True
     ),
-    GPUCase(
-        "rounded_matmul", (4096,) * 3, (64,) * 3, "cuBLAS with TF32", ROUNDED, None, weight=2.0, report=True
-    ),
+    GPUCase("rounded_matmul", (4096,) * 3, (64,) * 3, "cuBLAS with TF32", ROUNDED, None, report=True),
     GPUCase(
         "conv2d", (1, 14, 14, 256, 256, 3, 1, 1), (1, 7, 7, 16, 16, 3, 1, 1), "PyTorch", CONVOLUTIONS, 1.0,
         weight=2.0, report=True,
