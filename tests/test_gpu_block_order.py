@@ -12,8 +12,10 @@ import pytest
 from ansor import te
 from ansor.ir.kernel_form import kernels_of, open_kernel
 from ansor.ir.nest import LoopNest, Store, walk_statements
+from ansor.ir.passes import block_order
 from ansor.ir.passes.block_order import AT_ONCE, MOST_ROWS
 from ansor.te.expr import free_vars, int_value
+from ansor.workloads.catalogue import get_workload
 from sketches import ProgramSpace
 from tests.costmodel_counts import value_of
 from tests.cuda_on_host import Run, each_language
@@ -190,6 +192,30 @@ def test_programs_of_a_search_are_grouped() -> None:
                 if grouped < 4 and steps(nest.body) <= MOST_STEPS:
                     Case.of(state).check_interpreted(nest, check_races=True)
     assert grouped > 2
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("dense", (24, 8, 36)),
+        ("conv2d", (2, 7, 7, 4, 20, 3, 1, 1)),
+    ],
+)
+def test_operations_are_right_whose_small_grids_are_grouped(
+    name: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = gpu_task(get_workload(name).tensors(*sizes))
+    grouped = 0
+    for population, row in ProgramSpace.of(task).sample(40, np.random.default_rng(0)).in_order():
+        state = population.materialize(row)
+        text = str(kernels(state))
+        with monkeypatch.context() as patch:
+            patch.setattr(block_order, "AT_ONCE", 1)
+            nest = kernels(state)
+        if str(nest) != text and steps(nest.body) <= MOST_STEPS and grouped < 3:
+            grouped += 1
+            Case.of(state).check_interpreted(nest, check_races=True)
+    assert grouped == 3
 
 
 @each_language
