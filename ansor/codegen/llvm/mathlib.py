@@ -2,8 +2,8 @@
 
 float32 functions reduce their argument, evaluate a polynomial of our own fit (minimax by iteratively
 reweighted least squares on Chebyshev points, weighted to relative error) and reconstruct. They handle
-infinities, NaN, signed zeros, denormals and overflow. `MAX_ULP` holds the largest errors found on dense
-samples of all float32 values against a float64 reference.
+infinities, NaN, signed zeros, denormals and overflow. `MAX_ULP` holds the largest errors found against a
+float64 reference, on dense samples of all float32 values and on every one where a function errs most.
 
 float16 and bfloat16 are computed in float32 and rounded; float64 is in `ansor.codegen.llvm.math64`.
 """
@@ -68,7 +68,7 @@ _ERF_LARGE: Final = (
 )
 _LN2_HIGH: Final = 0.693359375
 _LN2_LOW: Final = -2.12194440e-4
-MAX_ULP: Final = {"exp": 1.2, "log": 0.9, "tanh": 1.3, "sigmoid": 2.3, "erf": 1.2, "rsqrt": 1.5, "pow": 0.51}
+MAX_ULP: Final = {"exp": 1.2, "log": 0.9, "tanh": 1.4, "sigmoid": 2.5, "erf": 1.4, "rsqrt": 1.5, "pow": 0.51}
 """Largest errors of the float32 functions, in units in the last place, rounded up; `sqrt`, `fma` and the
 rounding functions are exact, the float64 functions stay below 4."""
 _MAGIC: Final = 12582912.0  # 1.5 * 2**23: adding it rounds a float to an integer, kept in the low bits
