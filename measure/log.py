@@ -62,7 +62,7 @@ TORN_PREFIX: Final = "# torn "
 _NAMED: Final = 5
 """How many records of one log with steps that are not understood are named one by one."""
 _RECORD_START: Final = b'{"i"'
-_FACT: Final = re.compile(r"(disturbed|redone)=([0-9]{1,9})")
+_FACT: Final = re.compile(r"(?:^|,)(disturbed|redone)=([0-9]{1,9})(?=,|\Z)")
 """A fact behind the version of a record; others are passed over."""
 REFERENCE_STEPS: Final = frozenset(
     ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")

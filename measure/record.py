@@ -200,7 +200,8 @@ class MeasureResult:
     Raises
     ------
     DefinitionError
-        If a cost, the wall time or the date is no finite number, which no log could hold.
+        If a cost, the wall time or the date is no finite number, or a count no whole one of at least 0: no
+        log could hold them.
     """
 
     costs: tuple[Seconds, ...]
@@ -217,11 +218,15 @@ class MeasureResult:
             check_number(f"MeasureResult(costs)[{number}]", cost)
         check_number("MeasureResult(all_cost)", self.all_cost)
         check_number("MeasureResult(timestamp)", self.timestamp)
+        for name in ("disturbed", "redone"):
+            check_number(f"MeasureResult({name})", getattr(self, name), low=0, integer=True)
         set_field = object.__setattr__
         set_field(self, "costs", tuple(Seconds(round_to_log(cost)) for cost in costs))
         set_field(self, "error_no", MeasureErrorNo(self.error_no))
         set_field(self, "all_cost", round_to_log(self.all_cost))
         set_field(self, "timestamp", int(self.timestamp))
+        set_field(self, "disturbed", int(self.disturbed))
+        set_field(self, "redone", int(self.redone))
 
     @classmethod
     def failed(

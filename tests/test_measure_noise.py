@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import ansor
+from ansor.errors import DefinitionError
 from ansor.medians import median_spread, repeats_text
 from ansor.runtime.timing import TimeResult
 from ansor.schedule.state import State
@@ -112,6 +115,10 @@ def test_what_a_load_disturbed_stands_where_tvm_does_not_look(
         ("v0.6+disturbed=many", 0),
         ("v0.6+disturbed=-1", 0),
         ("v0.6+mood=good,disturbed=3", 3),
+        ("v0.6+undisturbed=3", 0),
+        ("v0.6+disturbed=3.5", 0),
+        ("v0.6+disturbed=12345678901", 0),
+        ("v0.6+disturbed=3,redone=1,mood=good", 3),
         ("v0.6+", 0),
         ("v0.2", 0),
     ],
@@ -121,6 +128,19 @@ def test_facts_that_are_not_understood_are_passed_over(version: str, disturbed: 
     record["v"] = version
     _, found = load_record_from_string(json.dumps(record))
     assert (found, found.disturbed) == (timed(1.0), disturbed)
+
+
+@pytest.mark.parametrize("count", [-1, 0.5, None, "2"])
+def test_a_count_that_no_log_could_hold_is_refused(count: Any) -> None:
+    for name in ("disturbed", "redone"):
+        with pytest.raises(DefinitionError, match=rf"{name}\) must be an integer of at least 0"):
+            MeasureResult((Seconds(1.0),), **{name: count})
+
+
+def test_counts_of_numpy_are_shown_as_others() -> None:
+    counts = np.array([2, 1])
+    noisy = MeasureResult((Seconds(1.0),), disturbed=counts[0], redone=counts[1])
+    assert json.loads(json.dumps(certainty_json(noisy)))["disturbed"] == 2
 
 
 # -- who shows figures ---------------------------------------------------------------------------------
