@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 
 import ml_dtypes
 import numpy as np
@@ -40,6 +41,18 @@ def test_inputs_alone_give_the_output(module: Module) -> None:
     c = module(a, b)
     np.testing.assert_array_equal(c, a * 2 + b)
     assert c.ctypes.data % 64 == 0
+
+
+def test_a_loaded_module_is_called_without_a_lock(module: Module) -> None:
+    """In a forked process a lock may belong to a thread that is not there, and is never given back."""
+    a, b, _ = arrays()
+    expected, found = module(a, b), list[np.ndarray]()
+    caller = threading.Thread(target=lambda: found.append(module(a, b)), daemon=True)
+    with module._lock:
+        caller.start()
+        caller.join(20)
+        assert not caller.is_alive()
+    np.testing.assert_array_equal(found, [expected])
 
 
 def test_several_outputs_come_as_a_tuple() -> None:

@@ -240,6 +240,9 @@ class Module:
         return export_library(self, Path(path), cc)
 
     def _entry(self) -> _Entry:
+        loaded = self._loaded
+        if loaded is not None:  # No lock: in a forked process one may belong to a thread that is not there.
+            return loaded
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._load()
