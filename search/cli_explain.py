@@ -42,7 +42,7 @@ def explain(
     """Show the features of the best program in LOG of WORKLOAD called with ARGS.
 
     One column per statement, one line per number that cost models see, in its own unit; at the end where the
-    analytic model believes the time goes. Cost models see a program before its layouts are rewritten.
+    analytic model believes the time goes. Inputs in a layout of the program's own count as it reads them.
     """
     chosen = Chosen.of(log, (workload, *args), target, layouts)
     task, state, seconds = chosen.task, chosen.state, chosen.seconds
