@@ -28,7 +28,7 @@ import numpy as np
 import ansor
 from ansor import workloads
 from experiments.harness import Bench, Estimate
-from experiments.search_runs import folder, trials_in
+from experiments.search_runs import folder, trials_in, whole
 
 TASKS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("matmul", (512, 512, 512)),
@@ -121,7 +121,7 @@ def records(
             early_stopping=None,
         )
         if known < count:
-            task.tune(options, ansor.SketchPolicy(task, ansor.RandomModel(known)))
+            whole(task.tune(options, ansor.SketchPolicy(task, ansor.RandomModel(known))))
         collector.define(task)
         collector.add_log(log)
     return collector.dataset, tasks

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ansor
 from experiments.cpu_cases import Case
-from experiments.search_runs import trials_in
+from experiments.search_runs import trials_in, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Tuned:
     trials
         Programs in it.
     seconds
-        What they took, all runs together; None if the log is older than its clock.
+        What they took, all runs together; None if a run was killed, or the log is older than its clock.
     """
 
     log: Path
@@ -33,11 +33,16 @@ class Tuned:
 
 
 def tune(case: Case, folder: Path, trials: int) -> Tuned:
-    """Tune a case, or complete its log, until it holds so many trials."""
+    """Tune a case, or complete its log, until it holds so many trials.
+
+    The time of a run that is interrupted counts; after one that was killed it is not known any more.
+    """
     log = folder / f"{case.name}.log.json"
     clock = folder / f"{case.name}.seconds.json"
     known = trials_in(log)
-    spent: float | None = json.loads(clock.read_text()) if clock.exists() else (None if known else 0.0)
+    spent: float | None = 0.0
+    if known:
+        spent = json.loads(clock.read_text()) if clock.exists() else None
     if known < trials:
         task = case.task()
         options = ansor.TuningOptions(
@@ -46,10 +51,13 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
             verbose=0,
             measure_callbacks=[ansor.RecordToFile(str(log))],
         )
+        clock.unlink(missing_ok=True)
         start = time.perf_counter()
-        task.tune(options, case.policy(task))
-        if spent is not None:
-            spent += time.perf_counter() - start
-            clock.write_text(json.dumps(spent) + "\n")
+        try:
+            whole(task.tune(options, case.policy(task)))
+        finally:
+            if spent is not None:
+                spent += time.perf_counter() - start
+                clock.write_text(json.dumps(spent) + "\n")
         known = trials_in(log)
     return Tuned(log, known, spent)

@@ -26,7 +26,7 @@ from experiments.cpu_peers import UnavailableError
 from experiments.gpu_cases import CASES, REHEARSED, GPUCase
 from experiments.gpu_peers import PEERS
 from experiments.harness import Timer, fresh_process, take_turns
-from experiments.search_runs import trials_in
+from experiments.search_runs import trials_in, whole
 
 Array = npt.NDArray[Any]
 
@@ -109,7 +109,7 @@ def tune(case: GPUCase, place: Place, folder: Path, trials: int, seconds: float,
             measure_callbacks=[ansor.RecordToFile(str(log))],
             num_finalists=0,
         )
-        task.tune(options, ansor.SketchPolicy(task, init_search_callbacks=starts))
+        whole(task.tune(options, ansor.SketchPolicy(task, init_search_callbacks=starts)))
         before, known = known, trials_in(log)
         if known == before:  # There are no other programs.
             break

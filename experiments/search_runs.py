@@ -203,8 +203,26 @@ def tuned(case: str, title: str, seed: int, trials: int, policy: PolicyOf = defa
             seed=seed,
             measure_callbacks=[ansor.RecordToFile(str(log))],
         )
-        task.tune(options, policy(task, seed))
+        whole(task.tune(options, policy(task, seed)))
     return log
+
+
+def whole(result: ansor.TuningResult) -> ansor.TuningResult:
+    """
+    Give the result of a run that was not cut short.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it was interrupted, which is meant for the benchmark.
+    RuntimeError
+        If its log could not be written.
+    """
+    if result.stop_reason is ansor.StopReason.INTERRUPTED:
+        raise KeyboardInterrupt
+    if result.stop_reason is ansor.StopReason.LOG_FAILED:
+        raise RuntimeError(result.message)
+    return result
 
 
 def trials_in(log: Path) -> int:

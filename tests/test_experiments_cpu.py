@@ -279,6 +279,47 @@ def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytes
     json.dumps(found)
 
 
+def test_the_time_of_a_run_that_was_cut_short_counts_or_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu_tuning.tune(SMALL, tmp_path, 1)
+    clock, whole = tmp_path / f"{SMALL.name}.seconds.json", ansor.SearchTask.tune
+    before = json.loads(clock.read_text())
+
+    def interrupted(task: ansor.SearchTask, *options: Any) -> ansor.TuningResult:
+        result = whole(task, *options)
+        assert not clock.exists(), "a run that is killed now leaves programs of which nobody knows the time"
+        return replace(result, stop_reason=ansor.StopReason.INTERRUPTED)
+
+    monkeypatch.setattr(ansor.SearchTask, "tune", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cpu_tuning.tune(SMALL, tmp_path, 2)
+    monkeypatch.undo()
+    assert json.loads(clock.read_text()) > before
+    clock.unlink()
+    assert cpu_tuning.tune(SMALL, tmp_path, 3).seconds is None
+    assert not clock.exists()
+    (tmp_path / f"{SMALL.name}.log.json").unlink()
+    clock.write_text("1000.0\n")
+    seconds = cpu_tuning.tune(SMALL, tmp_path, 1).seconds
+    assert seconds is not None
+    assert seconds < 1000, "the log that took so long is gone"
+
+
+def test_a_log_that_cannot_be_written_is_no_shorter_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ansor.SearchTask.tune
+
+    def failed(task: ansor.SearchTask, *options: Any) -> ansor.TuningResult:
+        result = whole(task, *options)
+        return replace(result, stop_reason=ansor.StopReason.LOG_FAILED, message="make room")
+
+    monkeypatch.setattr(ansor.SearchTask, "tune", failed)
+    with pytest.raises(RuntimeError, match="make room"):
+        cpu_tuning.tune(SMALL, tmp_path, 1)
+
+
 def test_every_library_gets_the_same_number_of_threads() -> None:
     variables = cpu_measure.threads_everywhere(2)
     assert {variables[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL", "ANSOR", "TVM")} == {"2"}
