@@ -36,7 +36,7 @@ from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows
 from experiments.cpu_table import chart, details
 from experiments.cpu_tuning import Tuned, tune
-from experiments.harness import Bench, names_among, positive_number
+from experiments.harness import Bench, folder_to_write, names_among, positive_number
 from experiments.search_clock import report_quiet
 
 TRIALS: Final = 200
@@ -51,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_cpu: kernels beside libraries and the machine's limits", argv, add_options)
     given = bench.arguments
     os.environ.update(threads_everywhere(given.threads))
-    folder = search_runs.folder(kind="cpu", modules=MODULES) if given.log_dir is None else Path(given.log_dir)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = given.log_dir or search_runs.folder(kind="cpu", modules=MODULES)
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
     effort = (
         Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(3, 7, 20.0, given.threads, peers)
@@ -73,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report_quiet(bench, [share for result in results for share in result.measured.quiet])
     if not given.metaschedule:
         print(f"  not compared with {cpu_metaschedule.NAME}: {MISSING}")
-    path = chart(results, folder / "speed.svg")
-    print(f"  the chart is {path}" if path else "  no chart: matplotlib is not installed (extra `plot`)")
+    print(f"  {chart(results, folder / 'speed.svg')}")
     return bench.finish()
 
 
@@ -142,7 +140,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials", type=positive_number, metavar="N", help=f"trials of each, {TRIALS} by default"
     )
-    parser.add_argument("--log-dir", metavar="DIR", help="where logs lie, old ones to go on with included")
+    parser.add_argument(
+        "--log-dir",
+        type=folder_to_write,
+        metavar="DIR",
+        help="where logs lie, old ones to go on with included",
+    )
     parser.add_argument(
         "--threads", type=positive_number, default=min(2, cores), metavar="N", help="for everyone"
     )

@@ -81,16 +81,18 @@ _FEW: Final = 3
 # -- the chart -------------------------------------------------------------------------------------------
 
 
-def chart(results: Sequence[Result], where: Path) -> Path | None:
-    """Draw speeds over the best library as bars, goals as ticks, into `where`; None without matplotlib."""
+def chart(results: Sequence[Result], where: Path) -> str:
+    """Draw speeds over the best library as bars, goals as ticks, into `where`; say so, or why not."""
     shown = [(r, r.best, r.goal) for r in results]
     bars = [
         (r.case.name, r.over(best).median, goal.value)
         for r, best, goal in shown
         if best is not None and goal is not None
     ]
-    if find_spec("matplotlib") is None or not bars:
-        return None
+    if not bars:
+        return "no chart: no operation was compared with a library"
+    if find_spec("matplotlib") is None:
+        return "no chart: matplotlib is not installed (extra `plot`)"
     import_module("matplotlib").use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
     names, speeds, goals = (list(column) for column in zip(*reversed(bars), strict=True))
@@ -113,4 +115,4 @@ def chart(results: Sequence[Result], where: Path) -> Path | None:
     figure.tight_layout()
     figure.savefig(where, bbox_inches="tight")
     pyplot.close(figure)
-    return where
+    return f"the chart is {where}"

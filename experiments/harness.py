@@ -211,6 +211,25 @@ def positive_number(text: str) -> int:
     return int(text)
 
 
+def file_to_write(text: str) -> str:
+    """Read an option that names a file to write, in a folder that is there: it is written hours later."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file")
+    if not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+    return text
+
+
+def folder_to_write(text: str) -> Path:
+    """Read an option that names a folder, which is made where there is none yet."""
+    try:
+        Path(text).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be a folder: {error.strerror}") from None
+    return Path(text)
+
+
 def fresh_process(function: str, *args: Any) -> Any:
     """
     Call `module:function` with JSON arguments in a new interpreter and return its JSON result.
@@ -256,7 +275,9 @@ class Bench:
     ) -> None:
         parser = argparse.ArgumentParser(description=title)
         parser.add_argument("--quick", action="store_true", help="fewer cases and repeats")
-        parser.add_argument("--json", metavar="PATH", help="also write the rows to this file")
+        parser.add_argument(
+            "--json", type=file_to_write, metavar="PATH", help="also write the rows to this file"
+        )
         if add_options is not None:
             add_options(parser)
         arguments = parser.parse_args(argv)

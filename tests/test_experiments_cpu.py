@@ -425,12 +425,17 @@ def test_missing_peers_are_told_by_reason() -> None:
     assert "onnxruntime is missing from silu-1: it is too old" in text
 
 
-def test_the_chart_is_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
+def test_the_chart_is_drawn_or_it_is_said_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = [result(SMALL, ansor=1.0, numpy=3.0), result(SMALL, ansor=1.0, numpy=0.5)]
-    path = cpu_table.chart(results, tmp_path / "speed.svg")
-    assert path == (tmp_path / "speed.svg" if find_spec("matplotlib") else None)
-    assert path is None or path.stat().st_size > 1000
-    assert cpu_table.chart([], tmp_path / "none.svg") is None
+    path = tmp_path / "speed.svg"
+    if find_spec("matplotlib"):
+        assert cpu_table.chart(results, path) == f"the chart is {path}"
+        assert path.stat().st_size > 1000
+    monkeypatch.setattr(cpu_table, "find_spec", lambda name: None)
+    assert cpu_table.chart(results, path).startswith("no chart: matplotlib is not installed")
+    alone = [result(SMALL, ansor=1.0)]
+    for nothing in ([], alone):
+        assert cpu_table.chart(nothing, path) == "no chart: no operation was compared with a library"
 
 
 # -- the other tuner -------------------------------------------------------------------------------------
@@ -603,3 +608,16 @@ def test_logs_of_other_sources_or_threads_lie_elsewhere(
     finally:
         search_runs.version.cache_clear()
     assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["cpu", "cpu"]
+
+
+@pytest.mark.parametrize("option", ["--json", "--log-dir"])
+def test_places_that_cannot_be_written_are_refused_at_once(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    places = [tmp_path / "file" / "x", tmp_path if option == "--json" else tmp_path / "file"]
+    for place in places:
+        with pytest.raises(SystemExit):
+            bench_cpu.main([option, str(place)])
+        assert f"argument {option}: {str(place)!r}" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == ""
