@@ -86,6 +86,19 @@ static inline void begin_copy(void* to, const void* from, int size) {
   begun[running->number].push_back({to, from, size});
 }
 
+// Where it copies nothing it stores zeros.
+static inline void begin_fill(void* to, const void* from, int size, bool there) {
+  begin_copy(to, from, size);
+  if (!there) begun[running->number].back().from = nullptr;
+}
+
+static inline void finish(const Copy& one) {
+  if (one.from)
+    memcpy(one.to, one.from, one.size);
+  else
+    memset(one.to, 0, one.size);
+}
+
 static inline void commit_copies() {
   committed[running->number].push_back(begun[running->number]);
   begun[running->number].clear();
@@ -95,7 +108,7 @@ static inline void commit_copies() {
 static inline void end_groups(size_t pending) {
   std::deque<Group>& groups = committed[running->number];
   for (; groups.size() > pending; groups.pop_front())
-    for (const Copy& one : groups.front()) memcpy(one.to, one.from, one.size);
+    for (const Copy& one : groups.front()) finish(one);
 }
 
 static inline void end_copies() {

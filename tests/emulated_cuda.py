@@ -52,6 +52,7 @@ _KERNEL = re.compile(r'extern "C" __global__ void(?: __launch_bounds__\(\d+\))? 
 _POOL = re.compile(r"extern __shared__ __align__\(16\) unsigned char (\w+)\[\];")
 _COPIES = {
     r"copy_(\d+)\(void\* to, const void\* from\)": r"begin_copy(to, from, \2);",
+    r"fill_(\d+)\(void\* to, const void\* from, bool there\)": r"begin_fill(to, from, \2, there);",
     r"commit_copies\(\)": "commit_copies();",
     r"wait_but_(\d+)\(\)": r"end_groups(\2);",
     r"wait_copies\(\)": "end_copies();",

@@ -154,6 +154,35 @@ def vectorized(
     return LoopNest("kernel", params, (), launch(body, tx=(i, 8), bx=(j, 2)), (len(params) - 1,))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@each_language
+def test_padding_is_vectors_of_zeros(run: Run, dtype: str) -> None:
+    """Where all lanes share the condition; of what is beyond it nothing is loaded."""
+    for lanes in (4, 8):
+        a, b = Buffer("A", dtype, (5 * lanes,)), Buffer("B", dtype, (8 * lanes,))
+        i, v = Var("i"), Var("v")
+        value = select(i < 5, load(a, i * lanes + v), const(0, dtype), lazy=True)
+        body = For(v, lanes, VECTORIZED, store(b, (i * lanes + v,), value))
+        nest = LoopNest("kernel", (a, b), (), launch(body, tx=(i, 8)), (1,))
+        x, y = random((5 * lanes,), dtype), random((8 * lanes,), dtype, 1)
+        text = run(nest, x, y)
+        np.testing.assert_array_equal(y[: 5 * lanes].view(np.uint8), x.view(np.uint8))
+        np.testing.assert_array_equal(y[5 * lanes :].view(np.uint8), 0)
+        assert text.count("*)&A[") == max(lanes * x.itemsize // 16, 1), text
+
+
+def test_negative_zeros_are_no_padding() -> None:
+    a = Buffer("A", "float32", (8, 8))
+    x, out = random((8, 8)), np.zeros((8, 8), np.float32)
+
+    def value(i: Expr, j: Expr, v: Expr) -> Expr:
+        return select(i < 5, load(a, i, j * 4 + v), const(-0.0), lazy=True)
+
+    run_opencl(vectorized(value, A=a), x, out)
+    np.testing.assert_array_equal(out, np.where(np.arange(8)[:, None] < 5, x, np.float32(0)))
+    assert np.signbit(out[5:]).all()
+
+
 def test_what_is_no_vector_is_unrolled() -> None:
     """Rows that are not aligned, other steps, guards that differ between lanes, loads under a condition."""
     a = Buffer("A", "float32", (8, 9))

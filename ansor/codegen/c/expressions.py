@@ -17,7 +17,7 @@ from typing import Final
 
 from ansor.codegen.c.dialect import HALVES, Dialect
 from ansor.codegen.c.floats import Floats, is_float_operator
-from ansor.codegen.c.helpers import Helpers, async_copy
+from ansor.codegen.c.helpers import Helpers, async_copy, async_fill
 from ansor.codegen.c.integers import Integers
 from ansor.codegen.c.literals import half_bits, literal
 from ansor.codegen.c.names import Names
@@ -40,7 +40,7 @@ from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.bounds import Bounds
-from ansor.ir.copies import is_copy
+from ansor.ir.copies import copied, is_copy
 from ansor.ir.independence import row_major_strides
 from ansor.ir.nest import Store
 from ansor.ir.simplify import simplify
@@ -240,12 +240,16 @@ class Expressions:
 
     def async_copy(self, store: Store, lanes: int) -> list[str]:
         """The lines of such a store."""
-        assert isinstance(store.value, Load)
-        self.start(*store.indices, *store.value.indices)
+        found, size = copied(store.value), lanes * dtype_info(store.buffer.dtype).bytes
+        assert found is not None
+        source, cond = found
+        self.start(*store.indices, *source.indices, *(() if cond is None else (cond,)))
         to = self.access(store.buffer, store.indices).text
-        from_ = self.access(store.value.buffer, store.value.indices).text
-        helper = self.helpers.use(async_copy(lanes * dtype_info(store.buffer.dtype).bytes))
-        return [*self.lines(), f"{helper}(&{to}, &{from_});"]
+        from_ = self.access(source.buffer, source.indices).text
+        if cond is None:
+            return [*self.lines(), f"{self.helpers.use(async_copy(size))}(&{to}, &{from_});"]
+        there = self.value(cond).text
+        return [*self.lines(), f"{self.helpers.use(async_fill(size))}(&{to}, &{from_}, {there});"]
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Text:
         """An element of a buffer."""

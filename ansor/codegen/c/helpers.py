@@ -252,6 +252,21 @@ asm volatile("{instruction}" : : {operands} : "memory");
     return _function(d, "void", name, "void* to, const void* from", body)
 
 
+def _filled(d: Dialect, name: str, size: str) -> str:
+    """The same, or zeros: of the place they come from nothing is read then."""
+    instruction = f"cp.async.{'cg' if size == '16' else 'ca'}.shared.global [%0], [%1], {size}, %2;"
+    operands = f'"r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? {size} : 0)'
+    body = f"""
+#if __CUDA_ARCH__ >= 800
+asm volatile("{instruction}" : : {operands} : "memory");
+#else
+const {_MOVED[size]} zero = {{}};
+*({_MOVED[size]}*)to = there ? *(const {_MOVED[size]}*)from : zero;
+#endif
+"""
+    return _function(d, "void", name, "void* to, const void* from, bool there", body)
+
+
 def _async_only(instruction: str) -> Callable[[Dialect, str, str], str]:
     """A function of one instruction about copies; of nothing where these are done at once."""
 
@@ -269,6 +284,11 @@ asm volatile("{instruction.format(number)};" : : : "memory");
 def async_copy(size: int) -> str:
     """The helper that copies so many bytes, given the places to and from; empty if there is none."""
     return f"ansor_copy_{size}" if str(size) in _MOVED else ""
+
+
+def async_fill(size: int) -> str:
+    """The same, given also whether it copies; else it stores zeros."""
+    return f"ansor_fill_{size}" if str(size) in _MOVED else ""
 
 
 def wait_for_copies(pending: int) -> str:
@@ -299,6 +319,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Dialect, str, str], str]]] = {
     "fourth": _power("const {type} square = x * x;\nreturn square * square;"),
     "root": _root,
     "copy": _copied,
+    "fill": _filled,
     "wait": _async_only("cp.async.wait_all"),
     "wait_but": _async_only("cp.async.wait_group {0}"),
     "commit": _async_only("cp.async.commit_group"),

@@ -3,8 +3,9 @@
 A thread moves up to 16 bytes with one instruction, if they are consecutive and their address is a multiple
 of their size. A vectorized loop becomes such accesses where each of its stores is one, or of what it stores
 something is loaded by one: that is loaded as vectors, computed with element by element, and put together
-again for stores of vectors. A plain copy is one assignment, of any dtype. The private arrays of a thread are
-registers, or nearly, and stay single elements.
+again for stores of vectors. A plain copy is one assignment, of any dtype, and so is one that stores zeros
+where a condition does not hold. The private arrays of a thread are registers, or nearly, and stay single
+elements.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Final
 
 from ansor.codegen.c.dialect import HALVES, Dialect
 from ansor.codegen.c.expressions import Expressions
-from ansor.codegen.c.text import Text, indented
+from ansor.codegen.c.text import Text, indented, ternary
 from ansor.dtypes import dtype_info
+from ansor.ir.copies import copied
 from ansor.ir.nest import If, Seq, Stmt, Store
 from ansor.ir.rewriting import reads_memory
 from ansor.ir.strides import flat_form
@@ -24,6 +26,7 @@ from ansor.te.buffer import Buffer
 from ansor.te.expr import Const, Expr, Load, Select, Var, children, free_vars, rewrite, substitute
 
 _BYTES: Final = 16
+_WORD: Final = 4
 _LANES: Final = (16, 8, 4, 2)
 _PARTS: Final = "xyzw"
 _MOST_PIECES: Final = 16
@@ -75,12 +78,13 @@ class Vectors:
         return whole or bool(self._loads(store.value, var, lanes))
 
     def _is_copy(self, store: Store, var: Var, lanes: int) -> bool:
-        """Whether a store moves consecutive elements from memory to memory."""
-        value = store.value
+        """Whether a store moves consecutive elements from memory to memory, or zeros in their place."""
+        load, cond = copied(store.value) or (None, None)
         return (
-            isinstance(value, Load)
+            load is not None
+            and (cond is None or var not in free_vars(cond))
             and self._is_vector(store.buffer, store.indices, var, lanes)
-            and self._is_vector(value.buffer, value.indices, var, lanes)
+            and self._is_vector(load.buffer, load.indices, var, lanes)
         )
 
     def _is_vector(self, buffer: Buffer, indices: Sequence[Expr], var: Var, lanes: int) -> bool:
@@ -139,19 +143,27 @@ class Vectors:
                 raise AssertionError(f"a {type(stmt).__name__} is no vector")
 
     def _copied(self, store: Store, var: Var, lanes: range) -> list[str]:
-        assert isinstance(store.value, Load)
-        dtype, source = store.buffer.dtype, store.value
+        found = copied(store.value)
+        assert found is not None
+        (source, cond), dtype = found, store.buffer.dtype
         first = Store(
             store.buffer,
             _placed(store.indices, var, lanes.start),
-            Load(source.buffer, _placed(source.indices, var, lanes.start), source.dtype),
+            substitute(store.value, {var: Const(lanes.start, var.dtype)}),
         )
         if self._e.is_async(first, len(lanes)):
             return self._e.async_copy(first, len(lanes))
-        type_ = self._dialect.copy_type(len(lanes) * dtype_info(dtype).bytes, dtype, len(lanes))
+        bytes_ = len(lanes) * dtype_info(dtype).bytes
+        type_ = self._dialect.copy_type(bytes_, dtype, len(lanes))
         to = self._at(store.buffer, store.indices, var, lanes.start, type_, const=False)
         from_ = self._at(source.buffer, source.indices, var, lanes.start, type_)
-        return [*self._e.lines(), f"{to} = {from_};"]
+        if cond is None:
+            return [*self._e.lines(), f"{to} = {from_};"]
+        self._e.start(cond)
+        test = self._e.value(cond)
+        zeros = ["0"] * (len(lanes) if len(lanes) <= self._dialect.most_lanes else bytes_ // _WORD)
+        zero = self._dialect.make_vector.format(type=type_, lanes=", ".join(zeros))
+        return [*self._e.lines(), f"{to} = {ternary(test, Text(from_), Text(zero)).text};"]
 
     def _stored(self, store: Store, var: Var, lanes: range) -> list[str]:
         groups: list[tuple[Load, list[Var]]] = []
