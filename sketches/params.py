@@ -129,7 +129,7 @@ class SketchParams:
         the reference does.
     gpu_tensor_cores
         1 adds `TensorCores`: products of 16-bit floats, and of float32 that may be rounded, are tiled by what
-        tensor cores multiply at once.
+        tensor cores multiply at once, and padded to multiples of it.
     gpu_multi_buffer
         How often copies may be in the shared memory of a CUDA GPU, to be filled ahead; 1 for once. More than
         twice is for devices whose threads can copy without waiting.

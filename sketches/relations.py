@@ -10,7 +10,7 @@ from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorSte
 from ansor.schedule.kernels import root_of
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
-from ansor.schedule.steps import SplitStep
+from ansor.schedule.steps import PadStep, SplitStep
 from ansor.te.tensor import ComputeOp
 
 CACHE_WRITE_SCOPE = "local"
@@ -131,7 +131,7 @@ def split_steps(state: State, stage_id: int) -> tuple[int, ...]:
             if stage_id == step.stage + 1:
                 break  # The stage was made here.
             stage_id -= stage_id > step.stage
-        elif isinstance(step, (CacheWriteStep, RfactorStep)):
+        elif isinstance(step, (CacheWriteStep, PadStep, RfactorStep)):
             if stage_id == step.stage:
                 break
             stage_id -= stage_id > step.stage

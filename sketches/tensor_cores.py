@@ -12,24 +12,29 @@ use what is loaded for one of them. So there is no other level to tile by, and v
 All is inside of the stage that reads it, or of a copy where none can share its tiles. The operands go through
 shared memory as ever (`AddCacheRead`).
 
-Sizes that tiles do not divide are left to the other rules. Not in the reference.
+Sizes that the instruction does not divide are padded (`ansor.schedule.pad_steps`): the operands' copies in
+shared memory are zero beyond the tensors, and only what is stored is guarded. Where that makes more than
+`MOST_PADDED` of one product, the stage is left to the other rules. Not in the reference.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import prod
 from typing import Final
 
+from ansor.errors import ScheduleError
 from ansor.intrinsics import WarpIntrinsic, match_warp, warp_intrinsics
 from ansor.intrinsics.warp import Axes
+from ansor.ir.simplify import Bounds, interval
 from ansor.schedule.access import NO_SPLIT_ATTR
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.schedule.steps import RewriteLayoutStep, TensorizeStep
+from ansor.schedule.steps import PadStep, RewriteLayoutStep, TensorizeStep
 from ansor.task.device import stated_arch
 from ansor.task.target import Target
-from ansor.te.expr import int_value
+from ansor.te.expr import Read, distinct_nodes, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.relations import CACHE_WRITE_SCOPE, attribute_names
 from sketches.rule import SketchContext, Successor, Verdict
@@ -39,6 +44,8 @@ _STRUCTURE: Final = "SSRRS"
 """Levels of tiles (`sketches.tiling`): blocks, warps; what is loaded at once, its steps; what a warp has."""
 _OUTER: Final = 2
 """Spatial levels outside of the reduction."""
+MOST_PADDED: Final = 2.0
+"""Products for one of those that are asked for, at most."""
 
 
 class TensorCores:
@@ -56,13 +63,41 @@ class TensorCores:
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         found = _found(context, state, stage_id)
         assert found is not None
-        intrinsic, axes = found
+        intrinsic, axes, extents = found
         consumer = tile_consumer(state, stage_id)
-        if consumer is None:
+        if extents != _extents(state.stages[stage_id].compute):
+            count = len(state.stages)
+            state = _padded(state, stage_id, extents)
+            copy = stage_id + len(state.stages) - count
+            stage_id = copy - 1
+            if consumer is not None:
+                state, consumer = state.compute_inline(copy), consumer + len(state.stages) - count
+            else:
+                consumer = copy
+        elif consumer is None:
             state, consumer = state.cache_write(stage_id, CACHE_WRITE_SCOPE), stage_id + 1
         state, splits = _products(state, stage_id, intrinsic, axes)
         state = _consumer(state, consumer, splits, intrinsic, axes)
         return [(state.compute_at(stage_id, consumer, _OUTER * len(splits) - 1), stage_id - 1)]
+
+
+def _padded(state: State, stage_id: int, extents: tuple[int, ...]) -> State:
+    """The stage over axes of these extents, behind it what was asked for; it reads zeros beyond operands."""
+    op = state.stages[stage_id].compute
+    axes = (*op.axis, *op.reduce_axis)
+    bounds = Bounds({axis: (0, extent - 1) for axis, extent in zip(axes, extents, strict=True)})
+    shapes = {tensor: [int_value(extent) or 0 for extent in tensor.shape] for tensor in op.input_tensors}
+    for read in (node for node in distinct_nodes(op.body[0]) if isinstance(node, Read)):
+        shape = shapes[read.tensor]
+        for dim, index in enumerate(read.indices):
+            if not any(isinstance(node, Read) for node in distinct_nodes(index)):
+                shape[dim] = max(shape[dim], (interval(index, bounds)[1] or 0) + 1)
+    for tensor, shape in shapes.items():
+        if shape != [int_value(extent) for extent in tensor.shape]:
+            digits = tuple((dim, extent, 1) for dim, extent in enumerate(shape))
+            state = state.apply(RewriteLayoutStep(state.stage_id(tensor), digits, (stage_id,)))
+            stage_id += 1
+    return state.apply(PadStep(stage_id, CACHE_WRITE_SCOPE, extents))
 
 
 def _products(
@@ -119,24 +154,49 @@ def _consumer(
     return state.annotate(consumer, last, Annotation.VECTORIZE)
 
 
-def _found(context: SketchContext, state: State, stage_id: int) -> tuple[WarpIntrinsic, Axes] | None:
-    """An intrinsic of the target, and axes of a stage that it divides."""
+def _found(
+    context: SketchContext, state: State, stage_id: int
+) -> tuple[WarpIntrinsic, Axes, tuple[int, ...]] | None:
+    """An intrinsic of the target, axes of a stage, and the extents with padding; rather without any."""
     op = state.stages[stage_id].op
     if not isinstance(op, ComputeOp) or not can_tile(context, state, stage_id):
         return None
     if attribute_names(state, stage_id, NO_SPLIT_ATTR):
         return None
-    extents = [int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)]
-    sizes = [extent for extent in extents if extent is not None]
-    if len(sizes) < len(extents):
+    old = _extents(op)
+    if old is None:
         return None
+    found: list[tuple[WarpIntrinsic, Axes, tuple[int, ...]]] = []
     for intrinsic in warp_intrinsics():
         for axes in match_warp(op, intrinsic) if has_warp_intrinsic(context.target, intrinsic) else ():
-            products = sizes[len(op.axis) + axes.reduce]
-            tiles = sizes[axes.row] % intrinsic.rows or sizes[axes.column] % intrinsic.columns
-            if not tiles and products % intrinsic.depth == 0:
-                return intrinsic, axes
+            extents = list(old)
+            for at, multiple in (
+                (axes.row, intrinsic.rows),
+                (axes.column, intrinsic.columns),
+                (len(op.axis) + axes.reduce, intrinsic.depth),
+            ):
+                extents[at] = -(-extents[at] // multiple) * multiple
+            found.append((intrinsic, axes, tuple(extents)))
+    for one in sorted(found, key=lambda one: one[2] != old):
+        if one[2] == old or (prod(one[2]) <= MOST_PADDED * prod(old) and _can_pad(state, stage_id, one[2])):
+            return one
     return None
+
+
+def _can_pad(state: State, stage_id: int, extents: tuple[int, ...]) -> bool:
+    """Whether what is added is nothing but zeros."""
+    try:
+        _padded(state, stage_id, extents)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _extents(op: ComputeOp) -> tuple[int, ...] | None:
+    """Extents of the axes, then of the reduction axes; None if one is unknown."""
+    extents = [int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)]
+    known = tuple(extent for extent in extents if extent is not None)
+    return known if len(known) == len(extents) else None
 
 
 def has_warp_intrinsic(target: Target, intrinsic: WarpIntrinsic) -> bool:

@@ -42,6 +42,7 @@ TENSOR_CORES: dict[str, Callable[[], list[Tensor]]] = {
     "transposed rounded product": lambda: list(half_product(32, 32, 32, "float32", "AB")),
     "batch of halves": lambda: _workload("batch_matmul", 2, 16, 16, 32, "float16", "float32"),
     "sum of halves": lambda: _workload("matmul_add", 32, 32, 16, "bfloat16", "float32"),
+    "padded product of halves": lambda: _workload("matmul", 24, 24, 40, "float16", "float32"),
     "convolution of halves": lambda: _workload(
         "conv2d", 1, 1, 16, 16, 8, 3, 1, 1, 1, 1, "float16", "float32", "float16"
     ),

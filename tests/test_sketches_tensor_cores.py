@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from math import gcd
@@ -13,6 +14,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
+from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx
 from ansor.ir.independence import row_major_strides
 from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.shuffles import WARP
@@ -21,6 +23,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import TensorizeStep
 from ansor.task.gpu_limits import count_kernels
 from ansor.te import Tensor
+from ansor.te.expr import Expr, int_value
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
 from costmodel.extract import extract_population, extract_states
@@ -35,6 +38,7 @@ from sketches.repair import admitted
 from tests.cuda_on_host import run_cuda_on_host
 from tests.gpu_cases import GPU, check_gpu_program, gpu_task
 from tests.gpu_schedules import MOST_STEPS, kernels, steps
+from tests.opencl_helper import run_opencl
 from tests.program_laws import Case, check_printed_code, check_replay
 from tests.search_fakes import simulated_cost
 from tests.tensor_core_schedules import half_product
@@ -53,6 +57,17 @@ def narrowed(n: int, m: int, depth: int, dtype: str = "float16") -> list[Tensor]
     a, b, c = tensors("matmul", n, m, depth, dtype, "float32", dtype)
     high = te.compute((n, m), lambda i, j: te.maximum(c[i, j], te.const(0.0, "float32")), name="H")
     return [a, b, te.compute((n, m), lambda i, j: te.cast(high[i, j], dtype), name="D")]
+
+
+def part_of_the_columns(depth: int) -> list[Tensor]:
+    """A product with the first columns of a matrix of 80: beyond them are others, no zeros."""
+    a, b = te.placeholder((64, 80), "float16", name="A"), te.placeholder((depth, 64), "float16", name="B")
+    k = te.reduce_axis((0, depth), name="k")
+    return [a, b, te.compute((64, 64), lambda i, j: te.sum(wide(a[i, k]) * wide(b[k, j]), axis=k), name="C")]
+
+
+def wide(value: Expr) -> Expr:
+    return te.cast(value, "float32")
 
 
 def sketches(made: list[Tensor], target: str = AMPERE, params: object = None) -> list[Sketch]:
@@ -99,6 +114,46 @@ def test_a_consumer_takes_the_sums() -> None:
     assert sketch.state.stages[-1].iterators[-1].annotation is Annotation.VECTORIZE
 
 
+def test_sizes_that_are_no_multiples_are_padded() -> None:
+    """The copies in shared memory are zero beyond the tensors; what is read of A is no larger."""
+    (sketch,) = sketches(tensors("matmul", 40, 44, 36, *HALVES))
+    assert sketch.explain() == (
+        "TensorCores(C), AddCacheRead(B.layout), AlwaysInline(B.layout), AddCacheRead(A.layout), "
+        "AlwaysInline(A.layout)"
+    )
+    assert [step.to_json() for step in sketch.steps if step.code in ("RL", "PAD")][:3] == [
+        ["RL", 0, [[0, 48, 1], [1, 48, 1]], [2]],
+        ["RL", 2, [[0, 48, 1], [1, 48, 1]], [3]],
+        ["PAD", 4, "local", [48, 48, 48]],
+    ]
+    assert {(hole.columns[0].axis, hole.extent) for hole in sketch.holes} == {
+        ("i_c_0", 3),
+        ("j_c_0", 6),
+        ("k.0", 3),
+    }
+
+
+def test_no_more_is_padded_than_has_to_be() -> None:
+    (sketch,) = sketches(tensors("matmul", 64, 44, 64, *HALVES))
+    assert sketch.explain() == (
+        "TensorCores(C), AddCacheRead(B.layout), AlwaysInline(B.layout), AddCacheRead(A)"
+    )
+    (sketch,) = sketches(tensors("batch_matmul", 16, 20, 64, 64, "float16", "float32"))
+    assert [step.to_json()[-1] for step in sketch.steps if step.code == "PAD"] == [[16, 32, 64, 64]]
+    (sketch,) = sketches(tensors("matmul", 7, 64, 64, *HALVES))  # its rows are the instruction's columns
+    assert [step.to_json()[-1] for step in sketch.steps if step.code == "PAD"] == [[8, 64, 64]]
+    (sketch,) = sketches(part_of_the_columns(64))
+    assert uses(sketch)
+    assert not any(step.code == "PAD" for step in sketch.steps)
+
+
+def test_a_consumer_takes_the_sums_of_a_padded_product() -> None:
+    (sketch,) = sketches(narrowed(40, 44, 36))
+    assert sketch.explain().startswith("AlwaysInline(H), TensorCores(C), AddCacheRead(B.layout)")
+    assert [stage.name for stage in sketch.state.stages if stage.compute_at == "root"][-1] == "D"
+    assert [int_value(axis.extent) for axis in sketch.state.stages[-1].compute.axis] == [40, 44]
+
+
 @pytest.mark.parametrize(
     ("made", "target", "params"),
     [
@@ -108,11 +163,12 @@ def test_a_consumer_takes_the_sums() -> None:
         (lambda: tensors("matmul", 64, 64, 64, *HALVES), AMPERE, {"gpu_tensor_cores": 0}),
         (lambda: tensors("matmul", 64, 64, 64, *HALVES), AMPERE, REFERENCE_SPACE),
         (lambda: tensors("matmul", 64, 64, 64), AMPERE, None),
-        (lambda: tensors("matmul", 60, 64, 64, *HALVES), AMPERE, None),
-        (lambda: tensors("matmul", 64, 60, 64, *HALVES), AMPERE, None),
-        (lambda: tensors("matmul", 64, 64, 60, *HALVES), AMPERE, None),
+        (lambda: tensors("matmul", 3, 64, 64, *HALVES), AMPERE, None),
+        (lambda: tensors("matmul", 64, 3, 64, *HALVES), AMPERE, None),
+        (lambda: tensors("matmul", 64, 64, 7, *HALVES), AMPERE, None),
+        (lambda: part_of_the_columns(72), AMPERE, None),
     ],
-    ids=["any", "older", "opencl", "off", "reference", "float32", "rows", "columns", "products"],
+    ids=["any", "older", "opencl", "off", "reference", "float32", "rows", "columns", "products", "part"],
 )
 def test_others_are_left_to_other_rules(
     made: Callable[[], list[Tensor]], target: str, params: object
@@ -131,6 +187,9 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "added": lambda: tensors("matmul_add", 32, 32, 32, "bfloat16", "float32"),
     "rounded": lambda: list(half_product(32, 48, 32, "float32", "B")),
     "convolution": lambda: tensors("conv2d", 1, 2, 16, 16, 16, 3, 1, 1, 1, 1, *HALVES),
+    "padded": lambda: narrowed(40, 44, 40),
+    "odd": lambda: tensors("matmul", 31, 21, 45, *HALVES),
+    "padded convolution": lambda: tensors("conv2d", 1, 2, 14, 14, 20, 3, 1, 1, 1, 1, *HALVES),
 }
 
 
@@ -175,17 +234,44 @@ def test_programs_run(name: str) -> None:
             check_printed_code(state)
 
 
-def test_structures_take_what_programs_take() -> None:
+@pytest.mark.parametrize("name", ["padded", "padded convolution"])
+def test_padded_programs_run_without_tensor_cores(name: str) -> None:
+    """As the loops that they say."""
+    _, populations = sampled(name, 4, 1)
+    state = populations[0].materialize(0)
+    case = Case.of(state)
+    arrays = case.arrays()
+    run_opencl(kernels(state), *arrays)
+    case.check(arrays)
+
+
+@pytest.mark.parametrize("name", ["matmul", "padded"])
+def test_structures_take_what_programs_take(name: str) -> None:
     """What columns say of threads and memory is what kernels have."""
-    _, populations = sampled("matmul", 20, 5)
+    _, populations = sampled(name, 20, 5)
     for population in populations:
-        raw = extract_population(gpu_task(CASES["matmul"](), AMPERE), population)
+        raw = extract_population(gpu_task(CASES[name](), AMPERE), population)
         assert np.isfinite(raw.values).all()
         alone = extract_states(
-            gpu_task(CASES["matmul"](), AMPERE),
+            gpu_task(CASES[name](), AMPERE),
             [population.materialize(row) for row in range(len(population))],
         )
         assert np.array_equal(raw.values, alone.values)
+
+
+def test_what_is_beyond_a_tensor_is_filled_ahead(compiler: CudaCompiler) -> None:
+    """With zeros, 16 bytes at once, by the instruction that copies, where rows are aligned."""
+    task = gpu_task(tensors("matmul", 1000, 1000, 1000, "float16", "float32", "float16"), AMPERE)
+    texts: list[str] = []
+    for population in ProgramSpace.of(task).sample(12, np.random.default_rng(0)).populations:
+        for row in range(len(population)):
+            nest = kernels(population.materialize(row), shuffles=True)
+            texts.append(emit_c(split_kernels(nest), CUDA))
+    assert all(any(name.startswith("mma") for name in calls(text)) for text in texts)
+    text = next(text for text in texts if "ansor_fill_16(&" in text)
+    assert compile_cuda(text, "sm_90", compiler).warnings == ""
+    ptx = compile_ptx(text, "sm_90", compiler)
+    assert re.search(r"cp\.async\.cg\.shared\.global \[.*\], \[.*\], 16, %r", ptx)
 
 
 def test_padding_keeps_rows_where_matrices_begin() -> None:

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 SCOPES = ("local", "shared", "global")
 
 
-def _check_scope(what: str, scope: str) -> None:
+def check_scope(what: str, scope: str) -> None:
+    """Refuse what is no scope; `what` names the request."""
     if scope not in SCOPES:
         raise ScheduleError(f"{what}: unknown scope {scope!r}; use one of {', '.join(map(repr, SCOPES))}")
 
@@ -131,7 +132,7 @@ class CacheReadStep(Step):
     readers: tuple[int, ...]
 
     def apply(self, state: State) -> State:
-        _check_scope("cache_read", self.scope)
+        check_scope("cache_read", self.scope)
         return insert_copy(state, self.stage, self.scope, self.scope, self.readers, "cache_read")
 
 
@@ -230,26 +231,40 @@ class CacheWriteStep(Step):
     scope: str
 
     def apply(self, state: State) -> State:
-        _check_scope("cache_write", self.scope)
+        check_scope("cache_write", self.scope)
         stage = stage_at(state, self.stage, "cache_write")
         refuse_transformed(state, self.stage, "cache_write")
         op = stage.compute
         taken = {axis.name for axis in op.reduce_axis}
         axes = tuple(IterVar(fresh_name(f"{a.name}_c", taken), a.dtype, a.extent) for a in op.axis)
         body = _rename_axes(op, dict[Var, Expr](zip(op.axis, axes, strict=True)))
-        name = _unique_name(state, op.name, self.scope)
-        cached = ComputeOp(name, axes, op.reduce_axis, body, op.tag, op.attrs)
-        reads = tuple(Read(t, op.axis, t.dtype) for t in cached.outputs)
-        copy = ComputeOp(op.name, op.axis, (), reads, op.tag, layout_attr(op))
-        fresh = replace(Stage.of_op(copy, stage.scope), handles=(*stage.handles, copy))
-        stages = (
-            *state.stages[: self.stage],
-            Stage.of_op(cached, self.scope),
-            fresh,
-            *state.stages[self.stage + 1 :],
-        )
-        moved = dict(zip(op.outputs, copy.outputs, strict=True))
-        return state.with_stages(rebuild(stages, moved), self.stage)
+        return insert_cache(state, self.stage, self.scope, axes, op.reduce_axis, body)
+
+
+def insert_cache(
+    state: State,
+    stage_id: int,
+    scope: str,
+    axes: tuple[IterVar, ...],
+    reduce_axes: tuple[IterVar, ...],
+    body: tuple[Expr, ...],
+) -> State:
+    """Insert a stage `X.scope` before X with the computation `body` over axes; X copies its elements."""
+    stage = state.stages[stage_id]
+    op = stage.compute
+    name = _unique_name(state, op.name, scope)
+    cached = ComputeOp(name, axes, reduce_axes, body, op.tag, op.attrs)
+    reads = tuple(Read(t, op.axis, t.dtype) for t in cached.outputs)
+    copy = ComputeOp(op.name, op.axis, (), reads, op.tag, layout_attr(op))
+    fresh = replace(Stage.of_op(copy, stage.scope), handles=(*stage.handles, copy))
+    stages = (
+        *state.stages[:stage_id],
+        Stage.of_op(cached, scope),
+        fresh,
+        *state.stages[stage_id + 1 :],
+    )
+    moved = dict(zip(op.outputs, copy.outputs, strict=True))
+    return state.with_stages(rebuild(stages, moved), stage_id)
 
 
 def _rename_axes(op: ComputeOp, mapping: Mapping[Var, Expr]) -> tuple[Expr, ...]:

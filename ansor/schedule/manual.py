@@ -28,6 +28,7 @@ from ansor.schedule.steps import (
     ComputeRootStep,
     FuseStep,
     MultiBufferStep,
+    PadStep,
     PragmaStep,
     ReorderStep,
     RewriteLayoutStep,
@@ -119,6 +120,29 @@ class Schedule:
         made = self.state.stages[stage].op
         outputs = [made.output(t.value_index) for t in tensors]
         return outputs if several else outputs[0]
+
+    def pad(self, tensor: TensorLike, scope: str, extents: Sequence[int]) -> Tensor:
+        """
+        Compute `tensor` into `scope` over larger axes, and copy out what was asked for; gives the new tensor.
+
+        Parameters
+        ----------
+        tensor
+            Not scheduled yet.
+        scope
+            "local", "shared" or "global".
+        extents
+            Of the axes and of the reduction axes, none smaller than it is.
+
+        Raises
+        ------
+        ScheduleError
+            If it would read beyond a tensor, or sum up anything but zeros. What it reads must be copies in
+            padded layouts: `s.rewrite_layout(A, [(0, 48), (1, 48)], C)`.
+        """
+        stage = self.state.stage_id(tensor)
+        self.apply(PadStep(stage, scope, tuple(extents)))
+        return self.state.stages[stage].op.output(0)
 
     def rfactor(self, tensor: TensorLike, axis: LoopLike, factor_axis: int = 0) -> Any:
         """Make a stage of the partial results along the reduction loop `axis`.

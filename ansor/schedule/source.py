@@ -26,6 +26,7 @@ from ansor.schedule.steps import (
     FollowSplitStep,
     FuseStep,
     MultiBufferStep,
+    PadStep,
     PragmaStep,
     ReorderStep,
     RewriteLayoutStep,
@@ -51,7 +52,8 @@ _CALLS: dict[type[Step], str] = {
     SwizzleStep: "swizzle",
 }
 """Methods of a stage that take nothing, by the steps that they make."""
-NewTensorStep = CacheReadStep | CacheWriteStep | RfactorStep | RewriteLayoutStep | FollowLayoutStep
+NewStageStep = CacheReadStep | CacheWriteStep | PadStep | RfactorStep
+NewTensorStep = NewStageStep | RewriteLayoutStep | FollowLayoutStep
 
 
 def schedule_code(state: State) -> str:
@@ -170,7 +172,12 @@ class _Writer:
             case SetScopeStep(stage=stage, scope=scope):
                 text = f"s[{self.stage(stage)}].set_scope({scope!r})"
             case (
-                CacheReadStep() | CacheWriteStep() | RfactorStep() | RewriteLayoutStep() | FollowLayoutStep()
+                CacheReadStep()
+                | CacheWriteStep()
+                | PadStep()
+                | RfactorStep()
+                | RewriteLayoutStep()
+                | FollowLayoutStep()
             ):
                 return self._new_tensor(step)
             case _:
@@ -225,13 +232,15 @@ class _Writer:
         self.tensors[op] = identifier(op.name, self.taken)
         return [f"{self.tensors[op]} = s.rewrite_layout({name}, {layout}{listed})"]
 
-    def _new_stage(self, step: CacheReadStep | CacheWriteStep | RfactorStep) -> list[str]:
+    def _new_stage(self, step: NewStageStep) -> list[str]:
         old = self.stage(step.stage)
         if isinstance(step, CacheReadStep):
             readers = ", ".join(self.stage(reader) for reader in step.readers)
             call, at = f"s.cache_read({old}, {step.scope!r}, [{readers}])", step.stage + 1
         elif isinstance(step, CacheWriteStep):
             call, at = f"s.cache_write({old}, {step.scope!r})", step.stage
+        elif isinstance(step, PadStep):
+            call, at = f"s.pad({old}, {step.scope!r}, {list(step.extents)})", step.stage
         else:
             loop = self.loop(step.stage, step.iterator)
             call, at = f"s.rfactor({old}, {loop}, {step.factor_iterator})", step.stage

@@ -1,9 +1,9 @@
 """The transform steps: what a schedule is made of, and what a record stores.
 
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
-where stages are computed, `graph_steps` add stages, `layout_steps` change the order of what stages store,
-`tensor_steps` compute innermost loops by tensor intrinsics, `store_steps` say how results are stored,
-`buffer_steps` how tiles in shared memory are kept.
+where stages are computed, `graph_steps` add stages, `pad_steps` one that computes more than asked for,
+`layout_steps` change the order of what stages store, `tensor_steps` compute innermost loops by tensor
+intrinsics, `store_steps` say how results are stored, `buffer_steps` how tiles in shared memory are kept.
 """
 
 from ansor.schedule.buffer_steps import MultiBufferStep, SwizzleStep
@@ -20,6 +20,7 @@ from ansor.schedule.loop_steps import (
     SplitStep,
     StorageAlignStep,
 )
+from ansor.schedule.pad_steps import PadStep
 from ansor.schedule.place_steps import ComputeAtStep, ComputeInlineStep, ComputeRootStep, SetScopeStep
 from ansor.schedule.step_base import STEP_CODES, Step, step_from_json
 from ansor.schedule.store_steps import StreamingStoresStep
@@ -39,6 +40,7 @@ __all__ = [
     "FollowSplitStep",
     "FuseStep",
     "MultiBufferStep",
+    "PadStep",
     "PragmaStep",
     "ReorderStep",
     "RewriteLayoutStep",
