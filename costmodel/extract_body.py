@@ -19,6 +19,7 @@ import numpy as np
 from ansor.dtypes import dtype_info, is_float
 from ansor.ir.code_size import combined, is_product
 from ansor.ir.passes.lane_reduction import REDUCERS
+from ansor.ir.rewriting import conjuncts
 from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.state import State
@@ -198,25 +199,12 @@ def _padded(root: Expr) -> tuple[Expr, tuple[Expr, ...]]:
     """A value that is a constant in its padding, without it; and the conditions of being inside."""
     if not isinstance(root, Select) or not root.lazy or not isinstance(root.other, Const):
         return root, ()
-    return root.then, _parts(root.cond)
+    return root.then, conjuncts(root.cond)
 
 
 def _conditions(root: Expr) -> tuple[Expr, ...]:
     """The parts of a reduction's condition."""
-    return _parts(root.condition) if isinstance(root, Reduce) and root.condition is not None else ()
-
-
-def _parts(condition: Expr) -> tuple[Expr, ...]:
-    """What a conjunction is made of."""
-    pending = [condition]
-    parts: list[Expr] = []
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Binary) and part.op is BinaryOp.AND:
-            pending += [part.b, part.a]
-        else:
-            parts.append(part)
-    return tuple(parts)
+    return conjuncts(root.condition) if isinstance(root, Reduce) and root.condition is not None else ()
 
 
 def _with_products(root: Reduce, counts: Counts, dtype: str) -> Counts:

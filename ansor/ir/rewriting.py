@@ -119,10 +119,15 @@ def _copy(stmt: Stmt, variables: dict[Var, Expr], buffers: dict[Buffer, Buffer])
 
 
 def conjuncts(cond: Expr) -> tuple[Expr, ...]:
-    """The conditions that `cond` is the conjunction of."""
-    if isinstance(cond, Binary) and cond.op is BinaryOp.AND:
-        return (*conjuncts(cond.a), *conjuncts(cond.b))
-    return (cond,)
+    """The conditions that `cond` is the conjunction of, in order."""
+    pending, found = [cond], list[Expr]()
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Binary) and part.op is BinaryOp.AND:
+            pending += [part.b, part.a]
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def conjunction(conditions: tuple[Expr, ...]) -> Expr | None:

@@ -13,18 +13,19 @@ becomes a vector that the schedule does not ask for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ansor.errors import DefinitionError, LoweringError, ScheduleError
-from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Stmt, Store, seq
 from ansor.ir.passes.bind_threads import bind_threads
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS, polish_kernels
 from ansor.ir.passes.pipeline import polish
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
+from ansor.ir.rewriting import guarded
 from ansor.ir.simplify import simplify
 from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds
 from ansor.schedule.combining import Targets, combined
@@ -52,7 +53,6 @@ from ansor.te.expr import (
     Reduce,
     Var,
     as_index,
-    binary,
     free_vars,
     rewrite,
     substitute,
@@ -340,7 +340,7 @@ class _Lowering:
             Store(buffer, indices, value)
             for (buffer, indices), value in zip(self._targets(stage_id, point), values, strict=True)
         ]
-        return _guarded(point.guards, seq(*stores))
+        return guarded(point.guards, seq(*stores))
 
     def _update(self, stage_id: int, roots: list[Reduce], point: Point, targets: Targets) -> Stmt:
         """Combine one source element into the result so far."""
@@ -349,11 +349,4 @@ class _Lowering:
         if condition is not None:
             guards = (*guards, *self.points.needed([self._value(condition, point)]))
         values = [self._value(source, point) for source in roots[0].sources]
-        return _guarded(guards, combined(roots, targets, values, self.known))
-
-
-def _guarded(guards: Iterable[Expr], stmt: Stmt) -> Stmt:
-    condition: Expr | None = None
-    for guard in guards:
-        condition = guard if condition is None else binary(BinaryOp.AND, condition, guard)
-    return stmt if condition is None else If(condition, stmt)
+        return guarded(guards, combined(roots, targets, values, self.known))

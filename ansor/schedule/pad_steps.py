@@ -16,10 +16,11 @@ Not in the reference. TVM's later schedules have it as `pad_einsum`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from ansor.ir.rewriting import conjuncts
 from ansor.ir.simplify import Bounds, interval
 from ansor.schedule.graph_steps import check_scope, insert_cache, refuse_transformed
 from ansor.schedule.naming import fresh_name
@@ -155,7 +156,7 @@ def _vanishes(expr: Expr, axis: Var, extent: int) -> bool:
             if not isinstance(body, Select) or not _is_zero(body.other):
                 return False
             own = [mine for mine, index in zip(tensor.op.axis, indices, strict=True) if index is axis]
-            return any(_is_below(part, mine, extent) for part in _parts(body.cond) for mine in own)
+            return any(_is_below(part, mine, extent) for part in conjuncts(body.cond) for mine in own)
         case _:
             return False
 
@@ -172,13 +173,3 @@ def _is_below(cond: Expr, axis: Var, extent: int) -> bool:
             return limit is not None and limit <= extent
         case _:
             return False
-
-
-def _parts(cond: Expr) -> Iterator[Expr]:
-    """The conditions that must all hold."""
-    match cond:
-        case Binary(op=BinaryOp.AND, a=a, b=b):
-            yield from _parts(a)
-            yield from _parts(b)
-        case _:
-            yield cond
