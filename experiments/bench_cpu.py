@@ -9,31 +9,36 @@ the limit measured beside it; the table says which of the two applies.
 
 Logs stay, so a second run goes on where the first one stopped: in a folder of `experiments/out` named after
 the sources, the machine and the threads, or wherever `--log-dir` says, whatever logs lie there. There lie
-also `results.json`, every figure of the last run, and the bar chart `speed.svg` (extra `plot`).
+also `results.json`, every figure of the last row of each operation with the commit, date and machine of its
+run (`experiments.cpu_kept`), and the bar chart `speed.svg` of all of them (extra `plot`). So several runs
+with `--ops` can make a table of everything; `--table` measures nothing and shows what there is.
 
 `--metaschedule` adds TVM's MetaSchedule with as many trials, in an environment of its own, whose Python is
 named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; apache-tvm 0.27 needs apache-tvm-ffi 0.1.14.post1.
 
 Command: `python -m experiments.bench_cpu [--quick] [--ops A,B] [--trials N] [--json PATH] [--log-dir DIR]
-[--threads N] [--peers A,B] [--metaschedule] [--tvm-python PATH]`; a minute or two with `--quick`, which shows
-that everything works and leaves torch.compile out; hours without.
+[--threads N] [--peers A,B] [--metaschedule] [--tvm-python PATH] [--table]`; a minute or two with `--quick`,
+which shows that everything works and leaves torch.compile out; hours without.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from experiments import cpu_metaschedule, search_runs
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
+from experiments.cpu_kept import UnusableError, check_place, keep, read
 from experiments.cpu_measure import Effort, gist, measure, threads_everywhere
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows
+from experiments.cpu_run import Run
 from experiments.cpu_table import chart, details
 from experiments.cpu_tuning import Tuned, tune
 from experiments.harness import Bench, folder_to_write, names_among, positive_number
@@ -57,23 +62,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(3, 7, 20.0, given.threads, peers)
     )
     trials = given.trials or (QUICK_TRIALS if bench.quick else TRIALS)
-    results, failed = [], []
-    for case in given.ops or [CASES[name] for name in (QUICK if bench.quick else CASES)]:
-        result = measured(bench, case, folder, trials, effort, _tuner(given))
-        if result is None:
-            failed.append(case)
-        else:
-            results.append(result)
+    try:
+        if given.table:
+            return show(bench, folder, given)
+        check_place(folder, Run.now(bench.quick, given.threads))
+        for case in _asked(given):
+            result = measured(bench, case, folder, trials, effort, _tuner(given))
+            if result is not None:
+                add_rows(bench, result)
+            run = Run.now(bench.quick, given.threads)
+            keep(folder, case, result and replace(result, run=run), run)
+        return show(bench, folder, given)
+    except UnusableError as error:
+        print(f"bench_cpu: {error}", file=sys.stderr)
+        return 2
+
+
+def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
+    """Show the rows that were asked for, and a chart of all that the folder holds."""
+    kept, asked = read(folder), {case.name for case in _asked(given)}
+    results = [result for result in kept.results if result.case.name in asked]
+    failed = [case for case in kept.failed if case.name in asked]
+    if given.table:
+        for result in results:
             add_rows(bench, result)
-        (folder / "results.json").write_text(json.dumps(document(results, failed), indent=1) + "\n")
+        for case in failed:
+            _add_failure(bench, case, f"see {_error_file(folder, case).name}")
     add_means(bench, results, failed)
     if results:
         print(details(results))
         report_quiet(bench, [share for result in results for share in result.measured.quiet])
-    if not given.metaschedule:
+    if not any(result.rivalry for result in results):
         print(f"  not compared with {cpu_metaschedule.NAME}: {MISSING}")
-    print(f"  {chart(results, folder / 'speed.svg')}")
+    if kept.unknown:
+        print(f"  not shown, since there are no such cases any more: {', '.join(kept.unknown)}")
+    print(f"  {chart(kept.results, folder / 'speed.svg')}")
     return bench.finish()
+
+
+def _asked(given: argparse.Namespace) -> list[Case]:
+    """The cases that were asked for; everything is shown unless some are named."""
+    return given.ops or [CASES[name] for name in (QUICK if given.quick and not given.table else CASES)]
 
 
 def measured(
@@ -87,27 +116,26 @@ def measured(
             try:
                 found = other_tuner(case, folder, tuned, effort.threads, tuner)
             except Exception as error:  # whatever becomes of the other one, ours is measured
-                _add_failure(bench, f"{case.name}: {cpu_metaschedule.NAME} failed", error)
+                _add_failure(bench, case, _words(error), f"{cpu_metaschedule.NAME} ")
             else:
                 served, seconds = found["command"], found["seconds"]
         return Result.of(case, tuned, measure(case, tuned.log, effort, served), effort.threads, seconds)
     except Exception as error:  # whatever one case does, the others are measured
-        (folder / f"{case.name}.error.txt").write_text("".join(traceback.format_exception(error)))
-        _add_failure(bench, f"{case.name}: failed", error)
+        _error_file(folder, case).write_text("".join(traceback.format_exception(error)))
+        _add_failure(bench, case, _words(error))
         return None
 
 
-def _add_failure(bench: Bench, name: str, error: Exception) -> None:
-    bench.add(name, 1, "of 1", peer=gist(str(error) or type(error).__name__), at_most=0)
+def _add_failure(bench: Bench, case: Case, why: str, who: str = "") -> None:
+    bench.add(f"{case.name}: {who}failed", 1, "of 1", peer=why, at_most=0)
 
 
-def document(results: Sequence[Result], failed: Sequence[Case]) -> dict[str, Any]:
-    """What `results.json` holds: the surroundings, every figure, and the cases that have none."""
-    return {
-        "surroundings": search_runs.surroundings(),
-        "results": [result.to_json() for result in results],
-        "failed": [case.name for case in failed],
-    }
+def _words(error: Exception) -> str:
+    return gist(str(error) or type(error).__name__)
+
+
+def _error_file(folder: Path, case: Case) -> Path:
+    return folder / f"{case.name}.error.txt"
 
 
 def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: str) -> dict[str, Any]:
@@ -151,6 +179,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--peers", type=names_among(PEERS), default=(), metavar="A,B", help=f"some of {', '.join(PEERS)}"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="measure nothing, show the rows that lie in the folder"
     )
     parser.add_argument("--metaschedule", action="store_true", help="tune by TVM's MetaSchedule, too")
     parser.add_argument(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 from math import exp, log
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -15,8 +16,40 @@ from experiments.cpu_goals import APART, GROUPS, OVER_METASCHEDULE, TIME_OF_META
 from experiments.cpu_limits import Limit
 from experiments.cpu_measure import OURS, Measured
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
-from experiments.cpu_tuning import Tuned
+from experiments.cpu_run import Run
+from experiments.cpu_tuning import Tuned, log_of
 from experiments.harness import Bench, Estimate, speedup
+
+
+@dataclass(frozen=True, slots=True)
+class Rivalry:
+    """
+    Our result beside that of MetaSchedule after as many trials.
+
+    Attributes
+    ----------
+    speed
+        Ours over its, both winners measured again in turn.
+    goal
+        Of the speed.
+    time
+        What our trials took, over what its trials took; None if not both are known.
+    """
+
+    speed: Estimate
+    goal: Goal
+    time: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, by name."""
+        return {
+            "speed": self.speed.median,
+            "speed_interval": astuple(self.speed)[1:],
+            "goal": self.goal.value,
+            "goal_is": self.goal.reason,
+            "tuning_time": self.time,
+            "tuning_time_goal": TIME_OF_METASCHEDULE,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +65,8 @@ class Result:
         What MetaSchedule's trials took [s], if it ran.
     notes
         What else should be said.
+    run
+        The circumstances; None if they do not matter.
     """
 
     case: Case
@@ -40,6 +75,7 @@ class Result:
     limit: Limit
     tuner: float | None = None
     notes: tuple[str, ...] = ()
+    run: Run | None = None
 
     @classmethod
     def of(
@@ -95,9 +131,36 @@ class Result:
             (ours, theirs), "only theirs packed" if theirs else ""
         )
 
+    @property
+    def rivalry(self) -> Rivalry | None:
+        """With MetaSchedule; None if it was not measured."""
+        theirs = self.measured.times.get(METASCHEDULE)
+        if theirs is None:
+            return None
+        goal = Goal.of(OVER_METASCHEDULE, self.limit.seconds, median(theirs))
+        ours = self.tuned.seconds
+        time = ours / self.tuner if ours is not None and self.tuner else None
+        return Rivalry(self.over(METASCHEDULE), goal, time)
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any], case: Case, folder: Path) -> Result:
+        """Read what `to_json` gave for a case whose log lies in a folder."""
+        measured = Measured(
+            row["times"],
+            row["skipped"],
+            row["packs"],
+            row["subtracted_seconds"],
+            row["non_temporal_stores"],
+            row["quiet"],
+        )
+        tuned = Tuned(log_of(case, folder), row["trials"], row["tuning_seconds"])
+        limit, notes, run = Limit(**row["limits"]), tuple(row["notes"]), row["run"]
+        tuner = row["metaschedule_tuning_seconds"]
+        return cls(case, tuned, measured, limit, tuner, notes, run and Run(**run))
+
     def to_json(self) -> dict[str, Any]:
-        """Every figure, by name; seconds are medians."""
-        goal = self.goal
+        """Every figure, by name; `seconds` are medians of `times`."""
+        goal, rivalry = self.goal, self.rivalry
         return {
             "case": self.case.name,
             "group": self.case.group,
@@ -105,6 +168,7 @@ class Result:
             "tuning_seconds": self.tuned.seconds,
             "seconds": {name: median(values) for name, values in self.measured.times.items()},
             "intervals": {name: median_interval(values) for name, values in self.measured.times.items()},
+            "times": {name: list(values) for name, values in self.measured.times.items()},
             "skipped": dict(self.measured.skipped),
             "packs": list(self.measured.packs),
             "subtracted_seconds": dict(self.measured.subtracted),
@@ -117,9 +181,12 @@ class Result:
             "goal_is": None if goal is None else goal.reason,
             "limit": self.limit.kind,
             "limit_seconds": self.limit.seconds,
+            "limits": asdict(self.limit),
             "share": self.share,
+            "metaschedule": None if rivalry is None else rivalry.to_json(),
             "metaschedule_tuning_seconds": self.tuner,
             "notes": list(self.notes),
+            "run": None if self.run is None else asdict(self.run),
         }
 
 
@@ -136,26 +203,17 @@ def add_rows(bench: Bench, result: Result) -> None:
         bench.add(f"{name}: rate", direct, "GFLOP/s", peer="in FLOPs of the direct form")
     wanted = result.case.goal.share
     bench.add(f"{name}: share", result.share, "of 1", peer=_limit_text(result), at_least=wanted)
-    if METASCHEDULE in result.measured.times:
-        ours, theirs = result.tuned.seconds, result.tuner
-        possible = Goal.of(
-            OVER_METASCHEDULE, result.limit.seconds, median(result.measured.times[METASCHEDULE])
-        )
-        words = [f"after {result.tuned.trials} trials", possible.reason]
+    if rivalry := result.rivalry:
+        words = [f"after {result.tuned.trials} trials", rivalry.goal.reason]
         words += ["its weights not packed"] if OURS in result.measured.packs else []
-        bench.add(
-            f"{name}: speed over {METASCHEDULE}",
-            result.over(METASCHEDULE),
-            "x",
-            peer=", ".join(words),
-            at_least=possible.value,
-        )
-        if ours is not None and theirs:
+        title, wanted = f"{name}: speed over {METASCHEDULE}", rivalry.goal.value
+        bench.add(title, rivalry.speed, "x", peer=", ".join(words), at_least=wanted)
+        if rivalry.time is not None:
             bench.add(
                 f"{name}: tuning time over {METASCHEDULE}'s",
-                ours / theirs,
+                rivalry.time,
                 "of 1",
-                peer=f"{theirs:.0f} s for {result.tuned.trials} trials",
+                peer=f"{result.tuner:.0f} s for {result.tuned.trials} trials",
                 at_most=TIME_OF_METASCHEDULE,
             )
 
@@ -183,6 +241,35 @@ def add_means(bench: Bench, results: Sequence[Result], failed: Sequence[Case] = 
             _add_mean(bench, group, some, lost, goal.mean)
     every = [r for r in results if r.case.group not in APART]
     _add_mean(bench, "everything", every, sum(case.group not in APART for case in failed), WHOLE)
+    _add_rivalries(bench, [rivalry for r in results if (rivalry := r.rivalry) is not None])
+
+
+def _add_rivalries(bench: Bench, rivalries: Sequence[Rivalry]) -> None:
+    """Add the mean of the speeds over the other tuner, and how often both goals are reached."""
+    if not rivalries:
+        return
+    speeds, counted = [r.speed.median for r in rivalries], f"{len(rivalries)} operations"
+    bench.add(
+        f"everything: geometric mean of speeds over {METASCHEDULE}", geometric_mean(speeds), "x", peer=counted
+    )
+    reached = sum(r.speed.median >= r.goal.value for r in rivalries)
+    bench.add(
+        f"everything: as fast as asked for beside {METASCHEDULE}",
+        reached / len(rivalries),
+        "of 1",
+        peer=counted,
+        at_least=1,
+    )
+    times = [r.time for r in rivalries if r.time is not None]
+    if times:
+        soon = sum(time <= TIME_OF_METASCHEDULE for time in times)
+        bench.add(
+            f"everything: tuned in {TIME_OF_METASCHEDULE:g} of {METASCHEDULE}'s time",
+            soon / len(times),
+            "of 1",
+            peer=f"{len(times)} operations",
+            at_least=1,
+        )
 
 
 def _add_mean(bench: Bench, title: str, results: Sequence[Result], failed: int, stated: float) -> None:

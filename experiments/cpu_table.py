@@ -9,10 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from experiments.cpu_goals import TIME_OF_METASCHEDULE
 from experiments.cpu_measure import OURS
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_peers import PEERS
-from experiments.cpu_results import Result
+from experiments.cpu_results import Result, Rivalry
 
 _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("operation", lambda r: r.case.name),
@@ -26,7 +27,18 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("which is", lambda r: "" if r.goal is None else r.goal.reason),
     ("quiet", lambda r: f"{min(r.measured.quiet):.2f}" if r.measured.quiet else ""),
     ("weights", lambda r: r.weights),
+    (f"over {METASCHEDULE}", lambda r: "" if r.rivalry is None else f"{r.rivalry.speed.median:.2f}"),
+    ("its goal", lambda r: "" if r.rivalry is None else f"{r.rivalry.goal.value:.2f}"),
+    ("its time", lambda r: _share_of_time(r.rivalry)),
+    ("state", lambda r: "" if r.run is None else r.run.state),
+    ("date", lambda r: "" if r.run is None else r.run.date),
 )
+_MAY_BE_EMPTY: Final = (f"over {METASCHEDULE}", "its goal", "its time", "state", "date")
+"""Columns that are left out if no row has anything there."""
+
+
+def _share_of_time(rivalry: Rivalry | None) -> str:
+    return "" if rivalry is None or rivalry.time is None else f"{rivalry.time:.2f}"
 
 
 def _milliseconds(result: Result, name: str) -> str:
@@ -39,8 +51,10 @@ def _milliseconds(result: Result, name: str) -> str:
 
 def details(results: Sequence[Result]) -> str:
     """Lay out one line per case with the times of everyone, and below what must be said of them."""
-    cells = [[title for title, _ in _COLUMNS], *([show(r) for _, show in _COLUMNS] for r in results)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    columns = [[title, *map(show, results)] for title, show in _COLUMNS]
+    columns = [column for column in columns if column[0] not in _MAY_BE_EMPTY or any(column[1:])]
+    cells = list(zip(*columns, strict=True))
+    widths = [max(map(len, column)) for column in columns]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in cells
@@ -55,9 +69,27 @@ def details(results: Sequence[Result]) -> str:
         notes.append(f"*: less the cost of a call from Python [us], measured at a tiny size: {listed}")
     if any(r.weights for r in results):
         notes.append("weights: who brought constant weights into a layout of its own, beside the time")
+    if any(r.rivalry for r in results):
+        notes.append(
+            f"over {METASCHEDULE}: our speed over its after as many trials; its time: what our trials took "
+            f"of what its took, {TIME_OF_METASCHEDULE:g} at most is the goal"
+        )
     notes += _missing(results)
+    notes += _states(results)
     notes += [f"{r.case.name}: {note}" for r in results for note in r.notes]
     return "\n".join([*lines, *(f"  {note}" for note in notes)])
+
+
+def _states(results: Sequence[Result]) -> list[str]:
+    """Say which states of the sources the rows are from, and on what they were measured."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in (result.run for result in results if result.run is not None):
+        on = ", ".join(f"{name} {value}" for name, value in run.surroundings.items() if value)
+        found.setdefault((run.state, on), []).append(run.date)
+    return [
+        f"state {state}: {len(dates)} of {len(results)} operations, {min(dates)} to {max(dates)} UTC, {on}"
+        for (state, on), dates in found.items()
+    ]
 
 
 def _missing(results: Sequence[Result]) -> list[str]:

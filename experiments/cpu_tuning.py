@@ -32,12 +32,17 @@ class Tuned:
     seconds: float | None
 
 
+def log_of(case: Case, folder: Path) -> Path:
+    """Where the log of a case lies."""
+    return folder / f"{case.name}.log.json"
+
+
 def tune(case: Case, folder: Path, trials: int) -> Tuned:
     """Tune a case, or complete its log, until it holds so many trials.
 
     The time of a run that is interrupted counts; after one that was killed it is not known any more.
     """
-    log = folder / f"{case.name}.log.json"
+    log = log_of(case, folder)
     clock = folder / f"{case.name}.seconds.json"
     known = trials_in(log)
     spent: float | None = 0.0

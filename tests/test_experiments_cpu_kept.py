@@ -1,0 +1,157 @@
+"""Rows of the benchmark of CPU kernels that several runs leave in one folder."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import bench_cpu, cpu_kept, cpu_run, cpu_table
+from experiments.bench_cpu import main
+from experiments.cpu_cases import CASES, Case
+from experiments.cpu_kept import UnusableError, check_place, keep, read
+from experiments.cpu_limits import PEAK, Limit
+from experiments.cpu_measure import Measured
+from experiments.cpu_results import Result, add_means
+from experiments.cpu_run import Run
+from experiments.cpu_tuning import Tuned, log_of
+from experiments.harness import Bench
+
+SOFTMAX, NORM = CASES["softmax-16x1000"], CASES["norm-1x256x256"]
+
+
+def a_run(commit: str = "abc", machine: str = "here", threads: str = "2") -> Run:
+    return Run(commit, "2026-11-23 01:00", False, {"machine": machine, "threads": threads})
+
+
+def a_result(case: Case, folder: Path, tuner: float | None = None, **times: float) -> Result:
+    found = {name: [seconds, 1.1 * seconds] for name, seconds in {PEAK: 1.0, **times}.items()}
+    measured = Measured(found, {"torch.compile": "left out"}, ["ansor"], {"numpy": 1e-6}, True, [0.9, 1.0])
+    limit = Limit(0.5, 0.2, 0.25)
+    return Result(case, Tuned(log_of(case, folder), 8, 30.0), measured, limit, tuner, ("a note",), a_run())
+
+
+@pytest.fixture(autouse=True)
+def _same_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+
+
+def test_a_row_is_read_as_it_was_written(tmp_path: Path) -> None:
+    for tuner in (None, 120.0):
+        one = a_result(SOFTMAX, tmp_path, tuner, ansor=1.0, numpy=3.0, MetaSchedule=1.5)
+        keep(tmp_path, SOFTMAX, one, a_run())
+        assert read(tmp_path).results == (one,)
+
+
+def test_rows_of_earlier_runs_stay_unless_the_case_is_measured_again(tmp_path: Path) -> None:
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0), a_run())
+    norm = a_result(NORM, tmp_path, ansor=2.0)
+    keep(tmp_path, NORM, norm, a_run())
+    again = replace(a_result(SOFTMAX, tmp_path, ansor=3.0), run=a_run("def"))
+    keep(tmp_path, SOFTMAX, again, a_run("def"))
+    names = [name for name in CASES if name in (SOFTMAX.name, NORM.name)]
+    found = read(tmp_path)
+    assert [one.case.name for one in found.results] == names, "in the order of the cases"
+    assert {one.seconds for one in found.results} == {again.seconds, norm.seconds}
+    keep(tmp_path, SOFTMAX, None, a_run())
+    assert (read(tmp_path).results, read(tmp_path).failed) == ((norm,), (SOFTMAX,))
+    keep(tmp_path, SOFTMAX, again, a_run())
+    assert read(tmp_path).failed == ()
+
+
+def test_rows_of_cases_that_are_no_more_are_kept_and_not_shown(tmp_path: Path) -> None:
+    gone = Case("softmax", (3, 3), "stream")
+    keep(tmp_path, gone, a_result(gone, tmp_path, ansor=1.0), a_run())
+    keep(tmp_path, NORM, a_result(NORM, tmp_path, ansor=1.0), a_run())
+    found = read(tmp_path)
+    assert [one.case for one in found.results] == [NORM]
+    assert found.unknown == (gone.name,)
+    assert len(json.loads((tmp_path / cpu_kept.FILE).read_text())["results"]) == 2
+
+
+def test_rows_of_another_machine_or_of_other_threads_are_refused(tmp_path: Path) -> None:
+    check_place(tmp_path, a_run())
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0), a_run())
+    check_place(tmp_path, a_run("def"))
+    for other in (a_run(machine="there"), a_run(threads="1")):
+        with pytest.raises(UnusableError, match=r"another machine.*here, threads: 2.*--log-dir"):
+            check_place(tmp_path, other)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"results": [{"case": "x"}], "failed": []}', '{"results": []}'])
+def test_a_file_of_another_form_is_refused_before_anything_is_measured(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_cpu, "measured", lambda *rest: pytest.fail("it began"))
+    (tmp_path / cpu_kept.FILE).write_text(text)
+    for option in ([], ["--table"]):
+        assert main(["--log-dir", str(tmp_path), *option]) == 2
+        assert "is not of this version's form" in capsys.readouterr().err
+    assert (tmp_path / cpu_kept.FILE).read_text() == text
+
+
+def test_a_table_of_everything_is_made_by_several_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(bench: Bench, case: Case, folder: Path, *rest: object) -> Any:
+        return a_result(case, folder, ansor=1.0, numpy=3.0) if case.workload == "softmax" else None
+
+    monkeypatch.setattr(bench_cpu, "measured", measured)
+    monkeypatch.setattr(cpu_run, "commit", lambda: "abc+")
+    where = ["--log-dir", str(tmp_path), "--threads", "1"]
+    for case in (SOFTMAX, NORM, CASES["softmax-1024x1024"]):
+        main([*where, "--ops", case.name])
+    assert SOFTMAX.name not in capsys.readouterr().out.split("softmax-1024x1024: speed")[1]
+    monkeypatch.setattr(bench_cpu, "measured", lambda *rest: pytest.fail("it measures"))
+    assert main([*where, "--table"]) == 1
+    printed = capsys.readouterr().out
+    for words in (
+        f"{SOFTMAX.name}: speed",
+        "softmax-1024x1024: speed",
+        f"{NORM.name}: failed",
+        "the best library, 2 of 3 operations",
+        "state abc+: 2 of 2 operations",
+    ):
+        assert words in printed
+    main([*where, "--table", "--ops", SOFTMAX.name])
+    assert "softmax-1024x1024: speed" not in capsys.readouterr().out
+
+
+def test_what_is_measured_elsewhere_can_be_shown_here(tmp_path: Path) -> None:
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0), a_run(machine="there"))
+    assert main(["--log-dir", str(tmp_path)]) == 2
+    assert main(["--log-dir", str(tmp_path), "--table"]) != 2
+
+
+def test_goals_beside_the_other_tuner_are_in_results_and_table(tmp_path: Path) -> None:
+    """The speed of its winner is to be passed by a tenth in half its time; a killed run has no time."""
+    one = a_result(SOFTMAX, tmp_path, 120.0, ansor=1.0, numpy=3.0, MetaSchedule=1.5)
+    near = a_result(NORM, tmp_path, 20.0, ansor=1.0, numpy=3.0, MetaSchedule=0.5)
+    written = one.to_json()["metaschedule"]
+    assert written["speed"] == pytest.approx(1.5)
+    assert (written["goal"], written["goal_is"], written["tuning_time"]) == (1.1, "stated", 0.25)
+    assert near.to_json()["metaschedule"]["goal"] == pytest.approx(0.97 * 0.525 / 0.5)
+    killed = replace(one, tuned=replace(one.tuned, seconds=None))
+    assert killed.to_json()["metaschedule"]["tuning_time"] is None
+    text = cpu_table.details([one, killed])
+    assert "over MetaSchedule  its goal  its time" in text
+    bench = Bench("", [])
+    add_means(bench, [one, near])
+    found = {row.name.partition(": ")[2]: (row.value, row.holds) for row in bench.rows}
+    assert found["geometric mean of speeds over MetaSchedule"][0] == pytest.approx(0.75**0.5)
+    assert found["as fast as asked for beside MetaSchedule"] == (0.5, False)
+    assert found["tuned in 0.5 of MetaSchedule's time"] == (0.5, False)
+    alone = a_result(SOFTMAX, tmp_path, ansor=1.0, numpy=3.0)
+    assert alone.to_json()["metaschedule"] is None
+    assert "over MetaSchedule" not in cpu_table.details([alone])
+
+
+def test_the_state_of_the_sources_is_named() -> None:
+    cpu_run.commit.cache_clear()
+    run = Run.now(quick=True, threads=3)
+    assert run.surroundings["threads"] == "3"
+    assert run.state.endswith(" quick")
+    assert run.place.endswith("threads: 3")
+    assert Run("", "", False, {}).state == "no commit"
