@@ -7,7 +7,7 @@ Python; threads are as many as the variable `ANSOR_NUM_THREADS` says, else the c
 on, until `NAME_set_num_threads` is called.
 
 Every file carries the module's `Signature` as the constant `NAME_ansor_metadata`, so that `load_module`
-gives back a callable with all its checks.
+gives back a callable with all its checks. Programs for devices are in `ansor.runtime.device.library`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,19 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
-from ansor.codegen.names import c_name
 from ansor.errors import BuildError
-from ansor.ir.dims import Dim
+from ansor.runtime.device.door import KINDS
 from ansor.runtime.device.door import SUFFIX as DEVICE_SUFFIX
+from ansor.runtime.header import header
 from ansor.runtime.module import Module
-from ansor.runtime.names import unique
 from ansor.runtime.pool import POOL_FUNCTIONS, limited_launch_ir
 from ansor.runtime.pool_ir import pool_ir
-from ansor.runtime.signature import Signature, describe, find_metadata
+from ansor.runtime.signature import find_metadata
 
 if TYPE_CHECKING:
     from ansor.runtime.device.module import DeviceModule
@@ -39,17 +36,9 @@ if TYPE_CHECKING:
 LIBRARY_SUFFIXES: Final = (".so", ".dylib", ".dll")
 OBJECT_SUFFIXES: Final = (".o", ".obj")
 
-_C_TYPES: Final = {
-    "float64": "double",
-    "float32": "float",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "bool": "uint8_t",
-}
-
 
 def load_module(path: str | Path) -> Module | DeviceModule:
-    """Load a module that `Module.save`, `Module.export_library` or `DeviceModule.save` wrote.
+    """Load a module that `save` or `export_library` of a `Module` or a `DeviceModule` wrote.
 
     Raises
     ------
@@ -70,6 +59,10 @@ def load_module(path: str | Path) -> Module | DeviceModule:
         known = ", ".join((*OBJECT_SUFFIXES, *LIBRARY_SUFFIXES, DEVICE_SUFFIX))
         raise BuildError(f"cannot tell what {path} is by its suffix; use one of {known}")
     signature = find_metadata(data, str(path))
+    if signature.triple in KINDS:
+        from ansor.runtime.device.library import module_in
+
+        return module_in(data, str(path))
     if path.suffix in OBJECT_SUFFIXES:
         return Module(signature, object_bytes=data)
     return Module(signature, library=path.resolve())
@@ -87,29 +80,34 @@ def save(module: Module, path: Path) -> Path:
         raise BuildError(
             f"save writes object files (.o), found {path.name!r}; export_library writes shared libraries"
         )
-    _write(path, _whole_object(module))
-    _write(path.with_suffix(".h"), header(module.signature).encode())
+    write(path, _whole_object(module))
+    write(path.with_suffix(".h"), header(module.signature).encode())
     return path
 
 
 def export_library(module: Module, path: Path, cc: str | None = None) -> Path:
     """See `Module.export_library`."""
+    check_suffix(path)
+    signature = module.signature
+    compiler = find_linker(signature.triple, cc)
+    with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
+        kernel = Path(folder, "kernel.o")
+        write(kernel, _whole_object(module))
+        command = [*compiler, "-shared", "-o", str(path), str(kernel)]
+        if "linux" in signature.triple:
+            command += ["-pthread", "-lm", "-Wl,-z,defs"]
+        link(command, path)
+    write(path.with_suffix(".h"), header(signature).encode())
+    return path
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a file that is called otherwise than a shared library; a `BuildError` that says so."""
     if path.suffix not in LIBRARY_SUFFIXES:
         raise BuildError(
             f"export_library writes {', '.join(LIBRARY_SUFFIXES)}, found {path.name!r}; "
             "save writes object files"
         )
-    signature = module.signature
-    compiler = find_linker(signature.triple, cc)
-    with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
-        kernel = Path(folder, "kernel.o")
-        _write(kernel, _whole_object(module))
-        command = [*compiler, "-shared", "-o", str(path), str(kernel)]
-        if "linux" in signature.triple:
-            command += ["-pthread", "-lm", "-Wl,-z,defs"]
-        _link(command, path)
-    _write(path.with_suffix(".h"), header(signature).encode())
-    return path
 
 
 def find_linker(triple: str, cc: str | None = None) -> list[str]:
@@ -146,72 +144,6 @@ def find_linker(triple: str, cc: str | None = None) -> list[str]:
     )
 
 
-def header(signature: Signature) -> str:
-    """Write the C header of a saved or exported module, for C and C++."""
-    symbol = signature.symbol
-    guard = f"ANSOR_{symbol.upper()}_H"
-    made = unique(c_name(name) for name in (*signature.sizes, *(a.name for a in signature.arguments)))
-    names = made[len(signature.sizes) :]
-    sizes = dict(zip(signature.sizes, made, strict=False))
-    arguments = [
-        replace(argument, shape=tuple(_renamed(dim, sizes) for dim in argument.shape))
-        for argument in signature.arguments
-    ]
-    parameters = [
-        f"{'' if argument.output else 'const '}{c_type(argument.dtype)} *{name}"
-        for argument, name in zip(arguments, names, strict=True)
-    ]
-    parameters += [f"int64_t {size}" for size in sizes.values()]
-    notes = [
-        f" *   {name}: {describe(argument)}, {'written' if argument.output else 'read'}"
-        for argument, name in zip(arguments, names, strict=True)
-    ]
-    if any(argument.dtype in ("float16", "bfloat16") for argument in arguments):
-        notes.append(" * float16 and bfloat16 elements are passed as their 16 bits in a uint16_t.")
-    listing = "\n".join(notes)
-    return f"""\
-/* {symbol}: compiled by ansor for {signature.triple}, CPU {signature.cpu}.
- *
-{listing}
- * Arrays are dense, in row-major order, aligned to their element, and written ones overlap no other.
- */
-#ifndef {guard}
-#define {guard}
-
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-void {symbol}({", ".join(parameters) or "void"});
-
-/* Threads that parallel loops run on, the caller included. Default: the environment variable
- * ANSOR_NUM_THREADS, else the cores this process may run on. Functions that are linked together from
- * object files share their threads and this number. */
-void {symbol}_set_num_threads(int32_t count);
-
-/* Description of the function in JSON, after the word "ansor-module-1 ". */
-extern const char {symbol}_ansor_metadata[];
-
-#ifdef __cplusplus
-}}
-#endif
-#endif
-"""
-
-
-def c_type(dtype: str) -> str:
-    return _C_TYPES.get(dtype, f"{dtype}_t")
-
-
-def _renamed(dim: Dim, names: Mapping[str, str]) -> Dim:
-    """A dimension with its sizes called otherwise."""
-    if isinstance(dim, tuple):
-        return (dim[0], _renamed(dim[1], names), _renamed(dim[2], names))
-    return names.get(dim, dim) if isinstance(dim, str) else dim
-
-
 def _whole_object(module: Module) -> bytes:
     """Give the object file with all that the function calls, unless libc and libm have it."""
     source, signature = module.source, module.signature
@@ -237,14 +169,14 @@ def _setter_ir(symbol: str, parallel: bool) -> str:
     return f"define void @{symbol}_set_num_threads(i32 %n) {{\n{call}  ret void\n}}\n"
 
 
-def _write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
         raise BuildError(f"{path} cannot be written: {error}") from None
 
 
-def _link(command: list[str], path: Path) -> None:
+def link(command: list[str], path: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

@@ -265,11 +265,27 @@ class DeviceModule:
         return path
 
     def export_library(self, path: str | Path, cc: str | None = None) -> Path:
-        """Refuse: shared libraries are for CPUs."""
-        raise BuildError(
-            f"{self.entry_name} is a program for {self._package.kind}, of which no shared library is made; "
-            f"save('{Path(path).stem}{SUFFIX}') writes it for ansor.load_module, get_source() shows it"
-        )
+        """Compile a shared library that needs no Python, and write its C header beside it.
+
+        It runs the program by the driver of the device that it finds, and `ansor.load_module` loads it.
+
+        Parameters
+        ----------
+        path
+            Ends in .so (.dylib); the header has the same name with .h.
+        cc
+            C compiler; found if not given.
+
+        Raises
+        ------
+        BuildError
+            If there is no C compiler, or for a program for CUDA none for that, or one of them fails.
+        """
+        from ansor.runtime.device.library import export_library
+
+        path = Path(path)
+        self._package = export_library(self._package, path, cc)
+        return path
 
     def _loaded(self) -> LoadedProgram:
         with self._loading:
