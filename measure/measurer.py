@@ -22,6 +22,7 @@ from ansor.plugins import GO_ON, blaming, brief
 from ansor.task.task import TaskKey
 from measure.answers import answers
 from measure.builder import ProgramBuilder
+from measure.race import still_racing, unsettled_best
 from measure.record import (
     MAX_FLOAT,
     AnyState,
@@ -159,13 +160,27 @@ class ProgramMeasurer:
     ) -> list[MeasureResult]:
         """Measure programs in turn, again and again; one result per program, which rests on all of that.
 
-        What changes with time, such as the clock or another load, hits all alike. Callbacks are told of the
-        results at the end; they count neither as trials nor for `best`. Raises as `measure`.
+        What changes with time, such as the clock or another load, hits all alike. A program that falls behind
+        has no further rounds (`measure.race`), unless it looks best in the end; the best one has them all.
+        Callbacks are told of the results at the end; they count neither as trials nor for `best`. Raises as
+        `measure`.
         """
         programs = [replace(inp, rival=None) for inp in inputs]
         builds = list(self._builds(programs))
-        turns = [list(self._runs(programs, builds)) for _ in range(rounds)]
-        results = [merged(parts) for parts in zip(*turns, strict=True)]
+        found: list[list[MeasureResult]] = [[] for _ in programs]
+
+        def measure_round(chosen: Sequence[int]) -> None:
+            results = self._runs([programs[one] for one in chosen], [builds[one] for one in chosen])
+            for one, result in zip(chosen, results, strict=True):
+                found[one].append(result)
+
+        racing = list(range(len(programs)))
+        for _ in range(rounds):
+            measure_round(racing)
+            racing = still_racing(found, racing)
+        while (best := unsettled_best(found, rounds)) is not None:
+            measure_round([best])
+        results = [merged(parts) for parts in found]
         for inp, result in zip(inputs, results, strict=True):
             self._call_back(policy, inp, result)
         return results

@@ -2,8 +2,9 @@
 
 The fastest of many figures is a lucky one: with noise of three percent the best of a hundred equal programs
 looks seven percent faster than it is. So the few that may be the best are timed several times as long as
-before, each in turn, so that what changes with time hits all alike. If one that was not among them then looks
-best, it is its turn, until the best is one that was measured again.
+before, each in turn, so that what changes with time hits all alike; those that fall behind have fewer rounds
+(`measure.race`). If others then look better than the best of them, it is their turn, until the best is one
+that was measured again.
 
 What is measured is logged, so that whoever chooses from the log chooses the same (`measure.settled`), and a
 run that goes on from it does not do it again, unless it failed by accident.
@@ -11,6 +12,7 @@ run that goes on from it does not do it again, unless it failed by accident.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Final, Literal
 
 from measure import MeasureInput, ProgramMeasurer
@@ -60,13 +62,10 @@ def hold_finals(policy: SearchPolicy, measurer: ProgramMeasurer, history: Histor
 
 
 def _finalists(history: History, count: int) -> list[Trial]:
-    """Programs that may be the best and were not measured again; none if the best one was."""
+    """Programs that look better than all that were measured again; before any was, those that may win."""
     ranking = history.ranking()
-    if not ranking or history.is_settled(ranking[0].key):
+    if not ranking:
         return []
+    ahead = list(takewhile(lambda trial: not history.is_settled(trial.key), ranking))
     limit = MARGIN * ranking[0].result.mean_cost
-    return [
-        trial
-        for trial in ranking[:count]
-        if trial.result.mean_cost <= limit and not history.is_settled(trial.key)
-    ]
+    return [trial for trial in ahead[:count] if trial.result.mean_cost <= limit]
