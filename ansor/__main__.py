@@ -6,10 +6,12 @@ something to sum up, temporary files removed, and exit code 130. More of them wh
 over, unless it takes too long.
 """
 
+import atexit
 import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -22,12 +24,13 @@ class _Stopping:
     """The handler of the signals that ask a process to stop."""
 
     def __init__(self) -> None:
-        self.loading = True
+        self.loading, self.ended = True, False
         self._first: float | None = None
         self._taken: list[int] = []
 
     def install(self) -> None:
         """Take over every one of the signals that is not ignored (as `nohup` does with SIGHUP)."""
+        atexit.register(self.leave)  # The first of all, so the last to be called.
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) in (
@@ -41,6 +44,19 @@ class _Stopping:
         """Pass over further signals: the end has begun, and the interpreter would leave it half done."""
         for number in self._taken:
             signal.signal(number, signal.SIG_IGN)
+
+    def leave(self) -> None:
+        """
+        End an interrupted process with its code, once everything else is done.
+
+        Python ends a process by SIGINT if the interrupt left a string that was executed, as the libraries'
+        named tuples and data classes are made, wherever it was caught then.
+        """
+        if self.ended:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(INTERRUPTED)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.loading:  # Nothing to keep or to remove yet, and libraries that are half loaded.
@@ -70,6 +86,7 @@ def main() -> None:
         print("interrupted", file=sys.stderr)
         code = INTERRUPTED
     stopping.ignore()
+    stopping.ended = code == INTERRUPTED
     sys.exit(code)
 
 

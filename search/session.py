@@ -32,7 +32,7 @@ from search.finals import finalists, hold_finals
 from search.history import History, Trial, first_line
 from search.options import patience
 from search.policy import Proposal, SearchPolicy
-from search.preload import Earlier
+from search.preload import Earlier, logs_of
 from search.progress import Progress, Report
 from search.proposals import checked, proposal_of
 from search.result import StopReason, TuningResult
@@ -45,6 +45,13 @@ class Stop:
 
     reason: StopReason
     message: str
+
+
+def interrupted(measurer: ProgramMeasurer) -> Stop:
+    """Say that a run was interrupted, and how to go on with it."""
+    logs = ", ".join(logs_of(measurer.callbacks))
+    how = f"kept in {logs}: the same run goes on from there" if logs else "in the result, and in no log"
+    return Stop(StopReason.INTERRUPTED, f"interrupted; what was measured is {how}")
 
 
 class TuningSession:
@@ -137,7 +144,7 @@ class TuningSession:
                     self.advance(num_trials - len(self.new_trials))
             self.hold_finals()
         except KeyboardInterrupt:
-            self.stop = Stop(StopReason.INTERRUPTED, "interrupted; what was measured is kept")
+            self.stop = interrupted(self.measurer)
         except LogWriteError as error:
             self.stop = Stop(StopReason.LOG_FAILED, str(error))
         finally:

@@ -47,7 +47,7 @@ from search.scheduler_setup import (
     open_session,
     policies_for,
 )
-from search.session import Stop, TuningSession
+from search.session import Stop, TuningSession, interrupted
 from search.starts import known_results
 from search.text import counted
 
@@ -277,7 +277,7 @@ class TaskScheduler:
                 for session in self._sessions:
                     session.hold_finals()
             except KeyboardInterrupt:
-                stop = Stop(StopReason.INTERRUPTED, "interrupted; what was measured is kept")
+                stop = interrupted(measurer)
             except LogWriteError as error:
                 stop = Stop(StopReason.LOG_FAILED, str(error))
         result = self._result(stop)

@@ -65,7 +65,7 @@ def test_ctrl_c_keeps_the_log_leaves_no_process_and_the_run_goes_on(tmp_path: Pa
     os.killpg(running.pid, signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
-    assert "stopped: interrupted; what was measured is kept" in err
+    assert f"stopped: interrupted; what was measured is kept in {log}: the same run goes on from there" in err
     assert "Traceback" not in out + err
     wait_for(lambda: not marked_processes(mark))
     measured = len(list(load_records(log)))
@@ -167,6 +167,61 @@ def test_ctrl_c_while_loading_is_one_line(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def run_module(code: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    (cwd / "script.py").write_text(code)
+    return subprocess.run(
+        [sys.executable, "-m", "script"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_exit_code_is_the_same_wherever_the_interrupt_was_raised(tmp_path: Path) -> None:
+    """Python has its own way to end after one that left an executed string, as libraries have while loading;
+    what is to be done at the end is done."""
+    code = (
+        "import atexit, signal, sys, search.cli\n"
+        "def run(words):\n"
+        "    atexit.register(print, 'put away')\n"
+        "    exec('signal.raise_signal(signal.SIGINT)')\n"
+        "search.cli.run = run\n"
+        "from ansor.__main__ import main\n"
+        "main()\n"
+    )
+    done = run_module(code, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "put away\n", "interrupted\n")
+
+
+def test_a_tuning_script_goes_on_after_ctrl_c(tmp_path: Path) -> None:
+    """Without the command line: the result is there, and says where what was measured is."""
+    code = (
+        "import os, signal, ansor\n"
+        "from ansor import te\n"
+        "class Stop(ansor.MeasureCallback):\n"
+        "    def callback(self, policy, inputs, results):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "@ansor.register_workload\n"
+        "def double(n):\n"
+        "    x = te.placeholder((n,), name='X')\n"
+        "    return [x, te.compute((n,), lambda i: x[i] * 2, name='Y')]\n"
+        "task = ansor.SearchTask(func=double, args=(64,))\n"
+        "for logs in ([ansor.RecordToFile('x.json')], []):\n"
+        "    options = ansor.TuningOptions(100, verbose=0, measure_callbacks=[*logs, Stop()])\n"
+        "    print(task.tune(options).message)\n"
+    )
+    done = run_module(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "interrupted; what was measured is kept in x.json: the same run goes on from there",
+        "interrupted; what was measured is in the result, and in no log",
+    ]
+    assert lines(tmp_path / "x.json") >= 1
 
 
 def test_a_second_tuner_of_a_log_says_so_and_goes_on(tmp_path: Path) -> None:
