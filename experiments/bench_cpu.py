@@ -49,6 +49,8 @@ QUICK_TRIALS: Final = 8
 NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu_cases", "cpu_tuning", "cpu_workloads", "search_cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C."""
 MISSING: Final = "that takes --metaschedule"
 
 
@@ -76,6 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnusableError as error:
         print(f"bench_cpu: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"interrupted; logs and rows are kept in {folder}: the same command goes on", file=sys.stderr)
+        return INTERRUPTED
 
 
 def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:

@@ -119,6 +119,20 @@ def test_a_table_of_everything_is_made_by_several_runs(
     assert "softmax-1024x1024: speed" not in capsys.readouterr().out
 
 
+def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(bench: Bench, case: Case, folder: Path, *rest: object) -> Any:
+        if case is NORM:
+            raise KeyboardInterrupt
+        return a_result(case, folder, ansor=1.0, numpy=3.0)
+
+    monkeypatch.setattr(bench_cpu, "measured", measured)
+    assert main(["--ops", f"{SOFTMAX.name},{NORM.name}", "--log-dir", str(tmp_path)]) == 130
+    assert f"interrupted; logs and rows are kept in {tmp_path}" in capsys.readouterr().err
+    assert [one.case for one in read(tmp_path).results] == [SOFTMAX]
+
+
 def test_what_is_measured_elsewhere_can_be_shown_here(tmp_path: Path) -> None:
     keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0), a_run(machine="there"))
     assert main(["--log-dir", str(tmp_path)]) == 2
