@@ -144,7 +144,7 @@ class LocalRunner(ProgramRunner):
         num_threads: int | None = None,
         seed: int = 0,
         memory_limit: int | None = None,
-        drop_factor: float | None = 2.5,
+        drop_factor: float | None = 1.5,
     ) -> None:
         check_number("LocalRunner(timeout)", timeout, above=0)
         check_number("LocalRunner(number)", number, low=1, integer=True)

@@ -8,7 +8,7 @@ nothing here remembers anything.
 The short repeats come first; where caches are emptied before each repeat, for slow programs only. A system
 may wake the threads of a parallel loop on one core, and move one to another core only milliseconds later:
 until then a program takes two to three times its time, on a machine on which nothing else runs. That must
-neither condemn it nor be part of its first full repeat.
+neither condemn it nor be part of its first full repeat. They also tell how many calls a full repeat needs.
 
 Repeats that another load on the machine disturbed are done again (`ansor.runtime.timing.time_calls`), where
 that can be told (`ansor.runtime.interference`). Programs of which most repeats stay disturbed have a second
@@ -30,6 +30,10 @@ SETTLING_MS: Final = 10.0
 """Time that a program spends in calls before it is timed in full [ms]: threads have found cores then."""
 LOOKS: Final = 10
 """Short repeats at most."""
+LOADED: Final = 2
+"""So many times slower is a program that shares its cores with another load; that must not condemn it."""
+HEADROOM: Final = 1.1
+"""Repeats are planned to be so many times as long as they must be: one that is too short is thrown away."""
 
 
 def time_program(
@@ -72,11 +76,11 @@ def time_program(
             time_calls(calls, number=1, repeat=1, min_repeat_ms=short, before_repeat=flush, waited=waited)
         )
     fastest = min(looks, key=lambda look: look.mean, default=TimeResult((first,)))
-    if fastest.mean > slow:
+    if fastest.mean > slow * (LOADED if fastest.disturbed else 1):
         return fastest
     return time_calls(
         calls,
-        number=_calls_worth_timing(number, shortest, fastest.mean),
+        number=_calls_worth_timing(number, shortest, fastest.mean, is_sure=bool(looks)),
         repeat=repeat,
         min_repeat_ms=shortest,
         before_repeat=flush,
@@ -101,8 +105,9 @@ class _Counted:
         return seconds
 
 
-def _calls_worth_timing(number: int, min_repeat_ms: float, seconds: float) -> int:
-    """Calls per repeat: as many as asked for, but a slow program needs no more than fill `min_repeat_ms`."""
+def _calls_worth_timing(number: int, min_repeat_ms: float, seconds: float, is_sure: bool) -> int:
+    """Calls per repeat: those that fill `min_repeat_ms`; not more than asked for after a first call alone."""
     if min_repeat_ms <= 0 or seconds <= 0:
         return number
-    return max(1, min(number, ceil(min_repeat_ms / (1e3 * seconds))))
+    enough = ceil(HEADROOM * min_repeat_ms / (1e3 * seconds))
+    return max(1, enough if is_sure else min(number, enough))

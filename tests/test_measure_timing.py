@@ -79,6 +79,31 @@ def test_a_program_that_is_slow_at_first_only_is_timed_in_full() -> None:
     assert result.results == (0.02,) * 4
 
 
+def test_a_full_repeat_is_planned_by_the_short_ones_so_that_none_is_thrown_away() -> None:
+    jitter = iter([1.0, 1.04, 0.97, 1.02, 0.99] * 20)
+    calls: list[int] = []
+
+    def run(number: int) -> float:
+        calls.append(number)
+        return number * 10e-6 * next(jitter)
+
+    result = time_program(run, 15e-6, FULL)
+    full = [number for number in calls if number * 10e-3 > 20.0]
+    assert len(full) == len(result.results) == FULL["repeat"]
+    assert len(set(full)) == 1
+
+
+@pytest.mark.parametrize(("factor", "costs"), [(1.8, 4), (2.5, 1)])
+def test_a_load_beside_a_program_does_not_condemn_it(factor: float, costs: int) -> None:
+    """Its cores are shared, so it may be twice as fast as it looks."""
+    clock = iter(range(1000))
+    slow = {**FULL, "slow_call": 1e-3}
+    result = time_program(
+        lambda number: factor * 1e-3 * number, factor * 1e-3, slow, waited=lambda: float(next(clock))
+    )
+    assert len(result.results) == costs
+
+
 def test_a_very_slow_program_is_not_called_again() -> None:
     assert timed(2.6, 2.6, slow_call=0.1) == (TimeResult((2.6,)), [])
 
