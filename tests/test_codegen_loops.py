@@ -291,6 +291,34 @@ def test_long_unrolled_and_vectorized_loops_stay_small() -> None:
         assert len(text.splitlines()) < 200
 
 
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_unrolled_loops_of_long_values_stay_small(lanes: int) -> None:
+    """A step that is dozens of instructions counts as them: the code is bounded, not the iterations alone."""
+    x, y = Buffer("x", F32, (200, lanes)), Buffer("y", F32, (100, lanes))
+    i, j = Var("i"), Var("j")
+    value: Expr = const(1.0, F32)
+    for step in range(100):
+        value = binary(BinaryOp.MAX, value * load(x, i + step, j), load(x, i, j))
+    body = For(i, 100, U, For(j, lanes, V, Store(y, (i, j), value)))
+    source, found = array(200, lanes), np.zeros((100, lanes), np.float32)
+    text = run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+    expected = np.ones((100, lanes), np.float32)
+    for step in range(100):
+        expected = np.maximum(expected * source[step : step + 100], source[:100])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert len(text.splitlines()) < 2000
+
+
+def test_of_nested_unrolled_loops_the_inner_ones_stay_unrolled() -> None:
+    x, y, i, j = Buffer("x", F32, (4000, 8)), Buffer("y", F32, (4000, 8)), Var("i"), Var("j")
+    body = For(i, 4000, U, For(j, 8, U, Store(y, (i, j), load(x, i, 7 - j) * load(x, i, j))))
+    source, found = array(4000, 8), np.zeros((4000, 8), np.float32)
+    text = run(LoopNest("kernel", (x, y), (), body, (1,)), source, found)
+    np.testing.assert_array_equal(found, source * source[:, ::-1])
+    assert len(text.splitlines()) < 200
+    assert text.count("phi ") == 1
+
+
 def test_loops_around_registers_stay_small_but_for_those_that_select_them() -> None:
     lines = {}
     for k in (4, 1000):

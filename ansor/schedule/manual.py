@@ -376,7 +376,7 @@ class StageHandle:
         self._annotate(loop, Annotation.PARALLEL)
 
     def unroll(self, loop: LoopLike) -> None:
-        """Replicate a loop's body instead of looping."""
+        """Replicate a loop's body instead of looping; on a CPU while that makes thousands of instructions."""
         self._annotate(loop, Annotation.UNROLL)
 
     def bind(self, loop: LoopLike, thread: ThreadAxis | str) -> None:

@@ -10,6 +10,7 @@ from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
+from ansor.ir.code_size import own_instructions, vectors_of
 from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import tested_in_turn
@@ -20,9 +21,9 @@ from ansor.te.expr import Call, Cast, Expr, Load, Var, children
 class Facts:
     """Of one statement: buffers stored to and accessed, variables used, what decides how to expand it.
 
-    `register_variables` say which register an access means: their loops cannot be loops of the code. `stores`
-    counts store statements with unrolled loops expanded; `value_bytes` is the size of the widest
-    value computed (index arithmetic aside).
+    `register_variables` say which register an access means: their loops cannot be loops of the code.
+    `instructions` estimates the code with unrolled loops expanded (`ansor.ir.code_size`); `value_bytes` is
+    the size of the widest value computed (index arithmetic aside).
     """
 
     written: frozenset[Buffer]
@@ -32,7 +33,7 @@ class Facts:
     has_allocs: bool
     has_parallel: bool
     has_vectors: bool
-    stores: int
+    instructions: int
     value_bytes: int
 
 
@@ -67,9 +68,12 @@ class Analysis:
             written.add(stmt.buffer)
             places.append((stmt.buffer, stmt.indices))
         registers = (index for buffer, indices in places if buffer.scope == "register" for index in indices)
-        stores = sum(f.stores for f in inner) + isinstance(stmt, Store)
-        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED and isinstance(stmt.extent, int):
-            stores *= stmt.extent
+        code = sum(f.instructions for f in inner) + own_instructions(stmt)
+        if isinstance(stmt, For) and isinstance(stmt.extent, int):
+            if stmt.kind is LoopKind.UNROLLED:
+                code *= stmt.extent
+            elif stmt.kind is LoopKind.VECTORIZED:
+                code *= vectors_of(stmt, self.machine.vector_bits)
         kind = stmt.kind if isinstance(stmt, For) else None
         return Facts(
             written=frozenset(written).union(*(f.written for f in inner)),
@@ -83,7 +87,7 @@ class Analysis:
             has_allocs=isinstance(stmt, Alloc) or any(f.has_allocs for f in inner),
             has_parallel=kind is LoopKind.PARALLEL or any(f.has_parallel for f in inner),
             has_vectors=kind is LoopKind.VECTORIZED or any(f.has_vectors for f in inner),
-            stores=stores,
+            instructions=code,
             value_bytes=max([self._width(stmt), *(f.value_bytes for f in inner)]),
         )
 

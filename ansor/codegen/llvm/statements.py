@@ -1,10 +1,10 @@
 """Statements to code: loops, branches, stores, scratch memory, parallel regions.
 
 - Serial loops count in i64, bottom-tested; a loop of one iteration is its body.
-- Unrolled loops are expanded with constants for the variable. What takes more than `MAX_EXPANSION` stores, as
-  only loops can that a schedule unrolls by name (`ansor.ir.passes.unroll`), are loops instead, unless the
-  constants say which register is meant. Stores that fill each other's gaps are put together
-  (`ansor.codegen.llvm.interleave`).
+- Unrolled loops are expanded with constants for the variable. Those that would be more than `MAX_EXPANSION`
+  instructions (`ansor.ir.code_size`), as only loops can be that a schedule unrolls by name
+  (`ansor.ir.passes.unroll`), are loops instead, the outer ones first, unless the constants say which register
+  is meant. Stores that fill each other's gaps are put together (`ansor.codegen.llvm.interleave`).
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then
   smaller powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
 - Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded.
@@ -32,6 +32,7 @@ from ansor.ir.code_size import MAX_VECTORS
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Seq, Stmt, Store
 
 MAX_EXPANSION = 4096
+"""LLVM takes half a second for as many instructions in a row, minutes for twenty times as many."""
 _SMALL_BYTES = 16 * 1024
 _STACK_BYTES = 128 * 1024
 _SERIAL = frozenset({LoopKind.SERIAL, LoopKind.VTHREAD})
@@ -187,7 +188,7 @@ class Function:
     def _expand(self, loop: For, extent: Affine, env: Env) -> None:
         facts = self.analysis.facts(loop.body)
         in_registers = loop.var in facts.register_variables
-        if extent.terms or (facts.stores * extent.const > MAX_EXPANSION and not in_registers):
+        if extent.terms or (facts.instructions * extent.const > MAX_EXPANSION and not in_registers):
             self.serial(loop, extent, env)
             return
         outside = self.interleaving.outside(loop, env)

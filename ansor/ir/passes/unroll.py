@@ -7,8 +7,9 @@ steps and at most 8 loops end up unrolled within each other.
 
 Steps say little about the code: the one of a long vector loop, of a stencil or of a polynomial is dozens of
 instructions, and the time of compiling grows with them. So the code that unrolling makes is bounded, too
-(`ansor.ir.code_size`). Loops that a schedule unrolls by name are unrolled whatever they take. On a GPU loops
-over blocks and threads are no loops of a thread's code.
+(`ansor.ir.code_size`). Loops that a schedule unrolls by name are unrolled here whatever they take; those that
+are far too long stay loops where code is written (`ansor.codegen.llvm.statements`). On a GPU loops over
+blocks and threads are no loops of a thread's code.
 """
 
 from __future__ import annotations
