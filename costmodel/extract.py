@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.runtime.multiply_adds import core_model
 from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
 from ansor.task.hardware import MachineModel, available_cores
@@ -194,7 +195,7 @@ def core_of(task: Task) -> Core:
 @lru_cache(maxsize=64)
 def _models(target: str) -> tuple[MachineModel, DeviceModel | None]:
     known = Target.parse(target)
-    return MachineModel.for_target(known), DeviceModel.for_target(known) if known.is_gpu else None
+    return core_model(known), DeviceModel.for_target(known) if known.is_gpu else None
 
 
 __all__ = [

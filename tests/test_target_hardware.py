@@ -6,6 +6,7 @@ import llvmlite.binding
 import pytest
 
 from ansor.errors import DefinitionError, TargetError
+from ansor.runtime import multiply_adds
 from ansor.task import hardware
 from ansor.task.hardware import (
     HardwareParams,
@@ -86,16 +87,56 @@ def test_vector_registers(target: str, width: int, registers: int) -> None:
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver1", 1),
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512", 2),
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server", 2),
-        ("llvm -mtriple=aarch64-linux-gnu", 2),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1", 2),
+        ("llvm -mtriple=aarch64-linux-gnu", 0),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3", 0),
     ],
 )
 def test_multiply_adds_per_cycle(target: str, ports: int) -> None:
     assert MachineModel.for_target(Target(target)).fma_ports == ports
 
 
-def test_this_machines_multiply_adds_are_those_of_its_name() -> None:
+def test_this_machines_multiply_adds_are_those_of_its_name_or_measured() -> None:
     here = MachineModel.for_target(Target("llvm"))
     assert here.fma_ports == fma_ports(llvmlite.binding.get_host_cpu_name(), here.vector_bytes)
+    known = multiply_adds.core_model(Target("llvm")).fma_ports
+    assert known == (here.fma_ports or multiply_adds.measured_fma_ports(here.vector_bytes))
+
+
+def test_multiply_adds_of_an_unknown_cpu_are_measured_if_it_is_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def measured(vector_bytes: int) -> int:
+        asked.append(vector_bytes)
+        return 3
+
+    monkeypatch.setattr(multiply_adds, "measured_fma_ports", measured)
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "generic")
+    here = multiply_adds.core_model(Target("llvm"))
+    assert here.fma_ports == 3
+    assert asked == [here.vector_bytes]
+    assert multiply_adds.core_model(Target("llvm -mcpu=x86-64-v3")).fma_ports == 2
+    assert multiply_adds.core_model(Target("llvm -mtriple=riscv64-linux-gnu")).fma_ports == 2
+    assert len(asked) == 1
+
+
+def test_measured_multiply_adds_are_those_of_the_name() -> None:
+    """Whatever else runs makes a measurement too low or, of the clock, too high: one of many is right."""
+    widest = MachineModel.for_target(Target("llvm")).vector_bytes
+    for width in {16, widest // 2, widest} - {8}:
+        named = fma_ports(llvmlite.binding.get_host_cpu_name(), width)
+        if not named:
+            pytest.skip("the CPU's name is not known")
+        found = (round(multiply_adds.multiply_adds_per_cycle(width)) for _ in range(20))
+        assert any(count == named for count in found), width
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.49, 1.2])
+def test_a_machine_starts_at_least_one_multiply_add(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiply_adds, "multiply_adds_per_cycle", lambda width: rate)
+    assert multiply_adds.measured_fma_ports.__wrapped__(32) == 1
 
 
 def test_cache_line(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ start at once.
 
 This machine's figures come from the system: cores from the scheduling affinity and the control group's
 CPU quota, the vector width from the CPU features that LLVM sees, caches from `/sys`. Another machine's
-(a cross target) come from the CPU's name, and where that says nothing from the architecture. Multiply-adds
-per cycle follow from the CPU's name, this machine's as LLVM tells it: no system tells them, and a measured
-figure would differ from run to run.
+(a cross target) come from the CPU's name, and where that says nothing from the architecture. No system tells
+how many multiply-adds start in a cycle: of CPUs whose names are known that is a table, so that it is the same
+in every run; of others it is not known here, and `ansor.runtime.multiply_adds` measures this machine's.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ Source: the vendors' optimization guides; https://uops.info.
 """
 _HALF_AS_WIDE = re.compile(r"znver4|icelake-client|tigerlake|rocketlake|cannonlake")
 """Of these the ones that start two of half that width."""
+_TWO_FMAS = re.compile(
+    r"haswell|broadwell|skylake|cascadelake|cooperlake|icelake-server|sapphirerapids|emeraldrapids|graniterapids"
+    r"|alderlake|raptorlake|meteorlake|arrowlake|lunarlake|knl|knm|znver[235]|neoverse-n[12]"
+)
+"""CPUs that start two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ class MachineModel:
     """Caches and vector units of one CPU core; sizes in bytes, 0 where a level does not exist.
 
     `l3_sharers` is the number of cores that share one L3; `fma_ports` that of multiply-adds of whole vectors
-    which start in one cycle.
+    which start in one cycle, 0 where the CPU's name does not tell.
     """
 
     vector_bytes: int = 32
@@ -223,10 +228,13 @@ def _cpu_name(target: Target) -> str:
 
 
 def fma_ports(cpu: str, vector_bytes: int) -> int:
-    """Multiply-adds of vectors of so many bytes that a CPU, by LLVM's name for it, starts in one cycle."""
-    if not _ONE_FULL_WIDTH_FMA.search(cpu) or (_HALF_AS_WIDE.search(cpu) and vector_bytes < 64):
-        return 2
-    return 1
+    """Multiply-adds of vectors of so many bytes that a CPU, by LLVM's name for it, starts in one cycle.
+
+    0 if the name is not known.
+    """
+    if _ONE_FULL_WIDTH_FMA.search(cpu):
+        return 2 if _HALF_AS_WIDE.search(cpu) and vector_bytes < 64 else 1
+    return 2 if _TWO_FMAS.search(cpu) else 0
 
 
 def _x86_bytes_by_name(cpu: str | None) -> int:

@@ -1,0 +1,126 @@
+"""How many vector multiply-adds this machine starts in a cycle, measured: no system tells.
+
+Two loops are timed in turn, one of independent multiply-adds and one that is a chain of integer operations
+which take a cycle each: its time is that of the cycles, whatever the clock. What else runs makes either
+slower, never faster, so the least times of a few rounds count; the answer is a whole number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from ansor.codegen.compile import compile_ir
+from ansor.codegen.machine import Machine
+from ansor.runtime.jit import load_object
+from ansor.task.hardware import MachineModel, is_host
+from ansor.task.target import Target
+
+USUAL: Final = 2
+"""Multiply-adds in a cycle of a CPU of which nothing is known."""
+ROUNDS: Final = 9
+STEPS: Final = 4000
+"""Of both loops: some tens of microseconds each."""
+CYCLES: Final = 24
+"""Of one step of the chain."""
+WARM: Final = 10
+"""Untimed runs: wide vectors take a while until they run at full rate."""
+
+
+def core_model(target: Target) -> MachineModel:
+    """`MachineModel.for_target`, and multiply-adds that its CPU's name does not tell.
+
+    They are measured if the CPU is this machine's, and else what is usual.
+    """
+    model = MachineModel.for_target(target)
+    if model.fma_ports:
+        return model
+    here = is_host(target) and target.mcpu in (None, "native")
+    return replace(model, fma_ports=measured_fma_ports(model.vector_bytes) if here else USUAL)
+
+
+@cache
+def measured_fma_ports(vector_bytes: int) -> int:
+    """Multiply-adds of float32 vectors of so many bytes that this machine starts in one cycle; at least 1.
+
+    Measured once in a process, which takes some hundredths of a second. Without an instruction for it a
+    multiply-add is two.
+    """
+    return max(1, round(multiply_adds_per_cycle(vector_bytes)))
+
+
+def multiply_adds_per_cycle(vector_bytes: int) -> float:
+    """Measure the rate that `measured_fma_ports` rounds."""
+    machine = Machine.host()
+    count, lanes = machine.num_registers - 4, vector_bytes // 4
+    code = load_object(compile_ir(_loops(lanes, count), machine), ["multiply_adds", "cycles"])
+    operands = (ctypes.c_float * (2 * lanes))(*([0.5] * (2 * lanes)))
+
+    def timed(name: str) -> Callable[[], float]:
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code[name])
+
+        def run() -> float:
+            start = time.perf_counter()
+            function(ctypes.addressof(operands), STEPS)
+            return time.perf_counter() - start
+
+        return run
+
+    work, clock = timed("multiply_adds"), timed("cycles")
+    for _ in range(WARM):
+        work()
+    rounds = [(work(), clock()) for _ in range(ROUNDS)]
+    seconds, cycle = min(a for a, _ in rounds), min(b for _, b in rounds) / (STEPS * CYCLES)
+    return count * STEPS * cycle / seconds
+
+
+def _loops(lanes: int, count: int) -> str:
+    """Both loops as functions of operands and a number of steps; `count` accumulators hide the latency."""
+    vector = f"<{lanes} x float>"
+    add = f"call {vector} @llvm.fmuladd.v{lanes}f32({vector} %s{{i}}, {vector} %a, {vector} %b)"
+    accumulators = "\n".join(f"  %s{i} = phi {vector} [ %a, %entry ], [ %t{i}, %loop ]" for i in range(count))
+    sums = "\n".join(f"  %t{i} = {add.format(i=i)}" for i in range(count))
+    ends = "\n".join(f"  store volatile {vector} %t{i}, ptr %p, align 4" for i in range(count))
+    # An exclusive or and a sum in turn, which are never made one.
+    chain = "\n".join(f"  %x{i + 1} = {'add' if i % 2 else 'xor'} i64 %x{i}, %k" for i in range(CYCLES))
+    return f"""
+declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
+define void @multiply_adds(ptr %p, i64 %steps) {{
+entry:
+  %a = load {vector}, ptr %p, align 4
+  %q = getelementptr {vector}, ptr %p, i64 1
+  %b = load {vector}, ptr %q, align 4
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %next, %loop ]
+{accumulators}
+{sums}
+  %next = add i64 %n, 1
+  %more = icmp ult i64 %next, %steps
+  br i1 %more, label %loop, label %exit
+exit:
+{ends}
+  store {vector} %a, ptr %p, align 4
+  ret void
+}}
+define void @cycles(ptr %p, i64 %steps) {{
+entry:
+  %q = getelementptr {vector}, ptr %p, i64 1
+  %k = load volatile i64, ptr %q, align 4
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %x0 = phi i64 [ %k, %entry ], [ %x{CYCLES}, %loop ]
+{chain}
+  %next = add i64 %n, 1
+  %more = icmp ult i64 %next, %steps
+  br i1 %more, label %loop, label %exit
+exit:
+  store volatile i64 %x{CYCLES}, ptr %p, align 4
+  ret void
+}}
+"""
