@@ -45,14 +45,16 @@ class Core:
 
     @property
     def caches(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        """Bytes and ways of the three cache levels; ways are 0 for the third, which hashes addresses.
+        """Bytes and ways of the three cache levels; ways are 0 where addresses do not tell the set.
 
-        A level that does not exist is as large as the one before.
+        The first level is looked up within a page. The sets of the second follow from where the system has
+        put the pages, those of the third from a hash. A level that does not exist is as large as the one
+        before.
         """
         first = self.model.l1_bytes
         second = max(self.model.l2_bytes, first)
         third = max(self.model.l3_bytes, second)
-        return (first, self.model.l1_ways), (second, self.model.l2_ways), (third, 0)
+        return (first, self.model.l1_ways), (second, 0), (third, 0)
 
 
 def machine_rows(view: View, out: Floats) -> None:
@@ -151,6 +153,23 @@ class View:
         self.loaded = np.minimum(each * inside, np.maximum(distinct, each))
         self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0)
         self.reads = regions.kind == READ
+        self.pairs = 1.0 + self._straddling()
+
+    def _straddling(self) -> Floats:
+        """The part of each access's vectors that lie across the end of a cache line, 0 to 1.
+
+        Vectors begin at all multiples of the largest power of two that divides what loops move them by.
+        """
+        line, shape = self.core.line, self.each.shape
+        if self.core.device is not None or not len(self.extent):
+            return np.zeros(shape)
+        vector = np.where(self.lane > 1, self.lane, 1.0) * (self.strips > 1)
+        moved = np.abs(self.regions.flat) * vector[:, None] * self.regions.element_bytes
+        together = np.bitwise_or.reduce(moved.astype(np.int64), axis=0) | line
+        apart = together & -together
+        width = np.minimum(self.lanes * self.regions.element_bytes, self.core.model.vector_bytes)
+        straddling = np.maximum(width - apart, 0.0) / line
+        return np.where(self.contiguous & ~self.scalar, straddling, 0.0)
 
     def _innermost(self, loops: Bools) -> tuple[Ints, Floats, Bools]:
         """The last of some loops for each access, its lanes, and whether it moves by one element.
@@ -219,7 +238,7 @@ class View:
         scattered = self.scattered[0]
         spread = np.where(scattered, self.lanes / np.maximum(self.regs, 1.0), 1.0)
         times = np.where(stored, np.where(self.promoted & self.starts, 1.0, 2.0), 1.0)
-        moves = registers * times
+        moves = registers * times * self.pairs[0]
         looping = np.where(self.looping, self.strips, 1.0)
         again = self.looping & ~self.launched
         branches = np.where(again, _running_product(looping)[1:], 0.0).sum(axis=0)
@@ -236,7 +255,7 @@ class View:
         return [
             self.work,
             self.counts[_MATH] * self.groups * self.regs,
-            np.where(self.contiguous, executed, 0.0).sum(axis=0),
+            np.where(self.contiguous, executed * self.pairs, 0.0).sum(axis=0),
             np.where(self.broadcast, executed, 0.0).sum(axis=0),
             np.where(self.scattered, executed, 0.0).sum(axis=0),
             moves * spread,

@@ -62,7 +62,7 @@ _INSTRUCTIONS: Final = (
         "loads_contiguous",
         "instructions",
         "sum over reads of neighbouring elements, of any in scalar code: runs x ceil(lanes x element bytes / "
-        "register bytes)",
+        "register bytes), on a CPU x (1 + the part of these vectors that lie across the end of a cache line)",
     ),
     ("loads_broadcast", "instructions", "sum over reads of one element for all lanes: runs"),
     (
@@ -75,7 +75,7 @@ _INSTRUCTIONS: Final = (
         "accumulator_moves",
         "instructions",
         "visits x tile_registers, or groups x lane_regs without a tile; x 2 where it is loaded, too; x lanes "
-        "/ lane_regs where that goes lane by lane",
+        "/ lane_regs where that goes lane by lane; on a CPU x (1 + the part across the end of a cache line)",
     ),
     ("stores_scattered", "instructions", "stores among these that go lane by lane"),
     ("branches", "instructions", "sum over loops that stay loops: strips x strips of such loops around it"),
@@ -103,7 +103,12 @@ _PARALLEL: Final = (
 
 _CACHE: Final = (
     ("points", "iterations", "points of the largest loop body that fits into it"),
-    ("fill", "ratio", "bytes of the lines that it touches / capacity, or lines in one set / ways; at most 8"),
+    (
+        "fill",
+        "ratio",
+        "bytes of the lines that it touches / capacity, or, of the first level, lines in one set / ways, if "
+        "that is more; at most 8",
+    ),
     ("over", "ratio", "the same of the next larger body, at most 8; 0 if all fits"),
     (
         "traffic",
