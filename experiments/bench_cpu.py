@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = given.log_dir or search_runs.folder(kind="cpu", modules=MODULES)
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
     effort = (
-        Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(3, 7, 20.0, given.threads, peers)
+        Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(2, 8, 20.0, given.threads, peers)
     )
     trials = given.trials or (QUICK_TRIALS if bench.quick else TRIALS)
     try:

@@ -233,7 +233,7 @@ def limit_timers(traffic: Traffic, threads: int) -> dict[str, Timer]:
     return timers
 
 
-PEAK_STEPS: Final = 16_000_000
+PEAK_STEPS: Final = 4_000_000
 """So many that starting the threads, some tens of microseconds, does not count."""
 
 

@@ -39,6 +39,8 @@ LEAST_REST: Final = 0.1
 """Share of a time that remains, whatever is subtracted."""
 SETTLE: Final = 0.05
 """Seconds for which nothing may run before it is measured how quiet the machine is."""
+PAUSE: Final = 0.015
+"""Seconds for which this process does nothing before each timing: threads that still spin make it longer."""
 DISAGREE: Final = "and ansor do not compute the same"
 """What is said, behind a name, of answers that differ by more."""
 
@@ -184,7 +186,7 @@ def side_by_side(
 
     def all_times(others: Mapping[str, Timer]) -> dict[str, list[float]]:
         every, waited = {**timers, **others}, waiting_clock(threads)
-        return take_turns(every, repeats, 1e-3 * milliseconds, waited=waited)
+        return take_turns(every, repeats, 1e-3 * milliseconds, PAUSE, waited)
 
     times = {}
     if served:
