@@ -8,7 +8,7 @@ from ansor.schedule.access import SIMPLIFY_CONST_ATTR
 from ansor.schedule.stages import Annotation, IteratorKind
 from ansor.schedule.state import State
 from sketches.inline import is_always_inlineable
-from sketches.relations import attribute_names, has_cross_thread_reduction, needs_tiling
+from sketches.relations import attribute_names, axes_of_reads, has_cross_thread_reduction, needs_tiling
 from sketches.rule import SketchContext, Successor, Verdict
 
 
@@ -32,7 +32,9 @@ class AddCacheRead:
     """A stage read by a tiled one -> a copy in shared memory per consumer, filled tile by tile.
 
     The walk revisits the stage, which then is read by its copies only and usually gets inlined into them.
-    Every consumer has to qualify (the reference looks at the first only).
+    Every consumer has to qualify (the reference looks at the first only). One that reads the stage along
+    different axes, as a product with its own transpose does, would share all that lies between: it reads the
+    stage where it is.
     """
 
     name = "AddCacheRead"
@@ -43,6 +45,7 @@ class AddCacheRead:
             needs_tiling(state, consumer)
             and not has_cross_thread_reduction(state, consumer)
             and stage_id in state.direct_producers(consumer)
+            and len(axes_of_reads(state, stage_id, consumer)) == 1
             and shared_place(state, consumer) is not None
             for consumer in consumers
         )

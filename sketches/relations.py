@@ -11,6 +11,7 @@ from ansor.schedule.kernels import root_of
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import PadStep, SplitStep
+from ansor.te.expr import Var
 from ansor.te.tensor import ComputeOp
 
 CACHE_WRITE_SCOPE = "local"
@@ -44,6 +45,17 @@ def has_cross_thread_reduction(state: State, stage_id: int) -> bool:
 def needs_tiling(state: State, stage_id: int) -> bool:
     """Whether the stage's operation reuses its inputs, so that multi-level tiling pays."""
     return state.access.needs_multi_level_tiling(state.stages[stage_id].op)
+
+
+def axes_of_reads(state: State, stage_id: int, consumer: int) -> set[frozenset[Var]]:
+    """The axes along which a consumer reads the stage directly; several sets if there are several ways."""
+    op, access = state.stages[consumer].op, state.access
+    return {
+        axes
+        for producer in access.reads(op)
+        if state.stage_id(producer) == stage_id and isinstance(op, ComputeOp)
+        for axes in access.axes_of_reads(op, producer)
+    }
 
 
 def is_tensorized(state: State, stage_id: int) -> bool:

@@ -18,7 +18,7 @@ from ansor.workloads.catalogue import get_workload
 from sketches import Population, SketchContext
 from sketches.limits import refusals
 from tests.sketches_cases import SMALL, check_program, matmul, matmul_relu, padded_conv1d, row_sum, softmax
-from tests.tensor_core_schedules import half_product
+from tests.tensor_core_schedules import half_own_transpose, half_product
 
 GPU = HardwareParams(-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32)
 
@@ -37,6 +37,7 @@ TENSOR_CORES: dict[str, Callable[[], list[Tensor]]] = {
     "product of halves": lambda: _workload("matmul", 32, 32, 32, "float16", "float32"),
     "transposed product of halves": lambda: _workload("dense", 16, 128, 16, "bfloat16", "float32"),
     "columns of halves": lambda: list(half_product(32, 16, 32, transposed="A")),
+    "own transpose of halves": lambda: half_own_transpose(32, 16),
     "halves of one step": lambda: list(half_product(32, 16, 16)),
     "rounded product": lambda: list(half_product(32, 32, 32, "float32")),
     "transposed rounded product": lambda: list(half_product(32, 32, 32, "float32", "AB")),

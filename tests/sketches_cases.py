@@ -38,6 +38,12 @@ def matmul(n: int, m: int, k: int, **attrs: Any) -> list[Tensor]:
     return [a, b, c]
 
 
+def own_transpose(n: int, depth: int) -> list[Tensor]:
+    """A matrix times its own transpose."""
+    a, k = te.placeholder((n, depth), name="A"), te.reduce_axis((0, depth), name="k")
+    return [a, te.compute((n, n), lambda i, j: te.sum(a[i, k] * a[j, k], axis=k), name="C")]
+
+
 def matmul_relu(n: int, m: int, k: int) -> list[Tensor]:
     a, b, c = matmul(n, m, k)
     d = te.compute((n, m), lambda i, j: te.maximum(c[i, j], te.const(0.0, "float32")), name="D")
@@ -93,6 +99,7 @@ SMALL = {
     "matmul of ones": lambda: matmul(1, 1, 1),
     "fused matmul": lambda: matmul_relu(10, 6, 4),
     "long reduction": lambda: matmul(2, 3, 70),
+    "own transpose": lambda: own_transpose(10, 6),
     "row sum": lambda: row_sum(3, 60),
     "zero rank": lambda: zero_rank(24),
     "zero rank of one": lambda: zero_rank(1),

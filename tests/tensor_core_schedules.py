@@ -31,6 +31,16 @@ def half_product(
     return a, b, te.compute((n, m), element, name="C", attrs=attrs)
 
 
+def half_own_transpose(n: int, depth: int, dtype: str = "float16") -> list[Any]:
+    """A matrix times its own transpose, in float32."""
+    a, k = te.placeholder((n, depth), dtype, name="A"), te.reduce_axis((0, depth), name="k")
+
+    def element(i: Any, j: Any) -> Any:
+        return te.sum(te.cast(a[i, k], "float32") * te.cast(a[j, k], "float32"), axis=k)
+
+    return [a, te.compute((n, n), element, name="C")]
+
+
 def tensor_cores(
     made: tuple[Any, ...],
     warps: Pair = (1, 1),

@@ -58,6 +58,8 @@ SPATIAL = {
     "padding": (padded, (True, False, False)),
     "select": (lambda i, j: te.select(i > j, A[i, j], te.const(0.0)), (True, False, False)),
     "outer product": (lambda i, j: V[i] * A[0, j], (True, True, True)),
+    "outer product with itself": (lambda i, j: V[i] * V[j], (True, True, True)),
+    "neighbours": (lambda i, j: V[i] * V[te.minimum(i + 1, 7)], (False, False, False)),
     "constant": (lambda i, j: te.const(1.0), (True, True, False)),
 }
 
@@ -105,6 +107,21 @@ def test_which_stage_of_a_workload_is_tiled(name: str, tiled: str | None) -> Non
     dag = ComputeDAG(CATALOGUE[name].tensors())
     found = [op.name for op in dag.ops if dag.access.needs_multi_level_tiling(op)]
     assert found == ([] if tiled is None else [tiled])
+
+
+def test_a_product_with_its_own_transpose_is_tiled() -> None:
+    """As one of two tensors: each read is passed over by an axis."""
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute((8, 8), lambda i, j: te.sum(A[i, k] * A[j, k], axis=k), name="C")
+    access, op = analyse(c), op_of(c)
+    assert access.needs_multi_level_tiling(op)
+    i, j = op.axis
+    assert access.axes_of_reads(op, A.op) == {
+        frozenset((i, op.reduce_axis[0])),
+        frozenset((j, op.reduce_axis[0])),
+    }
+    squares = te.compute((8,), lambda i: te.sum(A[i, k] * A[i, k], axis=k), name="S")
+    assert not analyse(squares).needs_multi_level_tiling(squares.op)
 
 
 def test_axes_of_extent_one_are_not_reused() -> None:

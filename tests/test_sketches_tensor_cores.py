@@ -41,7 +41,7 @@ from tests.gpu_schedules import MOST_STEPS, kernels, steps
 from tests.opencl_helper import run_opencl
 from tests.program_laws import Case, check_printed_code, check_replay
 from tests.search_fakes import simulated_cost
-from tests.tensor_core_schedules import half_product
+from tests.tensor_core_schedules import half_own_transpose, half_product
 from tests.test_gpu_tensor_cores import calls
 
 AMPERE = "cuda -arch=sm_80"
@@ -112,6 +112,14 @@ def test_a_consumer_takes_the_sums() -> None:
     assert uses(sketch)
     assert [stage.name for stage in sketch.state.stages if stage.compute_at == "root"][-1] == "D"
     assert sketch.state.stages[-1].iterators[-1].annotation is Annotation.VECTORIZE
+
+
+def test_a_matrix_that_is_both_operands_is_read_where_it_is() -> None:
+    """What lies between the rows of a block and its columns would not fit in shared memory."""
+    (sketch,) = sketches(half_own_transpose(64, 64))
+    assert sketch.explain() == "TensorCores(C)"
+    (sketch,) = sketches(half_own_transpose(40, 36))
+    assert sketch.explain() == "TensorCores(C), AlwaysInline(A.layout)"
 
 
 def test_sizes_that_are_no_multiples_are_padded() -> None:
@@ -187,6 +195,8 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "added": lambda: tensors("matmul_add", 32, 32, 32, "bfloat16", "float32"),
     "rounded": lambda: list(half_product(32, 48, 32, "float32", "B")),
     "convolution": lambda: tensors("conv2d", 1, 2, 16, 16, 16, 3, 1, 1, 1, 1, *HALVES),
+    "own transpose": lambda: half_own_transpose(48, 32),
+    "padded own transpose": lambda: half_own_transpose(40, 36, "bfloat16"),
     "padded": lambda: narrowed(40, 44, 40),
     "odd": lambda: tensors("matmul", 31, 21, 45, *HALVES),
     "padded convolution": lambda: tensors("conv2d", 1, 2, 14, 14, 20, 3, 1, 1, 1, 1, *HALVES),
