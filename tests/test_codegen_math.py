@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from ansor.codegen.compile import assembly
+from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.llvm.mathlib import MAX_ULP
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
@@ -79,6 +81,28 @@ def test_float32_errors_stay_within_the_documented_ulps(name: str, cpu: str) -> 
     error = ulps(apply(name, [x], "float32", 16, cpu), reference(name, x))
     worst = int(np.argmax(error))
     assert error[worst] <= LIMITS[name], f"{name}({x[worst]!r})"
+
+
+def test_exp_by_a_table_errs_by_less_than_a_unit() -> None:
+    if Machine.host().vector_bits < 512:
+        pytest.skip("no 512-bit registers")
+    x = np.concatenate([samples(), np.array([-51.834759] * 16, np.float32)])
+    error = ulps(apply("exp", [x], "float32", 16, "host"), reference("exp", x))
+    assert error.max() <= 1
+
+
+def test_exp_of_more_lanes_than_a_register_holds() -> None:
+    host = Machine.host()
+    if host.arch != "x86_64":
+        pytest.skip("another architecture")
+    n = 64
+    source, out, i = Buffer("x", "float16", (n,)), Buffer("out", "float16", (n,)), Var("i")
+    store = Store(out, (i,), call("exp", Load(source, (i,), "float16")))
+    nest = LoopNest("kernel", (source, out), (), For(i, n, LoopKind.VECTORIZED, store), (1,))
+    machine = Machine.of(host.triple, "sapphirerapids")
+    text = emit_llvm(nest, machine)
+    assert "<32 x float>" in text
+    assert "vscalefps" in assembly(text, machine)
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])

@@ -13,6 +13,8 @@ from ansor.codegen.llvm.index import IndexMath
 from ansor.codegen.llvm.text import FunctionText, Value, vector_type
 from ansor.codegen.machine import Machine
 
+_REGISTER = 16
+"""Floats in a register of 512 bits."""
 _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 
@@ -119,6 +121,56 @@ class Vectors:
         text = f"call {full} {symbol}({full} {x.text}, {integers} {y.text})"
         return self.fn.inside(text, a.type, lanes, depth)
 
+    def lookup(self, table: tuple[float, ...], index: Value) -> Value:
+        """`table[index % 16]` of 16 floats; only for a machine that has 512-bit registers."""
+        numbers = ", ".join(f"float {float_literal(x, 'float')}" for x in table)
+        return self._in_registers(
+            "permvar.sf.512", (f"<16 x float> <{numbers}>", index), "<16 x float>, <16 x i32>"
+        )
+
+    def scale_by_floor(self, a: Value, x: Value) -> Value:
+        """`a * 2**floor(x)`, rounded once; only for a machine that has 512-bit registers."""
+        arguments = (a, x, "<16 x float> undef", "i16 -1", "i32 4")
+        types = "<16 x float>, <16 x float>, <16 x float>, i16, i32"
+        return self._in_registers("mask.scalef.ps.512", arguments, types)
+
+    def _in_registers(self, name: str, arguments: tuple[Value | str, ...], types: str) -> Value:
+        """A 512-bit instruction that gives floats, of values of any number of lanes, 16 at a time."""
+        values, lanes, depth = self.match(*[a for a in arguments if isinstance(a, Value)])
+        symbol = f"@llvm.x86.avx512.{name}"
+        self.fn.declare(symbol, f"declare <16 x float> {symbol}({types})")
+        pieces = []
+        for first in range(0, lanes, _REGISTER):
+            rest = iter([self._lanes_of(value, first, _REGISTER) for value in values])
+            texts = [a if isinstance(a, str) else _typed(next(rest)) for a in arguments]
+            pieces.append(
+                self.fn.inside(f"call <16 x float> {symbol}({', '.join(texts)})", "float", 16, depth)
+            )
+        if lanes == 1:
+            return self.element(pieces[0], 0)
+        while len(pieces) > 1:
+            halves = zip(pieces[::2], pieces[1::2], strict=True)
+            pieces = [self._shuffled(a, b.text, range(2 * a.lanes), b.depth) for a, b in halves]
+        return self._lanes_of(pieces[0], 0, lanes)
+
+    def _lanes_of(self, a: Value, first: int, lanes: int) -> Value:
+        """So many lanes of a value from `first` on, any number in those that it does not have."""
+        if a.lanes == 1:
+            full = vector_type(a.type, lanes)
+            text = f"insertelement {full} poison, {a.type} {a.text}, i64 0"
+            return self.fn.inside(text, a.type, lanes, a.depth)
+        if lanes == a.lanes:
+            return a
+        return self._shuffled(a, "poison", range(first, first + lanes), 0)
+
+    def _shuffled(self, a: Value, other: str, order: range, depth: int) -> Value:
+        """The lanes of `a`, and then of `other`, which is known from `depth` on, in this order."""
+        full, lanes = a.full_type, len(order)
+        known = a.lanes if other == "poison" else 2 * a.lanes
+        mask = ", ".join(f"i32 {lane}" if lane < known else "i32 poison" for lane in order)
+        text = f"shufflevector {full} {a.text}, {full} {other}, <{lanes} x i32> <{mask}>"
+        return self.fn.inside(text, a.type, lanes, max(a.depth, depth))
+
     def element(self, a: Value, lane: int) -> Value:
         """One lane of a vector; of a scalar, the scalar."""
         if a.lanes == 1:
@@ -168,3 +220,7 @@ class Vectors:
         """The negation of a condition."""
         true = "true" if a.lanes == 1 else "splat (i1 true)"
         return self.fn.pure(f"xor {a.full_type} {a.text}, {true}", "i1", a.lanes, a.depth)
+
+
+def _typed(value: Value) -> str:
+    return f"{value.full_type} {value.text}"
