@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import copysign
 
-from ansor.codegen.llvm import halves, mathlib
+from ansor.codegen.llvm import halves, mathlib, quotients
 from ansor.codegen.llvm.conversions import convert
 from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
@@ -52,7 +52,6 @@ _FLOAT_OPS = {
     BinaryOp.ADD: "fadd contract",
     BinaryOp.SUB: "fsub contract",
     BinaryOp.MUL: "fmul contract",
-    BinaryOp.DIV: "fdiv",
 }
 _INT_OPS = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
 _FLOAT_PREDICATES = {
@@ -324,7 +323,10 @@ class Expressions:
                 self.vectors.compare(less.replace("lt", "gt") if op is BinaryOp.MAX else less, a, b), a, b
             )
         if is_float(dtype):
-            result = self.vectors.binary(_FLOAT_OPS[op], a, b)
+            if op is BinaryOp.DIV:
+                result = quotients.divided(self.vectors, a, b)
+            else:
+                result = self.vectors.binary(_FLOAT_OPS[op], a, b)
             if is_narrow_float(dtype, self.machine):
                 return halves.rounded(self.vectors, result, dtype)
             return result
