@@ -31,8 +31,11 @@ from ansor.dtypes import DTYPES
 from ansor.errors import BuildError, TargetError
 from ansor.ir.nest import Alloc, LoopNest, seq
 from ansor.task.target import Target
+from ansor.workloads import CATALOGUE
 from tests.breadth_expressions import operators
+from tests.device_laws import case_of_seed
 from tests.device_nests import gelu, matmul, vector_add
+from tests.gpu_schedules import kernels
 from tests.test_device_operators import elementwise
 from tests.test_device_source import NESTS
 
@@ -75,6 +78,22 @@ def test_every_operator_and_program_compiles_without_a_warning(compiler: CudaCom
     assert done.warnings == ""
     assert {one.kernel for one in done.resources} == {kernel.name for kernel in program.kernels}
     assert done.data[:4] == b"\x7fELF"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_every_sketch_of_the_catalogue_compiles_without_a_warning(arch: str) -> None:
+    """A program of each, of random sizes."""
+    compiler = find_nvrtc() or find_nvcc()
+    if compiler is None:
+        pytest.skip("neither nvcc nor NVRTC is installed")
+    cases = [case_of_seed(seed) for seed in range(len(CATALOGUE))]
+    drawn = [list(case.programs(space, 1)) for case in cases for space in case.spaces]
+    assert all(drawn)
+    program = split_kernels(together([kernels(state, shuffles=True) for (state,) in drawn]))
+    done = compile_cuda(emit_c(program, CUDA), arch, compiler)
+    assert done.warnings == ""
+    assert {one.kernel for one in done.resources} == {kernel.name for kernel in program.kernels}
 
 
 def test_resources(compiler: CudaCompiler) -> None:
