@@ -105,7 +105,8 @@ class LocalRunner(ProgramRunner):
         Number of costs. Repeats that another load on the machine disturbed are done again, at most so often.
     min_repeat_ms
         Least duration of a repeat in milliseconds; `number` grows until it is reached, and shrinks (to one
-        call, if need be) where fewer calls reach it.
+        call, if need be) where fewer calls reach it. Two measurements of a program differ by several
+        times as much as repeats of one measurement do, so that longer repeats tell little more.
     cooldown_interval
         Seconds of rest after each program.
     enable_cpu_cache_flush
@@ -137,7 +138,7 @@ class LocalRunner(ProgramRunner):
         timeout: float = 10.0,
         number: int = 3,
         repeat: int = 3,
-        min_repeat_ms: float = 30.0,
+        min_repeat_ms: float = 15.0,
         cooldown_interval: float = 0.0,
         enable_cpu_cache_flush: bool = False,
         *,
