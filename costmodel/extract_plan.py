@@ -200,11 +200,13 @@ def lanes_of(
     short = length <= widest
     best = np.where(short & direct, length, best)
     pending = free & ~short & unit
+    alike = columns.is_reduction | parallel | ~direct  # the others rather have a shorter vector than another
     for count in range(int(widest.max(initial=2.0)), 1, -1):
         fits = pending & (count <= widest) & (2 * count >= widest)
         if not fits.any():
             continue
         fits &= row % count == 0
+        fits &= alike | (row // count == np.ceil(row / widest))
         best[fits] = count
         pending &= ~fits
     pending &= direct

@@ -31,13 +31,24 @@ def elementwise(shape, fused=False, parallel=False):
 
 @pytest.mark.parametrize(
     ("extent", "expected"),
-    [(16, [16]), (48, [16]), (56, [14]), (7, [7]), (17, [17]), (1, []), (100, [10]), (127, [16, 15])],
+    [(16, [16]), (48, [16]), (56, [14]), (7, [7]), (17, [17]), (1, []), (100, [16, 4]), (127, [16, 15])],
 )
 def test_contiguous_loops_take_the_largest_good_lane_count(extent, expected):
-    """A divisor of at least half a vector, else one odd vector, else a bulk and a rest."""
+    """A divisor if that takes no more vectors, else one odd vector, else a bulk and a rest."""
     s, args = elementwise((extent,))
 
     assert lanes(lower(s, args, limits=LIMITS)) == expected
+
+
+def test_vectors_of_a_reduction_are_alike():
+    """Ten of ten elements are more than seven of sixteen, but all of them accumulate in registers."""
+    X = te.placeholder((8, 100), name="X")
+    k = te.reduce_axis((0, 8), name="k")
+    Y = te.compute((100,), lambda j: te.sum(X[k, j], axis=k), name="Y")
+    s = te.create_schedule(Y.op)
+    s[Y].reorder(k, Y.op.axis[0])
+
+    assert set(lanes(lower(s, [X, Y], limits=LIMITS))) == {10}
 
 
 @pytest.mark.parametrize(

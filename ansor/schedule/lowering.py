@@ -196,7 +196,8 @@ class _Lowering:
         """The loops of a stage with everything that is computed inside them."""
         stage = self.state.stages[stage_id]
         body = effective_body(self.state, stage_id)
-        if isinstance(body[0], Reduce):
+        reduces = isinstance(body[0], Reduce)
+        if reduces:
             made = self._emit_reduction(stage_id, stage, [b for b in body if isinstance(b, Reduce)])
         else:
             point = self.points.of(stage_id, self.loops[stage_id].main)
@@ -208,7 +209,7 @@ class _Lowering:
         if self.kernels:
             most = stage.auto_unroll_max_step // int(virtual_threads(self.state, stage_id))
             return auto_unroll(made, most, self.limits)
-        made = vectorize_innermost(made, self.limits.vector_bits, self.known)
+        made = vectorize_innermost(made, self.limits.vector_bits, self.known, alike=reduces)
         return auto_unroll(made, stage.auto_unroll_max_step, self.limits)
 
     def _nest(

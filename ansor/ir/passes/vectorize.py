@@ -4,8 +4,9 @@ A loop that nothing is computed in, that runs along the memory of its stores, an
 independent, becomes vector code of the machine's width. A fused loop runs along memory across the rows that
 it is made of, as far as these lie end to end. The extent is divided by the largest lane count
 that divides it if that is at least half a vector; else short loops become one vector of odd length, and
-long ones a vectorised bulk and a vectorised rest. A parallel loop is treated likewise, its strips remaining
-parallel; other annotated loops stay as they are.
+long ones a vectorised bulk and a vectorised rest. So do serial loops that would otherwise take more vectors,
+but for those of reductions, whose elements stay in registers only if all their vectors are alike. A parallel
+loop is treated likewise, its strips remaining parallel; other annotated loops stay as they are.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ LONGEST_ODD_VECTOR = 4
 """The longest loop, in vectors, that becomes one vector although no good lane count divides it."""
 
 
-def vectorize_innermost(stmt: Stmt, vector_bits: int, bounds: Bounds) -> Stmt:
+def vectorize_innermost(stmt: Stmt, vector_bits: int, bounds: Bounds, alike: bool = False) -> Stmt:
     """`stmt` with its innermost loops vectorised where that is legal and stores are contiguous.
 
-    `bounds` hold every loop variable of `stmt` and around it.
+    `bounds` hold every loop variable of `stmt` and around it; `alike` asks for vectors of one length, if need
+    be for more of them.
     """
-    return _visit(stmt, vector_bits, bounds, IndependenceTest(bounds))
+    return _visit(stmt, vector_bits, bounds, alike, IndependenceTest(bounds))
 
 
-def _visit(stmt: Stmt, bits: int, bounds: Bounds, test: IndependenceTest) -> Stmt:
+def _visit(stmt: Stmt, bits: int, bounds: Bounds, alike: bool, test: IndependenceTest) -> Stmt:
     if isinstance(stmt, For):
         if stmt.kind is LoopKind.VECTORIZED:
             return stmt
@@ -40,11 +42,11 @@ def _visit(stmt: Stmt, bits: int, bounds: Bounds, test: IndependenceTest) -> Stm
             isinstance(inner, (For, Alloc)) for inner in walk_statements(stmt.body)
         ):
             legal = stmt.kind is LoopKind.PARALLEL or test.independent(stmt)
-            return _vectorized(stmt, bits, bounds) if legal else stmt
-    return map_statements(stmt, lambda inner: _visit(inner, bits, bounds, test))
+            return _vectorized(stmt, bits, bounds, alike) if legal else stmt
+    return map_statements(stmt, lambda inner: _visit(inner, bits, bounds, alike, test))
 
 
-def _vectorized(loop: For, bits: int, bounds: Bounds) -> Stmt:
+def _vectorized(loop: For, bits: int, bounds: Bounds, alike: bool) -> Stmt:
     extent = int_value(loop.extent)
     stores = [s for s in walk_statements(loop.body) if isinstance(s, Store)]
     if extent is None or extent < 2 or not stores:
@@ -53,7 +55,9 @@ def _vectorized(loop: For, bits: int, bounds: Bounds) -> Stmt:
     direct = all(runs_along(s.buffer, s.indices, loop.var, bounds) for s in stores)
     if extent <= lanes:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body) if direct else loop
-    for count in range(-(-extent // lanes), 2 * extent // lanes + 1):
+    least = -(-extent // lanes)
+    alike = alike or loop.kind is LoopKind.PARALLEL or not direct
+    for count in range(least, (2 * extent // lanes if alike else least) + 1):
         if extent % count == 0 and (direct or _strips_are_contiguous(stores, loop, extent // count, bounds)):
             return _strips(loop, loop.body, count, extent // count)
     if not direct:
