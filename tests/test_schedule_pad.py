@@ -90,7 +90,9 @@ def test_what_is_no_number_stays_where_it_is() -> None:
     a[1, 4], b[4, 2] = np.inf, np.nan
     c = np.zeros((3, 4), np.float32)
     run_nest(lowered(s.state), [a, b, c])
-    np.testing.assert_array_equal(c, a @ b)
+    with np.errstate(invalid="ignore"):  # which some machines say of such products, and some do not
+        expected = a @ b
+    np.testing.assert_array_equal(c, expected)
 
 
 def test_sums_of_one_tensor_and_elements_of_any_operation() -> None:
