@@ -163,8 +163,8 @@ class View:
         line, shape = self.core.line, self.each.shape
         if self.core.device is not None or not len(self.extent):
             return np.zeros(shape)
-        vector = np.where(self.lane > 1, self.lane, 1.0) * (self.strips > 1)
-        moved = np.abs(self.regions.flat) * vector[:, None] * self.regions.element_bytes
+        steps = self.lane * (self.strips > 1)
+        moved = np.abs(self.regions.flat) * steps[:, None] * self.regions.element_bytes
         together = np.bitwise_or.reduce(moved.astype(np.int64), axis=0) | line
         apart = together & -together
         width = np.minimum(self.lanes * self.regions.element_bytes, self.core.model.vector_bytes)
@@ -307,7 +307,7 @@ class View:
                 crowd = regions.depth_of_sets(line, max(capacity // ways, line)).max(axis=1) / ways
                 fill = np.maximum(fill, crowd)
             level = np.minimum(last_loop(fill > 1.0) + 1, len(self.extent))
-            if crowd is not None and not rows:
+            if crowd is not None:
                 self.pieces, self.crowd = pieces[level, buffers, here], crowd[np.maximum(level - 1, 0), here]
             over = np.where(level > 0, fill[np.maximum(level - 1, 0), here], 0.0)
             moving = last_loop(regions.used & (self.numbers < level)[:, None])
