@@ -57,7 +57,8 @@ def multiply_adds_per_cycle(vector_bytes: int) -> float:
     """Measure the rate that `measured_fma_ports` rounds."""
     machine = Machine.host()
     count, lanes = machine.num_registers - 4, vector_bytes // 4
-    code = load_object(compile_ir(_loops(lanes, count), machine), ["multiply_adds", "cycles"])
+    text = multiply_adds_ir(lanes, count) + _cycles_ir(vector_bytes)
+    code = load_object(compile_ir(text, machine), ["multiply_adds", "cycles"])
     operands = (ctypes.c_float * (2 * lanes))(*([0.5] * (2 * lanes)))
 
     def timed(name: str) -> Callable[[], float]:
@@ -78,15 +79,16 @@ def multiply_adds_per_cycle(vector_bytes: int) -> float:
     return count * STEPS * cycle / seconds
 
 
-def _loops(lanes: int, count: int) -> str:
-    """Both loops as functions of operands and a number of steps; `count` accumulators hide the latency."""
+def multiply_adds_ir(lanes: int, count: int) -> str:
+    """LLVM IR of `void multiply_adds(ptr operands, i64 steps)`, float32: `count` independent ones per step.
+
+    The operands are two vectors; so many accumulators must hide the latency, and fit into the registers.
+    """
     vector = f"<{lanes} x float>"
     add = f"call {vector} @llvm.fmuladd.v{lanes}f32({vector} %s{{i}}, {vector} %a, {vector} %b)"
     accumulators = "\n".join(f"  %s{i} = phi {vector} [ %a, %entry ], [ %t{i}, %loop ]" for i in range(count))
     sums = "\n".join(f"  %t{i} = {add.format(i=i)}" for i in range(count))
     ends = "\n".join(f"  store volatile {vector} %t{i}, ptr %p, align 4" for i in range(count))
-    # An exclusive or and a sum in turn, which are never made one.
-    chain = "\n".join(f"  %x{i + 1} = {'add' if i % 2 else 'xor'} i64 %x{i}, %k" for i in range(CYCLES))
     return f"""
 declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
 define void @multiply_adds(ptr %p, i64 %steps) {{
@@ -107,9 +109,20 @@ exit:
   store {vector} %a, ptr %p, align 4
   ret void
 }}
+"""
+
+
+def _cycles_ir(offset: int) -> str:
+    """LLVM IR of `void cycles(ptr operands, i64 steps)`: `CYCLES` operations per step, one after the other.
+
+    `offset` [bytes] is where an integer lies among the operands.
+    """
+    # An exclusive or and a sum in turn, which are never made one.
+    chain = "\n".join(f"  %x{i + 1} = {'add' if i % 2 else 'xor'} i64 %x{i}, %k" for i in range(CYCLES))
+    return f"""
 define void @cycles(ptr %p, i64 %steps) {{
 entry:
-  %q = getelementptr {vector}, ptr %p, i64 1
+  %q = getelementptr i8, ptr %p, i64 {offset}
   %k = load volatile i64, ptr %q, align 4
   br label %loop
 loop:
