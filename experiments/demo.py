@@ -61,8 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(task.print_best(log))
 
     rng = np.random.default_rng(0)
-    a, b, c = (rng.uniform(-1, 1, (n, n)).astype(np.float32) for _ in range(3))
-    out = np.empty((n, n), np.float32)
+    a, b, c, out = (ansor.aligned_empty((n, n), "float32") for _ in range(4))
+    for array in (a, b, c):
+        array[...] = rng.uniform(-1, 1, (n, n))
     kernel(a, b, c, out)
     np.testing.assert_allclose(out, a @ b + c, rtol=1e-3, atol=1e-3)
 
