@@ -348,7 +348,8 @@ class SearchTask(Task):
         Parameters
         ----------
         print_mode
-            "schedule"; or, for a target of that kind, "cuda" or "opencl": the source of its kernels.
+            "schedule"; or, for a target of either kind, "cuda" or "opencl": the source of its kernels in that
+            language.
         layout_rewrite_option
             As in `apply_best`; the code does what the option asks.
 
@@ -360,17 +361,18 @@ class SearchTask(Task):
         if print_mode not in ("schedule", *KINDS):
             raise DefinitionError(
                 f"print_mode is {print_mode!r}; it must be 'schedule', or 'cuda' or 'opencl' for a target of "
-                "that kind"
+                "either kind"
             )
-        if print_mode not in ("schedule", self.target.kind):
+        if print_mode != "schedule" and self.target.kind not in KINDS:
             raise DefinitionError(
-                f"print_mode={print_mode!r} needs a {print_mode} target, and this task's is {self.target}"
+                f"print_mode={print_mode!r} needs a cuda or opencl target, and this task's is {self.target}"
             )
         rewrite = self._rewritten(log_file, False, layout_rewrite_option)
         if print_mode == "schedule":
             return schedule_code(rewrite.state)
-        nest = lower(rewrite.state, rewrite.tensors, target=self.target)
-        return package_nest(nest, self.target, nest.name).source
+        target = self.target if print_mode == self.target.kind else Target(print_mode)
+        nest = lower(rewrite.state, rewrite.tensors, target=target)
+        return package_nest(nest, target, nest.name).source
 
     def __repr__(self) -> str:
         return f"SearchTask({title_of_key(self.workload_key)}, {str(self.target)!r})"

@@ -30,6 +30,7 @@ from ansor.codegen.c.compile import (
 from ansor.dtypes import DTYPES
 from ansor.errors import BuildError, TargetError
 from ansor.ir.nest import Alloc, LoopNest, seq
+from ansor.runtime.device.build import build_device
 from ansor.task.target import Target
 from ansor.workloads import CATALOGUE
 from tests.breadth_expressions import operators
@@ -103,6 +104,13 @@ def test_resources(compiler: CudaCompiler) -> None:
     assert found.shared_bytes == 2 * 128 * 4
     assert 0 < found.registers <= 255
     assert (found.stack_bytes, found.spill_store_bytes, found.spill_load_bytes) == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_module_for_opencl_shows_ptx() -> None:
+    nest = vector_add()
+    module = build_device(nest, Target("opencl"), nest.name)
+    assert ".visible .entry vector_add_kernel0" in module.get_source("ptx")
 
 
 def test_ptx(compiler: CudaCompiler) -> None:

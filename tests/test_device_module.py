@@ -161,11 +161,11 @@ def test_sources_need_no_device() -> None:
     module = DeviceModule(scale())
     assert module.get_source() == module.get_source("opencl") == module.package.source
     assert (module.entry_name, module.signature.sizes) == ("scale", ("n",))
-    with pytest.raises(BuildError, match="keeps no 'nest' source"):
-        module.get_source("nest")
-    for kind in ("ptx", "cuda", "ll"):
-        with pytest.raises(DefinitionError, match=rf"'opencl', 'nest', found '{kind}'"):
+    for kind, missing in {"nest": "nest", "cuda": "cuda", "ptx": "cuda", "sass": "cuda"}.items():
+        with pytest.raises(BuildError, match=f"loaded from a file, which keeps no '{missing}' source"):
             module.get_source(kind)
+    with pytest.raises(DefinitionError, match="'nest', 'opencl', 'cuda', 'ptx', 'sass', found 'll'"):
+        module.get_source("ll")
     with pytest.raises(TypeError, match="cannot be pickled"):
         module.__reduce__()
     with pytest.raises(BuildError, match=r"files .ansor, found 'f.o'"):

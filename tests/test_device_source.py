@@ -12,6 +12,9 @@ import pytest
 
 from ansor.codegen.c import CUDA, OPENCL, Dialect, emit_c, split_kernels
 from ansor.ir.nest import LoopNest
+from ansor.runtime.device.build import build_device
+from ansor.runtime.names import symbol_of
+from ansor.task.target import Target
 from tests import device_nests
 from tests.gpu_schedules import ahead, kernels, swizzled, tiled_matmul
 
@@ -40,6 +43,15 @@ def place(name: str, dialect: Dialect) -> Path:
 @pytest.mark.parametrize("name", NESTS)
 def test_text(name: str, dialect: Dialect) -> None:
     assert emit_c(split_kernels(NESTS[name]()), dialect) == place(name, dialect).read_text()
+
+
+@pytest.mark.parametrize("built", ["cuda", "opencl"])
+@pytest.mark.parametrize("name", NESTS)
+def test_a_module_shows_its_text_in_either_language(name: str, built: str) -> None:
+    nest = NESTS[name]()
+    module = build_device(nest, Target(built), nest.name)
+    for dialect in SUFFIXES:
+        assert module.get_source(dialect.name) == emit_c(split_kernels(nest, symbol_of(nest.name)), dialect)
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ class KernelText:
         if not self._dialect.shuffle:
             raise BuildError(
                 f"{self._dialect.name} has no shuffles, as in `{format_stmt(stmt)}`; lower the program for "
-                "the target that it is built for"
+                f"{self._dialect.name}"
             )
         lanes = min(prod(self._kernel.block), WARP)
         return self._dialect.shuffle.format(mask=f"{(1 << lanes) - 1:#x}u", value=value, distance=distance)

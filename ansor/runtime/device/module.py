@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Union
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Union
 
 import numpy.typing as npt
 
@@ -32,12 +32,16 @@ from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.device.program import LoadedProgram
 from ansor.runtime.signature import Argument, Signature
 from ansor.runtime.timing import TimeResult, time_calls
+from ansor.task.target import Target
 
 if TYPE_CHECKING:
     from ansor.ir.nest import LoopNest
     from ansor.runtime.device.resources import KernelResources
 
 AnyArray = Union[npt.NDArray[Any], DeviceArray]
+
+_SOURCES: Final = {"opencl": "opencl", "cuda": "cuda", "ptx": "cuda", "sass": "cuda"}
+"""The forms of code that `get_source` shows, and the language that each is written in or compiled from."""
 
 
 class DeviceModule:
@@ -194,29 +198,26 @@ class DeviceModule:
         Parameters
         ----------
         kind
-            "opencl" or "cuda", whichever it is (the default): the source of its kernels; "nest": its loop
-            nest; for CUDA also "ptx" and "sass": virtual and machine code.
+            "opencl" or "cuda": the source of its kernels, as it is (the default) or in the other language;
+            "nest": its loop nest; "ptx" and "sass": virtual and machine code by CUDA's compiler.
 
         Raises
         ------
         BuildError
-            If the module was loaded from a file and its nest is asked for, or a compiler or disassembler that
-            is needed is not there.
+            If the module was loaded from a file and what is asked for is made of its nest, or that has what
+            the other language lacks, or a compiler or disassembler that is needed is not there.
         DefinitionError
             If there is no such source of it.
         """
-        package = self._package
-        known = (package.kind, "nest", *(("ptx", "sass") if package.kind == "cuda" else ()))
-        if kind is None or kind == package.kind:
-            return package.source
-        if kind not in known:
-            raise DefinitionError(
-                f"a source of a module for {package.kind} is {', '.join(map(repr, known))}, found {kind!r}"
-            )
+        kind = self._package.kind if kind is None else kind
         if kind == "nest":
-            if self._nest is None:
-                raise BuildError(f"{self.entry_name} was loaded from a file, which keeps no 'nest' source")
-            return str(self._nest)
+            return str(self._kept_nest(kind))
+        if kind not in _SOURCES:
+            known = ", ".join(map(repr, ("nest", *_SOURCES)))
+            raise DefinitionError(f"a source of a module for {self._package.kind} is {known}, found {kind!r}")
+        package = self._written_in(_SOURCES[kind])
+        if kind == package.kind:
+            return package.source
         from ansor.codegen.c.compile import compile_ptx, disassemble
         from ansor.runtime.device.build import compiled
 
@@ -286,6 +287,20 @@ class DeviceModule:
         path = Path(path)
         self._package = export_library(self._package, path, cc)
         return path
+
+    def _kept_nest(self, source: str) -> LoopNest:
+        """The nest that a source is made of."""
+        if self._nest is None:
+            raise BuildError(f"{self.entry_name} was loaded from a file, which keeps no {source!r} source")
+        return self._nest
+
+    def _written_in(self, language: str) -> DevicePackage:
+        """The program in one of the languages."""
+        if language == self._package.kind:
+            return self._package
+        from ansor.runtime.device.build import package_nest
+
+        return package_nest(self._kept_nest(language), Target(language), self.entry_name)
 
     def _loaded(self) -> LoadedProgram:
         with self._loading:
