@@ -28,8 +28,8 @@ _ASKED: Final = (
     *("max_local_memory_per_block", "thread_warp_size"),
 )
 """Compared, too, where times are to count for each other."""
-_SAYS_NOTHING: Final = {"mcpu": "native", "model": "unknown"}
-"""What these options are where they are not named."""
+_SAYS_NOTHING: Final = {"mcpu": "native", "model": "unknown", "arch": "sm_50"}
+"""What these options are where they are not named; TVM says sm_50 where it sees no GPU."""
 _COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
 
 

@@ -32,7 +32,6 @@ from ansor.schedule.access import NO_SPLIT_ATTR
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import PadStep, RewriteLayoutStep, TensorizeStep
-from ansor.task.device import stated_arch
 from ansor.task.target import Target
 from ansor.te.expr import Read, distinct_nodes, int_value
 from ansor.te.tensor import ComputeOp
@@ -201,5 +200,5 @@ def _extents(op: ComputeOp) -> tuple[int, ...] | None:
 
 def has_warp_intrinsic(target: Target, intrinsic: WarpIntrinsic) -> bool:
     """Whether the GPU that a target names has an intrinsic."""
-    found = re.fullmatch(r"sm_(\d+)[a-z]?", (stated_arch(target) or "") if target.kind == "cuda" else "")
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", (target.arch or "") if target.kind == "cuda" else "")
     return found is not None and int(found[1]) >= intrinsic.capability

@@ -16,6 +16,7 @@ from ansor import te
 from ansor.errors import DefinitionError, LogFormatError, LogWriteError
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.hardware import HardwareParams
+from ansor.task.target import Target
 from ansor.task.task import Task
 from measure.best import load_best_record, same_target, workload_distance
 from measure.log import (
@@ -479,6 +480,12 @@ def test_workload_distance(wanted: str, found: str, factor: float) -> None:
         ("cuda", "llvm", False),
         ("hexagon -what=1", "hexagon", True),
         ("llvm -mcpu='unclosed", "llvm -mcpu=x", False),
+        (str(Target("cuda")), "cuda -arch=sm_90", True),
+        (
+            "cuda -keys=cuda,gpu -arch=sm_50 -max_num_threads=1024 -thread_warp_size=32",
+            "cuda -arch=sm_90",
+            True,
+        ),
     ],
 )
 def test_targets_compare_by_kind_and_model(one: str, other: str, same: bool) -> None:

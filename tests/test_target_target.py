@@ -22,7 +22,7 @@ from ansor.task.target import KINDS, Target
             "llvm -keys=cpu -mattr=+neon,-sve -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu -num-cores=2",
         ),
         ("llvm -device=arm_cpu", "llvm -keys=arm_cpu,cpu -device=arm_cpu"),
-        ("cuda", "cuda -keys=cuda,gpu -arch=sm_50 -max_num_threads=1024 -thread_warp_size=32"),
+        ("cuda", "cuda -keys=cuda,gpu -max_num_threads=1024 -thread_warp_size=32"),
         (
             "cuda -arch=sm_80 -max_shared_memory_per_block=49152",
             "cuda -keys=cuda,gpu -arch=sm_80 -max_num_threads=1024 -max_shared_memory_per_block=49152 "
@@ -51,6 +51,7 @@ def test_fields() -> None:
     bare = Target("llvm")
     assert (bare.mcpu, bare.mattr, bare.mtriple, bare.num_cores) == (None, (), None, None)
     assert Target("cuda -arch=sm_90").arch == "sm_90"
+    assert Target("cuda").arch is None
     assert Target("cuda").thread_warp_size == 32
 
 

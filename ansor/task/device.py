@@ -28,11 +28,6 @@ _COPYING: Final = 80
 """The compute capability from which on threads can copy without waiting."""
 
 
-def stated_arch(target: Target) -> str | None:
-    """The architecture that a target's author names; None if it is its kind's default."""
-    return target.arch if target.states("arch") else None
-
-
 def runs_on(arch: str, device: str) -> bool:
     """
     Whether machine code for one architecture runs on a device of another.
@@ -52,7 +47,7 @@ def copies_without_waiting(target: Target) -> bool:
 
     Source: CUDA C++ programming guide, asynchronous data copies.
     """
-    found = re.fullmatch(r"sm_(\d+)[a-z]?", stated_arch(target) or DEFAULT_ARCH)
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", target.arch or DEFAULT_ARCH)
     return target.kind == "cuda" and found is not None and int(found[1]) >= _COPYING
 
 
@@ -64,7 +59,7 @@ def block_shared_bytes(target: Target) -> int:
 
     Source: CUDA C++ programming guide, technical specifications per compute capability.
     """
-    found = re.fullmatch(r"sm_(\d+)[a-z]?", (stated_arch(target) or "") if target.kind == "cuda" else "")
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", (target.arch or "") if target.kind == "cuda" else "")
     capability = 0 if found is None else int(found[1])
     if capability < min(_BY_CAPABILITY):
         return _EVERYWHERE
@@ -115,7 +110,7 @@ class DeviceModel:
     @classmethod
     def for_target(cls, target: Target) -> DeviceModel:
         """Return the model of a target's architecture, changed by what its string says."""
-        arch = stated_arch(target) or (DEFAULT_ARCH if target.kind == "cuda" else "")
+        arch = target.arch or (DEFAULT_ARCH if target.kind == "cuda" else "")
         found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
         known = cls() if found is None else _of_capability(int(found[1]))
         l2, warp = target.attrs.get("l2_cache_size_bytes"), target.thread_warp_size or 0

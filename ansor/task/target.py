@@ -93,9 +93,7 @@ KINDS: Final[Mapping[str, TargetKind]] = {
     "c": TargetKind(
         ("cpu",), {**_LLVM, "march": "str", "executor": "str", "workspace-byte-alignment": "int"}
     ),
-    "cuda": TargetKind(
-        ("cuda", "gpu"), _GPU, {"arch": "sm_50", "max_num_threads": 1024, "thread_warp_size": 32}
-    ),
+    "cuda": TargetKind(("cuda", "gpu"), _GPU, {"max_num_threads": 1024, "thread_warp_size": 32}),
     "nvptx": TargetKind(("cuda", "gpu"), _GPU, {"max_num_threads": 1024, "thread_warp_size": 32}),
     "rocm": TargetKind(
         ("rocm", "gpu"),

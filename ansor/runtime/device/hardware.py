@@ -7,7 +7,7 @@ from typing import Final
 
 from ansor.errors import NoDeviceError
 from ansor.runtime.device.door import KINDS, DeviceInfo, device_info
-from ansor.task.device import DEFAULT_ARCH, stated_arch
+from ansor.task.device import DEFAULT_ARCH
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
 
@@ -52,14 +52,15 @@ def arch_of(target: Target) -> str:
     """What CUDA programs of a target are compiled for: its `-arch`, else the device's, else sm_80."""
     if target.kind != "cuda":
         return ""
-    stated = stated_arch(target)
-    info = _device_of(target) if stated is None else None
-    return stated or (DEFAULT_ARCH if info is None else info.arch)
+    if target.arch is not None:
+        return target.arch
+    info = _device_of(target)
+    return DEFAULT_ARCH if info is None else info.arch
 
 
 def settled_target(target: Target) -> Target:
     """Return a CUDA target that names no architecture with that of the device, if there is one."""
-    info = _device_of(target) if target.kind == "cuda" and stated_arch(target) is None else None
+    info = _device_of(target) if target.kind == "cuda" and target.arch is None else None
     return target if info is None else target.with_attrs(arch=info.arch)
 
 
@@ -71,6 +72,6 @@ def _device_of(target: Target) -> DeviceInfo | None:
         info = device_info(target.kind)
     except NoDeviceError:
         return None
-    if target.kind == "cuda" and stated_arch(target) not in (None, info.arch):
+    if target.kind == "cuda" and target.arch not in (None, info.arch):
         return None
     return info
