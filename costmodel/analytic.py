@@ -70,7 +70,8 @@ _USED: Final = (
     "L3_traffic",
     "L1_pieces",
     "L2_pieces",
-    "L3_pieces",
+    "streams",
+    "stream_begins",
     "footprint",
     "streamed",
     "lanes",
@@ -109,8 +110,13 @@ class CoreRates:
         Bytes per cycle that one core gets from its second and third cache.
     memory
         Bytes per cycle that all cores together get from memory.
-    l2_piece, l3_piece, memory_piece
+    l2_piece, l3_piece
         Cycles that every contiguous piece takes beyond its bytes.
+    begin, line
+        Cycles that a core waits for memory where a contiguous stream begins, before what it needs is fetched
+        ahead of it, and where it reads one line.
+    streams
+        How many streams side by side are fetched ahead best; their begins overlap.
     launch
         Cycles to enter a parallel loop.
     overlap
@@ -141,7 +147,9 @@ class CoreRates:
     memory: float = 10.0
     l2_piece: float = 2.5
     l3_piece: float = 10.0
-    memory_piece: float = 12.0
+    begin: float = 2700.0
+    line: float = 12.0
+    streams: float = 8.0
     launch: float = 11000.0
     overlap: float = 0.95
 
@@ -155,7 +163,10 @@ class CoreRates:
             raise DefinitionError(f"CoreRates(overlap={self.overlap}): it is a part, at most 1")
 
 
-_RATES: Final = ("hertz", "arithmetic", "loads", "stores", "issue", "window", "code", "l2", "l3", "memory")
+_RATES: Final = (
+    *("hertz", "arithmetic", "loads", "stores", "issue", "window", "code"),
+    *("l2", "l3", "memory", "streams"),
+)
 
 
 _KIND: Final = "AnalyticModel"
@@ -271,7 +282,7 @@ class AnalyticModel(CostModel):
             "latency": self._latency(raw) * spread / share,
             "L2": (raw["L1_traffic"] / rates.l2 + raw["L1_pieces"] * rates.l2_piece) / share,
             "L3": (raw["L2_traffic"] / rates.l3 + raw["L2_pieces"] * rates.l3_piece) / share,
-            "memory": self._memory(raw, cold),
+            "memory": self._memory(raw, cold) + cold * self._waiting(raw, core.line) / share,
         }
         longest = np.maximum.reduce(list(times.values()))
         rest = np.sum(list(times.values()), axis=0) - longest
@@ -287,7 +298,20 @@ class AnalyticModel(CostModel):
         """
         streamed = np.where((raw["lanes"] > 1) & (raw["stores_scattered"] == 0), raw["streamed"], 0.0)
         passing = np.where(cold, np.maximum(raw["L3_traffic"] - streamed, streamed), streamed)
-        return np.asarray(passing / self.rates.memory + cold * raw["L3_pieces"] * self.rates.memory_piece)
+        return np.asarray(passing / self.rates.memory)
+
+    def _waiting(self, raw: Raw, line: int) -> FloatArray:
+        """Cycles that a core waits for lines of memory that nobody fetched ahead.
+
+        Those with which a stream begins are waited for one by one until it has been recognised: all lines of
+        short pieces, and of long ones as many, whatever their length. Streams side by side wait together;
+        too many crowd each other out.
+        """
+        rates, streams = self.rates, np.maximum(raw["streams"], 1.0)
+        apart = np.maximum(1.0 / streams, streams / rates.streams**2)
+        begins = raw["stream_begins"] * rates.begin * apart
+        lines = raw["L3_traffic"] / line * rates.line
+        return np.asarray(begins * lines / np.maximum(begins + lines, 1.0))
 
     def _ports(self, raw: Raw, model: MachineModel) -> FloatArray:
         """Cycles of all instructions on one core, none waiting for another.

@@ -323,12 +323,39 @@ class View:
                 np.minimum(traffic / np.maximum(self.work, 1.0), _MOST_PER_OP),
             ]
         self.footprint = total[0]
+        self.from_memory = lines[known, buffers, here] * times * line
         return rows
 
     def conflicts(self) -> list[Floats]:
         stored = self.regions.points[0] * self.regions.element_bytes[0]
         streamed = np.where(self.columns.streaming[self.at], stored, 0.0)
-        return [self.pieces.max(axis=0), np.minimum(self.crowd, _MOST), self.footprint, streamed]
+        return [
+            self.pieces.max(axis=0),
+            np.minimum(self.crowd, _MOST),
+            *self._streams(),
+            self.footprint,
+            streamed,
+        ]
+
+    def _streams(self) -> list[Floats]:
+        """How many contiguous streams a core reads side by side, and how often one of them begins anew.
+
+        A visit of the tile reads its pieces at about the same time. Loops around it carry them on, as long as
+        there are no more of them, until they touch: then the next ones begin elsewhere.
+        """
+        regions, here = self.regions, np.arange(len(self.lanes))
+        visit = np.where(self.promoted, first_loop(self.tiles | self.steps), first_loop(self.body))
+        buffers = np.arange(regions.used.shape[1])[:, None]
+        pieces = regions.elements / regions.run
+        streams = pieces[visit, buffers, here]
+        length, going = regions.elements[visit, buffers, here] / streams, np.ones(streams.shape, np.bool_)
+        for level in range(len(self.extent) - 1, -1, -1):
+            outside = level < visit
+            going &= ~outside | (pieces[level] <= streams)
+            length = np.where(outside & going, regions.elements[level] / streams, length)
+            going &= ~outside | (pieces[level] == streams)
+        begun = self.from_memory / np.maximum(length * regions.element_bytes, self.core.line)
+        return [streams[begun.argmax(axis=0), here], begun.sum(axis=0)]
 
 
 def _running_product(extent: Floats) -> Floats:

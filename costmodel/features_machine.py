@@ -143,6 +143,16 @@ MACHINE_FEATURES: Final[tuple[Feature, ...]] = (
         "conflict_pressure", "ratio", "conflicts",
         "lines in one set of L1 / ways, in the next larger body: strides modulo the size of a way; at most 8",
     ),
+    Feature(
+        "streams", "pieces", "conflicts",
+        "elements / contiguous run in one visit of the tile, or in the body: what is read side by side, of "
+        "the buffer that is begun most often",
+    ),
+    Feature(
+        "stream_begins", "pieces", "conflicts",
+        "sum over buffers: bytes of its L3_traffic / bytes of one of these in the largest body around the "
+        "visit in which they are no more pieces, and inside which they do not touch; at least a line",
+    ),
     Feature("footprint", "bytes", "conflicts", "lines that the whole statement touches"),
     Feature("streamed", "bytes", "conflicts", "what it stores, if aligned vectors are to pass the caches by"),
 )  # fmt: skip

@@ -126,6 +126,52 @@ def test_walking_along_memory_beats_jumping() -> None:
     assert 2 * along < across
 
 
+def through_rows(rows: int, width: int) -> State:
+    """A vector times a matrix larger than all caches: so many rows at a time, in pieces of that width."""
+    c = matmul(1, 8192, 4096)[2]
+    s = te.create_schedule([c.op])
+    i, j = c.op.axis
+    (k,) = c.op.reduce_axis
+    jo, ji = s[c].split(j, width)
+    jm, ji = s[c].split(ji, 16)
+    ko, ki = s[c].split(k, rows)
+    s[c].reorder(i, jo, ko, jm, ki, ji)
+    s[c].vectorize(ji)
+    s[c].parallel(jo)
+    state: State = s.state
+    return state
+
+
+def test_rows_from_memory_are_best_read_some_side_by_side() -> None:
+    """Begins of streams are waited for together; too many streams crowd each other out."""
+    times = seconds(matmul(1, 8192, 4096), *(through_rows(rows, 2048) for rows in (1, 2, 4, 8, 16, 64)))
+    assert times[:4] == sorted(times[:4], reverse=True)
+    assert times[3:] == sorted(times[3:])
+    assert 1.15 * times[3] < min(times[0], times[5])
+
+
+def test_short_pieces_of_memory_take_longer() -> None:
+    times = seconds(matmul(1, 8192, 4096), *(through_rows(8, width) for width in (2048, 1024, 512, 64)))
+    assert times == sorted(times)
+    assert 1.15 * times[0] < times[3]
+
+
+def test_waiting_is_counted_in_begins_of_streams_and_lines() -> None:
+    """Of 4096 rows in pieces of 8 KiB, four side by side; the harmonic sum of both bounds."""
+    rows, width = 4, 2048
+    tensors = matmul(1, 8192, 4096)
+    task = task_of(tensors)
+    raw = unscale(extract_states(task, [through_rows(rows, width)]).values)
+    begins, traffic = 4096 * (8192 // width) + 1 + 2, raw["L3_traffic"][0]
+    assert raw["streams"][0] == pytest.approx(rows)
+    assert raw["stream_begins"][0] == pytest.approx(begins, rel=1e-3)
+    rates = MODEL.rates
+    anew, one_by_one = begins * rates.begin / rows, traffic / 64 * rates.line
+    waiting = anew * one_by_one / (anew + one_by_one) / HARDWARE.num_cores
+    found = MODEL.parts(task, raw)["memory"][0] * rates.hertz
+    assert found == pytest.approx(traffic / rates.memory + waiting, rel=1e-3)
+
+
 def test_more_work_takes_longer() -> None:
     times = [
         seconds(matmul(n, 64, 64), State.initial(ComputeDAG(matmul(n, 64, 64))))[0] for n in (16, 32, 64, 128)

@@ -150,6 +150,23 @@ def product_by_rows() -> Program:
     return Program(matmul(n, n, n), lambda state: state.reorder(2, [0, 2, 1]), expected)
 
 
+def rows_side_by_side() -> Program:
+    """A vector times a matrix, four rows at a time, through halves of them: each row begins twice."""
+    m, k, width, rows = 256, 64, 128, 4
+
+    def schedule(state: State) -> State:
+        state = state.split(2, 1, [width // LANES, LANES]).split(2, 4, [rows])  # i j.0 j.1 j.2 k.0 k.1
+        return state.reorder(2, [0, 1, 4, 2, 5, 3]).annotate(2, 5, Annotation.VECTORIZE)
+
+    expected = {
+        "tile_registers": 1,
+        "tile_steps": rows,
+        "streams": rows,
+        "stream_begins": k * (m // width) + 1 + 2,  # of B; A; C comes and goes
+    }
+    return Program(matmul(1, m, k), schedule, expected)
+
+
 def product_of_rows() -> Program:
     """Four elements at a time, each the product of two rows in the lanes of two vectors."""
     n, m, k, rows, vectors = 8, 3, 64, 4, 2
@@ -212,6 +229,8 @@ def transposed() -> Program:
         "L3_pieces": 1 + 2,
         "L3_traffic_per_op": l2_lines * LINE / work,
         "conflict_pressure": crowd,
+        "streams": 1,
+        "stream_begins": rows * columns // FLOATS + 2,  # a line for an element of X
     }
     return Program([x, y], unchanged, expected)
 
@@ -430,6 +449,7 @@ def integers() -> Program:
 PROGRAMS = {
     "a tiled product": tiled_product(),
     "a product by rows": product_by_rows(),
+    "rows side by side": rows_side_by_side(),
     "a product of rows": product_of_rows(),
     "a transpose": transposed(),
     "scattered stores": scattered_stores(),
