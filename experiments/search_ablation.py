@@ -39,6 +39,7 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "norm-256": ("no factored lanes",),
     "yuv-1080": ("no tiled streams", "no streaming stores"),
     "matmul-bf16": ("no tensor intrinsics", "no packed reads"),
+    "conv2d-f16": ("conversions where values are used",),
     "tanh_matmul-512": ("all cheap reads inlined",),
     "winograd-28": ("no unrolled tiles", "a loop left out of vectors"),
 }

@@ -130,6 +130,7 @@ CASES: Final[Mapping[str, Case]] = {
     "norm-256": Case("norm", (1, 256, 256)),
     "yuv-1080": Case("rgb_to_yuv", (1080, 1920)),
     "matmul-bf16": Case("matmul", (512, 512, 512, "bfloat16", "float32")),
+    "conv2d-f16": Case("conv2d", (1, 28, 28, 128, 128, 3, 1, 1, 1, 1, "float16", "float32")),
     "tanh_matmul-512": Case("tanh_matmul", (512, 512, 512)),
     "winograd-28": Case("conv2d_winograd", (1, 28, 28, 128, 128)),
 }

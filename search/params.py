@@ -53,6 +53,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often (`KeepCostlyProducer`).
 - `cpu_inline_padding`: 1 for computing padding where a reduction uses it a few times (`InlinePadding`).
+- `cpu_store_converted`: 1 for storing what reductions widen again and again widened (`StoreConverted`).
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.
 - `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
@@ -80,6 +81,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no factored lanes": {"cpu_rfactor_lanes": 0},
     "all cheap reads inlined": {"cpu_keep_costly": 0},
     "no inlined padding": {"cpu_inline_padding": 0},
+    "conversions where values are used": {"cpu_store_converted": 0},
     "no streaming stores": {"cpu_streaming_stores": 0},
     "a loop left out of vectors": {"cpu_fuse_all_vectors": 0},
     "no packed reads": {"cpu_packed_read": 0},
@@ -107,6 +109,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_rfactor_lanes": 0,
     "cpu_keep_costly": 0,
     "cpu_inline_padding": 0,
+    "cpu_store_converted": 0,
     "cpu_streaming_stores": 0,
     "cpu_fuse_all_vectors": 0,
     "gpu_tensor_cores": 0,

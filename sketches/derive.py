@@ -23,6 +23,7 @@ from ansor.task.task import Task
 from sketches.caching import AddCacheWrite
 from sketches.columns import Hole, fill_holes, find_holes
 from sketches.const_tensor import SimplifyComputeWithConstTensor
+from sketches.conversions import StoreConverted
 from sketches.cross_thread import CrossThreadReduction
 from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
 from sketches.inline import AlwaysInline
@@ -87,6 +88,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_rfactor_lanes": (AddRfactorLanes(),),
     "cpu_keep_costly": (KeepCostlyProducer(),),
     "cpu_inline_padding": (InlinePadding(),),
+    "cpu_store_converted": (StoreConverted(),),
 }
 """Rules of ours that come before `CPU_RULES`: by parameter, one for each value from 1 on."""
 

@@ -8,6 +8,7 @@ price of one copy per reuse.
 `FollowLayoutStep` gives the copy one dimension for each loop that indexes the input, so the layout is always
 that of the reader's tiles, whatever lengths are drawn: for "SSRSRS" and A[i, k], inside `k.0`, it is
 `[i.2][k.1][i.3]`. The copy is an ordinary stage: sampling may move it to another loop, or inline it.
+If the reader widens what it reads, the copy holds that (see `conversions`).
 
 Source: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. Not in the reference.
 """
@@ -22,10 +23,11 @@ from ansor.dtypes import dtype_info
 from ansor.schedule.access import LAYOUT_FREE_ATTR
 from ansor.schedule.layout_reading import reading_axes
 from ansor.schedule.state import State
-from ansor.schedule.steps import FollowLayoutStep
+from ansor.schedule.steps import FollowLayoutStep, StoreConvertedStep
 from ansor.task.task import LayoutRewriteOption
 from ansor.te.expr import int_value
 from ansor.te.tensor import ComputeOp
+from sketches.conversions import is_widened
 from sketches.gpu_memory import shared_place
 from sketches.relations import is_computed, is_tiled, needs_tiling
 from sketches.rule import SketchContext, Successor, Verdict
@@ -59,6 +61,8 @@ class AddPackedRead:
             copy, target = stage_id + 1, reader + added + 1
             state = state.cache_read(stage_id, PACKED_SCOPE, [reader + added])
             state = state.apply(FollowLayoutStep(copy, target))
+            if context.params.cpu_store_converted and is_widened(state, copy):
+                state = state.apply(StoreConvertedStep(copy))
             place = shared_place(state, target)
             assert place is not None
             state = state.compute_at(copy, target, place)

@@ -122,6 +122,8 @@ class SketchParams:
         1 adds `KeepCostlyProducer`: dear stages that a reduction uses often are stored, not inlined.
     cpu_inline_padding
         1 adds `InlinePadding`: padding that reductions use a few times is also computed where it is used.
+    cpu_store_converted
+        1 adds `StoreConverted`: what reductions widen again and again is stored so, packed tiles as well.
     cpu_streaming_stores
         1 lets the stores of outputs pass the caches by, where a program moves more than they hold.
     cpu_fuse_all_vectors
@@ -156,6 +158,7 @@ class SketchParams:
     cpu_rfactor_lanes: int = _parameter(1, high=1)
     cpu_keep_costly: int = _parameter(1, high=1)
     cpu_inline_padding: int = _parameter(1, high=1)
+    cpu_store_converted: int = _parameter(1, high=1)
     cpu_streaming_stores: int = _parameter(1, high=1)
     cpu_fuse_all_vectors: int = _parameter(1, high=1)
     gpu_tensor_cores: int = _parameter(1, high=1)

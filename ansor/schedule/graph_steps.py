@@ -62,7 +62,6 @@ def redirect(
     """`op` reading other tensors, at other indices if `reindex` says so; itself if it reads none of them."""
     if not isinstance(op, ComputeOp) or not any(t in tensors for t in op.input_tensors):
         return op
-    shared: dict[int, tuple[Expr, ...]] = {}
     change = reindex or {}
 
     def visit(node: Expr) -> Expr | None:
@@ -72,10 +71,18 @@ def redirect(
             return Read(tensors[node.tensor], indices, node.dtype)
         return None
 
+    return rewrite_body(op, visit)
+
+
+def rewrite_body(op: ComputeOp, visit: Callable[[Expr], Expr | None]) -> ComputeOp:
+    """The operation with the nodes of its body replaced as `rewrite` does.
+
+    The outputs of one reduction keep sharing their sources.
+    """
+    shared: dict[int, tuple[Expr, ...]] = {}
     body: list[Expr] = []
     for root in op.body:
         if isinstance(root, Reduce):
-            # The outputs of one reduction share their sources; keep it so.
             sources = shared.setdefault(id(root.sources), tuple(rewrite(s, visit) for s in root.sources))
             condition = None if root.condition is None else rewrite(root.condition, visit)
             body.append(replace(root, sources=sources, condition=condition))

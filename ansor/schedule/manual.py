@@ -37,6 +37,7 @@ from ansor.schedule.steps import (
     SplitStep,
     Step,
     StorageAlignStep,
+    StoreConvertedStep,
     StreamingStoresStep,
     SwizzleStep,
     TensorizeStep,
@@ -424,6 +425,10 @@ class StageHandle:
     def set_scope(self, scope: str) -> None:
         """Store this stage's result in `scope`: "global", "local" or "shared"."""
         self.schedule.apply(SetScopeStep(self.stage_id, scope))
+
+    def store_converted(self) -> None:
+        """Store this stage's result in the dtype that all its readers convert it to: each value once."""
+        self.schedule.apply(StoreConvertedStep(self.stage_id))
 
     def streaming_stores(self) -> None:
         """Let this output's vector stores pass the caches by; for results much larger than the caches."""

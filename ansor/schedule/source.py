@@ -35,6 +35,7 @@ from ansor.schedule.steps import (
     SplitStep,
     Step,
     StorageAlignStep,
+    StoreConvertedStep,
     StreamingStoresStep,
     SwizzleStep,
     TensorizeStep,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _CALLS: dict[type[Step], str] = {
     ComputeInlineStep: "compute_inline",
     ComputeRootStep: "compute_root",
+    StoreConvertedStep: "store_converted",
     StreamingStoresStep: "streaming_stores",
     SwizzleStep: "swizzle",
 }
@@ -164,7 +166,13 @@ class _Writer:
             case ComputeAtStep(stage=stage, target_stage=target, target_iterator=position):
                 loop = self.loop(target, position)
                 text = f"s[{self.stage(stage)}].compute_at(s[{self.stage(target)}], {loop})"
-            case ComputeInlineStep() | ComputeRootStep() | StreamingStoresStep() | SwizzleStep():
+            case (
+                ComputeInlineStep()
+                | ComputeRootStep()
+                | StoreConvertedStep()
+                | StreamingStoresStep()
+                | SwizzleStep()
+            ):
                 text = f"s[{self.stage(step.stage)}].{_CALLS[type(step)]}()"
             case MultiBufferStep(stage=stage, buffers=buffers):
                 call = "double_buffer()" if buffers == 2 else f"multi_buffer({buffers})"

@@ -2,11 +2,13 @@
 
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
 where stages are computed, `graph_steps` add stages, `pad_steps` one that computes more than asked for,
-`layout_steps` change the order of what stages store, `tensor_steps` compute innermost loops by tensor
-intrinsics, `store_steps` say how results are stored, `buffer_steps` how tiles in shared memory are kept.
+`layout_steps` change the order of what stages store, `convert_steps` its dtype, `tensor_steps` compute
+innermost loops by tensor intrinsics, `store_steps` say how results are stored, `buffer_steps` how tiles in
+shared memory are kept.
 """
 
 from ansor.schedule.buffer_steps import MultiBufferStep, SwizzleStep
+from ansor.schedule.convert_steps import StoreConvertedStep
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
 from ansor.schedule.layout_steps import FollowLayoutStep, RewriteLayoutStep
 from ansor.schedule.loop_steps import (
@@ -49,6 +51,7 @@ __all__ = [
     "SplitStep",
     "Step",
     "StorageAlignStep",
+    "StoreConvertedStep",
     "StreamingStoresStep",
     "SwizzleStep",
     "TensorizeStep",

@@ -1,0 +1,104 @@
+"""The step that stores a stage's result as its readers convert it.
+
+Products of 16-bit floats are summed up in float32: each operand is converted where it is used, as often as it
+is used. An operand that has been stored before, by padding or packing, can be converted there instead, once,
+for a larger buffer. The same number is given to the same conversion, so results are the same to the last bit.
+
+Not in TVM's records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ansor.schedule.graph_steps import redirect, replace_body, rewrite_body
+from ansor.schedule.stages import Annotation, Stage
+from ansor.schedule.step_base import Step, refuse, stage_at
+from ansor.te.expr import Cast, Expr, Read, cast, distinct_nodes
+from ansor.te.tensor import ComputeOp, Operation, Tensor
+
+if TYPE_CHECKING:
+    from ansor.schedule.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConvertedStep(Step):
+    """Store a stage's result in the dtype that all its readers convert it to."""
+
+    code: ClassVar[str] = "SC"
+    in_reference: ClassVar[bool] = False
+    stage: int
+
+    def apply(self, state: State) -> State:
+        stage = stage_at(state, self.stage, "store_converted")
+        reason = why_not_converted(state, self.stage)
+        if reason:
+            raise refuse(stage, f"store_converted of stage {stage.name!r}: {reason}")
+        (dtype,) = wanted_dtypes(state, self.stage)
+        op = stage.compute
+        made = replace_body(op, (cast(op.body[0], dtype),))
+        old, new = op.output(0), made.output(0)
+        moved: dict[Tensor, Tensor] = {}
+        stages: list[Stage] = []
+        for position, other in enumerate(state.stages):
+            rebuilt = _reading(redirect(other.op, moved), old, new)
+            if position == self.stage:
+                rebuilt = made
+            elif rebuilt is not other.op:
+                moved.update(zip(other.op.outputs, rebuilt.outputs, strict=True))
+            stages.append(other if rebuilt is other.op else other.with_op(rebuilt))
+        return state.with_stages(tuple(stages), len(stages), 0)
+
+
+def why_not_converted(state: State, stage_id: int) -> str:
+    """Say why a computed stage cannot store what its readers convert its result to; empty if it can."""
+    stage = state.stages[stage_id]
+    if state.is_output(stage_id) or any(state.stage_id(t) == stage_id for t in state.dag.outputs):
+        return "it is an output, which the caller wants as it is defined; cache_read it and convert the copy"
+    if stage.op.num_outputs != 1:
+        return "it has several outputs"
+    if stage.combiner is not None:
+        return "a reduction is done in the dtype of its result; cache_read it and convert the copy"
+    readers = [other for other in state.stages if stage.op.output(0) in other.op.input_tensors]
+    for reader in readers:
+        if any(loop.annotation is Annotation.TENSORIZE for loop in reader.iterators):
+            return f"the tensor intrinsic of {reader.name!r} reads it as it is"
+    wanted = wanted_dtypes(state, stage_id)
+    if not wanted or stage.op.output(0).dtype in wanted:
+        return "not all of its readers convert it"
+    if len(wanted) > 1:
+        return f"its readers convert it to {' and '.join(sorted(wanted))}"
+    return ""
+
+
+def wanted_dtypes(state: State, stage_id: int) -> frozenset[str]:
+    """The dtypes to which readers convert a stage's result, its own among them if one does not."""
+    tensor = state.stages[stage_id].op.output(0)
+    found: set[str] = set()
+    for stage in state.stages:
+        if not isinstance(stage.op, ComputeOp) or tensor not in stage.op.input_tensors:
+            continue
+        for root in stage.op.body:
+            found.update([tensor.dtype] if _reads(root, tensor) else [])
+            for node in distinct_nodes(root):
+                if any(_reads(child, tensor) for child in node.children()):
+                    found.add(node.dtype if isinstance(node, Cast) else tensor.dtype)
+    return frozenset(found)
+
+
+def _reads(node: Expr, tensor: Tensor) -> bool:
+    return isinstance(node, Read) and node.tensor == tensor
+
+
+def _reading(op: Operation, old: Tensor, new: Tensor) -> Operation:
+    """`op` reading `new` where it converts what it reads of `old`; itself if it does not read that."""
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, Cast) and isinstance(node.a, Read) and node.a.tensor == old:
+            return Read(new, node.a.indices, new.dtype)
+        return None
+
+    if not isinstance(op, ComputeOp) or old not in op.input_tensors:
+        return op
+    return rewrite_body(op, visit)

@@ -1,0 +1,140 @@
+"""Storing a stage's result as its readers convert it: the step, what it refuses, and when sketches do it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.errors import ScheduleError
+from ansor.schedule.lowering import lower
+from ansor.schedule.manual import Schedule
+from ansor.schedule.source import schedule_code
+from ansor.te.tensor import Tensor
+from sketches import generate_sketches, sample_programs
+from tests.program_laws import Case, check_all
+from tests.sketches_cases import task_of
+
+
+def padded_products(narrow: str = "float16", wide: str = "float32", taps: int = 3) -> list[Tensor]:
+    """A convolution of a padded row with several channels, summed up in another dtype."""
+    x, w = te.placeholder((12, 8), narrow, "X"), te.placeholder((taps, 8, 16), narrow, "W")
+    zero = te.const(0, narrow)
+    pad = te.compute(
+        (14, 8), lambda i, c: te.if_then_else(te.all(i >= 1, i < 13), x[i - 1, c], zero), name="Pad"
+    )
+    r, c = te.reduce_axis((0, taps), "r"), te.reduce_axis((0, 8), "c")
+    y = te.compute(
+        (15 - taps, 16),
+        lambda i, o: te.sum(pad[i + r, c].astype(wide) * w[r, c, o].astype(wide), axis=[r, c]),
+        name="Y",
+    )
+    return [x, w, y]
+
+
+def converted(tensors: list[Tensor]) -> Schedule:
+    s = te.create_schedule(tensors[-1])
+    (pad,) = (op for op in s.state.dag.ops if op.name == "Pad")
+    s[pad].store_converted()
+    return s
+
+
+# -- the step ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [("float16", "float32"), ("bfloat16", "float32"), ("int8", "int32"), ("int16", "int8")],
+)
+def test_the_stage_stores_what_its_readers_convert_it_to(narrow: str, wide: str) -> None:
+    s = converted(padded_products(narrow, wide))
+    assert f"allocate Pad[14, 8] {wide}" in str(lower(s))
+    check_all(Case.of(s.state))
+
+
+def test_it_is_printed_recorded_and_replayed_on_a_line_that_tvm_skips() -> None:
+    tensors = padded_products()
+    s = converted(tensors)
+    assert s.state.steps[-1].to_json() == ["SC", 1]
+    assert "s[Pad].store_converted()" in schedule_code(s.state)
+    task = ansor.SearchTask(compute_dag=tensors, target="llvm")
+    line = ansor.dump_record_to_string(
+        ansor.MeasureInput(task, s.state), ansor.MeasureResult([1e-3], 0, "", 1.0, 0.0)
+    )
+    assert line.startswith("# ansor ")
+
+
+def test_readers_of_readers_and_scheduled_loops_follow() -> None:
+    a = te.placeholder((8, 8), "float16", "A")
+    b = te.compute((8, 8), lambda i, j: a[i, j] + te.const(1, "float16"), name="B")
+    c = te.compute((8, 8), lambda i, j: b[i, j].astype("float32") * 2.0, name="C")
+    d = te.compute((8, 8), lambda i, j: c[i, j] - b[j, i].astype("float32"), name="D")
+    s = te.create_schedule([c, d])
+    outer, inner = s[b].split(b.op.axis[1], 4)
+    s[b].vectorize(inner)
+    s[b].store_converted()
+    s[c].parallel(c.op.axis[0])
+    assert "allocate B[8, 8] float32" in str(lower(s, [a, c, d]))
+    assert [loop.name for loop in s[b].leaf_iter_vars] == ["i", outer.name, inner.name]
+    check_all(Case.of(s.state))
+
+
+def test_what_is_not_converted_or_wanted_as_it_is_stays() -> None:
+    a = te.placeholder((8, 8), "float16", "A")
+    b = te.compute((8, 8), lambda i, j: a[i, j] * a[i, j], name="B")
+    c = te.compute((8, 8), lambda i, j: b[i, j].astype("float32"), name="C")
+    plain = te.compute((8, 8), lambda i, j: b[i, j], name="E")
+    other = te.compute((8, 8), lambda i, j: b[i, j].astype("float64"), name="F")
+    k = te.reduce_axis((0, 8), "k")
+    total = te.compute((8,), lambda i: te.sum(a[i, k], axis=k), name="G")
+    used = te.compute((8,), lambda i: total[i].astype("float32"), name="H")
+    for outputs, stage, reason in (
+        ([b, c], b, "it is an output"),
+        ([c, plain], b, "not all of its readers convert it"),
+        ([c, other], b, "its readers convert it to float32 and float64"),
+        ([used], total, "a reduction is done in the dtype of its result"),
+    ):
+        s = te.create_schedule(outputs)
+        with pytest.raises(ScheduleError, match=f"store_converted of stage '{stage.name}': {reason}"):
+            s[stage].store_converted()
+    s = converted(padded_products())
+    (pad,) = (op for op in s.state.dag.ops if op.name == "Pad")
+    with pytest.raises(ScheduleError, match="not all of its readers convert it"):
+        s[pad].store_converted()
+
+
+# -- sketches ------------------------------------------------------------------------------------------------
+
+
+def test_what_reductions_widen_often_is_stored_widened() -> None:
+    def explained(*args: str, taps: int = 3, params: dict[str, int] | None = None) -> list[bool]:
+        found = generate_sketches(task_of(padded_products(*args, taps=taps)), params)
+        return ["StoreConverted(Pad)" in sketch.explain() for sketch in found]
+
+    assert all(explained())
+    assert all(explained("int8", "int64"))
+    assert not any(explained("float32", "float32"))
+    assert not any(explained("float32", "float16"))
+    assert not any(explained(params={"cpu_store_converted": 0}))
+
+
+def test_packed_tiles_hold_what_is_used_of_them() -> None:
+    a, b = te.placeholder((64, 64), "float16", "A"), te.placeholder((64, 64), "float16", "B")
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute(
+        (64, 64), lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k), name="C"
+    )
+
+    def dtypes(params: dict[str, int]) -> set[str]:
+        states = [sketch.state for sketch in generate_sketches(task_of([a, b, c]), params)]
+        return {x.op.output(0).dtype for s in states for x in s.stages if x.name in ("A.local", "B.local")}
+
+    assert dtypes({}) == {"float32"}
+    assert dtypes({"cpu_store_converted": 0}) == {"float16"}
+
+
+@pytest.mark.parametrize("narrow", ["float16", "bfloat16"])
+def test_sampled_programs_compute_the_same(narrow: str) -> None:
+    for state in sample_programs(task_of(padded_products(narrow)), 8, np.random.default_rng(1)):
+        check_all(Case.of(state))
