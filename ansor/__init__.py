@@ -9,6 +9,7 @@ It is lazy (PEP 562). It names the public things of every package as text and im
 `TYPE_CHECKING` shows the same names to type checkers and editors; a test keeps the two lists equal.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -365,7 +366,9 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make every misspelt na
             return import_module(f"ansor.{name}")
         if name not in _HOME:
             raise AttributeError(
-                f"module 'ansor' has no attribute {name!r}; its public names are in ansor.__all__"
+                f"module 'ansor' has no attribute {name!r}; its public names are in ansor.__all__",
+                name=name,
+                obj=sys.modules[__name__],
             )
         module = _HOME[name]
         if not module.startswith("ansor."):

@@ -66,6 +66,11 @@ def test_unknown_name_is_an_attribute_error() -> None:
         ansor.autotune  # noqa: B018
 
 
+def test_a_misspelt_name_is_answered_by_the_one_meant(tmp_path: Path) -> None:
+    done = python("import ansor; ansor.TuningOption", tmp_path)
+    assert "Did you mean: 'TuningOptions'?" in done.stderr
+
+
 @pytest.mark.parametrize("name", SIBLINGS)
 def test_foreign_module_is_refused_by_its_path(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("raise SystemExit('the foreign file was executed')\n")
