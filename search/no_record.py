@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
-from measure import MeasureInput, load_records, same_target
+from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import is_of_structure, workload_distance
 from measure.settled import settled_records
 from measure.targets import target_text
@@ -34,9 +35,7 @@ def why_no_record(task: Task, algorithms: Sequence[Task], log_file: str | os.Pat
     LogFormatError
         If it has a line that cannot be understood.
     """
-    wanted = (
-        f"no usable record for {title_of_key(task.workload_key)} on {task.target} in {os.fspath(log_file)!r}"
-    )
+    wanted = _wanted(task, title_of_key(task.workload_key), log_file)
     records = list(load_records(log_file))
     if not records:
         return f"{wanted}: the log is empty; tune with RecordToFile of this name first"
@@ -63,9 +62,34 @@ def why_no_record(task: Task, algorithms: Sequence[Task], log_file: str | os.Pat
             f"{wanted}: it was tuned as {', '.join(map(title_of_key, prepared))}, whose inputs the caller "
             "prepares; that needs layout_rewrite_option=2"
         )
-    keys = sorted({title_of_key(inp.task.workload_key) for inp, _ in records})
-    listed = ", ".join(keys[:_LISTED]) + (f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else "")
-    return f"{wanted}: its {len(records)} records are for {listed}; tune this task with RecordToFile first"
+    return _of_others(task, records, log_file)
+
+
+def _wanted(task: Task, title: str, log_file: str | os.PathLike[str]) -> str:
+    return f"no usable record for {title} on {task.target} in {os.fspath(log_file)!r}"
+
+
+def _of_others(
+    task: Task, records: Sequence[tuple[MeasureInput, MeasureResult]], log_file: str | os.PathLike[str]
+) -> str:
+    """Name what the records are for, in full where the catalogue and somebody else have the same name."""
+    keys = {inp.task.workload_key for inp, _ in records}
+    mine = _name(task.workload_key)
+    short = mine.removeprefix(BUILTIN_PREFIX)
+    twins = {mine, *map(_name, keys)} >= {short, BUILTIN_PREFIX + short}
+    titles = sorted(title_of_key(key, whole=twins) for key in keys)
+    more = f" and {len(titles) - _LISTED} more" if len(titles) > _LISTED else ""
+    held = f"its {counted(len(records), 'record')} {'is' if len(records) == 1 else 'are'} for "
+    advice = f"{BUILTIN_PREFIX}{short} is the catalogue's, {short} another function; " if twins else ""
+    return (
+        f"{_wanted(task, title_of_key(task.workload_key, whole=twins), log_file)}: "
+        f"{held}{', '.join(titles[:_LISTED])}{more}; {advice}tune this task with RecordToFile first"
+    )
+
+
+def _name(workload_key: str) -> str:
+    """The registered name of a workload, if it has one."""
+    return title_of_key(workload_key, whole=True).partition("(")[0]
 
 
 def _is_of_one(inp: MeasureInput, algorithms: Sequence[Task]) -> bool:

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
 from ansor.schedule.state import State
+from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
 from measure import MeasureErrorNo
 from search.result import TuningResult
@@ -179,8 +180,11 @@ def task_title(task: Task) -> str:
     return title_of_key(task.workload_key)
 
 
-def title_of_key(workload_key: str) -> str:
-    """Write a workload key as a call, ``matmul(512, 512, 512)``; a key of another form stays as it is."""
+def title_of_key(workload_key: str, *, whole: bool = False) -> str:
+    """Write a workload key as a call, ``matmul(512, 512, 512)``; a key of another form stays as it is.
+
+    `whole` leaves the catalogue's names their prefix.
+    """
     try:
         items = json.loads(workload_key)
     except ValueError:
@@ -189,4 +193,5 @@ def title_of_key(workload_key: str) -> str:
         return workload_key
     if re.fullmatch(r"[0-9a-f]{32,40}", items[0]):
         return f"graph {items[0][:8]}({', '.join(map(str, items[1:]))})"
-    return f"{items[0].removeprefix('ansor.')}({', '.join(map(str, items[1:]))})"
+    name = items[0] if whole else items[0].removeprefix(BUILTIN_PREFIX)
+    return f"{name}({', '.join(map(str, items[1:]))})"

@@ -274,7 +274,32 @@ def test_best_says_what_the_log_holds_instead(capsys: pytest.CaptureFixture[str]
     assert run(["best", "x.json", "matmul", "32", "32", "32"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("error: no usable record for matmul(32, 32, 32)")
-    assert "its 1 records are for matmul(16, 16, 16)" in err
+    assert "its 1 record is for matmul(16, 16, 16)" in err
+
+
+def test_a_function_called_like_one_of_the_catalogue_is_told_from_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from ansor import te\n"
+        "def matmul(n):\n"
+        "    x = te.placeholder((n,), name='X')\n"
+        "    return [x, te.compute((n,), lambda i: x[i] * 2.0, name='Y')]\n"
+    )
+    ours, catalogues = [f"{own}:matmul", "16"], ["matmul", "16", "16", "16"]
+    named = "ansor.matmul is the catalogue's, matmul another function"
+    run(["tune", *ours, "--trials", "1", "--log", "own.json", "--quiet"])
+    run(["tune", *catalogues, "--trials", "1", "--log", "catalogue.json", "--quiet"])
+    capsys.readouterr()
+    assert run(["best", "own.json", *catalogues]) == 1
+    err = capsys.readouterr().err
+    assert "no usable record for ansor.matmul(16, 16, 16) on" in err
+    assert f"its 1 record is for matmul(16); {named}" in err
+    assert run(["best", "catalogue.json", *ours]) == 1
+    err = capsys.readouterr().err
+    assert "no usable record for matmul(16) on" in err
+    assert f"its 1 record is for ansor.matmul(16, 16, 16); {named}" in err
 
 
 def test_show_prints_computation_and_sketches(capsys: pytest.CaptureFixture[str], net: str) -> None:

@@ -152,7 +152,7 @@ def test_a_log_without_a_usable_record_is_explained(task: ansor.SearchTask, tmp_
     with pytest.raises(ansor.DefinitionError, match="the log is empty"):
         task.apply_best(log)
     record(ansor.SearchTask(compute_dag=scaled(24)), log, 1e-3)
-    with pytest.raises(ansor.DefinitionError, match="its 1 records are for graph"):
+    with pytest.raises(ansor.DefinitionError, match="its 1 record is for graph"):
         task.print_best(log)
     record(task, log, 1e-3, ok=False)
     with pytest.raises(
