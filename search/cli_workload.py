@@ -72,12 +72,16 @@ def task_of(words: Sequence[str], target: str, layouts: int = 0) -> SearchTask:
         raise TargetError(f"--target {target!r}: {error}") from None
     except Exception as error:  # The function is the user's: whatever it raises is the answer.
         if isinstance(error, AnsorError):
-            whole = [word for word, arg in zip(words[1:], args, strict=False) if _is_whole_float(arg)]
+            whole = [(word, arg) for word, arg in zip(words[1:], args, strict=False) if _is_whole_float(arg)]
             if whole and "float" in str(error):
-                error.add_note(f"{whole[0]} is a float; write whole numbers as 1000")
+                word, arg = whole[0]
+                error.add_note(f"{word} is a float; write {int(arg)}")
             raise
         call = f"{words[0]}({', '.join(map(repr, args))})"
-        raise DefinitionError(f"{call} fails: {type(error).__name__}: {error}{_origin(error)}") from error
+        failure = DefinitionError(f"{call} fails: {type(error).__name__}: {error}{_origin(error)}")
+        for note in getattr(error, "__notes__", ()):
+            failure.add_note(note)
+        raise failure from error
 
 
 def _is_whole_float(value: object) -> bool:

@@ -47,6 +47,11 @@ def plain(n):
 def broken(n):
     assert n % 2 == 0, "n is odd"
     return [1 // 0]
+
+def roots(n):
+    import math
+    x = te.placeholder((n,), name="X")
+    return [x, te.compute((n,), lambda i: math.sqrt(x[i]), name="Y")]
 '''
 
 
@@ -379,14 +384,15 @@ def test_workloads_lists_the_catalogue(capsys: pytest.CaptureFixture[str]) -> No
         (["show", "matmul", "1", "2", "3", "4", "5", "6", "7"], "too many positional arguments"),
         (["show", "nothere.py:f"], "there is no file 'nothere.py'"),
         (["show", "net.py"], "say which function of it: net.py:FUNCTION"),
-        (["show", "net.py:f"], "has no function 'f'; it defines layer, plain, broken"),
+        (["show", "net.py:f"], "has no function 'f'; it defines layer, plain, broken, roots"),
         (["show", "net.py:broken", "2"], "ZeroDivisionError"),
         (["show", "net.py:broken", "3"], "AssertionError: n is odd"),
+        (["show", "net.py:roots", "8"], "te has functions of expressions"),
         (["show", "bad.py:f"], "cannot be loaded: SyntaxError"),
         (["tune", "matmul", "--target", "llvm -mcpu"], "-mcpu has no value"),
         (["tune", "matmul", "--target", "foo"], "--target 'foo': target 'foo' has the unknown kind"),
         (["show", "matmul", "-1", "1", "1"], "dimension 0 of placeholder 'A' is -1"),
-        (["show", "matmul", "1e3", "8", "8"], "1e3 is a float; write whole numbers as 1000"),
+        (["show", "matmul", "1e3", "8", "8"], "1e3 is a float; write 1000"),
         (["tune", "matmul", "16", "16", "16", "--target", "abacus"], "unknown kind 'abacus'"),
         (["bench", "nonsense"], "there is no benchmark 'nonsense'; there are"),
     ],

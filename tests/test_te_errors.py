@@ -1,5 +1,6 @@
 """Every way to misuse te is refused with a message that names the tensor and the axis."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -275,7 +276,7 @@ DTYPES: dict[str, tuple[Thunk, tuple[str, ...]]] = {
         ("'C'", "`(i < j)` has no truth value", "te.if_then_else"),
     ),
     "chained comparison": (lambda: define(lambda i, j: te.select(0 < i < 3, 1, 2)), ("'C'", "te.all")),
-    "python max": (lambda: define(lambda i, j: max(A[i, j], 0.0)), ("'C'", "no truth value")),
+    "python max": (lambda: define(lambda i, j: max(A[i, j], 0.0)), ("'C'", "no truth value", "te.maximum")),
     "unknown dtype": (lambda: te.placeholder((8,), "float31"), ("'float31'", "float32")),
     "unknown cast": (lambda: define(lambda i, j: te.cast(A[i, j], "half")), ("'C'", "'half'")),
     "array as number": (lambda: define(lambda i, j: A[i, j] + np.zeros((8, 4))), ("'C'",)),
@@ -339,3 +340,18 @@ def test_an_error_in_a_nested_function_keeps_both_names() -> None:
 def test_other_exceptions_of_the_function_pass_through() -> None:
     with pytest.raises(KeyError):
         define(lambda i, j: {}[i])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda i, j: np.sqrt(A[i, j]),
+        lambda i, j: math.exp(A[i, j]),
+        lambda i, j: np.arange(8)[i] * A[i, j],
+        lambda i, j: sum(A[i, q] for q in range(j)),
+    ],
+)
+def test_functions_of_numbers_are_answered_by_naming_those_of_expressions(function: Any) -> None:
+    with pytest.raises((TypeError, IndexError)) as caught:
+        define(function)
+    assert [note for note in caught.value.__notes__ if "'C' over (i, j)" in note and "te.sqrt" in note]

@@ -126,6 +126,12 @@ def compute(
         body = tuple(as_expr(part) for part in parts)
     except DefinitionError as error:
         raise DefinitionError(f"{what}: {error}") from error
+    except (TypeError, IndexError) as error:  # Of what takes numbers: numpy.sqrt, math.exp, range, lists.
+        error.add_note(
+            f"{what}: this function is given expressions, not numbers; te has functions of expressions, such "
+            "as te.sqrt, te.exp and te.maximum, and tensors can be indexed by them"
+        )
+        raise
     reduce_axes = _check_body(what, axes, body)
     op = ComputeOp(name, axes, reduce_axes, body, tag, dict(attrs or {}))
     return op.outputs[0] if len(body) == 1 else op.outputs

@@ -170,7 +170,8 @@ class Expr:
     def __bool__(self) -> bool:
         raise DefinitionError(
             f"the expression `{self}` has no truth value while the program is being described; "
-            "use te.if_then_else / te.select for a choice, te.all / te.any (or & and |) to combine conditions"
+            "use te.if_then_else / te.select for a choice, te.maximum / te.minimum for the greater or "
+            "smaller value, te.all / te.any (or & and |) to combine conditions"
         )
 
     def astype(self, dtype: str) -> Expr:
