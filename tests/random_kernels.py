@@ -23,6 +23,7 @@ from tests.random_schedules import (
     follow_split,
     fuse,
     loops_of,
+    pad,
     pick_loop,
     pragma,
     reduce_loops,
@@ -182,5 +183,5 @@ MOVES: tuple[Move, ...] = (
     *(compute_at, compute_at, compute_at, compute_inline, compute_root, cache_write, rfactor_fused),
     *(follow_split, follow_fused_split, bind_spatial, bind_spatial, bind_reduction, bind_reduction),
     *(load_together, load_together, load_together, tile, tile, tile_with_cache, tile_with_cache),
-    *(multi_buffer, multi_buffer, swizzle),
+    *(multi_buffer, multi_buffer, swizzle, pad),
 )

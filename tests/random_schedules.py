@@ -7,18 +7,21 @@ from math import prod
 from typing import Any
 
 from ansor.errors import ScheduleError
+from ansor.ir.simplify import Bounds, interval
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout import Layout
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
     FollowLayoutStep,
+    PadStep,
     RewriteLayoutStep,
     SetScopeStep,
     SplitStep,
     StoreConvertedStep,
     StreamingStoresStep,
 )
+from ansor.te.expr import Expr, Read, distinct_nodes, int_value
 from tests.random_choice import Chooser
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 16)
@@ -199,6 +202,32 @@ def follow_layout(c: Chooser, state: State, stage: int) -> State:
     return state.compute_at(source + 1, reader, pick_loop(c, state, reader)) if c.chance(2) else state
 
 
+def pad(c: Chooser, state: State, stage: int) -> State:
+    """Compute a stage over longer axes, from copies of its inputs that are zero beyond them."""
+    op = state.stages[stage].compute
+    axes = (*op.axis, *op.reduce_axis)
+    known = [extent for axis in axes if (extent := int_value(axis.extent))]
+    if len(known) < len(axes):
+        raise ScheduleError("symbolic")
+    extents = [extent + c.one_of((0, 1, 3)) for extent in known]
+    bounds = Bounds({axis: (0, extent - 1) for axis, extent in zip(axes, extents, strict=True)})
+    shapes = {tensor: [int_value(extent) or 0 for extent in tensor.shape] for tensor in op.input_tensors}
+    for read in (node for body in op.body for node in distinct_nodes(body) if isinstance(node, Read)):
+        for dim, index in enumerate(read.indices):
+            high = interval(index, bounds)[1] if not reads_tensor(index) else None
+            shapes[read.tensor][dim] = max(shapes[read.tensor][dim], (high or 0) + 1)
+    for tensor, shape in shapes.items():
+        if tuple(shape) != tuple(map(int_value, tensor.shape)):
+            digits = tuple((dim, extent, 1) for dim, extent in enumerate(shape))
+            state = state.apply(RewriteLayoutStep(state.stage_id(tensor), digits, (stage,)))
+            stage += 1
+    return state.apply(PadStep(stage, c.one_of(("local", "global")), tuple(extents)))
+
+
+def reads_tensor(index: Expr) -> bool:
+    return any(isinstance(node, Read) for node in distinct_nodes(index))
+
+
 def reduce_loops(state: State, stage: int) -> list[int]:
     loops = state.stages[stage].iterators
     return [p for p, loop in enumerate(loops) if loop.kind is IteratorKind.REDUCE]
@@ -261,6 +290,6 @@ MOVES: tuple[Move, ...] = (
     *(split, split, split, fuse, reorder, reorder, annotate, annotate, pragma),
     *(compute_at, compute_at, compute_inline, compute_root, set_scope, storage_align),
     *(follow_split, follow_fused_split, cache_write, cache_read, rfactor, rfactor_fused),
-    *(tile, tile, tile_with_cache, rewrite_layout, follow_layout, streaming_stores),
+    *(tile, tile, tile_with_cache, rewrite_layout, follow_layout, pad, streaming_stores),
     store_converted,
 )

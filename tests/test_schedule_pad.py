@@ -13,8 +13,13 @@ from ansor.errors import LogFormatError, ScheduleError
 from ansor.ir.interp import run_nest
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
+from ansor.schedule.steps import PadStep
+from ansor.te.expr import int_value
 from tests.gpu_schedules import argmax
 from tests.program_laws import Case, check_all, check_printed_code, check_replay, lowered
+from tests.random_choice import Chooser
+from tests.random_graphs import random_graph
+from tests.random_schedules import pad, random_move
 from tests.schedule_helper import product
 
 Sizes = tuple[int, int, int]
@@ -215,3 +220,24 @@ def test_what_would_be_wrong_is_refused(name: str) -> None:
     make, message = REFUSED[name]
     with pytest.raises(ScheduleError, match=message):
         make()
+
+
+def test_random_stages_are_padded_and_scheduled() -> None:
+    padded_stages, longer_sums = 0, 0
+    for seed in range(60):
+        c = Chooser.from_seed(seed)
+        state = State.initial(random_graph(c))
+        at = c.one_of([i for i, stage in enumerate(state.stages) if not stage.is_placeholder])
+        reduced = [int_value(axis.extent) for axis in state.stages[at].compute.reduce_axis]
+        try:
+            state = pad(c, state, at)
+        except ScheduleError:
+            continue
+        (step,) = (step for step in state.steps if isinstance(step, PadStep))
+        padded_stages += 1
+        longer_sums += list(step.extents[len(step.extents) - len(reduced) :]) != reduced
+        for _ in range(c.between(0, 6)):
+            state = random_move(c, state)
+        check_all(Case.of(state), compiled=seed % 6 == 0)
+    assert padded_stages > 30
+    assert longer_sums > 0

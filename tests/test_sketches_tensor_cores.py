@@ -150,6 +150,8 @@ def test_no_more_is_padded_than_has_to_be() -> None:
     assert [step.to_json()[-1] for step in sketch.steps if step.code == "PAD"] == [[16, 32, 64, 64]]
     (sketch,) = sketches(tensors("matmul", 7, 64, 64, *HALVES))  # its rows are the instruction's columns
     assert [step.to_json()[-1] for step in sketch.steps if step.code == "PAD"] == [[8, 64, 64]]
+    (sketch,) = sketches(tensors("conv2d", 1, 7, 7, 64, 64, 1, 1, 0, 1, 1, *HALVES))  # its columns are, too
+    assert [step.to_json()[-1] for step in sketch.steps if step.code == "PAD"] == [[1, 7, 8, 64, 1, 1, 64]]
     (sketch,) = sketches(part_of_the_columns(64))
     assert uses(sketch)
     assert not any(step.code == "PAD" for step in sketch.steps)
