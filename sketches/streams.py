@@ -1,4 +1,4 @@
-"""Streams: outputs that use every element once, walked so that vectors are whole and cache lines are used up.
+"""Streams: stages that use every element once, walked so that vectors are whole and cache lines are used up.
 
 The reference leaves such a stage as it was written. That is right where its last axis is long and every read
 runs along it. Two kinds do better:
@@ -12,7 +12,10 @@ runs along it. Two kinds do better:
   due.
 
 Tiles of one iteration are the loops as written, so nothing else is tried. Left alone is what reads a
-reduction: that may want the tiles of its consumer for itself.
+reduction: that may want the tiles of its consumer for itself. A stage that others read may also be moved into
+them, which tiles prevent: of such stages, transposes alone are tiled, if reductions use an element several
+times; if they use it often, nothing else is tried. Where rows lie a power of two apart, those that a vector
+of a transpose is gathered from share a cache set: they evict each other before their next elements are due.
 
 Source: blocked transposition is textbook (e.g. Lam, Rothberg and Wolf, 1991). Not in the reference.
 """
@@ -27,6 +30,7 @@ from ansor.schedule.stages import Annotation, IteratorKind
 from ansor.schedule.state import State
 from ansor.te.expr import free_vars, int_value
 from ansor.te.tensor import ComputeOp
+from sketches.recompute import MANY, SOME, uses_per_element
 from sketches.relations import attribute_names, is_computed, is_output, needs_tiling
 from sketches.rule import SketchContext, Successor, Verdict
 
@@ -43,10 +47,10 @@ class StreamTiles(NamedTuple):
 
 
 def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
-    """Choose the tiles of an untransformed output without reduction or reuse; None if it is well as it is."""
+    """Choose the tiles of an untransformed stage without reduction or reuse; None if it is well as it is."""
     stage = state.stages[stage_id]
     op = stage.op
-    if not isinstance(op, ComputeOp) or not is_computed(state, stage_id) or not is_output(state, stage_id):
+    if not isinstance(op, ComputeOp) or not is_computed(state, stage_id):
         return None
     if stage.relations or needs_tiling(state, stage_id) or SIMPLIFY_CONST_ATTR in op.attrs:
         return None
@@ -63,7 +67,9 @@ def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
     unrolled = tuple(at for at in wide if at > vector)
     turned = _last_axes(state, op) - {vector, *unrolled}
     tiled = tuple(at for at in long if at in turned)
-    return StreamTiles(vector, tiled, unrolled) if tiled or unrolled else None
+    if not tiled and not (unrolled and is_output(state, stage_id)):
+        return None
+    return StreamTiles(vector, tiled, unrolled)
 
 
 def _reads_reduction(state: State, stage_id: int) -> bool:
@@ -87,12 +93,15 @@ def runs_in_order(state: State, op: ComputeOp) -> bool:
 
 
 class StreamTiling:
-    """An output with a short last axis, or read across the grain -> vectors along a long axis, tiles."""
+    """An output with a short last axis, or a stage that reads across -> vectors along a long axis, tiles."""
 
     name = "StreamTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        return Verdict.PASS if stream_tiles(state, stage_id) is None else Verdict.APPLY_AND_SKIP_REST
+        uses = MANY if is_output(state, stage_id) else uses_per_element(state, stage_id)
+        if uses < SOME or stream_tiles(state, stage_id) is None:
+            return Verdict.PASS
+        return Verdict.APPLY if uses < MANY else Verdict.APPLY_AND_SKIP_REST
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         tiles, op = stream_tiles(state, stage_id), state.stages[stage_id].op

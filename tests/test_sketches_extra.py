@@ -106,6 +106,15 @@ def activated_matmul(n: int, m: int, k: int) -> list[Tensor]:
     return [a, b, c]
 
 
+def matmul_with_turned(n: int, m: int, k: int) -> list[Tensor]:
+    """A product whose right operand is the transpose of an input."""
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((m, k), name="B")
+    turned = te.compute((k, m), lambda r, j: b[j, r], name="Turned")
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, r] * turned[r, j], axis=r), name="C")
+    return [a, b, c]
+
+
 CASES: dict[str, Callable[[], list[Tensor]]] = {
     "max pooling": lambda: max_pool(8, 6),
     "pooling of more pixels": lambda: max_pool(14, 2),
@@ -117,6 +126,7 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "norm": lambda: norm(2, 32, 33),
     "zero rank": lambda: zero_rank(1100),
     "transposes": SMALL["transposes"],
+    "transposed operand": lambda: matmul_with_turned(20, 10, 6),
     "activation": lambda: activated_matmul(5, 8, 6),
 }
 TASKS = {name: task_of(make()) for name, make in CASES.items()}
@@ -220,8 +230,25 @@ def test_streams_that_run_along_memory_are_left_alone() -> None:
     assert not sketches_by("StreamTiling", colours(4, 1))
 
 
-def test_only_outputs_are_tiled_as_streams() -> None:
+def test_a_transpose_that_products_use_often_is_tiled_too() -> None:
+    for rows, share in ((2, 0.0), (8, 0.5), (64, 1.0)):
+        found = generate_sketches(task_of(matmul_with_turned(rows, 24, 16)), ALL)
+        tiled = [sketch for sketch in found if "StreamTiling(Turned)" in sketch.explain()]
+        assert len(tiled) == share * len(found)
+        assert all(loops(x.state, "Turned") == ["r.0", "j.0", "r.1", "j.1"] for x in tiled)
+
+
+def test_other_stages_that_are_read_are_no_streams() -> None:
     """A stage that is read may be moved to its reader or inlined there, which tiles would prevent."""
+    image, w = te.placeholder((6, 9, 3), name="X"), te.placeholder((3, 16), name="W")
+    pad = te.compute(
+        (6, 11, 3),
+        lambda y, x, c: te.if_then_else(te.all(x >= 1, x < 10), image[y, x - 1, c], 0.0),
+        name="Pad",
+    )
+    c = te.reduce_axis((0, 3), name="c")
+    shade = te.compute((6, 11, 16), lambda y, x, o: te.sum(pad[y, x, c] * w[c, o], axis=c), name="Y")
+    assert not sketches_by("StreamTiling", [image, w, shade])
     x = te.placeholder((16, 24), name="X")
     turned = te.compute((24, 16), lambda i, j: x[j, i], name="Turned")
     k = te.reduce_axis((0, 24), name="k")
