@@ -63,6 +63,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
   for once, 2 for double buffers, more for pipelines of as many stages where threads can copy without waiting.
 - `gpu_storage_padding`: 1 for copies in the shared memory of a GPU that may be padded (`RandomPadding`).
 - `gpu_swizzle`: 1 for such copies whose rows may store their pieces in different orders (`RandomPadding`).
+- `gpu_read_parts`: 1 for a copy in shared memory for each way in which a stage reads a tensor along other
+  axes, as a product with its own transpose does (`AddCacheRead`).
 - `max_families`: structures in one generation, at first.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
   measured; 0 for none.
@@ -89,6 +91,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no padded copies": {"gpu_storage_padding": 0},
     "no tensor cores": {"gpu_tensor_cores": 0},
     "no swizzled copies": {"gpu_swizzle": 0},
+    "reads along several axes not copied": {"gpu_read_parts": 0},
     "copies filled when needed": {"gpu_multi_buffer": 1},
     "double buffers at most": {"gpu_multi_buffer": 2},
     "no polish": {"polish_ratio": 0.0},
@@ -116,6 +119,7 @@ REFERENCE_SPACE: Final[Params] = {
     "gpu_multi_buffer": 1,
     "gpu_storage_padding": 0,
     "gpu_swizzle": 0,
+    "gpu_read_parts": 0,
 }
 """Parameters with which sketches and their programs are those of the reference."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ansor.schedule.access import SIMPLIFY_CONST_ATTR
 from ansor.schedule.stages import Annotation, IteratorKind
 from ansor.schedule.state import State
+from ansor.schedule.steps import CacheReadPartStep
 from sketches.inline import is_always_inlineable
 from sketches.relations import attribute_names, axes_of_reads, has_cross_thread_reduction, needs_tiling
 from sketches.rule import SketchContext, Successor, Verdict
@@ -33,8 +34,8 @@ class AddCacheRead:
 
     The walk revisits the stage, which then is read by its copies only and usually gets inlined into them.
     Every consumer has to qualify (the reference looks at the first only). One that reads the stage along
-    different axes, as a product with its own transpose does, would share all that lies between: it reads the
-    stage where it is.
+    different axes, as a product with its own transpose does, has a copy for each way: a single one would hold
+    all that lies between.
     """
 
     name = "AddCacheRead"
@@ -45,19 +46,25 @@ class AddCacheRead:
             needs_tiling(state, consumer)
             and not has_cross_thread_reduction(state, consumer)
             and stage_id in state.direct_producers(consumer)
-            and len(axes_of_reads(state, stage_id, consumer)) == 1
+            and (context.params.gpu_read_parts or len(axes_of_reads(state, stage_id, consumer)) == 1)
             and shared_place(state, consumer) is not None
             for consumer in consumers
         )
         return Verdict.APPLY_AND_SKIP_REST if consumers and fits else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        for added, consumer in enumerate(sorted(state.consumers(stage_id))):
-            state = state.cache_read(stage_id, "shared", [consumer + added])
-            target = consumer + added + 1
-            place = shared_place(state, target)
+        consumers = sorted(state.consumers(stage_id), reverse=True)
+        while consumers:
+            consumer = consumers.pop()
+            if len(axes_of_reads(state, stage_id, consumer)) > 1:
+                state = state.apply(CacheReadPartStep(stage_id, "shared", (consumer,), 0))
+                consumers.append(consumer)
+            else:
+                state = state.cache_read(stage_id, "shared", [consumer])
+            consumers = [one + 1 for one in consumers]
+            place = shared_place(state, consumer + 1)
             assert place is not None
-            state = state.compute_at(stage_id + 1, target, place)
+            state = state.compute_at(stage_id + 1, consumer + 1, place)
         return [(state, stage_id)]
 
 

@@ -139,6 +139,8 @@ class SketchParams:
         1 lets copies in the shared memory of a GPU be padded, so that threads read from different banks.
     gpu_swizzle
         1 lets rows of such copies store their pieces in different orders, to the same end.
+    gpu_read_parts
+        1 lets what a stage reads along different axes be copied into the shared memory of a GPU for each.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
         structures of the first ones.
@@ -165,6 +167,7 @@ class SketchParams:
     gpu_multi_buffer: int = _parameter(4, low=1, high=8)
     gpu_storage_padding: int = _parameter(1, high=1)
     gpu_swizzle: int = _parameter(1, high=1)
+    gpu_read_parts: int = _parameter(1, high=1)
     max_families: int = _parameter(64, low=1)
 
     def __post_init__(self) -> None:

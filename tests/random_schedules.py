@@ -13,6 +13,7 @@ from ansor.schedule.layout import Layout
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
+    CacheReadPartStep,
     FollowLayoutStep,
     PadStep,
     RewriteLayoutStep,
@@ -157,6 +158,9 @@ def cache_read(c: Chooser, state: State, stage: int) -> State:
     if not readers:
         return state
     chosen = readers if c.chance(2) else [c.one_of(readers)]
+    if c.chance(3):
+        scope = c.one_of(("local", "global"))
+        return state.apply(CacheReadPartStep(source, scope, (c.one_of(readers),), c.below(2)))
     return state.cache_read(source, c.one_of(("local", "global")), chosen)
 
 

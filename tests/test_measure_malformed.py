@@ -65,6 +65,7 @@ MALFORMED: list[tuple[list[Any], str]] = [
     (["AN", 2, 0, {}], "an integer as its annotation"),
     (["CHW", 2, 1], "a string as its scope"),
     (["RL", "1", [[0, 16, 1]], []], "RL: expected stage"),
+    (["CHRP", 1, "shared", [2]], "CHRP: expected 4 fields"),
     (["RL", 1, [[0, "16", 1]], []], "RL: expected stage"),
     (["RL", 1, [[0, 16, 1]], ["x"]], "RL: expected stage"),
     (["XYZ", 2], "unknown transform step"),

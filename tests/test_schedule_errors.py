@@ -358,6 +358,11 @@ STAGES = {
         "'C' does not read 'A'",
         "loops of stage 'C'",
     ),
+    "cache_read of a part that is not": (
+        lambda p: p.s.cache_read(p.A, "local", p.P, part=1),
+        "'P' reads 'A' along 1 sets of axes, found part 1; parts are numbered from 0",
+        "loops of stage 'P'",
+    ),
     "rfactor of a spatial loop": (
         lambda p: p.s.rfactor(p.C, p.C.op.axis[0]),
         "'i' of stage 'C' is not a reduction loop",

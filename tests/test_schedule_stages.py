@@ -3,6 +3,7 @@
 from ansor import te
 from tests.program_laws import Case, check_all
 from tests.schedule_helper import chain, check, product
+from tests.sketches_cases import own_transpose
 
 # -- reductions ----------------------------------------------------------------------------------------------
 
@@ -339,6 +340,42 @@ def test_cache_read():
               C[i, j] = C[i, j] + A.local[0, k]*B[k, j]
         """,
     )
+
+
+def test_cache_read_of_some_reads():
+    """Tiles of a product with its own transpose: a copy for the rows, another for the columns."""
+    A, C = own_transpose(8, 4)
+    s = te.create_schedule(C)
+    i, _ = s[C].split(C.op.axis[0], factor=2)
+    columns = s.cache_read(A, "local", C, part=1)
+    rows = s.cache_read(A, "local", C)
+    assert (rows.name, columns.name) == ("A.d.local", "A.local")
+    for copy in (rows, columns):
+        s[copy].compute_at(s[C], i)
+    check(
+        s,
+        """
+        allocate A.local[8, 4] float32 local
+        allocate A.d.local[2, 4] float32 local
+        for i.0 in 0..4:
+          for ax0 in 0..2:
+            for ax1 in 0..4:
+              A.d.local[ax0, ax1] = A[i.0*2 + ax0, ax1]
+          for ax0_1 in 0..8:
+            for ax1_1 in 0..4:
+              A.local[ax0_1, ax1_1] = A[ax0_1, ax1_1]
+          for i.1 in 0..2:
+            for j in 0..8:
+              C[i.0*2 + i.1, j] = 0.0
+              for k in 0..4:
+                C[i.0*2 + i.1, j] = C[i.0*2 + i.1, j] + A.d.local[i.1, k]*A.local[j, k]
+        """,
+    )
+    assert [step.to_json() for step in s.state.steps if step.code.startswith("CHR")] == [
+        ["CHRP", 0, "local", [1], 1],
+        ["CHR", 0, "local", [2]],
+    ]
+    check_all(Case.of(s.state))
 
 
 def test_cache_read_inside_a_reduction_loop():

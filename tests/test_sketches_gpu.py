@@ -31,6 +31,8 @@ from sketches.padding import SWIZZLED
 from sketches.params import GPU_UNROLL_CANDIDATES
 from sketches.repair import repaired
 from tests.gpu_cases import GPU, GPU_SMALL, check_gpu_program, gpu_task
+from tests.gpu_schedules import kernels
+from tests.program_laws import Case
 from tests.sketches_cases import (
     matmul,
     oracle_lines,
@@ -263,6 +265,16 @@ def allocations(stmt: Any) -> dict[str, int]:
         for one in walk_statements(stmt)
         if isinstance(one, Alloc)
     }
+
+
+def test_a_product_with_its_own_transpose_shares_rows_and_columns() -> None:
+    """A block has what it needs of either, not all that lies between."""
+    for population, row in space_of("own transpose").sample(12, rng()).in_order():
+        state = population.materialize(row)
+        check_gpu_program(state)
+        nest = kernels(state)
+        assert {"A.d.shared", "A.shared"} <= allocations(nest.body).keys()
+        Case.of(state).check_interpreted(nest, check_races=True)
 
 
 def test_a_vector_of_a_copy_lies_in_one_row() -> None:

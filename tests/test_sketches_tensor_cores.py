@@ -114,12 +114,16 @@ def test_a_consumer_takes_the_sums() -> None:
     assert sketch.state.stages[-1].iterators[-1].annotation is Annotation.VECTORIZE
 
 
-def test_a_matrix_that_is_both_operands_is_read_where_it_is() -> None:
+def test_a_matrix_that_is_both_operands_is_copied_as_either() -> None:
     """What lies between the rows of a block and its columns would not fit in shared memory."""
     (sketch,) = sketches(half_own_transpose(64, 64))
-    assert sketch.explain() == "TensorCores(C)"
+    assert sketch.explain() == "TensorCores(C), AddCacheRead(A)"
+    copies = [step.to_json() for step in sketch.steps if step.code.startswith("CHR")]
+    assert copies == [["CHRP", 0, "shared", [1], 0], ["CHR", 0, "shared", [2]]]
     (sketch,) = sketches(half_own_transpose(40, 36))
-    assert sketch.explain() == "TensorCores(C), AlwaysInline(A.layout)"
+    assert sketch.explain() == "TensorCores(C), AddCacheRead(A.layout), AlwaysInline(A.layout)"
+    (sketch,) = sketches(half_own_transpose(64, 64), params={"gpu_read_parts": 0})
+    assert sketch.explain() == "TensorCores(C)"
 
 
 def test_sizes_that_are_no_multiples_are_padded() -> None:

@@ -35,6 +35,8 @@ from ansor.te.expr import (
     Reduce,
     Var,
     binary,
+    distinct_nodes,
+    free_vars,
     rewrite,
     substitute,
 )
@@ -57,15 +59,21 @@ Reindex = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 
 
 def redirect(
-    op: Operation, tensors: Mapping[Tensor, Tensor], reindex: Mapping[Tensor, Reindex] | None = None
+    op: Operation,
+    tensors: Mapping[Tensor, Tensor],
+    reindex: Mapping[Tensor, Reindex] | None = None,
+    only: Callable[[Read], bool] | None = None,
 ) -> Operation:
-    """`op` reading other tensors, at other indices if `reindex` says so; itself if it reads none of them."""
+    """`op` reading other tensors, at other indices if `reindex` says so; itself if it reads none of them.
+
+    `only` says which reads are meant; default: all.
+    """
     if not isinstance(op, ComputeOp) or not any(t in tensors for t in op.input_tensors):
         return op
     change = reindex or {}
 
     def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Read) and node.tensor in tensors:
+        if isinstance(node, Read) and node.tensor in tensors and (only is None or only(node)):
             moved = change.get(node.tensor)
             indices = node.indices if moved is None else moved(node.indices)
             return Read(tensors[node.tensor], indices, node.dtype)
@@ -101,16 +109,17 @@ def rebuild(
     tensors: dict[Tensor, Tensor],
     readers: set[int] | None = None,
     reindex: Mapping[Tensor, Reindex] | None = None,
+    only: Callable[[Read], bool] | None = None,
 ) -> tuple[Stage, ...]:
     """Stages with `tensors` redirected in `readers` (default: all), and all that depends on them rebuilt.
 
-    `reindex` gives the new indices of reads of some of the `tensors`.
+    `reindex` gives the new indices of reads of some of the `tensors`, `only` says which reads are meant.
     """
     moved = dict(tensors) if readers is None else {}
     result = []
     for position, stage in enumerate(stages):
         mapping = {**moved, **tensors} if readers is not None and position in readers else moved
-        op = redirect(stage.op, mapping, reindex)
+        op = redirect(stage.op, mapping, reindex, only)
         if op is not stage.op:
             moved.update(zip(stage.op.outputs, op.outputs, strict=True))
             stage = stage.with_op(op)
@@ -143,16 +152,45 @@ class CacheReadStep(Step):
         return insert_copy(state, self.stage, self.scope, self.scope, self.readers, "cache_read")
 
 
+@dataclass(frozen=True, slots=True)
+class CacheReadPartStep(CacheReadStep):
+    """Copy a stage's result into `scope` for some of the reads of one reader.
+
+    Reads are of one kind if they are along the same axes of the reader; those of the `part`-th kind, in the
+    order in which the kinds appear, read the copy. So a product with its own transpose, `A[i, k] * A[j, k]`,
+    may have a copy for its rows (part 0) and another for its columns.
+    """
+
+    code: ClassVar[str] = "CHRP"
+    in_reference: ClassVar[bool] = False
+    part: int
+
+    def apply(self, state: State) -> State:
+        check_scope("cache_read", self.scope)
+        return insert_copy(
+            state, self.stage, self.scope, self.scope, self.readers, "cache_read", part=self.part
+        )
+
+
 def insert_copy(
-    state: State, stage_id: int, suffix: str, scope: str, readers: Iterable[int], what: str
+    state: State,
+    stage_id: int,
+    suffix: str,
+    scope: str,
+    readers: Iterable[int],
+    what: str,
+    *,
+    part: int | None = None,
 ) -> State:
     """Insert a stage `X.suffix` behind X that copies its result into `scope`; `readers` read the copy.
+
+    With a `part` only the reads of that kind do (`CacheReadPartStep`).
 
     Raises
     ------
     ScheduleError
-        If there is no such stage, it has several outputs, or a reader does not read it; `what` names the
-        request.
+        If there is no such stage, it has several outputs, or a reader does not read it, or has no such part;
+        `what` names the request.
     """
     wanted = tuple(readers)
     if not 0 <= stage_id < len(state.stages):
@@ -170,6 +208,7 @@ def insert_copy(
             raise refuse(found, f"{what}: stage {found.name!r} does not read {source.name!r}")
     if not wanted:
         raise ScheduleError(f"{what} of {source.name!r}: name at least one reader")
+    only = None if part is None else _of_part(state, tensor, wanted, part, what)
     axes = tuple(
         IterVar(f"ax{d}", INDEX_DTYPE, Const(e, INDEX_DTYPE) if isinstance(e, int) else e)
         for d, e in enumerate(tensor.shape)
@@ -178,7 +217,29 @@ def insert_copy(
     at = stage_id + 1
     moved = {r + 1 if r >= at else r for r in wanted}
     stages = (*state.stages[:at], Stage.of_op(copy, scope), *state.stages[at:])
-    return state.with_stages(rebuild(stages, {tensor: copy.output(0)}, moved), at)
+    return state.with_stages(rebuild(stages, {tensor: copy.output(0)}, moved, only=only), at)
+
+
+def _of_part(
+    state: State, tensor: Tensor, readers: tuple[int, ...], part: int, what: str
+) -> Callable[[Read], bool]:
+    """Which reads of a tensor are of the `part`-th kind; refuse several readers, and a part that is not."""
+    reader = state.stages[readers[0]]
+    if len(readers) > 1:
+        raise refuse(reader, f"{what} of a part of the reads: name one reader, found {len(readers)}")
+
+    def along(read: Read) -> frozenset[Var]:
+        return frozenset().union(*map(free_vars, read.indices))
+
+    reads = (node for root in reader.compute.body for node in distinct_nodes(root) if isinstance(node, Read))
+    kinds = list(dict.fromkeys(along(read) for read in reads if read.tensor is tensor))
+    if not 0 <= part < len(kinds):
+        raise refuse(
+            reader,
+            f"{what}: stage {reader.name!r} reads {tensor.name!r} along {len(kinds)} sets of axes, found "
+            f"part {part}; parts are numbered from 0",
+        )
+    return lambda read: read.tensor is not tensor or along(read) == kinds[part]
 
 
 def refuse_transformed(state: State, stage_id: int, what: str, *, keeps_reduction: bool = False) -> None:

@@ -21,6 +21,7 @@ from ansor.schedule.step_base import refuse
 from ansor.schedule.steps import (
     UNROLL_PRAGMA,
     AnnotationStep,
+    CacheReadPartStep,
     CacheReadStep,
     CacheWriteStep,
     ComputeAtStep,
@@ -98,11 +99,20 @@ class Schedule:
         self.state = self.state.apply(step)
 
     def cache_read(
-        self, tensor: TensorLike, scope: str, readers: TensorLike | Sequence[TensorLike]
+        self,
+        tensor: TensorLike,
+        scope: str,
+        readers: TensorLike | Sequence[TensorLike],
+        part: int | None = None,
     ) -> Tensor:
-        """Copy `tensor` into `scope` ("local", "shared" or "global") for `readers`; gives the copy."""
-        stage = self.state.stage_id(tensor)
-        self.apply(CacheReadStep(stage, scope, self._stage_ids(readers)))
+        """Copy `tensor` into `scope` ("local", "shared" or "global") for `readers`; gives the copy.
+
+        Of one reader that reads it along different axes, as a product with its own transpose does, `part`
+        says which of them the copy is for, in the order in which they appear: 0 for the first.
+        """
+        stage, of = self.state.stage_id(tensor), self._stage_ids(readers)
+        whole = CacheReadStep(stage, scope, of)
+        self.apply(whole if part is None else CacheReadPartStep(stage, scope, of, part))
         return self.state.stages[stage + 1].op.output(0)
 
     def cache_write(self, tensor: Tensor | Sequence[Tensor], scope: str) -> Any:

@@ -16,6 +16,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import (
     UNROLL_PRAGMA,
     AnnotationStep,
+    CacheReadPartStep,
     CacheReadStep,
     CacheWriteStep,
     ComputeAtStep,
@@ -244,7 +245,8 @@ class _Writer:
         old = self.stage(step.stage)
         if isinstance(step, CacheReadStep):
             readers = ", ".join(self.stage(reader) for reader in step.readers)
-            call, at = f"s.cache_read({old}, {step.scope!r}, [{readers}])", step.stage + 1
+            part = f", {step.part}" if isinstance(step, CacheReadPartStep) else ""
+            call, at = f"s.cache_read({old}, {step.scope!r}, [{readers}]{part})", step.stage + 1
         elif isinstance(step, CacheWriteStep):
             call, at = f"s.cache_write({old}, {step.scope!r})", step.stage
         elif isinstance(step, PadStep):

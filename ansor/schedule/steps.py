@@ -9,7 +9,7 @@ shared memory are kept.
 
 from ansor.schedule.buffer_steps import MultiBufferStep, SwizzleStep
 from ansor.schedule.convert_steps import StoreConvertedStep
-from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
+from ansor.schedule.graph_steps import CacheReadPartStep, CacheReadStep, CacheWriteStep, RfactorStep
 from ansor.schedule.layout_steps import FollowLayoutStep, RewriteLayoutStep
 from ansor.schedule.loop_steps import (
     UNROLL_PRAGMA,
@@ -32,6 +32,7 @@ __all__ = [
     "STEP_CODES",
     "UNROLL_PRAGMA",
     "AnnotationStep",
+    "CacheReadPartStep",
     "CacheReadStep",
     "CacheWriteStep",
     "ComputeAtStep",
