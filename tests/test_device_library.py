@@ -92,6 +92,25 @@ int main(void) {
     return 0;
 }
 """
+CHOOSING = """
+#include <stdio.h>
+#include "scale.h"
+
+static float a[4], b[4];
+
+static void tell(int failed) { printf("%d %s\\n", failed, scale_error()); }
+
+int main(void) {
+    tell(scale_set_device(-1));
+    tell(scale_set_device(63));
+    tell(scale(a, b, 4));
+    tell(scale_set_device(0));
+    tell(scale(a, b, 4));
+    tell(scale_set_device(63));
+    tell(scale_set_device(0));
+    return 0;
+}
+"""
 SOURCE_ERROR = SCALE.replace("2.0f*", "unknown_function(1)*")
 
 CALLER = """
@@ -245,6 +264,21 @@ def test_arrays_are_used_where_they_lie(cuda_folder: Path, tmp_path: Path) -> No
     assert run([tmp_path / "main"], cuda_folder) == "wrong 0, left 2\n"
 
 
+def test_the_caller_chooses_the_device(kind: str, folder: Path, tmp_path: Path) -> None:
+    """By its position, until the first call has opened it; here there is one."""
+    library = exported(scale(kind), tmp_path / "scale.so")
+    (tmp_path / "choosing.c").write_text(CHOOSING)
+    run([CC, tmp_path / "choosing.c", library, "-o", tmp_path / "choosing", f"-Wl,-rpath,{tmp_path}"])
+    missing = {
+        "opencl": "1 there is no OpenCL device 63; there ",
+        "cuda": "1 finding the GPU fails: EMULATED (101)",
+    }
+    negative, set_, absent, *rest = run([tmp_path / "choosing"], folder).splitlines()
+    assert (negative, set_) == ("1 devices are numbered from 0, found -1", "0 ")
+    assert absent.startswith(missing[kind])
+    assert rest == ["0 ", "0 ", "1 device 0 is in use; choose another before the first call", "0 "]
+
+
 def test_calls_of_several_threads_do_not_mix(kind: str, folder: Path, tmp_path: Path) -> None:
     exported(scale(kind), tmp_path / "scale.so")
     (tmp_path / "main.c").write_text(THREADS)
@@ -305,7 +339,7 @@ def test_nothing_else_is_visible(kind: str, tmp_path: Path) -> None:
     package = scale(kind) if kind == "opencl" else replace(scale(kind), binary=b"code", arch="sm_90")
     library = DeviceModule(package).export_library(tmp_path / "scale.so")
     names = {line.split()[-1] for line in run(["nm", "-D", "--defined-only", library]).splitlines()}
-    assert names == {"scale", "scale_error", "scale_ansor_metadata"}
+    assert names == {"scale", "scale_error", "scale_set_device", "scale_ansor_metadata"}
 
 
 # -- what is refused --------------------------------------------------------------------------------------

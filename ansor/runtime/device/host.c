@@ -14,6 +14,7 @@
 
 static _Thread_local char ansor_told[4096];
 static pthread_mutex_t ansor_lock = PTHREAD_MUTEX_INITIALIZER;
+static int32_t ansor_wanted; /* The position of the device. */
 
 /* An object of the device's interface, or an address in its memory. */
 typedef union {
@@ -34,6 +35,7 @@ typedef struct {
 } ansor_value;
 
 /* Make the device ready for a call, the first time with all that this takes; and leave it again. */
+static int ansor_is_open(void);
 static int ansor_enter(void);
 static void ansor_leave(void);
 /* Whether an array lies in the device's memory; then with its handle. */
@@ -57,6 +59,18 @@ static int ansor_call(const void *const *arrays, const int64_t *n) {
         failed = ansor_steps(arrays, n);
         ansor_leave();
     }
+    pthread_mutex_unlock(&ansor_lock);
+    return failed;
+}
+
+static int ansor_choose_device(int32_t position) {
+    pthread_mutex_lock(&ansor_lock);
+    ansor_told[0] = 0;
+    int failed = 0;
+    if (position < 0) failed = ANSOR_FAIL("devices are numbered from 0, found %d", (int)position);
+    else if (position != ansor_wanted && ansor_is_open())
+        failed = ANSOR_FAIL("device %d is in use; choose another before the first call", (int)ansor_wanted);
+    else ansor_wanted = position;
     pthread_mutex_unlock(&ansor_lock);
     return failed;
 }

@@ -1,4 +1,4 @@
-/* The device is the first GPU that CUDA's driver shows (CUDA_VISIBLE_DEVICES), in its primary context. */
+/* The device is a GPU that CUDA's driver shows (CUDA_VISIBLE_DEVICES), in its primary context. */
 #define ANSOR_FUNCTIONS(X) \
     X(cuInit, cuInit, (unsigned)) \
     X(cuDeviceGet, cuDeviceGet, (int *, int)) \
@@ -63,10 +63,12 @@ static int ansor_kernels_of(const void *binary) {
     return 0;
 }
 
+static int ansor_is_open(void) { return ansor_context != NULL; }
+
 static int ansor_open(void) {
     int device = 0;
     if (ansor_load() || ansor_refused("CUDA", ansor_cu.cuInit(0))) return 1;
-    if (ansor_refused("finding a GPU", ansor_cu.cuDeviceGet(&device, 0))) return 1;
+    if (ansor_refused("finding the GPU", ansor_cu.cuDeviceGet(&device, ansor_wanted))) return 1;
     return ansor_refused("opening the GPU", ansor_cu.cuDevicePrimaryCtxRetain(&ansor_context, device));
 }
 

@@ -1,4 +1,4 @@
-/* The device is OpenCL's: the first GPU, else the first accelerator, else the first CPU. */
+/* The device is one of OpenCL's: the GPUs of all platforms come first, then accelerators, then CPUs. */
 #define ANSOR_FUNCTIONS(X) \
     X(clGetPlatformIDs, int32_t, (uint32_t, void **, uint32_t *)) \
     X(clGetPlatformInfo, int32_t, (void *, uint32_t, size_t, void *, size_t *)) \
@@ -49,15 +49,23 @@ static int ansor_load(void) {
 
 static int ansor_choose(void **platform) {
     static const uint64_t kinds[] = {ANSOR_GPU, ANSOR_ACCELERATOR, ANSOR_CPU};
-    void *platforms[ANSOR_MOST];
-    uint32_t count = 0, devices = 0;
+    void *platforms[ANSOR_MOST], *devices[ANSOR_MOST];
+    uint32_t count = 0, here = 0, before = 0, wanted = (uint32_t)ansor_wanted;
     if (ansor_cl.clGetPlatformIDs(ANSOR_MOST, platforms, &count)) count = 0;
     if (count > ANSOR_MOST) count = ANSOR_MOST;
     for (int kind = 0; kind < 3; kind++)
         for (uint32_t i = 0; i < count; i++) {
             *platform = platforms[i];
-            if (!ansor_cl.clGetDeviceIDs(platforms[i], kinds[kind], 1, &ansor_device, &devices) && devices) return 0;
+            if (ansor_cl.clGetDeviceIDs(platforms[i], kinds[kind], ANSOR_MOST, devices, &here)) continue;
+            if (here > ANSOR_MOST) here = ANSOR_MOST;
+            if (wanted - before < here) {
+                ansor_device = devices[wanted - before];
+                return 0;
+            }
+            before += here;
         }
+    if (before)
+        return ANSOR_FAIL("there is no OpenCL device %u; there are %u, numbered from 0", wanted, before);
     return ANSOR_FAIL("there is no OpenCL device; of %u platforms none has one", (unsigned)count);
 }
 
@@ -77,6 +85,8 @@ static int ansor_build(const char *options, const char *source, size_t size) {
     }
     return 0;
 }
+
+static int ansor_is_open(void) { return ansor_context != NULL; }
 
 static int ansor_enter(void) {
     void *platform = NULL;

@@ -214,6 +214,9 @@ ANSOR_EXPORTED const char {symbol}_ansor_metadata[] = {{{metadata}}};
 const char *{symbol}_error(void);
 ANSOR_EXPORTED const char *{symbol}_error(void) {{ return ansor_told; }}
 
+int32_t {symbol}_set_device(int32_t position);
+ANSOR_EXPORTED int32_t {symbol}_set_device(int32_t position) {{ return ansor_choose_device(position); }}
+
 int32_t {symbol}({parameters});
 ANSOR_EXPORTED int32_t {symbol}({parameters}) {{
     const void *const ansor_arrays[] = {{{", ".join(parameters.names)}}};

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-shared")
 _RESULT: Final = "int32_t"
-_ERROR: Final = """\
+_DECLARED: Final = """\
 /* Why the last call of this thread failed. */
 const char *{symbol}_error(void);
+/* Chooses the device by its position, 0 being the first, before the first call; not 0 if it is too late. */
+int32_t {symbol}_set_device(int32_t position);
 """
 _NOTES: Final = {
     "opencl": """\
  * The function copies them to the device and back, and returns 0, or another number if it failed. The
- * device is the first GPU that OpenCL shows, else the first accelerator, else the first CPU.
+ * device is the first that OpenCL shows, GPUs being before accelerators, and these before CPUs.
 """,
     "cuda": """\
  * The function returns 0, or another number if it failed. It copies arrays to the GPU and back, but those
@@ -63,7 +65,7 @@ def export_library(package: DevicePackage, path: Path, cc: str | None = None) ->
         write(text, host_program(whole).encode())
         link([*compiler, *_OPTIONS, "-o", str(path), str(text), "-ldl", "-pthread"], path)
     notes = _NOTES[package.kind]
-    write(path.with_suffix(".h"), header(package.signature, _RESULT, notes, _ERROR).encode())
+    write(path.with_suffix(".h"), header(package.signature, _RESULT, notes, _DECLARED).encode())
     return whole
 
 
