@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OPENCL := $(VENV)/.opencl
+SASS   := $(VENV)/.sass
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= 2
 
@@ -27,10 +28,15 @@ $(OPENCL): $(STAMP)
 	@$(PIP) -e '.[opencl]' && touch $@ \
 	    || echo "there is no OpenCL for this machine: the tests that run programs for GPUs will skip and say why"
 
+# NVIDIA's disassembler, so that machine code is looked at where a compiler for CUDA is installed.
+$(SASS): $(STAMP)
+	@$(PIP) -e '.[sass]' && touch $@ \
+	    || echo "there is no disassembler for this machine: the tests that look at machine code will skip and say why"
+
 demo: $(STAMP) ## Tune a 1024x1024x1024 matmul_add, check it, and show what came out
 	$(BIN)/python -m experiments.demo
 
-test: $(STAMP) $(OPENCL) lint ## Lint, type check, import rules, then every test
+test: $(STAMP) $(OPENCL) $(SASS) lint ## Lint, type check, import rules, then every test
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
 lint: $(STAMP) ## Style, formatting, types and the import directions
