@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ansor import te as te
     from ansor import workloads as workloads
+    from ansor.alignment import aligned_empty as aligned_empty
     from ansor.errors import AnsorError as AnsorError
     from ansor.errors import ArgumentError as ArgumentError
     from ansor.errors import BuildError as BuildError
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from ansor.runtime import DeviceModule as DeviceModule
     from ansor.runtime import Module as Module
     from ansor.runtime import TimeResult as TimeResult
-    from ansor.runtime import aligned_empty as aligned_empty
     from ansor.runtime import device_array as device_array
     from ansor.runtime import device_empty as device_empty
     from ansor.runtime import from_dlpack as from_dlpack

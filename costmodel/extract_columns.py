@@ -57,7 +57,7 @@ class Group:
         What regions have more than that, same shape; None if nothing.
     spread, shape
         Of each dimension, shape `(buffers, dimensions, columns)` [elements].
-    kind, count, element_bytes, shared
+    kind, count, element_bytes, shared, behind_line
         As of `Touch`, shape `(buffers, columns)`.
     warps
         What warps touch; None on a CPU.
@@ -72,6 +72,7 @@ class Group:
     count: Floats
     element_bytes: Floats
     shared: Ints
+    behind_line: Ints
     warps: Warps | None
 
 
@@ -373,6 +374,7 @@ class _Packer:
             count=np.zeros((buffers, total)),
             element_bytes=np.zeros((buffers, total), np.float32),
             shared=np.zeros((buffers, total), np.int64),
+            behind_line=np.zeros((buffers, total), np.int64),
             warps=None if statements[0].kernel is None else Warps.of(buffers, total),
         )
         for which, one in zip(members, statements, strict=True):
@@ -382,6 +384,7 @@ class _Packer:
                 made.count[buffer, at] = touch.count
                 made.element_bytes[buffer, at] = touch.element_bytes
                 made.shared[buffer, at] = touch.shared
+                made.behind_line[buffer, at] = touch.behind_line
                 if made.warps is not None and touch.warp is not None:
                     made.warps.put(buffer, at, touch.warp)
                 lead = ranks - len(touch.dimensions)  # dimensions are aligned at the innermost

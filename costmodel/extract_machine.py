@@ -158,7 +158,8 @@ class View:
     def _straddling(self) -> Floats:
         """The part of each access's vectors that lie across the end of a cache line, 0 to 1.
 
-        Vectors begin at all multiples of the largest power of two that divides what loops move them by.
+        Vectors begin at all multiples of the largest power of two that divides what loops move them by,
+        counted from the beginning of the buffer.
         """
         line, shape = self.core.line, self.each.shape
         if self.core.device is not None or not len(self.extent):
@@ -168,8 +169,9 @@ class View:
         together = np.bitwise_or.reduce(moved.astype(np.int64), axis=0) | line
         apart = together & -together
         width = np.minimum(self.lanes * self.regions.element_bytes, self.core.model.vector_bytes)
-        straddling = np.maximum(width - apart, 0.0) / line
-        return np.where(self.contiguous & ~self.scalar, straddling, 0.0)
+        first = self.regions.behind_line % apart
+        inside = np.maximum(np.floor((line - width - first) / apart) + 1.0, 0.0) * apart / line
+        return np.where(self.contiguous & ~self.scalar, 1.0 - np.minimum(inside, 1.0), 0.0)
 
     def _innermost(self, loops: Bools) -> tuple[Ints, Floats, Bools]:
         """The last of some loops for each access, its lanes, and whether it moves by one element.

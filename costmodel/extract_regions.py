@@ -38,7 +38,7 @@ class Regions:
         Size of the region at each level, shape `(loops + 1, buffers, columns)`.
     run
         Contiguous elements of it, same shape.
-    element_bytes, count, kind, shared
+    element_bytes, count, kind, shared, behind_line
         As of the group.
     box
         Extents of the regions, shape `(loops + 1, buffers, dimensions, columns)`.
@@ -61,6 +61,7 @@ class Regions:
     count: Floats
     kind: Ints
     shared: Ints
+    behind_line: Ints
     box: Floats
     strides: Floats
     stored: Floats
@@ -138,6 +139,7 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
         count=group.count[:, part],
         kind=group.kind[:, part],
         shared=group.shared[:, part],
+        behind_line=group.behind_line[:, part],
         box=box,
         strides=strides,
         stored=shape[0].prod(axis=0),

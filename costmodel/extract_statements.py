@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.alignment import CALLERS
 from ansor.dtypes import dtype_info
 from ansor.errors import DefinitionError
 from ansor.schedule.affine import (
@@ -29,6 +30,8 @@ from ansor.schedule.affine import (
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.kernel_usage import KernelUsage, kernels_of
+from ansor.schedule.layout import layout_of
+from ansor.schedule.prepared import source_of
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.schedule.storage import padded_strides, swizzled_width
 from ansor.task.device import DeviceModel
@@ -62,6 +65,8 @@ class Touch:
     shared
         How many of the outer loops also enclose the statement that wrote the buffer; 0 for an input, or if
         it was written elsewhere.
+    behind_line
+        Bytes between the beginning of a cache line and that of the buffer.
     warp
         What a warp of a GPU touches; None on a CPU.
     """
@@ -71,6 +76,7 @@ class Touch:
     element_bytes: int
     dimensions: list[Dimension]
     shared: int
+    behind_line: Value = 0
     warp: WarpAccess | None = None
 
 
@@ -339,7 +345,7 @@ class _StageGatherer:
         dimensions, bases = self._dimensions(forms, self.stage_id, tensor, placed=True)
         kind = READ if updates is None else READ_WRITE if updates else WRITE
         warp = self._in_warp(self.stage_id, tensor, bases, dimensions)
-        return Touch(kind, 1, dtype_info(tensor.dtype).bytes, dimensions, 0, warp)
+        return Touch(kind, 1, dtype_info(tensor.dtype).bytes, dimensions, 0, warp=warp)
 
     def _read(self, access: Access) -> Touch:
         producer = self.state.stage_id(access.tensor)
@@ -352,24 +358,34 @@ class _StageGatherer:
             dimension.spread = dimension.spread + spread
             if form is None:
                 dimension.terms = self.indices.anywhere(index, self.axes, dimension.shape)
+        behind: Value = CALLERS if self._is_callers(producer, access.tensor) else 0
         if self.all.rewritten.get(producer) == self.stage_id:
-            dimensions, bases = self._in_loop_order(dimensions, forms, bases)
+            dimensions, bases, rows = self._in_loop_order(dimensions, forms, bases)
+            behind = behind * (1 - rows)
         warp = self._in_warp(producer, access.tensor, bases, dimensions)
         shared = 0
         if producer in self.state.attach:
             shared = min(len(self.all.around(producer)), self.depth + len(self.loops))
-        return Touch(READ, access.count, size, dimensions, shared, warp)
+        return Touch(READ, access.count, size, dimensions, shared, behind, warp)
+
+    def _is_callers(self, producer: int, tensor: Tensor) -> bool:
+        """Whether a buffer is an array as the caller has it, not one of `transform_layout`."""
+        placeholder = self.state.stages[producer].is_placeholder
+        return placeholder and layout_of(tensor) is None and source_of(tensor) is tensor
 
     def _in_loop_order(
         self, dimensions: list[Dimension], forms: Sequence[Interval | None], bases: list[Affine | None]
-    ) -> tuple[list[Dimension], list[Affine | None]]:
-        """An input's indices and their forms where it lies in the order of the loops, else as they are."""
+    ) -> tuple[list[Dimension], list[Affine | None], Value]:
+        """An input's indices and their forms where it lies in the order of the loops, else as they are.
+
+        And in which rows it does, 0 or 1.
+        """
         extents = [loop.extent for loop in self.loops]
         order = loop_order(forms, [dimension.shape for dimension in dimensions], self.numbers, extents)
         if order is None:
-            return dimensions, bases
+            return dimensions, bases, 0
         if np.all(order.rows):
-            return [self.indices.dimension(order.index, 0, order.size)], [order.index]
+            return [self.indices.dimension(order.index, 0, order.size)], [order.index], 1
         laid = np.asarray(order.rows, np.int64)
         placed = [order.index.scale(laid), *(base.scale(1 - laid) for base in bases if base is not None)]
         shapes = [
@@ -377,7 +393,7 @@ class _StageGatherer:
             *(np.where(laid, 1, dimension.shape) for dimension in dimensions),
         ]
         made = [self.indices.dimension(base, 0, shape) for base, shape in zip(placed, shapes, strict=True)]
-        return made, list(placed)
+        return made, list(placed), laid
 
     def _in_warp(
         self,

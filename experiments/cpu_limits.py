@@ -22,9 +22,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ansor.alignment import address_of, aligned_empty
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
-from ansor.runtime.arguments import address_of, aligned_empty
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-import ansor
+from ansor.alignment import aligned_copy
 from ansor.workloads.rows import LAYER_NORM_EPSILON
 from experiments.cpu_cases import Case
 from experiments.cpu_torch import YUV
@@ -82,13 +82,6 @@ def onnx_graph(onnx: Any, case: Case, arrays: Sequence[Array]) -> Graph:
     graph = Graph(onnx)
     _GRAPHS[case.workload](graph, case.named, arrays, case.weights_known)
     return graph
-
-
-def aligned_copy(array: Array) -> Array:
-    """Copy an array, row-major, to where a line of the cache begins."""
-    copy = ansor.aligned_empty(array.shape, array.dtype.name)
-    copy[...] = array
-    return copy
 
 
 def _channels_second(array: Array) -> Array:

@@ -15,9 +15,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ansor.alignment import aligned_copy
 from experiments.cpu_cases import Case
 from experiments.cpu_goals import CONVOLUTIONS
-from experiments.cpu_onnx import Graph, aligned_copy, onnx_graph
+from experiments.cpu_onnx import Graph, onnx_graph
 from experiments.cpu_torch import Form, TorchProgram, has_forms, torch_program
 from experiments.harness import Timer, take_turns, timer_of
 

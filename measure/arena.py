@@ -4,8 +4,8 @@ An argument's memory looks like this; ``|`` are page boundaries::
 
     | no access | canary ... data ... canary | no access |
 
-The data lie as far to the right as 64-byte alignment allows, so that one element past the end faults at
-once or, if the size is not a multiple of 64, hits a canary. The canaries are pseudo-random bytes, compared
+The data lie as far to the right as their place in a cache line allows, so that one element past the end
+faults at once or hits a canary. The canaries are pseudo-random bytes, compared
 after the run. Faults are crashes of the worker; canaries give a message that names the argument.
 
 Poison is what an output holds before the program runs, chosen so that an element that is not written, or that
@@ -29,12 +29,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ansor.alignment import LINE
 from ansor.dtypes import dtype_info, is_float, to_numpy
 from ansor.errors import RunError
 
 Array = npt.NDArray[Any]
 
-ALIGNMENT: Final = 64
 HUGE_BYTES: Final = 4 << 20
 _PAGE: Final = mmap.PAGESIZE
 _PROT_NONE: Final = 0
@@ -55,7 +55,7 @@ class GuardedArray:
     array
         The data, row-major, uninitialised at first.
     address
-        Where the data start; a multiple of 64.
+        Where the data start, `behind_line` bytes behind a multiple of 64.
 
     Raises
     ------
@@ -63,10 +63,10 @@ class GuardedArray:
         If there is no memory for it.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: str, behind_line: int = 0) -> None:
         numpy_dtype = to_numpy(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * numpy_dtype.itemsize
-        inner = max(_PAGE, -(-size // _PAGE) * _PAGE)
+        inner = max(_PAGE, -(-(size + behind_line) // _PAGE) * _PAGE)
         try:
             memory = mmap.mmap(-1, inner + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError, OverflowError) as error:
@@ -78,7 +78,7 @@ class GuardedArray:
         base = int(whole.ctypes.data)
         _forbid(base, _PAGE)
         _forbid(base + _PAGE + inner, _PAGE)
-        start = _PAGE + inner - -(-size // ALIGNMENT) * ALIGNMENT
+        start = _PAGE + inner - -(-(size + behind_line) // LINE) * LINE + behind_line
         self._before = whole[_PAGE:start]
         self._after = whole[start + size : _PAGE + inner]
         self._canary = canary_bytes(max(len(self._before), len(self._after)))

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ansor.alignment import CALLERS
 from ansor.dtypes import to_numpy
 from ansor.errors import WrongAnswerError
 from ansor.schedule.layout import Layout
@@ -29,6 +30,7 @@ class ArgumentSpec:
     """One argument; its data, or expected data if it is an output, are raw elements in the file `path`.
 
     `shape` is that of the file. With `digits` (`Layout.to_json`) the program takes the input in that layout.
+    An input that is `prepared` is made from the caller's array (`ansor.schedule.prepared`).
     """
 
     name: str
@@ -38,6 +40,7 @@ class ArgumentSpec:
     path: str
     tolerance: Tolerance
     digits: tuple[tuple[int, int, int], ...] | None = None
+    prepared: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -59,6 +62,11 @@ class ArgumentSpec:
         """Size of the file."""
         return int(np.prod(self.shape, dtype=np.int64)) * to_numpy(self.dtype).itemsize
 
+    @property
+    def behind_line(self) -> int:
+        """Bytes between the beginning of a cache line and the array's, as calls usually find it."""
+        return 0 if self.output or self.prepared or self.digits is not None else CALLERS
+
     def data(self) -> Array:
         """What the program takes, or is expected to give: the file's data, in the program's layout."""
         mapped = self.map()
@@ -75,7 +83,7 @@ class ArgumentSpec:
 class ArgumentMemory(Protocol):
     """Guarded memory of one argument, of this process or of a device.
 
-    It is made for a shape and a dtype, uninitialised; a `RunError` says that there is no such memory.
+    It is uninitialised at first; a `RunError` says that there is no such memory.
     """
 
     def write(self, values: Array) -> None:
@@ -95,7 +103,7 @@ class ArgumentMemory(Protocol):
 
 
 Memory = TypeVar("Memory", bound=ArgumentMemory)
-MakeMemory = Callable[[tuple[int, ...], str], Memory]
+MakeMemory = Callable[[tuple[int, ...], str, int], Memory]
 
 
 class ArgumentSet(Generic[Memory]):
@@ -104,7 +112,7 @@ class ArgumentSet(Generic[Memory]):
     Parameters
     ----------
     make
-        Makes memory for a shape and a dtype.
+        Makes memory for a shape and a dtype, so many bytes behind the beginning of a cache line.
     specs
         The first arguments, as in `take`.
     """
@@ -165,7 +173,7 @@ class _Held(Generic[Memory]):
     def __init__(self, spec: ArgumentSpec, make: MakeMemory[Memory]) -> None:
         self.spec = spec
         self.wanted = spec.data()
-        self.memory = make(self.wanted.shape, spec.dtype)
+        self.memory = make(self.wanted.shape, spec.dtype, spec.behind_line)
         self.intact = False
 
     def prepare(self) -> None:

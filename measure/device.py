@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,7 +119,7 @@ class DeviceProcessor:
     ) -> DeviceTrial:
         device = open_device(self._kind)
         if self._arguments is None:
-            self._arguments = ArgumentSet(partial(GuardedBuffer, device))
+            self._arguments = ArgumentSet(lambda shape, dtype, _: GuardedBuffer(device, shape, dtype))
         self._arguments.take(specs)
         return DeviceTrial(LoadedProgram(device, DevicePackage.from_bytes(object_bytes)), self._arguments)
 

@@ -239,7 +239,8 @@ class ReferenceStore:
         output = not isinstance(tensor.op, PlaceholderOp)
         path = self._folder / f"{self._count}-{style}-{dag.tensors.index(tensor)}.bin"
         tolerance = output_tolerance(tensor) if output else Tolerance(0.0)
-        return ArgumentSpec(tensor.name, tensor.dtype, constant_shape(tensor), output, str(path), tolerance)
+        shape, prepared = constant_shape(tensor), source_of(tensor) is not tensor
+        return ArgumentSpec(tensor.name, tensor.dtype, shape, output, str(path), tolerance, prepared=prepared)
 
     def _compute(
         self,

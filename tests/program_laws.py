@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ansor.alignment import aligned_empty
 from ansor.dtypes import is_float, to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import For, LoopNest, Store, walk_statements
 from ansor.ir.simplify import Bounds, simplify
 from ansor.ir.verify import check_nest
-from ansor.runtime.arguments import aligned_empty
 from ansor.runtime.build import build
 from ansor.schedule.lowering import lower
 from ansor.schedule.source import schedule_code

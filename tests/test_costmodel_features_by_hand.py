@@ -36,6 +36,7 @@ class Program:
     tensors: list[Tensor]
     schedule: Callable[[State], State]
     expected: dict[str, float]
+    target: str = TARGET
 
 
 def unchanged(state: State) -> State:
@@ -329,6 +330,20 @@ def odd_results() -> Program:
     return Program([x, y], unchanged, expected)
 
 
+def long_vectors(lanes: int, straddling: float) -> Program:
+    """Vectors of registers as long as a line: the caller's X begins a quarter of a line behind one."""
+    n = 1024
+    x = te.placeholder((n,), name="X")
+    y = te.compute((n,), lambda i: x[i] + te.const(1.0, "float32"), name="Y")
+
+    def schedule(state: State) -> State:
+        return state.split(1, 0, [lanes]).annotate(1, 1, Annotation.VECTORIZE)
+
+    vectors = n // lanes
+    expected = {"loads_contiguous": vectors * (1 + straddling), "accumulator_moves": vectors}
+    return Program([x, y], schedule, expected, "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=x86-64-v4")
+
+
 def scalar_sum() -> Program:
     """A sum down a column, one element at a time in a register."""
     n = 24
@@ -459,6 +474,9 @@ PROGRAMS = {
     "three lanes": three_lanes(),
     "rows of an odd length": odd_rows(),
     "results in rows of an odd length": odd_results(),
+    "vectors of a line": long_vectors(16, 1.0),
+    "vectors of half a line": long_vectors(8, 0.5),
+    "vectors of a quarter of a line": long_vectors(4, 0.0),
     "a scalar sum": scalar_sum(),
     "windows": windows(),
     "padding that lanes share": padded(rows=True),
@@ -488,7 +506,7 @@ PROGRAMS = {
 def test_the_features_of_a_small_program_are_those_of_the_formulas(name: str) -> None:
     program = PROGRAMS[name]
     dag = ComputeDAG(program.tensors)
-    task = Task.create(dag, "[]", TARGET, hardware_params=HARDWARE)
+    task = Task.create(dag, "[]", program.target, hardware_params=HARDWARE)
     state = program.schedule(State.initial(dag))
     (values,) = extract_forms(task, [Form.of_state(state)], scaled=False).values
     found = dict(zip(feature_names(), values.tolist(), strict=True))

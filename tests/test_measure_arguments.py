@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansor import te
+from ansor.alignment import CALLERS
 from ansor.dtypes import DTYPES, is_float, to_numpy
 from ansor.errors import DefinitionError, RunError, WrongAnswerError
 from ansor.schedule.dag import ComputeDAG
@@ -26,9 +27,12 @@ SHAPES = [(), (1,), (7,), (3, 5), (64,), (1025,), (0,), (4096,)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16", "float64"])
-def test_guarded_array_is_aligned_and_reports_strays(shape: tuple[int, ...], dtype: str) -> None:
-    guarded = GuardedArray(shape, dtype)
-    assert guarded.address % 64 == 0
+@pytest.mark.parametrize("behind_line", [0, 16])
+def test_guarded_array_is_aligned_and_reports_strays(
+    shape: tuple[int, ...], dtype: str, behind_line: int
+) -> None:
+    guarded = GuardedArray(shape, dtype, behind_line)
+    assert guarded.address % 64 == behind_line
     assert guarded.array.shape == shape
     assert guarded.array.dtype == to_numpy(dtype)
     guarded.array[...] = np.ones(shape, to_numpy(dtype))
@@ -170,6 +174,16 @@ def test_arguments_that_stay_keep_their_memory(tmp_path: Path) -> None:
         arguments.verify()
     arguments.take([a])
     assert len(arguments.memories) == 1
+
+
+def test_arrays_begin_where_calls_find_them(tmp_path: Path) -> None:
+    """The caller's inputs where numpy puts large arrays; what ansor makes on cache lines."""
+    data = np.zeros((64, 1024), np.float32)
+    given = spec(tmp_path, "A", data, False)
+    laid = replace(given, digits=((1, 1024, 1), (0, 64, 1)))
+    prepared, output = replace(given, prepared=True), spec(tmp_path, "B", data, True)
+    memories = ArgumentSet(GuardedArray, [given, laid, prepared, output]).memories
+    assert [memory.address % 64 for memory in memories] == [CALLERS, 0, 0, 0]
 
 
 def test_spec_survives_json(tmp_path: Path) -> None:

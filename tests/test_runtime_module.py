@@ -9,10 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ansor.alignment import aligned_empty
 from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, to_numpy
 from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError
-from ansor.runtime.arguments import aligned_empty, bind
+from ansor.runtime.arguments import bind
 from ansor.runtime.module import Module
 from ansor.runtime.names import symbol_of
 from ansor.runtime.signature import Argument, Signature

@@ -6,7 +6,6 @@ What is for devices is imported at its first use.
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from ansor.runtime.arguments import aligned_empty
 from ansor.runtime.export import load_module
 from ansor.runtime.module import Module
 from ansor.runtime.pool import get_num_threads, set_num_threads
@@ -32,7 +31,6 @@ __all__ = [
     "Module",
     "Signature",
     "TimeResult",
-    "aligned_empty",
     "device_array",
     "device_empty",
     "from_dlpack",

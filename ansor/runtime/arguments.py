@@ -9,7 +9,6 @@ shapes and must agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import addressof, c_char
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.alignment import address_of, aligned_empty
 from ansor.dtypes import int_range, to_numpy
 from ansor.errors import ArgumentError
 from ansor.ir.dims import evaluate, format_dim, solve
@@ -24,9 +24,6 @@ from ansor.runtime.signature import Argument, Signature, describe
 from ansor.te.expr import INDEX_DTYPE
 
 Array = NDArray[Any]
-
-ALIGNMENT: Final = 64
-"""Bytes that arrays made here are aligned to: a cache line, and the widest vector."""
 
 _MOST: Final = int_range(INDEX_DTYPE)[1]
 _CPU_DEVICES: Final = (1, 3, 11)  # DLPack: CPU, and host memory pinned by CUDA or ROCm
@@ -152,34 +149,6 @@ def allocate_host(signature: Signature, argument: Argument, shape: tuple[int, ..
             f"{signature.name}: no memory for the output {argument.name!r}, {argument.dtype} of shape "
             f"{shape}, {gib:.4g} GiB; use smaller sizes, or pass an array of your own, e.g. an np.memmap"
         ) from None
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: str) -> Array:
-    """
-    Allocate an uninitialised row-major array whose data begins at a multiple of 64 bytes.
-
-    numpy aligns its own arrays to 16 bytes only: vectors as long as a cache line then lie across two, which
-    costs a few percent of a kernel's speed. Outputs that a kernel returns are allocated by this function.
-
-    Raises
-    ------
-    DefinitionError
-        If there is no such dtype.
-    """
-    numpy_dtype = to_numpy(dtype)
-    size = prod(shape) * numpy_dtype.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -address_of(raw) % ALIGNMENT
-    return raw[start : start + size].view(numpy_dtype).reshape(shape)
-
-
-def address_of(array: Array) -> int:
-    """Tell the address of the first element."""
-    try:
-        buffer: Any = array
-        return addressof(c_char.from_buffer(buffer))  # three times as fast as the general way below
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or a dtype without a buffer format
-        return int(array.ctypes.data)
 
 
 def _names(arguments: Sequence[Argument]) -> str:

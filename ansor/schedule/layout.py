@@ -25,6 +25,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from ansor.alignment import aligned_copy
 from ansor.errors import ArgumentError, DefinitionError
 from ansor.schedule.extents import Extent, is_one, multiply
 from ansor.schedule.prepared import prepare
@@ -195,7 +196,7 @@ class Layout:
         Returns
         -------
         ndarray
-            A new contiguous array of shape `new_shape`, padding zero.
+            A new contiguous array of shape `new_shape`, padding zero; it begins on a cache line.
 
         Raises
         ------
@@ -216,7 +217,7 @@ class Layout:
             array = padded
         split = array.reshape([extent for chain in pieces for extent in chain])
         place = {at: axis for axis, at in enumerate(at for chain in self.by_dim for at in chain)}
-        return split.transpose([place[at] for at in range(len(self.digits))]).copy(order="C")
+        return aligned_copy(split.transpose([place[at] for at in range(len(self.digits))]))
 
 
 def transform_layout(array: Array, layout: Layout | Tensor) -> Array:
