@@ -176,6 +176,7 @@ __version__: Final = "0.1.0"
 
 # Module -> the names it lends to the facade.
 _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
+    "ansor.alignment": ("aligned_empty",),
     "ansor.errors": (
         "AnsorError",
         "ArgumentError",
@@ -204,7 +205,6 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "DeviceModule",
         "Module",
         "TimeResult",
-        "aligned_empty",
         "device_array",
         "device_empty",
         "from_dlpack",

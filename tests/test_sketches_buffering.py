@@ -232,7 +232,7 @@ def test_records_stand_on_lines_of_their_own_and_come_back(tmp_path: Path) -> No
     neighbourhood = Neighbourhood(ProgramSpace.of(task))
     log = tmp_path / "log.json"
     options = ansor.TuningOptions(
-        num_measure_trials=16,
+        num_measure_trials=48,
         builder=ansor.NullBuilder(),
         runner=ansor.SimulatedRunner(simulated_cost),
         measure_callbacks=[ansor.RecordToFile(log)],
