@@ -2,7 +2,8 @@
 
 A vector as long as a cache line that does not begin on one lies across two, and takes two accesses. Arrays
 that ansor makes begin on lines: outputs, inputs in a program's layout. Those of callers are where numpy puts
-them, so that is where programs are measured with their inputs, and what the cost model expects.
+them, often 16 bytes behind a line: there programs are measured with their inputs, and the cost model expects
+them there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ Array = NDArray[Any]
 LINE: Final = 64
 """Bytes that arrays made here are aligned to: a cache line, and the widest vector."""
 CALLERS: Final = 16
-"""Bytes behind the beginning of a line at which a numpy array begins that has pages of its own."""
+"""Bytes behind the beginning of a line at which a numpy array on Linux begins that has pages of its own.
+
+Others begin at any multiple of 16 bytes: on a line is one of four, and the best, of cases.
+"""
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: str) -> Array:

@@ -303,6 +303,7 @@ class View:
         buffers = np.arange(regions.used.shape[1])[:, None]
         moves = np.where(regions.kind == READ, 1.0, 2.0)
         rows: list[Floats] = []
+        moved = lines[0]
         for capacity, ways in self.core.caches:
             fill, crowd = total / capacity, None
             if ways:
@@ -315,7 +316,8 @@ class View:
             moving = last_loop(regions.used & (self.numbers < level)[:, None])
             known = np.maximum(moving, 0)
             times = outer[known, here] * moves
-            traffic = (lines[known, buffers, here] * times).sum(axis=0) * line
+            moved = lines[known, buffers, here] * times * line
+            traffic = moved.sum(axis=0)
             rows += [
                 regions.points[level, here],
                 np.minimum(fill[level, here], _MOST),
@@ -324,8 +326,7 @@ class View:
                 (pieces[known, buffers, here] * times).sum(axis=0),
                 np.minimum(traffic / np.maximum(self.work, 1.0), _MOST_PER_OP),
             ]
-        self.footprint = total[0]
-        self.from_memory = lines[known, buffers, here] * times * line
+        self.footprint, self.from_memory = total[0], moved
         return rows
 
     def conflicts(self) -> list[Floats]:

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ansor.alignment import address_of, aligned_empty
+from ansor.alignment import LINE, address_of, aligned_empty
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.runtime.jit import load_object
@@ -31,8 +31,6 @@ from ansor.runtime.timing import compiled_timer
 from experiments.fma_peak import CHAINS, fma_peak
 from experiments.harness import Timer, timer_of
 
-LINE: Final = 64
-"""Bytes that one step of a stream moves: a cache line, and the widest vector."""
 GROUP: Final = 8
 """Lines that one turn of its loops moves."""
 BLOCKS: Final = (4096, 65536)

@@ -4,9 +4,9 @@ An argument's memory looks like this; ``|`` are page boundaries::
 
     | no access | canary ... data ... canary | no access |
 
-The data lie as far to the right as their place in a cache line allows, so that one element past the end
-faults at once or hits a canary. The canaries are pseudo-random bytes, compared
-after the run. Faults are crashes of the worker; canaries give a message that names the argument.
+The data lie as far to the right as their place in a cache line allows, so that the next line behind them
+faults at once. The canaries are pseudo-random bytes, compared after the run: writes in between are noticed,
+reads are not. Faults are crashes of the worker; canaries give a message that names the argument.
 
 Poison is what an output holds before the program runs, chosen so that an element that is not written, or that
 is accumulated into without having been initialised, cannot come out right:

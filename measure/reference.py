@@ -197,7 +197,7 @@ class ReferenceStore:
                 self._count += 1
                 path = str(self._folder / f"{self._count}-{position}{_PREPARED}")
                 data = prepare(spec.map(), tensor)
-                spec = replace(spec, shape=data.shape, path=path)
+                spec = replace(spec, shape=data.shape, path=path, prepared=True)
                 self._make_room(spec.size_bytes, kept=1)
                 _write(spec, data)
             specs.append(spec)

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 from ansor.task.hardware import architecture_of
-from ansor.task.target import Target
+from ansor.task.target import UNSAID_ARCH, Target
 from measure.record import AnyTask, LoggedTask
 
 _COMPARED: Final = ("mcpu", "arch", "device", "model", "mattr")
@@ -28,8 +28,8 @@ _ASKED: Final = (
     *("max_local_memory_per_block", "thread_warp_size"),
 )
 """Compared, too, where times are to count for each other."""
-_SAYS_NOTHING: Final = {"mcpu": "native", "model": "unknown", "arch": "sm_50"}
-"""What these options are where they are not named; TVM says sm_50 where it sees no GPU."""
+_SAYS_NOTHING: Final = {"mcpu": "native", "model": "unknown", "arch": UNSAID_ARCH}
+"""What these options are where they are not named."""
 _COMPILED_FOR_A_TRIPLE: Final = ("llvm", "c")
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.alignment import CALLERS
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError, LoweringError, RunError
@@ -368,6 +369,11 @@ def test_prepared_data_goes_with_the_task_that_it_is_of() -> None:
     assert len(files) == 3, files
     again = store.get(task.alternatives[0])
     assert all(Path(spec.path).exists() for spec in again.arguments)
+    assert [spec.behind_line for spec in again.arguments] == [
+        CALLERS,
+        0,
+        0,
+    ]  # Data, prepared weights, output.
 
 
 def test_user_data_reach_the_program(builder: LocalBuilder, runner: LocalRunner) -> None:

@@ -125,6 +125,12 @@ def test_only_texts_are_targets() -> None:
         Target(3)  # type: ignore[arg-type]
 
 
+def test_the_architecture_of_logs_that_had_none_is_left_out() -> None:
+    made = Target.parse("cuda -keys=cuda,gpu -arch=sm_50 -max_num_threads=1024 -thread_warp_size=32")
+    assert made == Target("cuda")
+    assert Target("cuda -arch=sm_50").arch == "sm_50"
+
+
 def test_logs_of_any_age_parse() -> None:
     text = "llvm -keys=cpu -link-params=0 -mystery=7 -system-lib"
     assert str(Target.parse(text)) == "llvm -keys=cpu -link-params=0 -mystery=7 -system-lib=1"

@@ -110,6 +110,9 @@ KINDS: Final[Mapping[str, TargetKind]] = {
 }
 """Known kinds. Only those with a code generator can be built; the others parse, print and tune on records."""
 
+UNSAID_ARCH: Final = "sm_50"
+"""What logs say, TVM's among them, where nobody named an architecture and no GPU was seen."""
+
 
 class Target:
     """An immutable compilation target; equal, and hashed, by its canonical text.
@@ -140,9 +143,15 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read a target from a log: unknown options are kept as they stand, an unknown kind is refused."""
+        """Read a target from a log: unknown options are kept as they stand, an unknown kind is refused.
+
+        The architecture `UNSAID_ARCH` is left out.
+        """
         made = cls.__new__(cls)
-        made._set(*_parse(text, strict=False))
+        kind, attrs = _parse(text, strict=False)
+        if attrs.get("arch") == UNSAID_ARCH:
+            del attrs["arch"]
+        made._set(kind, attrs)
         return made
 
     def _set(self, kind: str, attrs: dict[str, AttrValue], stated: frozenset[str] | None = None) -> None:
