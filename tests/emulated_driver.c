@@ -1,5 +1,6 @@
-/* NVIDIA's driver, as far as exported libraries ask it, on the host: memory is the host's, and a program is a
- * library of the host, as tests/emulated_cuda.py compiles it. What needs a context fails without one. */
+/* NVIDIA's driver, as far as exported libraries ask it, on the host, with two GPUs: their memory is the host's,
+ * and a program is a library of the host, as tests/emulated_cuda.py compiles it. What needs a context fails
+ * without one. The GPU of number EMULATED_OLD, if that is set, is of another architecture than programs. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <stdint.h>
@@ -7,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 256, NO_CONTEXT = 201 };
+enum { GPUS = 2, MOST = 256, NO_CONTEXT = 201 };
 
-static int depth, opened, blocks;
-static struct { uint64_t start, size; } memory[MOST];
+static int depth, current, blocks, modules, retained[GPUS];
+static struct { uint64_t start, size; int gpu, managed; } memory[MOST];
 
 static int missing(void) { return depth == 1 ? 0 : NO_CONTEXT; }
 
@@ -21,27 +22,36 @@ static int block_of(uint64_t address, size_t size) {
 }
 
 int cuInit(unsigned flags) { return flags ? 1 : 0; }
-int cuDeviceGet(int *device, int number) { return *device = number, number ? 101 : 0; }
+int cuDeviceGetCount(int *count) { return *count = GPUS, 0; }
+int cuDeviceGet(int *device, int number) { return *device = number, number < 0 || number >= GPUS ? 101 : 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
-    opened++;
-    *context = &opened;
-    return device || opened > 1;
+    *context = &retained[device];
+    return retained[device]++ > 0;
 }
-int cuCtxPushCurrent_v2(void *context) { return depth++, context != &opened; }
-int cuCtxPopCurrent_v2(void **context) { return *context = &opened, depth-- != 1; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return retained[device]-- != 1; }
+int cuCtxPushCurrent_v2(void *context) {
+    current = (int)((int *)context - retained);
+    return depth++, !retained[current];
+}
+int cuCtxPopCurrent_v2(void **context) { return *context = &retained[current], depth-- != 1; }
 int cuGetErrorName(int code, const char **name) { return *name = code == 2 ? "OUT_OF_MEMORY" : "EMULATED", 0; }
 
 int cuModuleLoadData(void **module, const void *binary) {
     const Elf64_Ehdr *head = binary;
+    const char *old = getenv("EMULATED_OLD");
     if (missing() || memcmp(head->e_ident, ELFMAG, SELFMAG)) return missing() ? missing() : 200;
+    if (old && atoi(old) == current) return 209;
     char path[] = "/tmp/emulated-XXXXXX";
     FILE *file = fdopen(mkstemp(path), "wb");
     fwrite(binary, 1, head->e_shoff + (size_t)head->e_shnum * head->e_shentsize, file);
     fclose(file);
     *module = dlopen(path, RTLD_NOW);
     remove(path);
+    modules += *module != NULL;
     return *module ? 0 : 209;
 }
+
+int cuModuleUnload(void *module) { return modules--, missing() ? missing() : dlclose(module); }
 
 int cuModuleGetFunction(void **function, void *module, const char *name) {
     char symbol[256];
@@ -59,8 +69,16 @@ int cuMemAlloc_v2(uint64_t *address, size_t size) {
     *address = (uint64_t)(uintptr_t)malloc(size);
     memset((void *)(uintptr_t)*address, 0xCD, size);
     memory[blocks].start = *address;
+    memory[blocks].gpu = current;
+    memory[blocks].managed = 0;
     memory[blocks++].size = size;
     return 0;
+}
+
+int cuMemAllocManaged(uint64_t *address, size_t size, unsigned flags) {
+    int code = flags == 1 ? cuMemAlloc_v2(address, size) : 1;
+    if (!code) memory[blocks - 1].managed = 1;
+    return code;
 }
 
 int cuMemFree_v2(uint64_t address) {
@@ -84,8 +102,11 @@ int cuMemcpyDtoH_v2(void *host, uint64_t address, size_t size) {
 }
 
 int cuPointerGetAttribute(void *value, int attribute, uint64_t address) {
-    if (attribute != 2 || block_of(address, 1) < 0) return 1;
-    return *(unsigned *)value = 2, 0;
+    int block = block_of(address, 1);
+    if (block < 0) return 1;
+    if (attribute == 2) return *(unsigned *)value = 2, 0;
+    if (attribute == 8) return *(unsigned char *)value = (unsigned char)memory[block].managed, 0;
+    return attribute == 9 ? *(int *)value = memory[block].gpu, 0 : 1;
 }
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -95,5 +116,6 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     return ((int (*)(void **, const unsigned *, const unsigned *))function)(values, grid, block);
 }
 
-/* For tests: how many allocations there are. */
+/* For tests: how many allocations there are, and how many contexts and programs. */
 int emulated_blocks(void) { return blocks; }
+int left_open(void) { return retained[0] + retained[1] + modules; }

@@ -53,7 +53,7 @@ int main(void) {
     for (int i = 0; i < N; i++) wrong += ((float *)(uintptr_t)out)[i] != 2 * i + 1;
     wrong += scale((float *)(uintptr_t)in, b, N); /* one there, one here */
     for (int i = 0; i < N; i++) wrong += b[i] != 2 * i + 1;
-    wrong += !scale(NULL, b, N) || strcmp(scale_error(), "an array is NULL");
+    wrong += !scale(NULL, b, N) || strcmp(scale_error(), "A is NULL");
     cuCtxPushCurrent_v2(context);
     wrong += cuMemFree_v2(in);
     printf("wrong %d, left %d\\n", wrong, emulated_blocks());
@@ -111,6 +111,58 @@ int main(void) {
     return 0;
 }
 """
+FAILING = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "scale.h"
+
+static float a[4], b[4];
+int left_open(void);
+
+static void tell(int failed) { /* one line */
+    printf("%d %.*s\\n", failed, (int)strcspn(scale_error(), "\\n"), scale_error());
+}
+
+int main(int count, char **words) {
+    tell(scale(a, b, 4));
+    tell(scale(a, b, 4));
+    printf("left %d\\n", left_open());
+    tell(scale_set_device(atoi(words[count - 1])));
+    tell(scale(a, b, 4));
+    tell(scale_set_device(0));
+    return 0;
+}
+"""
+"""Calls a program that fails on the first device, and then on another one."""
+ELSEWHERE = """
+#include <stdio.h>
+#include "scale.h"
+
+enum { N = 1003 };
+int cuDevicePrimaryCtxRetain(void **, int), cuCtxPushCurrent_v2(void *), cuCtxPopCurrent_v2(void **);
+int cuDevicePrimaryCtxRelease_v2(int);
+int cuMemAlloc_v2(uint64_t *, size_t), cuMemAllocManaged(uint64_t *, size_t, unsigned);
+
+static void tell(int failed) { printf("%d %s\\n", failed, scale_error()); }
+
+int main(void) {
+    static float a[N], b[N];
+    void *context;
+    uint64_t there, anywhere;
+    int wrong = cuDevicePrimaryCtxRetain(&context, 0) + cuCtxPushCurrent_v2(context);
+    wrong += cuMemAlloc_v2(&there, sizeof a) + cuMemAllocManaged(&anywhere, sizeof a, 1);
+    wrong += cuCtxPopCurrent_v2(&context) + cuDevicePrimaryCtxRelease_v2(0) + scale_set_device(1);
+    tell(scale(a, (float *)(uintptr_t)there, N));
+    tell(scale((float *)(uintptr_t)there, b, N));
+    for (int i = 0; i < N; i++) ((float *)(uintptr_t)anywhere)[i] = i;
+    tell(scale((float *)(uintptr_t)anywhere, b, N));
+    for (int i = 0; i < N; i++) wrong += b[i] != 2 * i + 1;
+    printf("wrong %d\\n", wrong);
+    return 0;
+}
+"""
+"""Gives the second GPU's program memory of the first, and memory of all."""
 SOURCE_ERROR = SCALE.replace("2.0f*", "unknown_function(1)*")
 
 CALLER = """
@@ -176,6 +228,19 @@ def cuda_folder(tmp_path: Path) -> Path:
     folder.mkdir()
     source = Path(__file__).with_name("emulated_driver.c")
     run([CC, "-shared", "-fPIC", "-O1", "-o", folder / "libcuda.so.1", source, "-ldl"])
+    return folder
+
+
+@pytest.fixture
+def counting_folder(tmp_path: Path) -> Path:
+    """A folder with a loader of OpenCL that counts what is not released."""
+    if why_no_loader():
+        pytest.skip(why_no_loader())
+    folder, loader = tmp_path / "opencl", _loader()
+    folder.mkdir()
+    source = Path(__file__).with_name("counting_opencl.c")
+    run([CC, "-shared", "-fPIC", "-O1", "-o", folder / "libOpenCL.so.1", source, "-Wl,--no-as-needed",
+         loader, "-ldl"])  # fmt: skip
     return folder
 
 
@@ -265,18 +330,77 @@ def test_arrays_are_used_where_they_lie(cuda_folder: Path, tmp_path: Path) -> No
 
 
 def test_the_caller_chooses_the_device(kind: str, folder: Path, tmp_path: Path) -> None:
-    """By its position, until the first call has opened it; here there is one."""
+    """By its position, until a call has opened it."""
     library = exported(scale(kind), tmp_path / "scale.so")
     (tmp_path / "choosing.c").write_text(CHOOSING)
     run([CC, tmp_path / "choosing.c", library, "-o", tmp_path / "choosing", f"-Wl,-rpath,{tmp_path}"])
     missing = {
         "opencl": "1 there is no OpenCL device 63; there ",
-        "cuda": "1 finding the GPU fails: EMULATED (101)",
+        "cuda": "1 there is no GPU 63; there are 2, numbered from 0",
     }
     negative, set_, absent, *rest = run([tmp_path / "choosing"], folder).splitlines()
     assert (negative, set_) == ("1 devices are numbered from 0, found -1", "0 ")
     assert absent.startswith(missing[kind])
     assert rest == ["0 ", "0 ", "1 device 0 is in use; choose another before the first call", "0 "]
+
+
+DRIVER = {"opencl": "libOpenCL.so.1", "cuda": "libcuda.so.1"}
+
+
+def told_by(text: str, library: Path, folder: Path, *words: object) -> list[str]:
+    """The lines that a program in C says, which is linked with a library and a driver."""
+    (library.parent / "main.c").write_text(text)
+    command = [library.parent / "main", *words]
+    run([CC, library.parent / "main.c", "-Wall", "-Wextra", "-Werror", "-o", command[0], library,
+         folder / DRIVER[folder.name], f"-Wl,-rpath,{library.parent}"], folder)  # fmt: skip
+    return run(command, folder).splitlines()
+
+
+def test_after_a_device_that_refuses_the_program_another_may_be_chosen(
+    cuda_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was opened for it is closed again."""
+    monkeypatch.setenv("EMULATED_OLD", "0")
+    library = exported(replace(scale("cuda"), arch="sm_90"), tmp_path / "scale.so")
+    refused = "1 loading the program, which is for sm_90, fails: EMULATED (209)"
+    in_use = "1 device 1 is in use; choose another before the first call"
+    assert told_by(FAILING, library, cuda_folder, 1) == [refused, refused, "left 0", "0 ", "0 ", in_use]
+
+
+def test_a_program_without_its_kernels_is_unloaded(cuda_folder: Path, tmp_path: Path) -> None:
+    package = emulated(scale("cuda"))
+    first, second = package.launches
+    lacking = replace(package, launches=(first, replace(second, kernel="nowhere")))
+    library = DeviceModule(lacking).export_library(tmp_path / "scale.so")
+    refused = "1 nowhere fails: EMULATED (500)"
+    assert told_by(FAILING, library, cuda_folder, 1) == [refused, refused, "left 0", "0 ", refused, "0 "]
+
+
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        ("clBuildProgram", "1 OpenCL refuses the program: error -11"),
+        ("clCreateCommandQueue", "1 the OpenCL device cannot be opened: error -6"),
+        ("clCreateKernel", "1 the program has no kernel scale_kernel0: error -6"),
+    ],
+)
+def test_what_a_refused_program_took_of_opencl_is_released(
+    failing: str, said: str, counting_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And another device may be chosen; here that is one that is not there."""
+    monkeypatch.setenv("COUNTING_FAILS", failing)
+    package = scale(source=SOURCE_ERROR if failing == "clBuildProgram" else SCALE)
+    library = exported(package, tmp_path / "scale.so")
+    *lines, absent, set_ = told_by(FAILING, library, counting_folder, 63)
+    assert (lines, set_) == ([said, said, "left 0", "0 "], "0 ")
+    assert absent.startswith("1 there is no OpenCL device 63; there ")
+
+
+def test_memory_of_another_gpu_is_refused(cuda_folder: Path, tmp_path: Path) -> None:
+    """But not what all of them may use."""
+    library = exported(scale("cuda"), tmp_path / "scale.so")
+    refused = [f"1 {name} lies in the memory of GPU 0, and the program runs on GPU 1" for name in "BA"]
+    assert told_by(ELSEWHERE, library, cuda_folder) == [*refused, "0 ", "wrong 0"]
 
 
 def test_calls_of_several_threads_do_not_mix(kind: str, folder: Path, tmp_path: Path) -> None:

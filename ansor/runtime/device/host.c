@@ -15,6 +15,7 @@
 static _Thread_local char ansor_told[4096];
 static pthread_mutex_t ansor_lock = PTHREAD_MUTEX_INITIALIZER;
 static int32_t ansor_wanted; /* The position of the device. */
+static int ansor_ready;      /* It is open, and has the program. */
 
 /* An object of the device's interface, or an address in its memory. */
 typedef union {
@@ -34,12 +35,13 @@ typedef struct {
     size_t size;
 } ansor_value;
 
-/* Make the device ready for a call, the first time with all that this takes; and leave it again. */
-static int ansor_is_open(void);
+/* Open the device, and load the program there; where that fails, nothing stays open. */
+static int ansor_open(void);
+/* Make the open device ready for a call; and leave it again. */
 static int ansor_enter(void);
 static void ansor_leave(void);
-/* Whether an array lies in the device's memory; then with its handle. */
-static int ansor_lies_there(const void *array, ansor_handle *handle);
+/* Look whether an array lies in the device's memory; then with its handle. In another's it fails. */
+static int ansor_find(const void *array, const char *name, ansor_handle *handle, int *there);
 static int ansor_allocate(size_t size, ansor_handle *handle);
 static void ansor_free(ansor_handle handle);
 static int ansor_upload(ansor_handle handle, const void *array, size_t size);
@@ -54,7 +56,8 @@ static int ansor_steps(const void *const *arrays, const int64_t *n);
 static int ansor_call(const void *const *arrays, const int64_t *n) {
     pthread_mutex_lock(&ansor_lock);
     ansor_told[0] = 0;
-    int failed = ansor_enter();
+    if (!ansor_ready) ansor_ready = !ansor_open();
+    int failed = !ansor_ready || ansor_enter();
     if (!failed) {
         failed = ansor_steps(arrays, n);
         ansor_leave();
@@ -68,16 +71,18 @@ static int ansor_choose_device(int32_t position) {
     ansor_told[0] = 0;
     int failed = 0;
     if (position < 0) failed = ANSOR_FAIL("devices are numbered from 0, found %d", (int)position);
-    else if (position != ansor_wanted && ansor_is_open())
+    else if (position != ansor_wanted && ansor_ready)
         failed = ANSOR_FAIL("device %d is in use; choose another before the first call", (int)ansor_wanted);
     else ansor_wanted = position;
     pthread_mutex_unlock(&ansor_lock);
     return failed;
 }
 
-static int ansor_take(ansor_memory *memory, const void *array, size_t size, int written) {
-    if (array == NULL && size) return ANSOR_FAIL("an array is NULL");
-    if (array != NULL && ansor_lies_there(array, &memory->handle)) return 0;
+static int ansor_take(ansor_memory *memory, const void *array, const char *name, size_t size, int written) {
+    int there = 0;
+    if (array == NULL && size) return ANSOR_FAIL("%s is NULL", name);
+    if (array != NULL && ansor_find(array, name, &memory->handle, &there)) return 1;
+    if (there) return 0;
     if (ansor_allocate(size ? size : 1, &memory->handle)) return 1;
     memory->ours = 1;
     memory->size = size;

@@ -1,11 +1,14 @@
 /* The device is a GPU that CUDA's driver shows (CUDA_VISIBLE_DEVICES), in its primary context. */
 #define ANSOR_FUNCTIONS(X) \
     X(cuInit, cuInit, (unsigned)) \
+    X(cuDeviceGetCount, cuDeviceGetCount, (int *)) \
     X(cuDeviceGet, cuDeviceGet, (int *, int)) \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (void **, int)) \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (int)) \
     X(cuCtxPushCurrent, cuCtxPushCurrent_v2, (void *)) \
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, (void **)) \
     X(cuModuleLoadData, cuModuleLoadData, (void **, const void *)) \
+    X(cuModuleUnload, cuModuleUnload, (void *)) \
     X(cuModuleGetFunction, cuModuleGetFunction, (void **, void *, const char *)) \
     X(cuFuncSetAttribute, cuFuncSetAttribute, (void *, int, int)) \
     X(cuMemAlloc, cuMemAlloc_v2, (uint64_t *, size_t)) \
@@ -20,7 +23,9 @@
 enum {
     ANSOR_MOST = 256,        /* arguments */
     ANSOR_MEMORY_TYPE = 2,   /* of a pointer; */
-    ANSOR_DEVICE_MEMORY = 2, /* the device's */
+    ANSOR_DEVICE_MEMORY = 2, /* a GPU's */
+    ANSOR_IS_MANAGED = 8,    /* It is for all GPUs. */
+    ANSOR_ORDINAL = 9,       /* The GPU's position. */
     ANSOR_ASKED_SHARED = 8   /* bytes of shared memory that launches may ask for */
 };
 
@@ -28,7 +33,6 @@ enum {
 static struct { ANSOR_FUNCTIONS(ANSOR_FIELD) } ansor_cu;
 static void *ansor_context;
 static void *ansor_kernels[ANSOR_KERNELS];
-static int ansor_ready;
 
 static int ansor_refused(const char *what, int code) {
     const char *name = NULL;
@@ -46,11 +50,15 @@ static int ansor_load(void) {
     return 0;
 }
 
-static int ansor_kernels_of(const void *binary) {
-    void *module = NULL;
-    if (ansor_refused("loading the program, which is for " ANSOR_ARCH ",",
-                      ansor_cu.cuModuleLoadData(&module, binary)))
-        return 1;
+static int ansor_choose(int *gpu) {
+    int count = 0;
+    if (ansor_refused("counting the GPUs", ansor_cu.cuDeviceGetCount(&count))) return 1;
+    if (ansor_wanted >= count)
+        return ANSOR_FAIL("there is no GPU %d; there are %d, numbered from 0", (int)ansor_wanted, count);
+    return ansor_refused("finding the GPU", ansor_cu.cuDeviceGet(gpu, ansor_wanted));
+}
+
+static int ansor_kernels_of(void *module) {
     for (int i = 0; i < ANSOR_KERNELS; i++) {
         if (ansor_refused(ansor_kernel_names[i],
                           ansor_cu.cuModuleGetFunction(&ansor_kernels[i], module, ansor_kernel_names[i])))
@@ -63,26 +71,34 @@ static int ansor_kernels_of(const void *binary) {
     return 0;
 }
 
-static int ansor_is_open(void) { return ansor_context != NULL; }
+static int ansor_load_program(void) {
+    void *module = NULL, *binary = malloc(ansor_program_size); /* aligned */
+    if (!binary) return ANSOR_FAIL("there is no memory");
+    memcpy(binary, ansor_program, ansor_program_size);
+    int failed = ansor_refused("loading the program, which is for " ANSOR_ARCH ",",
+                               ansor_cu.cuModuleLoadData(&module, binary));
+    free(binary);
+    if (failed) return 1;
+    failed = ansor_kernels_of(module);
+    if (failed) ansor_cu.cuModuleUnload(module);
+    return failed;
+}
 
 static int ansor_open(void) {
-    int device = 0;
-    if (ansor_load() || ansor_refused("CUDA", ansor_cu.cuInit(0))) return 1;
-    if (ansor_refused("finding the GPU", ansor_cu.cuDeviceGet(&device, ansor_wanted))) return 1;
-    return ansor_refused("opening the GPU", ansor_cu.cuDevicePrimaryCtxRetain(&ansor_context, device));
+    int gpu = 0;
+    if (ansor_load() || ansor_refused("CUDA", ansor_cu.cuInit(0)) || ansor_choose(&gpu)) return 1;
+    if (ansor_refused("opening the GPU", ansor_cu.cuDevicePrimaryCtxRetain(&ansor_context, gpu))) return 1;
+    int failed = ansor_enter();
+    if (!failed) {
+        failed = ansor_load_program();
+        ansor_leave();
+    }
+    if (failed) ansor_cu.cuDevicePrimaryCtxRelease(gpu);
+    return failed;
 }
 
 static int ansor_enter(void) {
-    if (!ansor_context && ansor_open()) return 1;
-    if (ansor_refused("opening the GPU", ansor_cu.cuCtxPushCurrent(ansor_context))) return 1;
-    if (ansor_ready) return 0;
-    void *binary = malloc(ansor_program_size); /* aligned */
-    int failed = !binary ? ANSOR_FAIL("there is no memory") : 0;
-    if (!failed) failed = ansor_kernels_of(memcpy(binary, ansor_program, ansor_program_size));
-    free(binary);
-    ansor_ready = !failed;
-    if (failed) ansor_leave();
-    return failed;
+    return ansor_refused("opening the GPU", ansor_cu.cuCtxPushCurrent(ansor_context));
 }
 
 static void ansor_leave(void) {
@@ -90,10 +106,15 @@ static void ansor_leave(void) {
     ansor_cu.cuCtxPopCurrent(&context);
 }
 
-static int ansor_lies_there(const void *array, ansor_handle *handle) {
-    unsigned type = 0;
-    handle->address = (uint64_t)(uintptr_t)array;
-    return !ansor_cu.cuPointerGetAttribute(&type, ANSOR_MEMORY_TYPE, handle->address) && type == ANSOR_DEVICE_MEMORY;
+static int ansor_find(const void *array, const char *name, ansor_handle *handle, int *there) {
+    const uint64_t address = handle->address = (uint64_t)(uintptr_t)array;
+    unsigned type = 0, managed = 0;
+    int gpu = 0;
+    *there = !ansor_cu.cuPointerGetAttribute(&type, ANSOR_MEMORY_TYPE, address) && type == ANSOR_DEVICE_MEMORY;
+    if (!*there || (!ansor_cu.cuPointerGetAttribute(&managed, ANSOR_IS_MANAGED, address) && managed)) return 0;
+    if (ansor_cu.cuPointerGetAttribute(&gpu, ANSOR_ORDINAL, address) || gpu == ansor_wanted) return 0;
+    return ANSOR_FAIL("%s lies in the memory of GPU %d, and the program runs on GPU %d", name, gpu,
+                      (int)ansor_wanted);
 }
 
 static int ansor_allocate(size_t size, ansor_handle *handle) {

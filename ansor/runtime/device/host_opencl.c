@@ -5,11 +5,15 @@
     X(clGetDeviceIDs, int32_t, (void *, uint64_t, uint32_t, void **, uint32_t *)) \
     X(clGetDeviceInfo, int32_t, (void *, uint32_t, size_t, void *, size_t *)) \
     X(clCreateContext, void *, (const intptr_t *, uint32_t, void *const *, void *, void *, int32_t *)) \
+    X(clReleaseContext, int32_t, (void *)) \
     X(clCreateCommandQueue, void *, (void *, void *, uint64_t, int32_t *)) \
+    X(clReleaseCommandQueue, int32_t, (void *)) \
     X(clCreateProgramWithSource, void *, (void *, uint32_t, const char **, const size_t *, int32_t *)) \
+    X(clReleaseProgram, int32_t, (void *)) \
     X(clBuildProgram, int32_t, (void *, uint32_t, void *const *, const char *, void *, void *)) \
     X(clGetProgramBuildInfo, int32_t, (void *, void *, uint32_t, size_t, void *, size_t *)) \
     X(clCreateKernel, void *, (void *, const char *, int32_t *)) \
+    X(clReleaseKernel, int32_t, (void *)) \
     X(clCreateBuffer, void *, (void *, uint64_t, size_t, void *, int32_t *)) \
     X(clReleaseMemObject, int32_t, (void *)) \
     X(clEnqueueWriteBuffer, int32_t, \
@@ -35,7 +39,6 @@ enum {
 static struct { ANSOR_FUNCTIONS(ANSOR_FIELD) } ansor_cl;
 static void *ansor_device, *ansor_context, *ansor_queue;
 static void *ansor_kernels[ANSOR_KERNELS];
-static int ansor_ready;
 
 static int ansor_load(void) {
     void *library = dlopen("libOpenCL.so.1", RTLD_NOW);
@@ -69,11 +72,8 @@ static int ansor_choose(void **platform) {
     return ANSOR_FAIL("there is no OpenCL device; of %u platforms none has one", (unsigned)count);
 }
 
-static int ansor_build(const char *options, const char *source, size_t size) {
-    int32_t code = 0;
-    void *program = ansor_cl.clCreateProgramWithSource(ansor_context, 1, &source, &size, &code);
-    if (code) return ANSOR_FAIL("OpenCL takes no source: error %d", (int)code);
-    code = ansor_cl.clBuildProgram(program, 1, &ansor_device, options, NULL, NULL);
+static int ansor_kernels_of(void *program, const char *options) {
+    int32_t code = ansor_cl.clBuildProgram(program, 1, &ansor_device, options, NULL, NULL);
     if (code) {
         char log[3072] = "";
         ansor_cl.clGetProgramBuildInfo(program, ansor_device, ANSOR_BUILD_LOG, sizeof log - 1, log, NULL);
@@ -86,37 +86,54 @@ static int ansor_build(const char *options, const char *source, size_t size) {
     return 0;
 }
 
-static int ansor_is_open(void) { return ansor_context != NULL; }
+static int ansor_build(const char *options, const char *source, size_t size) {
+    int32_t code = 0;
+    void *program = ansor_cl.clCreateProgramWithSource(ansor_context, 1, &source, &size, &code);
+    if (code) return ANSOR_FAIL("OpenCL takes no source: error %d", (int)code);
+    int failed = ansor_kernels_of(program, options);
+    ansor_cl.clReleaseProgram(program); /* Its kernels keep it. */
+    return failed;
+}
 
-static int ansor_enter(void) {
+static void ansor_close(void) {
+    for (int i = 0; i < ANSOR_KERNELS; i++) {
+        if (ansor_kernels[i]) ansor_cl.clReleaseKernel(ansor_kernels[i]);
+        ansor_kernels[i] = NULL;
+    }
+    if (ansor_queue) ansor_cl.clReleaseCommandQueue(ansor_queue);
+    if (ansor_context) ansor_cl.clReleaseContext(ansor_context);
+    ansor_queue = ansor_context = NULL;
+}
+
+static int ansor_open(void) {
     void *platform = NULL;
     char name[256] = "";
     uint64_t floats = 0, kind = 0;
     int32_t code = 0;
-    if (ansor_ready) return 0;
     if (ansor_load() || ansor_choose(&platform)) return 1;
     ansor_cl.clGetPlatformInfo(platform, ANSOR_PLATFORM_NAME, sizeof name - 1, name, NULL);
     ansor_cl.clGetDeviceInfo(ansor_device, ANSOR_DEVICE_FLOATS, sizeof floats, &floats, NULL);
     ansor_cl.clGetDeviceInfo(ansor_device, 0x1000, sizeof kind, &kind, NULL);
-    ansor_context = ansor_cl.clCreateContext(NULL, 1, &ansor_device, NULL, NULL, &code);
-    if (!code) ansor_queue = ansor_cl.clCreateCommandQueue(ansor_context, ansor_device, 0, &code);
-    if (code) return ANSOR_FAIL("the OpenCL device cannot be opened: error %d", (int)code);
     const char *options = floats & ANSOR_EXACT_DIVISION
                               ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"
                               : "-cl-std=CL1.2";
     int pocl = (kind & ANSOR_CPU) && !strcmp(name, ANSOR_POCL);
-    if (ansor_build(options, pocl ? ansor_program_of_pocl : ansor_program,
-                    pocl ? sizeof ansor_program_of_pocl - 1 : ansor_program_size))
-        return 1;
-    ansor_ready = 1;
-    return 0;
+    ansor_context = ansor_cl.clCreateContext(NULL, 1, &ansor_device, NULL, NULL, &code);
+    if (!code) ansor_queue = ansor_cl.clCreateCommandQueue(ansor_context, ansor_device, 0, &code);
+    int failed = code ? ANSOR_FAIL("the OpenCL device cannot be opened: error %d", (int)code)
+                      : ansor_build(options, pocl ? ansor_program_of_pocl : ansor_program,
+                                    pocl ? sizeof ansor_program_of_pocl - 1 : ansor_program_size);
+    if (failed) ansor_close();
+    return failed;
 }
+
+static int ansor_enter(void) { return 0; }
 
 static void ansor_leave(void) {}
 
-static int ansor_lies_there(const void *array, ansor_handle *handle) {
-    (void)array, (void)handle;
-    return 0;
+static int ansor_find(const void *array, const char *name, ansor_handle *handle, int *there) {
+    (void)array, (void)name, (void)handle;
+    return *there = 0;
 }
 
 static int ansor_allocate(size_t size, ansor_handle *handle) {

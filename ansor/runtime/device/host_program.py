@@ -92,7 +92,8 @@ def _steps(package: DevicePackage) -> str:
     signature = package.signature
     arguments, count = signature.arguments, len(signature.arguments)
     takes = [
-        f"ansor_take(&on[{i}], arrays[{i}], {_size(package, one.dtype, one.shape)}, {int(one.output)})"
+        f"ansor_take(&on[{i}], arrays[{i}], {json.dumps(one.name)}, {_size(package, one.dtype, one.shape)}, "
+        f"{int(one.output)})"
         for i, one in enumerate(arguments)
     ]
     keeps = [

@@ -27,7 +27,7 @@ _RESULT: Final = "int32_t"
 _DECLARED: Final = """\
 /* Why the last call of this thread failed. */
 const char *{symbol}_error(void);
-/* Chooses the device by its position, 0 being the first, before the first call; not 0 if it is too late. */
+/* Chooses the device by its position, 0 being the first, until a call opens one; not 0 if it is too late. */
 int32_t {symbol}_set_device(int32_t position);
 """
 _NOTES: Final = {
@@ -37,8 +37,8 @@ _NOTES: Final = {
 """,
     "cuda": """\
  * The function returns 0, or another number if it failed. It copies arrays to the GPU and back, but those
- * that lie in its memory are used there; where all that are written do, work may go on, on the default
- * stream, when it returns. The GPU is the first that CUDA shows.
+ * that lie in its memory are used there, and those in another GPU's refused; where all that are written do,
+ * work may go on, on the default stream, when it returns. The GPU is the first that CUDA shows.
 """,
 }
 
