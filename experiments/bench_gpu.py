@@ -10,7 +10,10 @@ spills) is told, too.
 
 Times are the GPU's, of calls back to back in graphs; nothing is flushed between them, so that what fits stays
 in the L2 cache, of all sides alike. Clocks are as the GPU sets them; `nvidia-smi` tells them before and after
-each.
+each, and while kernels run.
+
+What hangs is killed, and a row says so; what there is no time left for is a row like that. Rows are written
+after every case.
 
 `--dry` rehearses all of it without a GPU: small sizes, few trials, programs for OpenCL (PoCL runs them on the
 CPU), numpy in place of every library, and no goals; the winners are compiled for sm_80 and sm_90 to tell what
@@ -25,10 +28,9 @@ Command: `python -m experiments.bench_gpu [--dry] [--quick] [--ops A,B] [--trial
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -38,7 +40,7 @@ from ansor.errors import AnsorError, NoDeviceError
 from ansor.runtime.device.door import DeviceInfo, device_info
 from experiments.cpu_measure import OURS, gist
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
-from experiments.gpu_measure import Measured, Place, Tools, Tuned, gpu_state, measure, tools, tune
+from experiments.gpu_measure import SAMPLED, Measured, Place, Tools, Tuned, gpu_state, measure, tools, tune
 from experiments.harness import OUT, Bench, Estimate, positive_number, speedup
 
 MINUTES: Final = 9.0
@@ -51,6 +53,10 @@ COMPILING: Final = 20.0
 """Seconds that a library's compiler takes."""
 LEAST: Final = 5.0
 """Seconds that tuning a case has at least."""
+GRACE: Final = 30.0
+"""Seconds after the planned ones in which everything ends."""
+HANGING: Final = 4.0
+"""What takes so many times as long as planned hangs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,24 +70,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NoDeviceError as error:
         raise SystemExit(f"bench_gpu: {error}\n--dry goes the same way without a GPU") from None
     print(conditions(info), flush=True)
+    cache = f"never flushed: calls back to back on {info.name} {info.arch}".strip()
+    bench.add("L2 cache", 1e-6 * info.cache_bytes, "MB", peer=cache)
     cases = given.ops or [CASES[name] for name in (QUICK if bench.quick else CASES)]
     trials = given.trials or (DRY_TRIALS if given.dry else TRIALS)
     end = time.monotonic() + 60.0 * given.minutes
     with tools() as both:
         for position, case in enumerate(cases):
             seconds = share(cases[position:], end - time.monotonic())
-            one_case(bench, case, place, folder, trials, seconds, both)
-            rows = [asdict(row) for row in bench.rows]
-            (folder / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+            one_case(bench, case, place, folder, trials, seconds, both, end + GRACE)
+            bench.write(folder / "results.json")
     return bench.finish()
 
 
 def conditions(info: DeviceInfo) -> str:
     """Under which conditions times are taken."""
-    return (
-        f"{info.name} {info.arch}, L2 {info.cache_bytes / 1e6:.0f} MB, never flushed: calls back to back\n"
-        f"clocks as they are: {gpu_state()}"
-    )
+    try:
+        binding = f"{info.binding} {version(info.binding)}"
+    except (PackageNotFoundError, ValueError):
+        binding = info.binding or "a binding that has no name"
+    cache = f"L2 {info.cache_bytes / 1e6:.0f} MB, never flushed: calls back to back"
+    return f"{info.name} {info.arch} by {binding}, {cache}\nclocks as they are: {gpu_state()}"
 
 
 def overhead(case: GPUCase) -> float:
@@ -96,13 +105,40 @@ def share(cases: Sequence[GPUCase], seconds: float) -> float:
 
 
 def one_case(
-    bench: Bench, case: GPUCase, place: Place, folder: Path, trials: int, seconds: float, tools: Tools
+    bench: Bench,
+    case: GPUCase,
+    place: Place,
+    folder: Path,
+    trials: int,
+    seconds: float,
+    tools: Tools,
+    last: float,
 ) -> None:
-    """Tune and measure one case; a row that says so if it has no program, or answers differ."""
+    """
+    Tune and measure one case; a row that says so if it has no program, answers differ, or it takes too long.
+
+    Parameters
+    ----------
+    last
+        When it must have ended, by the monotonic clock.
+    """
     repeats, milliseconds = (3, 2.0) if bench.quick or place.rehearsal else (7, 20.0)
+
+    def left(*later: float) -> float:
+        """The seconds before `last`, without those that come later; a TimeoutError if there are none."""
+        found = last - time.monotonic() - sum(later)
+        if found <= 0:
+            raise TimeoutError("no time is left")
+        return found
+
     try:
-        tuned = tune(case, place, folder, trials, seconds, tools)
-        measured = measure(case, place, tuned.log, repeats, milliseconds)
+        seconds = min(seconds, left(overhead(case)))
+        tuned = tune(case, place, folder, trials, seconds, tools, last - overhead(case))
+        limit = min(HANGING * overhead(case), left())
+        measured = measure(case, place, tuned.log, repeats, milliseconds, limit)
+    except TimeoutError as error:
+        bench.add(f"{case.name}: failed: time", 1, "of 1", peer=gist(str(error)), at_most=0)
+        return
     except (AnsorError, RuntimeError) as error:
         (folder / f"{case.name}.error.txt").write_text(f"{error}\n")
         bench.add(f"{case.name}: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
@@ -134,6 +170,11 @@ def add_rows(bench: Bench, case: GPUCase, place: Place, tuned: Tuned, measured: 
     for arch, kernels in measured.resources.items():
         for number, (text, spilled) in enumerate(kernels):
             bench.add(f"{name}: spilled by kernel {number} for {arch}", spilled, "bytes", peer=text)
+    for asked, samples in measured.clocks.items():
+        what, unit = SAMPLED[asked]
+        if samples:
+            peer = f"{len(samples)} times while kernels ran"
+            bench.add(f"{name}: {what}", Estimate.of(samples), unit, peer=peer)
     if not place.rehearsal:
         print(f"  {name}: before: {measured.gpu[0]}\n  {name}: after: {measured.gpu[1]}")
 

@@ -6,11 +6,13 @@ Every comparison is a process of its own: a kernel that breaks the GPU's context
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -32,6 +34,16 @@ Array = npt.NDArray[Any]
 
 SLICE: Final = 32
 """Trials after which the clock is looked at."""
+LATE: Final = 20.0
+"""Seconds after which such a slice is cut short."""
+SAMPLED: Final[Mapping[str, tuple[str, str]]] = {
+    "clocks.sm": ("clock of processors", "MHz"),
+    "clocks.mem": ("clock of memory", "MHz"),
+    "power.draw": ("power", "W"),
+}
+"""What the GPU is asked for while kernels run, by the words of `nvidia-smi`: a name and a unit."""
+PERIOD: Final = 0.2
+"""Seconds between two such questions."""
 REHEARSED_ARCHES: Final = ("sm_80", "sm_90")
 """What the winners of a rehearsal are compiled for."""
 _SMI: Final = (
@@ -84,14 +96,41 @@ class Tuned:
     seconds: float
 
 
-def tune(case: GPUCase, place: Place, folder: Path, trials: int, seconds: float, tools: Tools) -> Tuned:
+class _LateError(Exception):
+    """There is no time for further trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Measure callback that ends the tuning with the first result after a time of the monotonic clock [s]."""
+
+    end: float
+
+    def callback(self, policy: object, inputs: Sequence[object], results: Sequence[object]) -> None:
+        if time.monotonic() > self.end:
+            raise _LateError
+
+
+def tune(
+    case: GPUCase,
+    place: Place,
+    folder: Path,
+    trials: int,
+    seconds: float,
+    tools: Tools,
+    latest: float = math.inf,
+) -> Tuned:
     """
     Tune a case until its log holds so many trials or so many seconds have passed.
+
+    The trials under way are completed, for which there are `LATE` seconds more.
 
     Parameters
     ----------
     folder
         Where logs lie, that too which this search starts from (`GPUCase.start`), if it is there.
+    latest
+        When they are cut short in any case, by the monotonic clock.
     """
     log = folder / f"{case.name}.log.json"
     known = trials_in(log)
@@ -99,17 +138,18 @@ def tune(case: GPUCase, place: Place, folder: Path, trials: int, seconds: float,
     task = case.task(place.kind, place.rehearsal)
     neighbour = None if case.start is None else folder / f"{case.start}.log.json"
     starts = [] if neighbour is None or not neighbour.exists() else [ansor.WarmStart(neighbour)]
-    while known < trials and time.monotonic() - started < seconds:
+    while known < trials and time.monotonic() < min(started + seconds, latest):
         options = ansor.TuningOptions(
             num_measure_trials=min(SLICE, trials - known),
             early_stopping=None,
             verbose=0,
             builder=tools.builder,
             runner=tools.runner,
-            measure_callbacks=[ansor.RecordToFile(str(log))],
+            measure_callbacks=[ansor.RecordToFile(str(log)), Until(min(started + seconds + LATE, latest))],
             num_finalists=0,
         )
-        whole(task.tune(options, ansor.SketchPolicy(task, init_search_callbacks=starts)))
+        with suppress(_LateError):
+            whole(task.tune(options, ansor.SketchPolicy(task, init_search_callbacks=starts)))
         before, known = known, trials_in(log)
         if known == before:  # There are no other programs.
             break
@@ -131,12 +171,15 @@ class Measured:
         What our kernels take, by architecture; a line of text and the spilled bytes of each.
     gpu
         What the GPU said of itself before and after.
+    clocks
+        What it said meanwhile, by the names of `SAMPLED`; empty where it says nothing.
     """
 
     times: Mapping[str, Sequence[float]]
     skipped: Mapping[str, str]
     resources: Mapping[str, Sequence[tuple[str, int]]]
     gpu: Sequence[str]
+    clocks: Mapping[str, Sequence[float]]
 
     @property
     def best(self) -> str | None:
@@ -145,12 +188,12 @@ class Measured:
         return min(peers, key=lambda name: median(self.times[name])) if peers else None
 
 
-def measure(case: GPUCase, place: Place, log: Path, repeats: int, milliseconds: float) -> Measured:
-    """Measure a case in a fresh process; a RuntimeError if that fails."""
-    found = fresh_process(
-        "experiments.gpu_measure:side_by_side", case.name, place.rehearsal, str(log), repeats, milliseconds
-    )
-    return Measured(**found)
+def measure(
+    case: GPUCase, place: Place, log: Path, repeats: int, milliseconds: float, timeout: float
+) -> Measured:
+    """Measure a case in a fresh process; raises as that does."""
+    given = (case.name, place.rehearsal, str(log), repeats, milliseconds)
+    return Measured(**fresh_process("experiments.gpu_measure:side_by_side", *given, timeout=timeout))
 
 
 def side_by_side(name: str, rehearsal: bool, log: str, repeats: int, milliseconds: float) -> dict[str, Any]:
@@ -178,7 +221,9 @@ def side_by_side(name: str, rehearsal: bool, log: str, repeats: int, millisecond
     if len(timers) == 1:
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
     before = gpu_state()
-    times = take_turns(timers, repeats, 1e-3 * milliseconds, 0.0)
+    asking: AbstractContextManager[dict[str, list[float]]] = nullcontext({}) if rehearsal else sampling()
+    with asking as clocks:
+        times = take_turns(timers, repeats, 1e-3 * milliseconds, 0.0)
     report: dict[str, list[tuple[str, int]]] = {}
     try:
         report = resources(given, place, schedule, tensors, module)
@@ -189,6 +234,7 @@ def side_by_side(name: str, rehearsal: bool, log: str, repeats: int, millisecond
         "skipped": skipped,
         "resources": report,
         "gpu": [before, gpu_state()],
+        "clocks": clocks,
     }
 
 
@@ -226,16 +272,57 @@ def taken(one: KernelResources) -> str:
 
 def gpu_state() -> str:
     """What the GPU says of its clocks, power and temperature, in one line."""
+    try:
+        values = asked(_SMI)
+    except RuntimeError as error:
+        return str(error)
+    return ", ".join(f"{name} {value}" for name, value in zip(_SMI, values, strict=False))
+
+
+def asked(names: Sequence[str], form: str = "noheader") -> list[str]:
+    """
+    Ask `nvidia-smi` for things of the first GPU by name.
+
+    Raises
+    ------
+    RuntimeError
+        If it is not here or has no answer.
+    """
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return "nvidia-smi is not here: clocks are unknown"
-    command = [tool, f"--query-gpu={','.join(_SMI)}", "--format=csv,noheader"]
+        raise RuntimeError("nvidia-smi is not here: clocks are unknown")
+    command = [tool, f"--query-gpu={','.join(names)}", f"--format=csv,{form}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"nvidia-smi does not answer: {error}"
+        raise RuntimeError(f"nvidia-smi does not answer: {error}") from None
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
-        return f"nvidia-smi fails: {(done.stderr or done.stdout).strip()[:200]}"
-    values = [value.strip() for value in lines[0].split(",")]
-    return ", ".join(f"{name} {value}" for name, value in zip(_SMI, values, strict=False))
+        raise RuntimeError(f"nvidia-smi fails: {(done.stderr or done.stdout).strip()[:200]}")
+    return [value.strip() for value in lines[0].split(",")]
+
+
+@contextmanager
+def sampling() -> Iterator[dict[str, list[float]]]:
+    """Ask for what is `SAMPLED` as long as the context lasts; gives the answers, by name, as they come."""
+    samples: dict[str, list[float]] = {name: [] for name in SAMPLED}
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            try:
+                words = asked(tuple(SAMPLED), "noheader,nounits")
+            except RuntimeError:
+                return
+            for values, word in zip(samples.values(), words, strict=False):
+                with suppress(ValueError):  # "[N/A]"
+                    values.append(float(word))
+            done.wait(PERIOD)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        done.set()
+        thread.join()

@@ -20,10 +20,13 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +45,8 @@ WARM_SECONDS: Final = 0.01
 """Untimed calls before each timing [s]."""
 REDONE: Final = 2
 """A timing that something else disturbed is done again, so many times at most."""
+_DYING: Final = 5.0
+"""Seconds that a killed process is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,20 +235,46 @@ def folder_to_write(text: str) -> Path:
     return Path(text)
 
 
-def fresh_process(function: str, *args: Any) -> Any:
+def fresh_process(function: str, *args: Any, timeout: float | None = None) -> Any:
     """
     Call `module:function` with JSON arguments in a new interpreter and return its JSON result.
 
+    Parameters
+    ----------
+    timeout
+        Seconds after which it is killed, with what it has started; None: never.
+
     Raises
     ------
+    TimeoutError
+        If it took longer.
     RuntimeError
         If the process fails; the message holds what it said.
     """
     command = [sys.executable, "-m", "experiments.harness", function, json.dumps(args)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{function}{args} failed in a fresh process:\n{done.stderr.strip()}")
-    return json.loads(done.stdout.splitlines()[-1])
+    # Files, as pipes stay open with whatever it has started.
+    with tempfile.TemporaryFile("w+") as answer, tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=answer, stderr=said, start_new_session=True)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"it took more than {timeout:g} s: {function}{args}") from None
+        finally:
+            if process.poll() is None:
+                _kill_session(process)
+        for file in (answer, said):
+            file.seek(0)
+        if process.returncode:
+            raise RuntimeError(f"{function}{args} failed in a fresh process:\n{said.read().strip()}")
+        return json.loads(answer.read().splitlines()[-1])
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that leads a session and what is in it; what waits for a driver may stay for a while."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_DYING)
 
 
 class Bench:
@@ -308,13 +339,18 @@ class Bench:
         print(f"  {name}: {_value_text(row)}", file=sys.stderr, flush=True)
         return row
 
+    def write(self, *paths: str | Path) -> None:
+        """Write the rows there are to the file of `--json`, if it was given, and to others."""
+        text = json.dumps([asdict(row) for row in self.rows], indent=1) + "\n"
+        for path in (self.json_path, *paths):
+            if path is not None:
+                Path(path).write_text(text, encoding="utf-8")
+
     def finish(self) -> int:
         """Print the table, write the file, and return the exit code: 1 if a goal was missed."""
         print(f"{self.title}  [{machine()}, {time.monotonic() - self._started:.0f} s]")
         print(table(self.rows))
-        if self.json_path:
-            rows = [asdict(row) for row in self.rows]
-            Path(self.json_path).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        self.write()
         return int(any(row.holds is False for row in self.rows))
 
 

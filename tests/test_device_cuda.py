@@ -245,7 +245,7 @@ def test_pycuda_asks_for_shared_memory_too() -> None:
 class Asked:
     """A driver that answers what it is asked for of the device, as far as its binding knows the question."""
 
-    name, number, memory_bytes, cuda_release = "a GPU", 0, 1 << 30, 13
+    binding, name, number, memory_bytes, cuda_release = "a binding", "a GPU", 0, 1 << 30, 13
 
     def __init__(self, **known: int) -> None:
         self.known = known
@@ -259,6 +259,7 @@ class Asked:
 def test_devices_allow_what_launches_may_ask_for() -> None:
     declared = Asked(MAX_SHARED_MEMORY_PER_BLOCK=49152)
     asked = Asked(MAX_SHARED_MEMORY_PER_BLOCK=49152, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=232448)
+    assert cuda.FoundCUDA(declared).info.binding == "a binding"  # type: ignore[arg-type]
     assert cuda.FoundCUDA(declared).info.max_shared_memory_per_block == 49152  # type: ignore[arg-type]
     assert cuda.FoundCUDA(asked).info.max_shared_memory_per_block == 232448  # type: ignore[arg-type]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import ansor
 from ansor.errors import NoDeviceError, RunError
 from ansor.intrinsics import ROUNDED_OPERANDS_ATTR
+from ansor.runtime.device.door import DeviceInfo
 from ansor.te.tensor import ComputeOp
 from experiments import bench_gpu, gpu_measure, gpu_peers
 from experiments.cpu_measure import OURS
@@ -211,7 +214,9 @@ def test_numpy_stands_for_every_library() -> None:
 
 
 def measured(times: Mapping[str, Sequence[float]], **fields: Any) -> Measured:
-    return Measured(times, **{"skipped": {}, "resources": {}, "gpu": ["cold", "warm"], **fields})
+    return Measured(
+        times, **{"skipped": {}, "resources": {}, "gpu": ["cold", "warm"], "clocks": {}, **fields}
+    )
 
 
 def rows_of(case: GPUCase, place: Place, found: Measured) -> dict[str, Any]:
@@ -267,6 +272,16 @@ def test_what_kernels_take_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "before: cold" in capsys.readouterr().out
 
 
+def test_clocks_under_load_are_rows() -> None:
+    clocks = {"clocks.sm": [1900.0, 1980.0, 1950.0], "power.draw": [650.0], "clocks.mem": []}
+    found = rows_of(PRODUCT, GPU, measured({OURS: [1.0], "torch": [1.0]}, clocks=clocks))
+    row = found["clock of processors"]
+    assert (row.value, row.unit, row.interval) == (1950.0, "MHz", (1900.0, 1980.0))
+    assert row.peer == "3 times while kernels ran"
+    assert (found["power"].value, found["power"].unit) == (650.0, "W")
+    assert "clock of memory" not in found
+
+
 # -- the GPU's own words -------------------------------------------------------------------------------
 
 
@@ -293,6 +308,37 @@ def test_clocks_are_told(smi: Callable[[str], None], monkeypatch: pytest.MonkeyP
     assert gpu_measure.gpu_state() == "nvidia-smi fails: no devices were found"
     monkeypatch.setattr(gpu_measure.shutil, "which", lambda name: None)
     assert gpu_measure.gpu_state() == "nvidia-smi is not here: clocks are unknown"
+
+
+def test_clocks_are_asked_for_all_the_while(
+    smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_measure, "PERIOD", 0.0)
+    smi("""test "$*" = "--query-gpu=clocks.sm,clocks.mem,power.draw --format=csv,noheader,nounits" || exit 1
+        echo '1980, 3201, [N/A]'""")
+    with gpu_measure.sampling() as samples:
+        while len(samples["clocks.mem"]) < 3:
+            time.sleep(0.01)
+    assert set(samples["clocks.sm"]) == {1980.0}
+    assert set(samples["clocks.mem"]) == {3201.0}
+    assert samples["power.draw"] == []
+    monkeypatch.setattr(gpu_measure.shutil, "which", lambda name: None)
+    with gpu_measure.sampling() as samples:
+        pass
+    assert not any(samples.values())
+
+
+def test_the_conditions_name_the_binding() -> None:
+    limits = (1024, (1, 1, 1), (1, 1, 1), 49152, 1 << 30)
+    info = DeviceInfo("cuda", "a GPU", "sm_90", *limits, cache_bytes=60 * 10**6, binding="numpy")
+    first, second = bench_gpu.conditions(info).splitlines()
+    assert first == f"a GPU sm_90 by numpy {np.__version__}, L2 60 MB, never flushed: calls back to back"
+    assert second.startswith("clocks as they are: ")
+    for binding, said in (
+        ("no-such-distribution", "no-such-distribution"),
+        ("", "a binding that has no name"),
+    ):
+        assert f"by {said}, L2" in bench_gpu.conditions(replace(info, binding=binding))
 
 
 # -- the command ---------------------------------------------------------------------------------------
@@ -327,10 +373,56 @@ def test_a_case_that_fails_is_a_row_and_ends_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bench_gpu, "measure", measure)
     bench, unused = Bench("", []), Tools(None, None)  # type: ignore[arg-type]
     for case in (PRODUCT, COLOURS):
-        bench_gpu.one_case(bench, case, GPU, tmp_path, 1, 1.0, unused)
+        bench_gpu.one_case(bench, case, GPU, tmp_path, 1, 1.0, unused, time.monotonic() + 60)
     assert [row.holds for row in bench.rows] == [False, False]
     assert [row.peer for row in bench.rows] == ["the GPU is gone", "copy and ansor do not compute the same"]
     assert (tmp_path / f"{PRODUCT.name}.error.txt").read_text() == "the GPU is gone\n"
+
+
+def test_a_case_that_hangs_is_a_row_and_one_without_time_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What hangs has so much more time than planned, and no more than there is."""
+    seen: list[tuple[float, float]] = []
+    bench, unused = Bench("", []), Tools(None, None)  # type: ignore[arg-type]
+
+    def tune(case: GPUCase, place: Place, folder: Path, trials: int, seconds: float, *rest: object) -> Tuned:
+        seen.append((seconds, 0.0))
+        return Tuned(tmp_path / "log", 1, 1.0)
+
+    def hang(*given: object, timeout: float) -> object:
+        seen.append((0.0, timeout))
+        raise TimeoutError("it took more than 3 s: side_by_side()")
+
+    monkeypatch.setattr(bench_gpu, "tune", tune)
+    monkeypatch.setattr(gpu_measure, "fresh_process", hang)
+    planned = bench_gpu.overhead(PRODUCT)
+    for left, tuning, limit in (
+        (1000.0, 7.0, bench_gpu.HANGING * planned),
+        (planned + 2.0, 2.0, planned + 2.0),
+    ):
+        seen.clear()
+        bench_gpu.one_case(bench, PRODUCT, GPU, tmp_path, 1, 7.0, unused, time.monotonic() + left)
+        assert [max(pair) for pair in seen] == pytest.approx([tuning, limit], abs=1.0)
+    seen.clear()
+    bench_gpu.one_case(bench, PRODUCT, GPU, tmp_path, 1, 7.0, unused, time.monotonic() + planned - 1)
+    assert seen == []
+    assert {row.name for row in bench.rows} == {f"{PRODUCT.name}: failed: time"}
+    assert [row.holds for row in bench.rows] == [False] * 3
+    assert [row.peer for row in bench.rows][1:] == [
+        "it took more than 3 s: side_by_side()",
+        "no time is left",
+    ]
+
+
+@pytest.mark.slow
+@needs_opencl
+def test_trials_that_come_too_late_end_the_tuning(tmp_path: Path) -> None:
+    """The one that was under way is logged."""
+    with gpu_measure.tools() as tools:
+        latest = time.monotonic() + 1
+        tuned = gpu_measure.tune(CASES["softmax-1024x1024"], REHEARSAL, tmp_path, 200, 60.0, tools, latest)
+    assert 1 <= tuned.trials < gpu_measure.SLICE
 
 
 @pytest.mark.slow
@@ -342,13 +434,15 @@ def test_a_rehearsal_goes_all_the_way(tmp_path: Path) -> None:
     found = {row["name"]: row for row in json.loads(rows.read_text())}
     assert found["matmul-64x64x64: tuning"]["value"] == 2
     assert found["matmul-64x64x64: speed"]["value"] > 0
+    assert found["L2 cache"]["peer"].startswith("never flushed: calls back to back on ")
     assert found["matmul-64x64x64: speed over numpy"]["peer"].startswith("numpy, ")
     assert json.loads((tmp_path / "dry" / "results.json").read_text()) == list(found.values())
     for arch in ("sm_80", "sm_90") if ansor_compiles() else ():
         assert "registers" in found[f"matmul-64x64x64: spilled by kernel 0 for {arch}"]["peer"]
     # A second run finds the log complete, and measures its winner again.
     assert bench_gpu.main([*command, "--json", str(rows)]) == 0
-    assert json.loads(rows.read_text())[0]["value"] == 2
+    again = {row["name"]: row for row in json.loads(rows.read_text())}
+    assert again["matmul-64x64x64: tuning"]["value"] == 2
 
 
 def ansor_compiles() -> bool:

@@ -110,3 +110,29 @@ def test_fresh_processes_are_fresh_and_tell_their_errors() -> None:
     with pytest.raises(RuntimeError, match="failed in a fresh process"):
         fresh_process("os:listdir", "/there is no such directory")
     assert harness.machine()
+
+
+def test_a_fresh_process_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    pipe = tmp_path / "alive"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(TimeoutError, match=r"it took more than 4 s: os:system\("):
+        fresh_process("os:system", f"sleep 600 > {pipe} & wait", timeout=4.0)
+    for _ in range(200):
+        try:
+            assert os.read(reader, 1) == b"", "nobody holds it any more"
+            break
+        except BlockingIOError:
+            time.sleep(0.05)
+    else:
+        pytest.fail("what the process has started goes on")
+    os.close(reader)
+    assert fresh_process("os:getcwd", timeout=60.0)
+
+
+def test_rows_are_written_before_the_end_too(tmp_path: Path) -> None:
+    bench = Bench("a title", ["--json", str(tmp_path / "rows.json")])
+    bench.add("plain", 7.0, "ms")
+    bench.write(tmp_path / "again.json")
+    for name in ("rows.json", "again.json"):
+        assert [row["value"] for row in json.loads((tmp_path / name).read_text())] == [7.0]

@@ -52,6 +52,10 @@ class Driver(Protocol):
     """
 
     @property
+    def binding(self) -> str:
+        """The distribution that the binding is of."""
+
+    @property
     def name(self) -> str: ...
 
     @property
@@ -134,6 +138,7 @@ class FoundCUDA:
             warp_size=of("WARP_SIZE"),
             cuda_release=self.driver.cuda_release,
             number=self.driver.number,
+            binding=self.driver.binding,
         )
 
     def open(self) -> Device:

@@ -50,6 +50,8 @@ def make_driver(number: int) -> BindingsDriver:
 class BindingsDriver:
     """See `ansor.runtime.device.cuda.Driver`."""
 
+    binding = "cuda-bindings"
+
     def __init__(self, cu: Any, number: int) -> None:
         self._cu = cu
         self.number = number

@@ -43,6 +43,8 @@ def make_driver(number: int) -> PyCUDADriver:
 class PyCUDADriver:
     """See `ansor.runtime.device.cuda.Driver`."""
 
+    binding = "pycuda"
+
     def __init__(self, cuda: Any, number: int) -> None:
         self._cuda = cuda
         self.number = number

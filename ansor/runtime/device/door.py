@@ -45,7 +45,7 @@ class DeviceInfo:
     tells. `warp_size` is None if nobody tells. `is_cpu`: it is a CPU, by OpenCL. `max_allocation` is the
     largest array, None if all of the memory may be one. `cuda_release` is the newest version of CUDA, before
     the point, whose code its driver runs; 0 if nobody tells. `number` is its place among the devices of its
-    kind, by which other libraries name it.
+    kind, by which other libraries name it. `binding` is the distribution that reaches it ("pycuda").
     """
 
     kind: str
@@ -62,6 +62,7 @@ class DeviceInfo:
     max_allocation: int | None = None
     cuda_release: int = 0
     number: int = 0
+    binding: str = ""
 
     @property
     def limits(self) -> Limits:

@@ -84,6 +84,7 @@ class FoundOpenCL:
             warp_size=self._warp_size(),
             is_cpu=bool(device.type & self.cl.device_type.CPU),
             max_allocation=int(device.max_mem_alloc_size),
+            binding="pyopencl",
         )
 
     def open(self) -> Device:
