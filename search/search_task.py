@@ -349,7 +349,7 @@ class SearchTask(Task):
         ----------
         print_mode
             "schedule"; or, for a target of either kind, "cuda" or "opencl": the source of its kernels in that
-            language.
+            language, for which it is lowered anew.
         layout_rewrite_option
             As in `apply_best`; the code does what the option asks.
 

@@ -198,14 +198,17 @@ class DeviceModule:
         Parameters
         ----------
         kind
-            "opencl" or "cuda": the source of its kernels, as it is (the default) or in the other language;
-            "nest": its loop nest; "ptx" and "sass": virtual and machine code by CUDA's compiler.
+            "opencl" or "cuda": the source of its kernels, as it is (the default) or of the same nest in the
+            other language; "nest": its loop nest; "ptx" and "sass": virtual and machine code by CUDA's
+            compiler.
 
         Raises
         ------
         BuildError
-            If the module was loaded from a file and what is asked for is made of its nest, or that has what
-            the other language lacks, or a compiler or disassembler that is needed is not there.
+            If the module was loaded from a file and what is asked for is made of its nest, or a compiler or
+            disassembler that is needed is not there. Also if the nest was lowered for CUDA with shuffles,
+            which OpenCL lacks: ``build(..., target="opencl")`` lowers the schedule without, as
+            `SearchTask.print_best` does for the language that it is asked for.
         DefinitionError
             If there is no such source of it.
         """
@@ -215,7 +218,7 @@ class DeviceModule:
         if kind not in _SOURCES:
             known = ", ".join(map(repr, ("nest", *_SOURCES)))
             raise DefinitionError(f"a source of a module for {self._package.kind} is {known}, found {kind!r}")
-        package = self._written_in(_SOURCES[kind])
+        package = self._written_for(kind)
         if kind == package.kind:
             return package.source
         from ansor.codegen.c.compile import compile_ptx, disassemble
@@ -294,13 +297,14 @@ class DeviceModule:
             raise BuildError(f"{self.entry_name} was loaded from a file, which keeps no {source!r} source")
         return self._nest
 
-    def _written_in(self, language: str) -> DevicePackage:
-        """The program in one of the languages."""
+    def _written_for(self, source: str) -> DevicePackage:
+        """The program in the language of a source."""
+        language = _SOURCES[source]
         if language == self._package.kind:
             return self._package
         from ansor.runtime.device.build import package_nest
 
-        return package_nest(self._kept_nest(language), Target(language), self.entry_name)
+        return package_nest(self._kept_nest(source), Target(language), self.entry_name)
 
     def _loaded(self) -> LoadedProgram:
         with self._loading:
