@@ -5,6 +5,7 @@
 
 Three programs: the sum of two vectors of any length, the sums of a matrix's rows, and matrix addition and
 product. The nests are shown as the schedule says them (`simple_mode=True`); what is run is the polished one.
+What is for a GPU is shown as CUDA C++, too, which takes neither GPU nor compiler, and run by the interpreter.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 import ansor
 from ansor import te
+from ansor.ir.interp import run_nest
 
 Array = npt.NDArray[np.float32]
 
@@ -31,14 +33,19 @@ class Step:
     args: list[te.Tensor]
     shapes: tuple[tuple[int, ...], ...]
     expected: Callable[..., Array]
+    target: str = "llvm"
 
     @property
     def text(self) -> str:
-        """The loop nest."""
-        return str(ansor.lower(self.schedule, self.args, simple_mode=True))
+        """The loop nest; for a GPU also the source of its kernels."""
+        nest = str(ansor.lower(self.schedule, self.args, simple_mode=True))
+        if self.target == "llvm":
+            return nest
+        source = ansor.build(self.schedule, self.args, target=self.target, name="step").get_source()
+        return f"{nest}\n\n{source.rstrip()}"
 
     def check(self) -> None:
-        """Build and run it on inputs of `shapes`.
+        """Run it on inputs of `shapes`, built or by the interpreter.
 
         Raises
         ------
@@ -47,8 +54,22 @@ class Step:
         """
         rng = np.random.default_rng(0)
         arrays = [rng.uniform(size=shape).astype(np.float32) for shape in self.shapes]
-        found = ansor.build(self.schedule, self.args, target="llvm", name="step")(*arrays)
-        np.testing.assert_allclose(found, self.expected(*arrays), rtol=1e-4)
+        expected = self.expected(*arrays)
+        if self.target == "llvm":
+            found = ansor.build(self.schedule, self.args, target="llvm", name="step")(*arrays)
+        else:
+            found = np.zeros_like(expected)
+            self._interpret(*arrays, found)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+    def _interpret(self, *arrays: Array) -> None:
+        nest = ansor.lower(self.schedule, self.args, target=self.target)
+        sizes = {
+            str(dim): extent
+            for tensor, array in zip(self.args, arrays, strict=True)
+            for dim, extent in zip(tensor.shape, array.shape, strict=True)
+        }
+        run_nest(nest, arrays, [sizes[var.name] for var in nest.sizes], check_races=True)
 
 
 def vector_add() -> Iterator[Step]:
@@ -69,6 +90,13 @@ def vector_add() -> Iterator[Step]:
     s[c].parallel(outer)
     s[c].vectorize(inner)
     yield Step("parts on threads, elements in lanes", s, args, shapes, np.add)
+
+    s = te.create_schedule(c)
+    outer, inner = s[c].split(c.op.axis[0], factor=64)
+    s[c].bind(outer, te.thread_axis("blockIdx.x"))
+    s[c].bind(inner, te.thread_axis("threadIdx.x"))
+    title = "parts on blocks of a GPU, elements on their threads"
+    yield Step(title, s, args, shapes, np.add, target="cuda")
 
 
 def row_sum() -> Iterator[Step]:

@@ -1,5 +1,6 @@
 """The walk through the schedule primitives: every step computes the right thing, and looks as expected."""
 
+from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
@@ -15,6 +16,22 @@ EXPECTED = {
           for i.1 in 0..64:
             if i.0*64 + i.1 < n:
               C[i.0*64 + i.1] = A[i.0*64 + i.1] + B[i.0*64 + i.1]
+    """,
+    ("vector_add", "parts on blocks of a GPU, elements on their threads"): """
+        main(A: float32[n], B: float32[n], n: int32) -> C: float32[n]
+        blockIdx.x i.0 in 0..(n + 63)//64:
+          threadIdx.x i.1 in 0..64:
+            if i.0*64 + i.1 < n:
+              C[i.0*64 + i.1] = A[i.0*64 + i.1] + B[i.0*64 + i.1]
+
+        extern "C" __global__ void __launch_bounds__(64) step_kernel0(const float* __restrict__ A, \
+const float* __restrict__ B, float* __restrict__ C, int n) {
+          const int i_0 = blockIdx.x;
+          const int i_1 = threadIdx.x;
+          if (i_0 * 64 + i_1 < n) {
+            C[i_0 * 64 + i_1] = A[i_0 * 64 + i_1] + B[i_0 * 64 + i_1];
+          }
+        }
     """,
     ("row_sum", "split by 32"): """
         main(A: float32[n, m], n: int32, m: int32) -> B: float32[n]
@@ -77,7 +94,7 @@ def test_every_step_is_right_and_looks_as_expected(chapter):
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 1000])
 def test_the_vector_sum_serves_every_length(size):
-    *_, last = walkthrough.vector_add()
+    *_, last = (step for step in walkthrough.vector_add() if step.target == "llvm")
     add = ansor.build(last.schedule, last.args, target="llvm", name="add")
     a = np.arange(size, dtype=np.float32)
     guarded = np.full(size + 16, -1, np.float32)
@@ -88,11 +105,21 @@ def test_the_vector_sum_serves_every_length(size):
     assert (guarded[size:] == -1).all()
 
 
+@pytest.mark.parametrize("size", [1, 64, 65])
+def test_the_kernel_of_the_vector_sum_serves_every_length(size):
+    *_, last = walkthrough.vector_add()
+    assert last.target == "cuda"
+    replace(last, shapes=((size,), (size,))).check()
+    with pytest.raises(AssertionError):
+        replace(last, expected=np.subtract).check()
+
+
 def test_the_command_shows_chapters(capsys):
     assert walkthrough.main(["vector_add"]) == 0
     shown = capsys.readouterr().out
     assert "=== vector_add" in shown
     assert "if i.0*64 + i.1 < n:" in shown
+    assert "if (i_0 * 64 + i_1 < n) {" in shown
     with pytest.raises(SystemExit):
         walkthrough.main(["nothing"])
     assert "choose from vector_add, row_sum, tile, matmul" in capsys.readouterr().err
