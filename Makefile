@@ -7,6 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OPENCL := $(VENV)/.opencl
 SASS   := $(VENV)/.sass
+CUDA   := $(VENV)/.cuda
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= 2
 
@@ -33,10 +34,15 @@ $(SASS): $(STAMP)
 	@$(PIP) -e '.[sass]' && touch $@ \
 	    || echo "there is no disassembler for this machine: the tests that look at machine code will skip and say why"
 
+# NVIDIA's bindings, so that what is asked of them is looked for in the real ones; that takes no driver.
+$(CUDA): $(STAMP)
+	@$(PIP) -e '.[bindings]' && touch $@ \
+	    || echo "there are no bindings of CUDA for this machine: the tests that look at them will skip and say why"
+
 demo: $(STAMP) ## Tune a 1024x1024x1024 matmul_add, check it, and show what came out
 	$(BIN)/python -m experiments.demo
 
-test: $(STAMP) $(OPENCL) $(SASS) lint ## Lint, type check, import rules, then every test
+test: $(STAMP) $(OPENCL) $(SASS) $(CUDA) lint ## Lint, type check, import rules, then every test
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
 lint: $(STAMP) ## Style, formatting, types and the import directions
