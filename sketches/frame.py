@@ -33,6 +33,7 @@ from ansor.schedule.steps import (
     ReorderStep,
     SplitStep,
     Step,
+    StoreConvertedStep,
 )
 
 _WHATEVER_THE_LENGTHS: Final = (
@@ -48,6 +49,7 @@ _WHATEVER_THE_LENGTHS: Final = (
     PragmaStep,
     ReorderStep,
     SplitStep,
+    StoreConvertedStep,
 )
 """Steps that make the same operations and loops whatever the lengths of splits."""
 

@@ -71,16 +71,22 @@ def softmax(n: int, m: int) -> list[Tensor]:
     return [x, te.compute((n, m), lambda i, j: exps[i, j] / total[i], name="Out")]
 
 
-def padded_conv1d(length: int, channels: int, out: int) -> list[Tensor]:
-    x, w = te.placeholder((length, channels), name="X"), te.placeholder((3, channels, out), name="W")
+def padded_conv1d(length: int, channels: int, out: int, dtype: str = "float32") -> list[Tensor]:
+    """A convolution of a padded row, summed up in float32."""
+    x = te.placeholder((length, channels), dtype, "X")
+    w = te.placeholder((3, channels, out), dtype, "W")
     pad = te.compute(
         (length + 2, channels),
-        lambda i, c: te.if_then_else(te.all(i >= 1, i < length + 1), x[i - 1, c], te.const(0.0, "float32")),
+        lambda i, c: te.if_then_else(te.all(i >= 1, i < length + 1), x[i - 1, c], te.const(0.0, dtype)),
         name="Pad",
     )
     rk, rc = te.reduce_axis((0, 3), name="rk"), te.reduce_axis((0, channels), name="rc")
     conv = te.compute(
-        (length, out), lambda i, o: te.sum(pad[i + rk, rc] * w[rk, rc, o], axis=[rk, rc]), name="Conv"
+        (length, out),
+        lambda i, o: te.sum(
+            pad[i + rk, rc].astype("float32") * w[rk, rc, o].astype("float32"), axis=[rk, rc]
+        ),
+        name="Conv",
     )
     return [x, w, conv]
 

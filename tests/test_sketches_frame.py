@@ -7,15 +7,17 @@ import pytest
 
 from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
+from ansor.schedule.steps import StoreConvertedStep
 from costmodel.extract import extract_population
 from sketches import Population, ProgramSpace
-from tests.sketches_cases import SMALL, task_of
+from tests.sketches_cases import SMALL, padded_conv1d, task_of
 
-NAMES = ["matmul", "matmul of primes", "padding", "row sum"]
+CASES = SMALL | {"padding of float16": lambda: padded_conv1d(12, 4, 6, "float16")}
+NAMES = ["matmul", "matmul of primes", "padding", "padding of float16", "row sum"]
 
 
 def drawn(name: str, **params: object) -> tuple[Population, ...]:
-    space = ProgramSpace.of(task_of(SMALL[name]()), params)
+    space = ProgramSpace.of(task_of(CASES[name]()), params)
     return space.sample(40, np.random.default_rng(2)).populations
 
 
@@ -48,9 +50,16 @@ def test_programs_of_a_family_share_their_operations() -> None:
     assert again.bounds.ops == population.bounds.ops
 
 
+def test_conversions_are_the_same_whatever_the_lengths() -> None:
+    families = [one.family for one in drawn("padding of float16", cpu_packed_read=0)]
+    converted = [x for x in families if any(isinstance(step, StoreConvertedStep) for step in x.steps)]
+    assert converted
+    assert all(family.frame is not None for family in converted)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_that_were_taken_have_the_bounds_and_features_of_new_ones(name: str) -> None:
-    task = task_of(SMALL[name]())
+    task = task_of(CASES[name]())
     for population in drawn(name):
         population.inferred  # noqa: B018 (known before rows are taken)
         rows = np.arange(len(population))[::-2]
