@@ -11,7 +11,6 @@ from sketches.relations import (
     extents_product,
     has_reduce_iterator,
     is_cache_write,
-    is_output,
     needs_tiling,
     single_consumer,
     split_steps,
@@ -66,7 +65,7 @@ class CrossThreadReduction:
         It must be untouched and without reduction, or split once by one length.
         """
         consumer = single_consumer(state, stage_id)
-        if consumer is None or is_output(state, stage_id) or needs_tiling(state, consumer):
+        if consumer is None or state.is_output(stage_id) or needs_tiling(state, consumer):
             return None, 0
         target = state.stages[consumer]
         common = state.access.num_common_outer_iterators(target.op, state.stages[stage_id].op)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansor.schedule.state import State
-from sketches.relations import has_reduce_iterator, is_output
+from sketches.relations import has_reduce_iterator
 from sketches.rule import SketchContext, Successor, Verdict
 
 
@@ -16,7 +16,7 @@ def is_always_inlineable(context: SketchContext, state: State, stage_id: int) ->
     be worth storing; on a GPU recomputing is always cheaper than memory.
     """
     stage = state.stages[stage_id]
-    if stage.is_placeholder or is_output(state, stage_id) or has_reduce_iterator(state, stage_id):
+    if stage.is_placeholder or state.is_output(stage_id) or has_reduce_iterator(state, stage_id):
         return False
     return context.is_gpu or state.access.is_strictly_inlineable(stage.op)
 

@@ -25,7 +25,6 @@ from ansor.schedule.steps import ComputeAtStep, ComputeInlineStep, ComputeRootSt
 from sketches.relations import (
     has_reduce_iterator,
     is_computed,
-    is_output,
     is_tiled,
     needs_tiling,
     single_consumer,
@@ -64,7 +63,7 @@ class LocationGroup:
 
 def is_movable(state: State, stage_id: int) -> bool:
     """Whether the stage's place is free: it has loops, is no output, and tiling is not its business."""
-    if not is_computed(state, stage_id) or is_output(state, stage_id):
+    if not is_computed(state, stage_id) or state.is_output(stage_id):
         return False
     if unrolled_tile(state, stage_id) is not None:
         return False

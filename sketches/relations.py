@@ -24,11 +24,6 @@ def is_computed(state: State, stage_id: int) -> bool:
     return not stage.is_placeholder and stage.compute_at is not ComputeAt.INLINED
 
 
-def is_output(state: State, stage_id: int) -> bool:
-    """Whether the stage's result leaves the program, even if another stage reads it too."""
-    return state.is_output(stage_id) or any(state.stage_id(t) == stage_id for t in state.dag.outputs)
-
-
 def has_reduce_iterator(state: State, stage_id: int) -> bool:
     """Whether some loop of the stage runs over a reduction."""
     return any(loop.kind is not IteratorKind.SPATIAL for loop in state.stages[stage_id].iterators)
@@ -102,7 +97,7 @@ def elementwise_consumer(state: State, stage_id: int) -> int | None:
     consumer is a copy into shared memory, or if it has been tiled for another of its inputs already.
     """
     consumers = state.consumers(stage_id)
-    if len(consumers) != 1 or is_output(state, stage_id):
+    if len(consumers) != 1 or state.is_output(stage_id):
         return None
     consumer = next(iter(consumers))
     stage, other = state.stages[stage_id], state.stages[consumer]

@@ -31,7 +31,7 @@ from ansor.schedule.state import State
 from ansor.te.expr import free_vars, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.recompute import MANY, SOME, uses_per_element
-from sketches.relations import attribute_names, is_computed, is_output, needs_tiling
+from sketches.relations import attribute_names, is_computed, needs_tiling
 from sketches.rule import SketchContext, Successor, Verdict
 
 LONGEST_SHORT_AXIS: Final = 4
@@ -67,7 +67,7 @@ def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
     unrolled = tuple(at for at in wide if at > vector)
     turned = _last_axes(state, op) - {vector, *unrolled}
     tiled = tuple(at for at in long if at in turned)
-    if not tiled and not (unrolled and is_output(state, stage_id)):
+    if not tiled and not (unrolled and state.is_output(stage_id)):
         return None
     return StreamTiles(vector, tiled, unrolled)
 
@@ -98,7 +98,7 @@ class StreamTiling:
     name = "StreamTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        uses = MANY if is_output(state, stage_id) else uses_per_element(state, stage_id)
+        uses = MANY if state.is_output(stage_id) else uses_per_element(state, stage_id)
         if uses < SOME or stream_tiles(state, stage_id) is None:
             return Verdict.PASS
         return Verdict.APPLY if uses < MANY else Verdict.APPLY_AND_SKIP_REST

@@ -23,7 +23,7 @@ from ansor.schedule.access import UNROLLED_TILES_ATTR
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te.tensor import ComputeOp
-from sketches.relations import is_computed, is_output
+from sketches.relations import is_computed
 from sketches.rule import SketchContext, Successor, Verdict
 
 
@@ -81,7 +81,7 @@ def unrolled_tile(state: State, stage_id: int) -> Mapping[str, int] | None:
 def _place(state: State, stage_id: int) -> tuple[int, int] | None:
     """The only consumer and its loop just outside the unrolled ones; None if it is no transform."""
     consumers = state.consumers(stage_id)
-    if len(consumers) != 1 or is_output(state, stage_id):
+    if len(consumers) != 1 or state.is_output(stage_id):
         return None
     (consumer,) = consumers
     if unrolled_tile(state, consumer) is None:

@@ -27,7 +27,6 @@ from sketches.relations import (
     elementwise_consumer,
     extents_product,
     is_computed,
-    is_output,
     needs_tiling,
 )
 from sketches.rfactor_lanes import vectors_for_all_tasks
@@ -68,7 +67,7 @@ class WindowTiling:
         last = stage_id if (consumer := self._follower(state, stage_id)) is None else consumer
         products = extents_product(state, stage_id)
         enough = vectors_for_all_tasks(context)
-        only = is_output(state, last) and products is not None and products[0] >= enough
+        only = state.is_output(last) and products is not None and products[0] >= enough
         return Verdict.APPLY_AND_SKIP_REST if only else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:

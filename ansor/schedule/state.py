@@ -131,7 +131,7 @@ class State:
         return tensor.op in self._ids
 
     def is_output(self, stage: int) -> bool:
-        """Whether the stage is an output of the graph."""
+        """Whether the stage's result leaves the program, even if another stage reads it too."""
         return self.access.is_output(self.stages[stage].op)
 
     def consumers(self, stage: int) -> set[int]:
