@@ -83,12 +83,12 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_unrolled_tiles": (UnrolledTiles(),),
     "cpu_tensor_intrinsics": (TensorIntrinsicRule(),),
     "cpu_packed_read": (AddPackedRead(narrow_only=True), AddPackedRead()),
+    "cpu_inline_padding": (InlinePadding(),),
+    "cpu_store_converted": (StoreConverted(),),
     "cpu_stream_tiling": (StreamTiling(),),
     "cpu_window_tiling": (WindowTiling(),),
     "cpu_rfactor_lanes": (AddRfactorLanes(),),
     "cpu_keep_costly": (KeepCostlyProducer(),),
-    "cpu_inline_padding": (InlinePadding(),),
-    "cpu_store_converted": (StoreConverted(),),
 }
 """Rules of ours that come before `CPU_RULES`: by parameter, one for each value from 1 on."""
 

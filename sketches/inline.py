@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansor.schedule.state import State
-from sketches.relations import has_reduce_iterator
+from sketches.relations import has_reduce_iterator, is_converted
 from sketches.rule import SketchContext, Successor, Verdict
 
 
@@ -13,10 +13,12 @@ def is_always_inlineable(context: SketchContext, state: State, stage_id: int) ->
     """Whether a computed stage can only gain by being inlined.
 
     On a CPU a stage with a branch, an expensive call or a transposed read keeps its loops, because it may
-    be worth storing; on a GPU recomputing is always cheaper than memory.
+    be worth storing; on a GPU recomputing is always cheaper than memory. What has been converted is stored.
     """
     stage = state.stages[stage_id]
     if stage.is_placeholder or state.is_output(stage_id) or has_reduce_iterator(state, stage_id):
+        return False
+    if is_converted(state, stage_id):
         return False
     return context.is_gpu or state.access.is_strictly_inlineable(stage.op)
 

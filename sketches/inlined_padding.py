@@ -20,7 +20,7 @@ from ansor.schedule.state import State
 from ansor.te.expr import int_value
 from ansor.te.tensor import ComputeOp, Tensor
 from sketches.recompute import is_costly, uses_per_element
-from sketches.relations import has_reduce_iterator, is_computed
+from sketches.relations import has_reduce_iterator, is_computed, is_converted
 from sketches.rule import SketchContext, Successor, Verdict
 
 FEW: Final = 32
@@ -54,7 +54,7 @@ class InlinePadding:
     name = "InlinePadding"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        if not is_computed(state, stage_id) or state.is_output(stage_id):
+        if not is_computed(state, stage_id) or state.is_output(stage_id) or is_converted(state, stage_id):
             return Verdict.PASS
         if has_reduce_iterator(state, stage_id) or not is_cheap_choice(state, stage_id):
             return Verdict.PASS

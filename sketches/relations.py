@@ -24,6 +24,12 @@ def is_computed(state: State, stage_id: int) -> bool:
     return not stage.is_placeholder and stage.compute_at is not ComputeAt.INLINED
 
 
+def is_converted(state: State, stage_id: int) -> bool:
+    """Whether a step has made the stage store what its readers convert its result to."""
+    stage = state.stages[stage_id]
+    return stage.handles[0].output(0).dtype != stage.op.output(0).dtype
+
+
 def has_reduce_iterator(state: State, stage_id: int) -> bool:
     """Whether some loop of the stage runs over a reduction."""
     return any(loop.kind is not IteratorKind.SPATIAL for loop in state.stages[stage_id].iterators)

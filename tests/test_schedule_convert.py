@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -13,24 +15,50 @@ from ansor.schedule.manual import Schedule
 from ansor.schedule.source import schedule_code
 from ansor.te.tensor import Tensor
 from sketches import generate_sketches, sample_programs
-from tests.program_laws import Case, check_all
+from tests.program_laws import Case, check_all, check_results
 from tests.sketches_cases import task_of
 
 
-def padded_products(narrow: str = "float16", wide: str = "float32", taps: int = 3) -> list[Tensor]:
+def padded_products(
+    narrow: str = "float16", wide: str = "float32", taps: int = 3, outputs: int = 16
+) -> list[Tensor]:
     """A convolution of a padded row with several channels, summed up in another dtype."""
-    x, w = te.placeholder((12, 8), narrow, "X"), te.placeholder((taps, 8, 16), narrow, "W")
+    x, w = te.placeholder((12, 8), narrow, "X"), te.placeholder((taps, 8, outputs), narrow, "W")
     zero = te.const(0, narrow)
     pad = te.compute(
         (14, 8), lambda i, c: te.if_then_else(te.all(i >= 1, i < 13), x[i - 1, c], zero), name="Pad"
     )
     r, c = te.reduce_axis((0, taps), "r"), te.reduce_axis((0, 8), "c")
     y = te.compute(
-        (15 - taps, 16),
+        (15 - taps, outputs),
         lambda i, o: te.sum(pad[i + r, c].astype(wide) * w[r, c, o].astype(wide), axis=[r, c]),
         name="Y",
     )
     return [x, w, y]
+
+
+def widened_product(left: Callable[[Tensor], Tensor], columns: int = 64) -> list[Tensor]:
+    """A product of float16 matrices, the left one a function of an input, summed up in float32."""
+    a, b = te.placeholder((64, 64), "float16", "A"), te.placeholder((64, columns), "float16", "B")
+    r, k = left(a), te.reduce_axis((0, 64), "k")
+    c = te.compute(
+        (64, columns),
+        lambda i, j: te.sum(r[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+        name="C",
+    )
+    return [a, b, c]
+
+
+def rectified(a: Tensor) -> Tensor:
+    return te.compute(a.shape, lambda i, j: te.maximum(a[i, j], te.const(0, "float16")), name="R")
+
+
+def activated(a: Tensor) -> Tensor:
+    return te.compute(a.shape, lambda i, j: te.tanh(a[i, j]), name="R")
+
+
+def turned(a: Tensor) -> Tensor:
+    return te.compute(a.shape, lambda i, j: a[j, i], name="R")
 
 
 def converted(tensors: list[Tensor]) -> Schedule:
@@ -104,6 +132,14 @@ def test_what_is_not_converted_or_wanted_as_it_is_stays() -> None:
         s[pad].store_converted()
 
 
+def test_what_is_inlined_stores_nothing() -> None:
+    s = te.create_schedule(padded_products()[-1])
+    (pad,) = (op for op in s.state.dag.ops if op.name == "Pad")
+    s[pad].compute_inline()
+    with pytest.raises(ScheduleError, match="store_converted of stage 'Pad': it is inlined"):
+        s[pad].store_converted()
+
+
 # -- sketches ------------------------------------------------------------------------------------------------
 
 
@@ -120,18 +156,46 @@ def test_what_reductions_widen_often_is_stored_widened() -> None:
 
 
 def test_packed_tiles_hold_what_is_used_of_them() -> None:
-    a, b = te.placeholder((64, 64), "float16", "A"), te.placeholder((64, 64), "float16", "B")
-    k = te.reduce_axis((0, 64), "k")
-    c = te.compute(
-        (64, 64), lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k), name="C"
-    )
+    task = task_of(widened_product(lambda a: a))
 
     def dtypes(params: dict[str, int]) -> set[str]:
-        states = [sketch.state for sketch in generate_sketches(task_of([a, b, c]), params)]
+        states = [sketch.state for sketch in generate_sketches(task, params)]
         return {x.op.output(0).dtype for s in states for x in s.stages if x.name in ("A.local", "B.local")}
 
     assert dtypes({}) == {"float32"}
     assert dtypes({"cpu_store_converted": 0}) == {"float16"}
+
+
+def fates(tensors: list[Tensor], stage: str) -> list[tuple[bool, bool]]:
+    """For each sketch without packed tiles: whether the stage is stored converted, and whether inlined."""
+    found = generate_sketches(task_of(tensors), {"cpu_packed_read": 0})
+    ids = [(sketch, sketch.state.stage_id(stage)) for sketch in found]
+    return [
+        (f"StoreConverted({stage})" in sketch.explain(), sketch.state.stages[at].compute_at == "inlined")
+        for sketch, at in ids
+    ]
+
+
+def test_what_is_inlined_is_not_converted_before() -> None:
+    assert set(fates(widened_product(rectified), "R")) == {(False, True)}
+    found = fates(padded_products(outputs=4), "Pad")
+    assert sorted(set(found)) == [(False, False), (False, True), (True, False)]
+    assert len(found) == 3 * found.count((False, True))
+
+
+def test_what_is_kept_or_tiled_for_its_many_uses_is_stored_widened() -> None:
+    assert set(fates(widened_product(activated), "R")) == {(True, False)}
+    assert set(fates(widened_product(turned), "R")) == {(True, False)}
+    assert set(fates(widened_product(activated, 8), "R")) == {(False, False), (False, True), (True, False)}
+    found = generate_sketches(task_of(widened_product(turned)), {"cpu_packed_read": 0})
+    assert all("StoreConverted(R), StreamTiling(R)" in sketch.explain() for sketch in found)
+
+
+@pytest.mark.parametrize("left", [activated, turned])
+def test_programs_of_kept_and_tiled_stages_compute_the_same(left: Callable[[Tensor], Tensor]) -> None:
+    task = task_of(widened_product(left, 8))
+    for state in sample_programs(task, 4, np.random.default_rng(2)):
+        check_results(state)
 
 
 @pytest.mark.parametrize("narrow", ["float16", "bfloat16"])

@@ -9,11 +9,12 @@ Not in TVM's records.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ansor.schedule.graph_steps import redirect, replace_body, rewrite_body
-from ansor.schedule.stages import Annotation, Stage
+from ansor.schedule.stages import Annotation, ComputeAt, Stage
 from ansor.schedule.step_base import Step, refuse, stage_at
 from ansor.te.expr import Cast, Expr, Read, cast, distinct_nodes
 from ansor.te.tensor import ComputeOp, Operation, Tensor
@@ -32,10 +33,9 @@ class StoreConvertedStep(Step):
 
     def apply(self, state: State) -> State:
         stage = stage_at(state, self.stage, "store_converted")
-        reason = why_not_converted(state, self.stage)
+        dtype, reason = wanted_dtype(state, self.stage)
         if reason:
             raise refuse(stage, f"store_converted of stage {stage.name!r}: {reason}")
-        (dtype,) = wanted_dtypes(state, self.stage)
         op = stage.compute
         made = replace_body(op, (cast(op.body[0], dtype),))
         old, new = op.output(0), made.output(0)
@@ -51,40 +51,49 @@ class StoreConvertedStep(Step):
         return state.with_stages(tuple(stages), len(stages), 0)
 
 
-def why_not_converted(state: State, stage_id: int) -> str:
-    """Say why a computed stage cannot store what its readers convert its result to; empty if it can."""
+def wanted_dtype(state: State, stage_id: int) -> tuple[str, str]:
+    """The dtype that all readers of a computed stage convert its result to; or else empty, and why."""
     stage = state.stages[stage_id]
-    if state.is_output(stage_id) or any(state.stage_id(t) == stage_id for t in state.dag.outputs):
+    readers = [other for other in state.stages if stage.op.output(0) in other.op.input_tensors]
+    reason = _why_not_any(state, stage_id, readers)
+    if reason:
+        return "", reason
+    wanted = _dtypes_of_uses(stage.op.output(0), readers)
+    if stage.op.output(0).dtype in wanted:
+        return "", "not all of its readers convert it"
+    if len(wanted) > 1:
+        return "", f"its readers convert it to {' and '.join(sorted(wanted))}"
+    return wanted.pop(), ""
+
+
+def _why_not_any(state: State, stage_id: int, readers: Sequence[Stage]) -> str:
+    """Say why a computed stage cannot store its result in any other dtype; empty if it can."""
+    stage = state.stages[stage_id]
+    if state.is_output(stage_id):
         return "it is an output, which the caller wants as it is defined; cache_read it and convert the copy"
+    if stage.compute_at is ComputeAt.INLINED:
+        return "it is inlined, and stores nothing"
     if stage.op.num_outputs != 1:
         return "it has several outputs"
     if stage.combiner is not None:
         return "a reduction is done in the dtype of its result; cache_read it and convert the copy"
-    readers = [other for other in state.stages if stage.op.output(0) in other.op.input_tensors]
     for reader in readers:
         if any(loop.annotation is Annotation.TENSORIZE for loop in reader.iterators):
             return f"the tensor intrinsic of {reader.name!r} reads it as it is"
-    wanted = wanted_dtypes(state, stage_id)
-    if not wanted or stage.op.output(0).dtype in wanted:
-        return "not all of its readers convert it"
-    if len(wanted) > 1:
-        return f"its readers convert it to {' and '.join(sorted(wanted))}"
     return ""
 
 
-def wanted_dtypes(state: State, stage_id: int) -> frozenset[str]:
-    """The dtypes to which readers convert a stage's result, its own among them if one does not."""
-    tensor = state.stages[stage_id].op.output(0)
+def _dtypes_of_uses(tensor: Tensor, readers: Sequence[Stage]) -> set[str]:
+    """The dtypes to which stages that read a tensor convert it, its own among them where they do not."""
     found: set[str] = set()
-    for stage in state.stages:
-        if not isinstance(stage.op, ComputeOp) or tensor not in stage.op.input_tensors:
-            continue
-        for root in stage.op.body:
-            found.update([tensor.dtype] if _reads(root, tensor) else [])
+    for reader in readers:
+        for root in reader.compute.body:
+            if _reads(root, tensor):
+                found.add(tensor.dtype)
             for node in distinct_nodes(root):
                 if any(_reads(child, tensor) for child in node.children()):
                     found.add(node.dtype if isinstance(node, Cast) else tensor.dtype)
-    return frozenset(found)
+    return found
 
 
 def _reads(node: Expr, tensor: Tensor) -> bool:
