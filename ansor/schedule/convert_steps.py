@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeGuard
 
-from ansor.schedule.graph_steps import redirect, replace_body, rewrite_body
+from ansor.schedule.graph_steps import rebuild, replace_body, reread
 from ansor.schedule.stages import Annotation, ComputeAt, Stage
 from ansor.schedule.step_base import Step, refuse, stage_at
 from ansor.te.expr import Cast, Expr, Read, cast, distinct_nodes
-from ansor.te.tensor import ComputeOp, Operation, Tensor
+from ansor.te.tensor import Tensor
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -39,16 +39,15 @@ class StoreConvertedStep(Step):
         op = stage.compute
         made = replace_body(op, (cast(op.body[0], dtype),))
         old, new = op.output(0), made.output(0)
-        moved: dict[Tensor, Tensor] = {}
-        stages: list[Stage] = []
-        for position, other in enumerate(state.stages):
-            rebuilt = _reading(redirect(other.op, moved), old, new)
-            if position == self.stage:
-                rebuilt = made
-            elif rebuilt is not other.op:
-                moved.update(zip(other.op.outputs, rebuilt.outputs, strict=True))
-            stages.append(other if rebuilt is other.op else other.with_op(rebuilt))
-        return state.with_stages(tuple(stages), len(stages), 0)
+
+        def change(node: Expr) -> Expr | None:
+            if isinstance(node, Cast) and _reads(node.a, old):
+                return Read(new, node.a.indices, new.dtype)
+            return None
+
+        converted = state.with_stage(self.stage, stage.with_op(made))
+        stages = rebuild(converted.stages, lambda other: reread(other, (old,), change))
+        return state.with_stages(stages, len(stages), 0)
 
 
 def wanted_dtype(state: State, stage_id: int) -> tuple[str, str]:
@@ -96,18 +95,5 @@ def _dtypes_of_uses(tensor: Tensor, readers: Sequence[Stage]) -> set[str]:
     return found
 
 
-def _reads(node: Expr, tensor: Tensor) -> bool:
+def _reads(node: Expr, tensor: Tensor) -> TypeGuard[Read]:
     return isinstance(node, Read) and node.tensor == tensor
-
-
-def _reading(op: Operation, old: Tensor, new: Tensor) -> Operation:
-    """`op` reading `new` where it converts what it reads of `old`; itself if it does not read that."""
-
-    def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Cast) and isinstance(node.a, Read) and node.a.tensor == old:
-            return Read(new, node.a.indices, new.dtype)
-        return None
-
-    if not isinstance(op, ComputeOp) or old not in op.input_tensors:
-        return op
-    return rewrite_body(op, visit)

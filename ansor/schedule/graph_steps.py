@@ -10,7 +10,7 @@ TVM's schedules (Suriana et al., CGO 2017, for rfactor).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -54,49 +54,40 @@ def check_scope(what: str, scope: str) -> None:
         raise ScheduleError(f"{what}: unknown scope {scope!r}; use one of {', '.join(map(repr, SCOPES))}")
 
 
-Reindex = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
-"""From the indices of an element to those of the same element in another layout."""
+Change = Callable[[Expr], Expr | None]
+"""What becomes of a node, as `rewrite` asks for it; None if it stays."""
 
 
-def redirect(
-    op: Operation,
-    tensors: Mapping[Tensor, Tensor],
-    reindex: Mapping[Tensor, Reindex] | None = None,
-    only: Callable[[Read], bool] | None = None,
-) -> Operation:
-    """`op` reading other tensors, at other indices if `reindex` says so; itself if it reads none of them.
-
-    `only` says which reads are meant; default: all.
-    """
+def reread(op: Operation, tensors: Container[Tensor], change: Change) -> Operation:
+    """`op` with the nodes of its body changed if it reads some of `tensors`; itself if it reads none."""
     if not isinstance(op, ComputeOp) or not any(t in tensors for t in op.input_tensors):
         return op
-    change = reindex or {}
+    return replace_body(op, rewrite_body(op, lambda expr: rewrite(expr, change)))
 
-    def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Read) and node.tensor in tensors and (only is None or only(node)):
-            moved = change.get(node.tensor)
-            indices = node.indices if moved is None else moved(node.indices)
-            return Read(tensors[node.tensor], indices, node.dtype)
+
+def redirect(op: Operation, tensors: Mapping[Tensor, Tensor]) -> Operation:
+    """`op` reading other tensors, at the same indices."""
+
+    def change(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.tensor in tensors:
+            return Read(tensors[node.tensor], node.indices, node.dtype)
         return None
 
-    return rewrite_body(op, visit)
+    return reread(op, tensors, change)
 
 
-def rewrite_body(op: ComputeOp, visit: Callable[[Expr], Expr | None]) -> ComputeOp:
-    """The operation with the nodes of its body replaced as `rewrite` does.
-
-    The outputs of one reduction keep sharing their sources.
-    """
+def rewrite_body(op: ComputeOp, change: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
+    """The body with its expressions changed; the outputs of one reduction keep sharing their sources."""
     shared: dict[int, tuple[Expr, ...]] = {}
     body: list[Expr] = []
     for root in op.body:
         if isinstance(root, Reduce):
-            sources = shared.setdefault(id(root.sources), tuple(rewrite(s, visit) for s in root.sources))
-            condition = None if root.condition is None else rewrite(root.condition, visit)
+            sources = shared.setdefault(id(root.sources), tuple(map(change, root.sources)))
+            condition = None if root.condition is None else change(root.condition)
             body.append(replace(root, sources=sources, condition=condition))
         else:
-            body.append(rewrite(root, visit))
-    return replace_body(op, tuple(body))
+            body.append(change(root))
+    return tuple(body)
 
 
 def replace_body(op: ComputeOp, body: tuple[Expr, ...]) -> ComputeOp:
@@ -106,20 +97,16 @@ def replace_body(op: ComputeOp, body: tuple[Expr, ...]) -> ComputeOp:
 
 def rebuild(
     stages: tuple[Stage, ...],
-    tensors: dict[Tensor, Tensor],
-    readers: set[int] | None = None,
-    reindex: Mapping[Tensor, Reindex] | None = None,
-    only: Callable[[Read], bool] | None = None,
+    change: Callable[[Operation], Operation],
+    readers: Container[int] | None = None,
 ) -> tuple[Stage, ...]:
-    """Stages with `tensors` redirected in `readers` (default: all), and all that depends on them rebuilt.
-
-    `reindex` gives the new indices of reads of some of the `tensors`, `only` says which reads are meant.
-    """
-    moved = dict(tensors) if readers is None else {}
+    """Stages with what `readers` (default: all) compute changed, and all that depends on them rebuilt."""
+    moved: dict[Tensor, Tensor] = {}
     result = []
     for position, stage in enumerate(stages):
-        mapping = {**moved, **tensors} if readers is not None and position in readers else moved
-        op = redirect(stage.op, mapping, reindex, only)
+        op = redirect(stage.op, moved)
+        if readers is None or position in readers:
+            op = change(op)
         if op is not stage.op:
             moved.update(zip(stage.op.outputs, op.outputs, strict=True))
             stage = stage.with_op(op)
@@ -208,7 +195,7 @@ def insert_copy(
             raise refuse(found, f"{what}: stage {found.name!r} does not read {source.name!r}")
     if not wanted:
         raise ScheduleError(f"{what} of {source.name!r}: name at least one reader")
-    only = None if part is None else _of_part(state, tensor, wanted, part, what)
+    along = None if part is None else _along_part(state, tensor, wanted, part, what)
     axes = tuple(
         IterVar(f"ax{d}", INDEX_DTYPE, Const(e, INDEX_DTYPE) if isinstance(e, int) else e)
         for d, e in enumerate(tensor.shape)
@@ -217,29 +204,36 @@ def insert_copy(
     at = stage_id + 1
     moved = {r + 1 if r >= at else r for r in wanted}
     stages = (*state.stages[:at], Stage.of_op(copy, scope), *state.stages[at:])
-    return state.with_stages(rebuild(stages, {tensor: copy.output(0)}, moved, only=only), at)
+
+    def change(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.tensor is tensor and (along is None or along == _along(node)):
+            return Read(copy.output(0), node.indices, node.dtype)
+        return None
+
+    return state.with_stages(rebuild(stages, lambda op: reread(op, (tensor,), change), moved), at)
 
 
-def _of_part(
+def _along(read: Read) -> frozenset[Var]:
+    """The axes along which a tensor is read: what makes reads of one kind."""
+    return frozenset().union(*map(free_vars, read.indices))
+
+
+def _along_part(
     state: State, tensor: Tensor, readers: tuple[int, ...], part: int, what: str
-) -> Callable[[Read], bool]:
-    """Which reads of a tensor are of the `part`-th kind; refuse several readers, and a part that is not."""
+) -> frozenset[Var]:
+    """The axes of reads of the `part`-th kind; refuse several readers, and a part that is not."""
     reader = state.stages[readers[0]]
     if len(readers) > 1:
         raise refuse(reader, f"{what} of a part of the reads: name one reader, found {len(readers)}")
-
-    def along(read: Read) -> frozenset[Var]:
-        return frozenset().union(*map(free_vars, read.indices))
-
     reads = (node for root in reader.compute.body for node in distinct_nodes(root) if isinstance(node, Read))
-    kinds = list(dict.fromkeys(along(read) for read in reads if read.tensor is tensor))
+    kinds = list(dict.fromkeys(_along(read) for read in reads if read.tensor is tensor))
     if not 0 <= part < len(kinds):
         raise refuse(
             reader,
             f"{what}: stage {reader.name!r} reads {tensor.name!r} along {len(kinds)} sets of axes, found "
             f"part {part}; parts are numbered from 0",
         )
-    return lambda read: read.tensor is not tensor or along(read) == kinds[part]
+    return kinds[part]
 
 
 def refuse_transformed(state: State, stage_id: int, what: str, *, keeps_reduction: bool = False) -> None:
@@ -305,7 +299,8 @@ class CacheWriteStep(Step):
         op = stage.compute
         taken = {axis.name for axis in op.reduce_axis}
         axes = tuple(IterVar(fresh_name(f"{a.name}_c", taken), a.dtype, a.extent) for a in op.axis)
-        body = _rename_axes(op, dict[Var, Expr](zip(op.axis, axes, strict=True)))
+        renamed = dict[Var, Expr](zip(op.axis, axes, strict=True))
+        body = rewrite_body(op, lambda expr: substitute(expr, renamed))
         return insert_cache(state, self.stage, self.scope, axes, op.reduce_axis, body)
 
 
@@ -332,24 +327,7 @@ def insert_cache(
         *state.stages[stage_id + 1 :],
     )
     moved = dict(zip(op.outputs, copy.outputs, strict=True))
-    return state.with_stages(rebuild(stages, moved), stage_id)
-
-
-def _rename_axes(op: ComputeOp, mapping: Mapping[Var, Expr]) -> tuple[Expr, ...]:
-    """The body over other spatial axes; the outputs of one reduction keep sharing their sources."""
-    variables = dict(mapping)
-    shared: dict[int, tuple[Expr, ...]] = {}
-    body: list[Expr] = []
-    for root in op.body:
-        if isinstance(root, Reduce):
-            sources = shared.setdefault(
-                id(root.sources), tuple(substitute(s, variables) for s in root.sources)
-            )
-            condition = None if root.condition is None else substitute(root.condition, variables)
-            body.append(replace(root, sources=sources, condition=condition))
-        else:
-            body.append(substitute(root, variables))
-    return tuple(body)
+    return state.with_stages(rebuild(stages, lambda op: redirect(op, moved)), stage_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +369,7 @@ class RfactorStep(Step):
             *state.stages[self.stage + 1 :],
         )
         moved = dict(zip(op.outputs, merge.outputs, strict=True))
-        return state.with_stages(rebuild(stages, moved), self.stage)
+        return state.with_stages(rebuild(stages, lambda op: redirect(op, moved)), self.stage)
 
 
 def _index(value: Extent) -> Expr:

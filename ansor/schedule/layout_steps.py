@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ansor.errors import DefinitionError, LogFormatError, ScheduleError
 from ansor.schedule.extents import Extent
-from ansor.schedule.graph_steps import insert_copy, rebuild, refuse_transformed
+from ansor.schedule.graph_steps import insert_copy, rebuild, refuse_transformed, reread
 from ansor.schedule.layout import LAYOUT_ATTR, Layout
 from ansor.schedule.layout_reading import tile_layout
 from ansor.schedule.naming import fresh_name
@@ -33,6 +33,7 @@ from ansor.te.expr import (
     Const,
     Expr,
     IterVar,
+    Read,
     Reduce,
     Select,
     Var,
@@ -150,8 +151,13 @@ def rewritten(state: State, stage_id: int, layout: Layout) -> State:
         fresh = replace(Stage.of_op(made, stage.scope), handles=(*stage.handles, made))
     stages = (*state.stages[:stage_id], fresh, *state.stages[stage_id + 1 :])
     old, new = op.output(0), made.output(0)
-    moved = rebuild(stages, {old: new}, reindex={old: layout.new_indices})
-    return state.with_stages(moved, len(stages), 0)
+
+    def change(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.tensor is old:
+            return Read(new, layout.new_indices(node.indices), node.dtype)
+        return None
+
+    return state.with_stages(rebuild(stages, lambda op: reread(op, (old,), change)), len(stages), 0)
 
 
 def _computed_in(op: ComputeOp, layout: Layout) -> ComputeOp:
