@@ -360,7 +360,7 @@ STAGES = {
     ),
     "cache_read of a part that is not": (
         lambda p: p.s.cache_read(p.A, "local", p.P, part=1),
-        "'P' reads 'A' along 1 sets of axes, found part 1; parts are numbered from 0",
+        "'P' reads 'A' itself along 1 sets of axes, found part 1; parts are numbered from 0",
         "loops of stage 'P'",
     ),
     "rfactor of a spatial loop": (

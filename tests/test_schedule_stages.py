@@ -1,6 +1,9 @@
 """What schedule primitives do to reductions and to stages that feed others, as text (`simple_mode=True`)."""
 
+import pytest
+
 from ansor import te
+from ansor.errors import ScheduleError
 from tests.program_laws import Case, check_all
 from tests.schedule_helper import chain, check, product
 from tests.sketches_cases import own_transpose
@@ -376,6 +379,16 @@ def test_cache_read_of_some_reads():
         ["CHR", 0, "local", [2]],
     ]
     check_all(Case.of(s.state))
+
+
+def test_parts_are_those_that_have_no_copy_yet():
+    A, C = own_transpose(8, 4)
+    s = te.create_schedule(C)
+    rows = s.cache_read(A, "local", C, part=0)
+    with pytest.raises(ScheduleError, match="reads 'A' itself along 1 sets of axes, found part 1"):
+        s.cache_read(A, "local", C, part=1)
+    columns = s.cache_read(A, "local", C, part=0)
+    assert str(s[C].op.body[0].sources[0]) == f"({rows.name}[i, k]*{columns.name}[j, k])"
 
 
 def test_cache_read_inside_a_reduction_loop():

@@ -145,7 +145,8 @@ class CacheReadPartStep(CacheReadStep):
 
     Reads are of one kind if they are along the same axes of the reader; those of the `part`-th kind, in the
     order in which the kinds appear, read the copy. So a product with its own transpose, `A[i, k] * A[j, k]`,
-    may have a copy for its rows (part 0) and another for its columns.
+    may have a copy for its rows (part 0) and another for its columns: part 1, or part 0 once the rows have
+    theirs, as reads of copies do not count.
     """
 
     code: ClassVar[str] = "CHRP"
@@ -230,8 +231,8 @@ def _along_part(
     if not 0 <= part < len(kinds):
         raise refuse(
             reader,
-            f"{what}: stage {reader.name!r} reads {tensor.name!r} along {len(kinds)} sets of axes, found "
-            f"part {part}; parts are numbered from 0",
+            f"{what}: stage {reader.name!r} reads {tensor.name!r} itself along {len(kinds)} sets of "
+            f"axes, found part {part}; parts are numbered from 0",
         )
     return kinds[part]
 

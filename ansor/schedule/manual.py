@@ -108,11 +108,13 @@ class Schedule:
         """Copy `tensor` into `scope` ("local", "shared" or "global") for `readers`; gives the copy.
 
         Of one reader that reads it along different axes, as a product with its own transpose does, `part`
-        says which of them the copy is for, in the order in which they appear: 0 for the first.
+        says which of them the copy is for, in the order in which they appear: 0 for the first of those that
+        have no copy yet.
         """
         stage, of = self.state.stage_id(tensor), self._stage_ids(readers)
-        whole = CacheReadStep(stage, scope, of)
-        self.apply(whole if part is None else CacheReadPartStep(stage, scope, of, part))
+        self.apply(
+            CacheReadStep(stage, scope, of) if part is None else CacheReadPartStep(stage, scope, of, part)
+        )
         return self.state.stages[stage + 1].op.output(0)
 
     def cache_write(self, tensor: Tensor | Sequence[Tensor], scope: str) -> Any:
