@@ -22,6 +22,7 @@ from ansor.schedule.state import State
 from ansor.te.expr import Binary, BinaryOp, Call, int_value, walk
 from ansor.te.tensor import ComputeOp
 from sketches.inline import is_always_inlineable
+from sketches.relations import is_copy
 from sketches.rule import SketchContext, Successor, Verdict
 
 CHEAP_CALLS: Final = frozenset({"abs", "ceil", "floor", "fma", "round"})
@@ -42,13 +43,20 @@ def is_costly(op: ComputeOp) -> bool:
     )
 
 
-def uses_per_element(state: State, stage_id: int) -> float:
-    """How often reductions use each element of a computed stage, 0 if an extent is symbolic."""
+def uses_per_element(state: State, stage_id: int, *, of_copies: bool = False) -> float:
+    """How often reductions use each element of a computed stage, 0 if an extent is symbolic.
+
+    A packed copy does not count, as it is filled once for a tile of its reader. With `of_copies` its elements
+    are those of the stage, and their uses count.
+    """
     elements = _iterations(state.stages[stage_id].op)
+    readers = state.consumers(stage_id)
+    if of_copies:
+        readers = readers.union(*(state.consumers(reader) for reader in readers if is_copy(state, reader)))
     uses = sum(
-        _iterations(state.stages[consumer].op)
-        for consumer in state.consumers(stage_id)
-        if getattr(state.stages[consumer].op, "reduce_axis", ())
+        _iterations(state.stages[reader].op)
+        for reader in readers
+        if getattr(state.stages[reader].op, "reduce_axis", ())
     )
     return uses / elements if elements else 0.0
 

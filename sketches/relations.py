@@ -30,6 +30,12 @@ def is_converted(state: State, stage_id: int) -> bool:
     return stage.handles[0].output(0).dtype != stage.op.output(0).dtype
 
 
+def is_copy(state: State, stage_id: int) -> bool:
+    """Whether a step has made the stage to copy what others read, as packing does."""
+    stage = state.stages[stage_id]
+    return stage.handles[0] not in state.dag.ops and not stage.compute.reduce_axis
+
+
 def has_reduce_iterator(state: State, stage_id: int) -> bool:
     """Whether some loop of the stage runs over a reduction."""
     return any(loop.kind is not IteratorKind.SPATIAL for loop in state.stages[stage_id].iterators)

@@ -14,8 +14,9 @@ runs along it. Two kinds do better:
 Tiles of one iteration are the loops as written, so nothing else is tried. Left alone is what reads a
 reduction: that may want the tiles of its consumer for itself. A stage that others read may also be moved into
 them, which tiles prevent: of such stages, transposes alone are tiled, if reductions use an element several
-times; if they use it often, nothing else is tried. Where rows lie a power of two apart, those that a vector
-of a transpose is gathered from share a cache set: they evict each other before their next elements are due.
+times, themselves or from packed copies; if they use it often, nothing else is tried. Where rows lie a power
+of two apart, those that a vector of a transpose is gathered from share a cache set: they evict each other
+before their next elements are due.
 
 Source: blocked transposition is textbook (e.g. Lam, Rothberg and Wolf, 1991). Not in the reference.
 """
@@ -98,7 +99,8 @@ class StreamTiling:
     name = "StreamTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        uses = MANY if state.is_output(stage_id) else uses_per_element(state, stage_id)
+        output = state.is_output(stage_id)
+        uses = MANY if output else uses_per_element(state, stage_id, of_copies=True)
         if uses < SOME or stream_tiles(state, stage_id) is None:
             return Verdict.PASS
         return Verdict.APPLY if uses < MANY else Verdict.APPLY_AND_SKIP_REST

@@ -238,6 +238,14 @@ def test_a_transpose_that_products_use_often_is_tiled_too() -> None:
         assert all(loops(x.state, "Turned") == ["r.0", "j.0", "r.1", "j.1"] for x in tiled)
 
 
+def test_a_transpose_is_tiled_for_products_of_its_packed_tiles() -> None:
+    task = task_of(matmul_with_turned(64, 24, 16))
+    found = generate_sketches(task, ALL | {"cpu_packed_read": 2})
+    packed = [sketch.explain() for sketch in found if "AddPackedRead(Turned)" in sketch.explain()]
+    assert packed
+    assert all("StreamTiling(Turned)" in explanation for explanation in packed)
+
+
 def test_other_stages_that_are_read_are_no_streams() -> None:
     """A stage that is read may be moved to its reader or inlined there, which tiles would prevent."""
     image, w = te.placeholder((6, 9, 3), name="X"), te.placeholder((3, 16), name="W")
