@@ -320,13 +320,19 @@ def _operation(expr: Expr) -> str:
 
 
 def _accesses(roots: Sequence[Expr]) -> tuple[Access, ...]:
-    """The reads of some expressions, those that differ by constants only together."""
+    """The reads of some expressions, those that differ by constants only together.
+
+    Reads by the very same indices are one, whatever these are.
+    """
     groups: dict[Tensor, list[_Group]] = {}
-    seen: set[Expr] = set()
+    seen: set[tuple[Tensor, tuple[int, ...]]] = set()
     for root in roots:
         for node in walk(root):
-            if isinstance(node, Read) and node not in seen:
-                seen.add(node)
+            if not isinstance(node, Read):
+                continue
+            key = node.tensor, tuple(map(id, node.indices))
+            if key not in seen:
+                seen.add(key)
                 found = groups.setdefault(node.tensor, [])
                 forms = _forms(node.indices)
                 if not any(group.take(forms) for group in found):

@@ -149,6 +149,22 @@ def test_a_state_has_the_features_of_its_row_beyond_the_reference(name: str, ext
     assert np.array_equal(together.values, alone.values)
 
 
+@pytest.mark.parametrize("shape", [(600,), (20, 30)], ids=str)
+def test_a_square_reads_its_element_once_in_partial_sums(shape: tuple[int, ...]) -> None:
+    """Their indices hold lengths of tiles, and quotients if a reduction of several axes was fused."""
+    x, axes = te.placeholder(shape, name="X"), [te.reduce_axis((0, n), f"k{n}") for n in shape]
+    task = task_of([x, te.compute((), lambda: te.sum(x(*axes) * x(*axes), axis=axes), name="S")])
+    factored = [one for one in sample(task, 12) if "AddRfactor" in one.family.sketch.rules]
+    assert factored
+    for population in factored:
+        rows = extract_population(task, population)
+        alone = extract_states(task, list(Programs([population])))
+        assert np.array_equal(rows.values, alone.values)
+        reads = unscale(rows.values)
+        partial = reads["outer_prod"] >= 600
+        assert (sum(reads[f"B{number}.acc_type.kRead"] for number in range(5))[partial] == 1).all()
+
+
 def test_a_state_has_the_features_of_its_row_where_only_others_need_a_guard() -> None:
     """A factored reduction whose length divides runs in lanes, whatever the other rows of its family do."""
     task = SearchTask(func="ansor.softmax", args=(64, 17), target="llvm -mcpu=core-avx2")
