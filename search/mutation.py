@@ -10,8 +10,8 @@ A user's mutation is any object with `name`, `sources` and `propose`; a policy t
 
 Source: reference section 4.4. Differs in that tile lengths need not divide, in that vectors mutate too, and
 in that a parallel loop may become serial. On a GPU, threads of stages without tiles and the lengths of copies
-have mutations of their own, where the reference takes them for tiles; so have how copies are padded and when
-they are made.
+have mutations of their own, where the reference takes them for tiles; so have how copies are padded, when
+they are made, and how many blocks share a reduction.
 """
 
 from __future__ import annotations
@@ -289,6 +289,13 @@ class ThreadCount(_OtherValue):
     kind = ColumnKind.THREADS
 
 
+class PartCount(_OtherValue):
+    """Divides a reduction among another number of a GPU's blocks."""
+
+    name = "parts"
+    kind = ColumnKind.PARTS
+
+
 class FetchLength(_OtherValue):
     """Copies another number of elements into shared memory at once."""
 
@@ -467,9 +474,10 @@ CPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
 """Mutations and how often each is chosen."""
 
 GPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
-    (TileSize(), 0.76),
+    (TileSize(), 0.74),
     (AutoUnroll(), 0.08),
     (ThreadCount(), 0.05),
+    (PartCount(), 0.02),
     (FetchLength(), 0.05),
     (Padding(), 0.04),
     (Lead(), 0.02),

@@ -59,6 +59,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
 - `gpu_tensor_cores`: 1 for tiles that tensor cores multiply (`TensorCores`) on CUDA GPUs, of 16-bit floats,
   and of float32 where an operation allows operands to be rounded.
+- `gpu_rfactor_blocks`: 1 for long reductions to a few values that blocks of a GPU share (`AddRfactorBlocks`).
 - `gpu_multi_buffer`: how often copies may be in CUDA's shared memory, to be filled ahead (`RandomLeads`): 1
   for once, 2 for double buffers, more for pipelines of as many stages where threads can copy without waiting.
 - `gpu_storage_padding`: 1 for copies in the shared memory of a GPU that may be padded (`RandomPadding`).
@@ -90,6 +91,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "all reads packed": {"cpu_packed_read": 2},
     "no padded copies": {"gpu_storage_padding": 0},
     "no tensor cores": {"gpu_tensor_cores": 0},
+    "no reductions over blocks": {"gpu_rfactor_blocks": 0},
     "no swizzled copies": {"gpu_swizzle": 0},
     "reads along several axes not copied": {"gpu_read_parts": 0},
     "copies filled when needed": {"gpu_multi_buffer": 1},
@@ -116,6 +118,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_streaming_stores": 0,
     "cpu_fuse_all_vectors": 0,
     "gpu_tensor_cores": 0,
+    "gpu_rfactor_blocks": 0,
     "gpu_multi_buffer": 1,
     "gpu_storage_padding": 0,
     "gpu_swizzle": 0,

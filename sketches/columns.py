@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from ansor.errors import ScheduleError
+from ansor.schedule.graph_steps import RfactorStep
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, FollowSplitStep, SplitStep, Step
@@ -24,6 +25,8 @@ class ColumnKind(StrEnum):
     """Length of one level of a split [iterations]; level 1 is the first inner one."""
     THREADS = "threads"
     """How many threads of a GPU run a loop together: the inner length of a split over threads."""
+    PARTS = "parts"
+    """Into how many parts a reduction is divided, each for blocks of its own: the outer length of a split."""
     FETCH = "fetch"
     """How many neighbouring elements a thread of a GPU copies into shared memory at once."""
     PARALLEL = "parallel"
@@ -58,7 +61,7 @@ class Column:
         return f"{self.kind} {self.stage}{axis}{level}"
 
 
-_ORDER = (ColumnKind.TILE, ColumnKind.THREADS, ColumnKind.FETCH)
+_ORDER = (ColumnKind.TILE, ColumnKind.THREADS, ColumnKind.PARTS, ColumnKind.FETCH)
 """Kinds of columns that fill splits, in the order of their columns."""
 
 
@@ -72,14 +75,14 @@ class Hole:
     step
         Its position in the history.
     extent
-        Iterations to split; of `THREADS` the most that one of the loops split alike has; 0 where the loop's
-        length depends on other columns.
+        Iterations to split; of `THREADS` the most that one of the loops split alike has; 0 where the length
+        of such a loop depends on other columns.
     start
         Its lengths are the columns from here on, outermost level first.
     columns
         Their names, all of one kind.
     loop
-        What is split: the stage's position at that moment, and the loop's name.
+        What is split: the stage's position in the end, and the loop's name.
     """
 
     step: int
@@ -120,6 +123,7 @@ def find_holes(preview: State, steps: tuple[Step, ...], binding_from: int | None
     """
     found: dict[int, Hole] = {}
     taken: dict[tuple[str, str], int] = {}
+    divided: set[str] = set()
     state = State.initial(preview.dag)
     for position, (step, replayable) in enumerate(zip(steps, preview.steps, strict=True)):
         if isinstance(step, SplitStep) and any(length is None for length in step.lengths):
@@ -135,27 +139,49 @@ def find_holes(preview: State, steps: tuple[Step, ...], binding_from: int | None
             columns = tuple(
                 Column(kind, stage.name, name, level) for level in range(1, len(step.lengths) + 1)
             )
-            found[position] = Hole(position, step.extent or 0, 0, columns, (step.stage, loop.name))
+            varies = kind is ColumnKind.THREADS and stage.name in divided
+            known = 0 if varies else step.extent or 0
+            found[position] = Hole(position, known, 0, columns, (step.stage, loop.name))
         elif isinstance(step, FollowSplitStep) and step.source in found:
-            extent = state.stages[step.stage].iterators[step.iterator].extent
-            source = found[step.source]
-            if source.kind is ColumnKind.THREADS and isinstance(extent, int):
-                found[step.source] = replace(source, extent=max(source.extent, extent))
-        state = state.apply(replayable)
+            stage = state.stages[step.stage]
+            extent, source = stage.iterators[step.iterator].extent, found[step.source]
+            if source.kind is ColumnKind.THREADS and source.extent and isinstance(extent, int):
+                most = 0 if stage.name in divided else max(source.extent, extent)
+                found[step.source] = replace(source, extent=most)
+        following = state.apply(replayable)
+        if isinstance(step, RfactorStep) and position - 1 in found:
+            divided |= {stage.name for stage in following.stages[step.stage : step.stage + 2]}
+        _follow_stages(found, state, following)
+        state = following
     holes: list[Hole] = []
     for hole in sorted(found.values(), key=lambda hole: _ORDER.index(hole.kind)):
         holes.append(replace(hole, start=holes[-1].stop if holes else 0))
     return tuple(holes)
 
 
+def _follow_stages(found: dict[int, Hole], before: State, after: State) -> None:
+    """Let holes name the stages that they are in by the positions that these have after a step."""
+    added = len(after.stages) - len(before.stages)
+    if not added:
+        return
+    pairs = zip(before.stages, after.stages, strict=False)
+    first = next((at for at, (old, new) in enumerate(pairs) if old.name != new.name), len(before.stages))
+    for step, hole in found.items():
+        stage, loop = hole.loop
+        found[step] = replace(hole, loop=(stage + added * (stage >= first), loop))
+
+
 def _kind_of(steps: Sequence[Step], position: int, binding_from: int) -> ColumnKind:
-    """What the lengths of a split are in a program for a GPU, by how the next steps annotate its inner part.
+    """What the lengths of a split are in a program for a GPU, by what the next steps do with its parts.
 
     Vectors of a rule are no copies.
     """
     split = steps[position]
     assert isinstance(split, SplitStep)
-    for step in steps[position + 1 :]:
+    following = steps[position + 1 :]
+    if not split.inner_to_outer and following and isinstance(following[0], RfactorStep):
+        return ColumnKind.PARTS
+    for step in following:
         if not isinstance(step, AnnotationStep) or step.stage != split.stage:
             break
         if step.iterator == split.iterator + len(split.lengths):

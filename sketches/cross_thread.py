@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ansor.schedule.stages import Annotation, SplitRelation
 from ansor.schedule.state import State
@@ -19,6 +20,13 @@ from sketches.rfactor import fuse_reduction
 from sketches.rule import SketchContext, Successor, Verdict
 
 
+class Host(NamedTuple):
+    """A consumer to reduce inside of, and the number of outer loops shared with it."""
+
+    consumer: int
+    common: int
+
+
 class CrossThreadReduction:
     """A long reduction with few results -> its innermost part runs over the threads of a block.
 
@@ -29,10 +37,8 @@ class CrossThreadReduction:
     name = "CrossThreadReduction"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        if not has_reduce_iterator(state, stage_id) or state.stages[stage_id].relations:
-            return Verdict.PASS
         products = extents_product(state, stage_id)
-        if products is None or is_cache_write(state, stage_id):
+        if products is None or not is_untouched_reduction(state, stage_id):
             return Verdict.PASS
         spatial, reduction = products
         if needs_tiling(state, stage_id):
@@ -42,40 +48,50 @@ class CrossThreadReduction:
         return Verdict.APPLY if fits else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        warp = max(1, context.hardware.warp_size)
-        consumer, common = self._host(state, stage_id)
-        state, position = fuse_reduction(state, stage_id)
-        if consumer is None:
-            state = state.split(stage_id, position, (warp,))
-            return [(state.annotate(stage_id, position + 1, Annotation.THREAD_X), stage_id - 1)]
-        steps = split_steps(state, consumer)
-        if not steps:
-            last = len(state.stages[consumer].iterators) - 1
-            steps = (len(state.steps),)
-            state = state.split(consumer, last, (warp,))
-            state = state.annotate(consumer, last + 1, Annotation.THREAD_X)
-        state = state.follow_split(stage_id, position, steps[0], 1)
-        state = state.annotate(stage_id, position + 1, Annotation.THREAD_X)
-        return [(state.compute_at(stage_id, consumer, common - 1), stage_id - 1)]
+        return [(reduce_over_threads(context, state, stage_id, host_of(state, stage_id)), stage_id - 1)]
 
-    @staticmethod
-    def _host(state: State, stage_id: int) -> tuple[int | None, int]:
-        """The consumer to move into and the number of outer loops shared with it; None if there is none.
 
-        It must be untouched and without reduction, or split once by one length.
-        """
-        consumer = single_consumer(state, stage_id)
-        if consumer is None or state.is_output(stage_id) or needs_tiling(state, consumer):
-            return None, 0
-        target = state.stages[consumer]
-        common = state.access.num_common_outer_iterators(target.op, state.stages[stage_id].op)
-        if common == 0:
-            return None, 0
-        if target.relations:
-            steps = [state.steps[at] for at in split_steps(state, consumer)]
-            once = len(steps) == 1 and len(target.relations) == 1
-            plain = once and isinstance(steps[0], SplitStep) and len(steps[0].lengths) == 1
-            return (
-                (consumer, common) if plain and isinstance(target.relations[0], SplitRelation) else (None, 0)
-            )
-        return (None, 0) if has_reduce_iterator(state, consumer) else (consumer, common)
+def is_untouched_reduction(state: State, stage_id: int) -> bool:
+    """Whether the stage reduces, has all its loops as they were defined, and is no tile's result."""
+    if not has_reduce_iterator(state, stage_id) or state.stages[stage_id].relations:
+        return False
+    return not is_cache_write(state, stage_id)
+
+
+def reduce_over_threads(context: SketchContext, state: State, stage_id: int, host: Host | None) -> State:
+    """Let the innermost part of an untouched stage's reduction run over the threads of a block."""
+    warp = max(1, context.hardware.warp_size)
+    state, position = fuse_reduction(state, stage_id)
+    if host is None:
+        state = state.split(stage_id, position, (warp,))
+        return state.annotate(stage_id, position + 1, Annotation.THREAD_X)
+    consumer, common = host
+    steps = split_steps(state, consumer)
+    if not steps:
+        last = len(state.stages[consumer].iterators) - 1
+        steps = (len(state.steps),)
+        state = state.split(consumer, last, (warp,))
+        state = state.annotate(consumer, last + 1, Annotation.THREAD_X)
+    state = state.follow_split(stage_id, position, steps[0], 1)
+    state = state.annotate(stage_id, position + 1, Annotation.THREAD_X)
+    return state.compute_at(stage_id, consumer, common - 1)
+
+
+def host_of(state: State, stage_id: int) -> Host | None:
+    """The consumer that a reduction may move into; None if there is none.
+
+    It must be untouched and without reduction, or split once by one length.
+    """
+    consumer = single_consumer(state, stage_id)
+    if consumer is None or state.is_output(stage_id) or needs_tiling(state, consumer):
+        return None
+    target = state.stages[consumer]
+    common = state.access.num_common_outer_iterators(target.op, state.stages[stage_id].op)
+    if common == 0:
+        return None
+    if target.relations:
+        steps = [state.steps[at] for at in split_steps(state, consumer)]
+        once = len(steps) == 1 and len(target.relations) == 1
+        plain = once and isinstance(steps[0], SplitStep) and len(steps[0].lengths) == 1
+        return Host(consumer, common) if plain and isinstance(target.relations[0], SplitRelation) else None
+    return None if has_reduce_iterator(state, consumer) else Host(consumer, common)

@@ -33,6 +33,7 @@ from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
 from sketches.recompute import KeepCostlyProducer
 from sketches.rfactor import AddRfactor
+from sketches.rfactor_blocks import AddRfactorBlocks
 from sketches.rfactor_lanes import AddRfactorLanes
 from sketches.rule import (
     MOST_VISITS,
@@ -105,7 +106,10 @@ GPU_RULES: Final[tuple[SketchRule, ...]] = (
 )
 """Rules for GPUs, in order."""
 
-GPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {"gpu_tensor_cores": (TensorCores(),)}
+GPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
+    "gpu_tensor_cores": (TensorCores(),),
+    "gpu_rfactor_blocks": (AddRfactorBlocks(),),
+}
 """Rules of ours that come before `GPU_RULES`, as `CPU_EXTRA_RULES` do on CPUs."""
 
 

@@ -67,7 +67,8 @@ class Sites:
     unroll_values
         Limits of unroll pragmas to choose from.
     lengths
-        The same for numbers of threads and lengths of copies, by the column's position, ascending.
+        The same for numbers of threads and of parts, and lengths of copies, by the column's position,
+        ascending.
     """
 
     parallel: tuple[ParallelSite, ...] = ()
@@ -116,10 +117,10 @@ class Family:
     spelling
         The same as programs have them (`Sketch.spelling`).
     columns
-        Names of the integers, in the order of a population's columns: tile lengths, numbers of threads,
-        lengths of copies, then one per parallel site, per unroll site with a pragma, per vector site, per
-        stage that may have streaming stores, per stage whose copies may be filled ahead, per copy that may be
-        padded.
+        Names of the integers, in the order of a population's columns: tile lengths, numbers of threads and
+        of parts, lengths of copies, then one per parallel site, per unroll site with a pragma, per vector
+        site, per stage that may have streaming stores, per stage whose copies may be filled ahead, per copy
+        that may be padded.
     sites
         Where annotations may go.
     loop_counts
@@ -249,7 +250,7 @@ class Family:
         """
         Values of each column but tiles by position, ascending: what the structure has, or the usual.
 
-        Numbers of threads and lengths of copies come first.
+        Numbers of threads and of parts and lengths of copies come first.
         """
         values: dict[ColumnKind, list[Sequence[int]]] = {
             ColumnKind.PARALLEL: [range(site.stop - site.start + 1) for site in self.parallel],

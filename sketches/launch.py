@@ -17,14 +17,18 @@ from numpy.typing import NDArray
 
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
+from ansor.task.device import DeviceModel
 from ansor.task.hardware import HardwareParams
 from sketches.columns import ColumnKind, Hole
 from sketches.factors import divisors
+from sketches.rule import SketchContext
 
 _USUAL_WARP: Final = 32
 """Threads to begin with on a device that does not tell how many run in step."""
 _USUAL_THREADS: Final = 1024
 """Most threads of a block on a device of which the limit is not known."""
+_MOST_BLOCKS: Final = 16
+"""Blocks for each multiprocessor that may share one reduction."""
 _USUAL_VECTOR: Final = 16
 """Bytes that a thread loads at once on such a device."""
 
@@ -113,12 +117,30 @@ def divides_into_warps(extents: Sequence[int], hardware: HardwareParams) -> bool
     return max(products) >= min(hardware.warp_size, most)
 
 
+def most_threads(hardware: HardwareParams) -> int:
+    """Threads that a block may have."""
+    return hardware.max_threads_per_block or _USUAL_THREADS
+
+
 def thread_lengths(extent: int, hardware: HardwareParams) -> tuple[int, ...]:
-    """List how many threads may share a loop: doublings of the least, up to the first that is one each."""
-    lengths, most = [least_threads(hardware)], hardware.max_threads_per_block or _USUAL_THREADS
-    while lengths[-1] < extent and 2 * lengths[-1] <= most:
+    """List how many threads may share a loop: doublings of the least, up to the first that is one each.
+
+    An extent of 0 is not known.
+    """
+    lengths = [least_threads(hardware)]
+    while (not extent or lengths[-1] < extent) and 2 * lengths[-1] <= most_threads(hardware):
         lengths.append(2 * lengths[-1])
     return tuple(lengths)
+
+
+def part_counts(extent: int, context: SketchContext) -> tuple[int, ...]:
+    """List into how many parts a reduction may be divided: powers of two.
+
+    Each has a term for every thread of a block, and multiprocessors have so many blocks at most.
+    """
+    blocks = _MOST_BLOCKS * DeviceModel.for_target(context.target).multiprocessors
+    most = min(extent // least_threads(context.hardware), blocks)
+    return tuple(1 << shift for shift in range(1, max(most, 2).bit_length()))
 
 
 def load_bytes(hardware: HardwareParams) -> int:
@@ -131,11 +153,13 @@ def fetch_lengths(hardware: HardwareParams) -> tuple[int, ...]:
     return tuple(1 << shift for shift in range(load_bytes(hardware).bit_length()))
 
 
-def usual_lengths(hole: Hole, hardware: HardwareParams) -> tuple[int, ...]:
-    """List the lengths that a search gives a column of threads or copies."""
+def usual_lengths(hole: Hole, context: SketchContext) -> tuple[int, ...]:
+    """List the lengths that a search gives a column of threads, parts or copies."""
     if hole.kind is ColumnKind.THREADS:
-        return thread_lengths(hole.extent, hardware)
-    return fetch_lengths(hardware)
+        return thread_lengths(hole.extent, context.hardware)
+    if hole.kind is ColumnKind.PARTS:
+        return part_counts(hole.extent, context)
+    return fetch_lengths(context.hardware)
 
 
 def launchable(

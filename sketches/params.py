@@ -132,6 +132,8 @@ class SketchParams:
     gpu_tensor_cores
         1 adds `TensorCores`: products of 16-bit floats, and of float32 that may be rounded, are tiled by what
         tensor cores multiply at once, and padded to multiples of it.
+    gpu_rfactor_blocks
+        1 adds `AddRfactorBlocks`: long reductions to a few values, shared by blocks.
     gpu_multi_buffer
         How often copies may be in the shared memory of a CUDA GPU, to be filled ahead; 1 for once. More than
         twice is for devices whose threads can copy without waiting.
@@ -164,6 +166,7 @@ class SketchParams:
     cpu_streaming_stores: int = _parameter(1, high=1)
     cpu_fuse_all_vectors: int = _parameter(1, high=1)
     gpu_tensor_cores: int = _parameter(1, high=1)
+    gpu_rfactor_blocks: int = _parameter(1, high=1)
     gpu_multi_buffer: int = _parameter(4, low=1, high=8)
     gpu_storage_padding: int = _parameter(1, high=1)
     gpu_swizzle: int = _parameter(1, high=1)

@@ -83,7 +83,7 @@ def repaired(population: Population, context: SketchContext) -> Population:
         draft.values[:, at] = nearest_choice(family, at, legal, most)
     for at in family.positions(ColumnKind.STREAM):
         draft.values[:, at] = nearest_choice(family, at, np.clip(draft.values[:, at], 0, 1))
-    for at in family.positions(ColumnKind.THREADS):
+    for at in (*family.positions(ColumnKind.THREADS), *family.positions(ColumnKind.PARTS)):
         draft.values[:, at] = nearest_choice(family, at, draft.values[:, at])
     for lead, at in zip(family.leads, family.positions(ColumnKind.LEAD), strict=True):
         wished = nearest_choice(family, at, np.maximum(draft.values[:, at], 0))

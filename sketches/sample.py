@@ -38,7 +38,7 @@ from sketches.columns import ColumnKind, Hole, fill_holes
 from sketches.derive import Sketch, generate_sketches
 from sketches.factors import factorization_count, sample_factorizations
 from sketches.family import Family, Matrix, Sites
-from sketches.launch import thread_lengths, usual_lengths
+from sketches.launch import usual_lengths
 from sketches.limits import runnable, thinned
 from sketches.locations import LocationGroup, Rows, choose_locations
 from sketches.padding import pad_sites
@@ -239,8 +239,8 @@ class ProgramSpace:
                     break
                 self._draw_tiles(own, tiles, wrong, rng)
         for hole in holes:
-            if hole.kind is ColumnKind.THREADS:
-                choices = np.array(thread_lengths(hole.extent, hardware))
+            if hole.kind in (ColumnKind.THREADS, ColumnKind.PARTS):
+                choices = np.array(usual_lengths(hole, self.context))
                 tiles[:, hole.start] = choices[rng.integers(len(choices), size=count)]
         return tiles
 
@@ -301,7 +301,7 @@ class ProgramSpace:
         if not self.context.is_gpu:
             return Sites.of_cpu(state, stream_sites(self.context, state))
         others = [hole for hole in sketch.holes if hole.kind is not ColumnKind.TILE]
-        lengths = {x.start: usual_lengths(x, self.context.hardware) for x in others}
+        lengths = {x.start: usual_lengths(x, self.context) for x in others}
         leads = lead_sites(self.context, sketch.state)
         return Sites.of_gpu(state, lengths, leads, pad_sites(self.context, sketch.state))
 
