@@ -37,8 +37,8 @@ class CrossThreadReduction:
     name = "CrossThreadReduction"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        products = extents_product(state, stage_id)
-        if products is None or not is_untouched_reduction(state, stage_id):
+        products = untouched_reduction(state, stage_id)
+        if products is None:
             return Verdict.PASS
         spatial, reduction = products
         if needs_tiling(state, stage_id):
@@ -51,11 +51,14 @@ class CrossThreadReduction:
         return [(reduce_over_threads(context, state, stage_id, host_of(state, stage_id)), stage_id - 1)]
 
 
-def is_untouched_reduction(state: State, stage_id: int) -> bool:
-    """Whether the stage reduces, has all its loops as they were defined, and is no tile's result."""
+def untouched_reduction(state: State, stage_id: int) -> tuple[int, int] | None:
+    """Results, and terms of each, of a reduction with all its loops as they were defined.
+
+    None for other stages, and for results of tiles.
+    """
     if not has_reduce_iterator(state, stage_id) or state.stages[stage_id].relations:
-        return False
-    return not is_cache_write(state, stage_id)
+        return None
+    return None if is_cache_write(state, stage_id) else extents_product(state, stage_id)
 
 
 def reduce_over_threads(context: SketchContext, state: State, stage_id: int, host: Host | None) -> State:

@@ -18,9 +18,8 @@ from typing import Final
 
 from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
-from sketches.cross_thread import host_of, is_untouched_reduction, reduce_over_threads
+from sketches.cross_thread import host_of, reduce_over_threads, untouched_reduction
 from sketches.launch import most_threads
-from sketches.relations import extents_product
 from sketches.rfactor import fuse_reduction
 from sketches.rule import SketchContext, Successor, Verdict
 
@@ -34,8 +33,8 @@ class AddRfactorBlocks:
     name = "AddRfactorBlocks"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        products = extents_product(state, stage_id)
-        if products is None or not is_untouched_reduction(state, stage_id):
+        products = untouched_reduction(state, stage_id)
+        if products is None:
             return Verdict.PASS
         results, terms = products
         few = 2 * results < DeviceModel.for_target(context.target).multiprocessors
