@@ -246,9 +246,9 @@ def transform_layout(array: Array, layout: Layout | Tensor) -> Array:
            [2, 5]])
     """
     if isinstance(layout, Tensor):
-        array, found = prepare(array, layout), layout_of(layout)
+        given, array, found = array, prepare(array, layout), layout_of(layout)
         if found is None:
-            return array
+            return array if array is given else aligned_copy(array)
         layout = found
     return layout.transform(array)
 

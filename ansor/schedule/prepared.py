@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ansor.alignment import aligned_copy
 from ansor.errors import ArgumentError, DefinitionError
 from ansor.te.interp import evaluate
 from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor, format_shape
@@ -80,7 +79,8 @@ def prepare(array: Array, tensor: Tensor) -> Array:
             f"input {tensor.name!r} is prepared from an array of shape {format_shape(source.shape)}, "
             f"found {array.shape}"
         )
-    return aligned_copy(evaluate(result, {source: np.ascontiguousarray(array)})[result])
+    data: Array = evaluate(result, {source: np.ascontiguousarray(array)})[result]
+    return data
 
 
 def _inputs_of(tensor: Tensor) -> list[Tensor]:
