@@ -30,6 +30,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -40,7 +41,7 @@ from ansor.errors import AnsorError, NoDeviceError
 from ansor.runtime.device.door import DeviceInfo, device_info
 from experiments.cpu_measure import OURS, gist
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
-from experiments.gpu_measure import SAMPLED, Measured, Place, Tools, Tuned, gpu_state, measure, tools, tune
+from experiments.gpu_measure import SAMPLED, Measured, Place, Plan, Tuned, gpu_state, measure, tools, tune
 from experiments.harness import OUT, Bench, Estimate, positive_number, speedup
 
 MINUTES: Final = 9.0
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tools() as both:
         for position, case in enumerate(cases):
             seconds = share(cases[position:], end - time.monotonic())
-            one_case(bench, case, place, folder, trials, seconds, both, end + GRACE)
+            one_case(bench, case, Plan(place, folder, trials, seconds, both), end + GRACE)
             bench.write(folder / "results.json")
     return bench.finish()
 
@@ -104,16 +105,7 @@ def share(cases: Sequence[GPUCase], seconds: float) -> float:
     return max(LEAST, rest * cases[0].weight / sum(case.weight for case in cases))
 
 
-def one_case(
-    bench: Bench,
-    case: GPUCase,
-    place: Place,
-    folder: Path,
-    trials: int,
-    seconds: float,
-    tools: Tools,
-    last: float,
-) -> None:
+def one_case(bench: Bench, case: GPUCase, plan: Plan, last: float) -> None:
     """
     Tune and measure one case; a row that says so if it has no program, answers differ, or it takes too long.
 
@@ -122,6 +114,7 @@ def one_case(
     last
         When it must have ended, by the monotonic clock.
     """
+    place = plan.place
     repeats, milliseconds = (3, 2.0) if bench.quick or place.rehearsal else (7, 20.0)
 
     def left(*later: float) -> float:
@@ -132,15 +125,15 @@ def one_case(
         return found
 
     try:
-        seconds = min(seconds, left(overhead(case)))
-        tuned = tune(case, place, folder, trials, seconds, tools, last - overhead(case))
+        plan = replace(plan, seconds=min(plan.seconds, left(overhead(case))))
+        tuned = tune(case, plan, last - overhead(case))
         limit = min(HANGING * overhead(case), left())
         measured = measure(case, place, tuned.log, repeats, milliseconds, limit)
     except TimeoutError as error:
         bench.add(f"{case.name}: failed: time", 1, "of 1", peer=gist(str(error)), at_most=0)
         return
     except (AnsorError, RuntimeError) as error:
-        (folder / f"{case.name}.error.txt").write_text(f"{error}\n")
+        (plan.folder / f"{case.name}.error.txt").write_text(f"{error}\n")
         bench.add(f"{case.name}: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
         return
     add_rows(bench, case, place, tuned, measured)

@@ -88,6 +88,30 @@ def tools() -> Iterator[Tools]:
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    How a case is tuned.
+
+    Attributes
+    ----------
+    place
+        Where programs run.
+    folder
+        Where logs lie, that too which a search starts from (`GPUCase.start`), if it is there.
+    trials, seconds
+        Until the log holds so many programs, or so long.
+    tools
+        What builds and runs them.
+    """
+
+    place: Place
+    folder: Path
+    trials: int
+    seconds: float
+    tools: Tools
+
+
+@dataclass(frozen=True, slots=True)
 class Tuned:
     """What tuning left: the log, the programs in it, and the seconds that this run added to it took."""
 
@@ -111,41 +135,33 @@ class Until:
             raise _LateError
 
 
-def tune(
-    case: GPUCase,
-    place: Place,
-    folder: Path,
-    trials: int,
-    seconds: float,
-    tools: Tools,
-    latest: float = math.inf,
-) -> Tuned:
+def tune(case: GPUCase, plan: Plan, latest: float = math.inf) -> Tuned:
     """
-    Tune a case until its log holds so many trials or so many seconds have passed.
+    Tune a case as planned.
 
     The trials under way are completed, for which there are `LATE` seconds more.
 
     Parameters
     ----------
-    folder
-        Where logs lie, that too which this search starts from (`GPUCase.start`), if it is there.
     latest
         When they are cut short in any case, by the monotonic clock.
     """
+    place, folder, tools = plan.place, plan.folder, plan.tools
     log = folder / f"{case.name}.log.json"
     known = trials_in(log)
     started = time.monotonic()
+    end = started + plan.seconds
     task = case.task(place.kind, place.rehearsal)
     neighbour = None if case.start is None else folder / f"{case.start}.log.json"
     starts = [] if neighbour is None or not neighbour.exists() else [ansor.WarmStart(neighbour)]
-    while known < trials and time.monotonic() < min(started + seconds, latest):
+    while known < plan.trials and time.monotonic() < min(end, latest):
         options = ansor.TuningOptions(
-            num_measure_trials=min(SLICE, trials - known),
+            num_measure_trials=min(SLICE, plan.trials - known),
             early_stopping=None,
             verbose=0,
             builder=tools.builder,
             runner=tools.runner,
-            measure_callbacks=[ansor.RecordToFile(str(log)), Until(min(started + seconds + LATE, latest))],
+            measure_callbacks=[ansor.RecordToFile(str(log)), Until(min(end + LATE, latest))],
             num_finalists=0,
         )
         with suppress(_LateError):

@@ -25,7 +25,7 @@ from experiments.cpu_measure import OURS
 from experiments.cpu_peers import UnavailableError
 from experiments.cpu_torch import TorchProgram
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
-from experiments.gpu_measure import Measured, Place, Tools, Tuned
+from experiments.gpu_measure import Measured, Place, Plan, Tools, Tuned
 from experiments.gpu_peers import GRAPH_CALLS, PEERS, GraphTimer, NumpyPeer, pieces
 from experiments.harness import Bench
 from tests.device_kernels import needs_opencl
@@ -360,6 +360,11 @@ def test_what_is_not_understood_is_refused(option: list[str], capsys: pytest.Cap
     assert option[1] in capsys.readouterr().err
 
 
+def plan_of(folder: Path, seconds: float = 1.0) -> Plan:
+    """What would be done on a GPU, if tuning were not replaced by something that needs no tools."""
+    return Plan(GPU, folder, 1, seconds, Tools(None, None))  # type: ignore[arg-type]
+
+
 def test_a_case_that_fails_is_a_row_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def tune(case: GPUCase, *rest: object) -> Tuned:
         if case is PRODUCT:
@@ -371,9 +376,9 @@ def test_a_case_that_fails_is_a_row_and_ends_nothing(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(bench_gpu, "tune", tune)
     monkeypatch.setattr(bench_gpu, "measure", measure)
-    bench, unused = Bench("", []), Tools(None, None)  # type: ignore[arg-type]
+    bench = Bench("", [])
     for case in (PRODUCT, COLOURS):
-        bench_gpu.one_case(bench, case, GPU, tmp_path, 1, 1.0, unused, time.monotonic() + 60)
+        bench_gpu.one_case(bench, case, plan_of(tmp_path), time.monotonic() + 60)
     assert [row.holds for row in bench.rows] == [False, False]
     assert [row.peer for row in bench.rows] == ["the GPU is gone", "copy and ansor do not compute the same"]
     assert (tmp_path / f"{PRODUCT.name}.error.txt").read_text() == "the GPU is gone\n"
@@ -384,10 +389,10 @@ def test_a_case_that_hangs_is_a_row_and_one_without_time_is_not_begun(
 ) -> None:
     """What hangs has so much more time than planned, and no more than there is."""
     seen: list[tuple[float, float]] = []
-    bench, unused = Bench("", []), Tools(None, None)  # type: ignore[arg-type]
+    bench = Bench("", [])
 
-    def tune(case: GPUCase, place: Place, folder: Path, trials: int, seconds: float, *rest: object) -> Tuned:
-        seen.append((seconds, 0.0))
+    def tune(case: GPUCase, plan: Plan, *rest: object) -> Tuned:
+        seen.append((plan.seconds, 0.0))
         return Tuned(tmp_path / "log", 1, 1.0)
 
     def hang(*given: object, timeout: float) -> object:
@@ -402,10 +407,10 @@ def test_a_case_that_hangs_is_a_row_and_one_without_time_is_not_begun(
         (planned + 2.0, 2.0, planned + 2.0),
     ):
         seen.clear()
-        bench_gpu.one_case(bench, PRODUCT, GPU, tmp_path, 1, 7.0, unused, time.monotonic() + left)
+        bench_gpu.one_case(bench, PRODUCT, plan_of(tmp_path, 7.0), time.monotonic() + left)
         assert [max(pair) for pair in seen] == pytest.approx([tuning, limit], abs=1.0)
     seen.clear()
-    bench_gpu.one_case(bench, PRODUCT, GPU, tmp_path, 1, 7.0, unused, time.monotonic() + planned - 1)
+    bench_gpu.one_case(bench, PRODUCT, plan_of(tmp_path, 7.0), time.monotonic() + planned - 1)
     assert seen == []
     assert {row.name for row in bench.rows} == {f"{PRODUCT.name}: failed: time"}
     assert [row.holds for row in bench.rows] == [False] * 3
@@ -421,7 +426,8 @@ def test_trials_that_come_too_late_end_the_tuning(tmp_path: Path) -> None:
     """The one that was under way is logged."""
     with gpu_measure.tools() as tools:
         latest = time.monotonic() + 1
-        tuned = gpu_measure.tune(CASES["softmax-1024x1024"], REHEARSAL, tmp_path, 200, 60.0, tools, latest)
+        plan = Plan(REHEARSAL, tmp_path, 200, 60.0, tools)
+        tuned = gpu_measure.tune(CASES["softmax-1024x1024"], plan, latest)
     assert 1 <= tuned.trials < gpu_measure.SLICE
 
 
@@ -457,7 +463,7 @@ def ansor_compiles() -> bool:
 def test_a_search_starts_from_its_neighbours_log(tmp_path: Path) -> None:
     with gpu_measure.tools() as tools:
         for name in ("matmul-2048x2048x2048", "matmul-1024x1024x1024"):
-            tuned = gpu_measure.tune(CASES[name], REHEARSAL, tmp_path, 1, 60.0, tools)
+            tuned = gpu_measure.tune(CASES[name], Plan(REHEARSAL, tmp_path, 1, 60.0, tools))
             assert (tuned.trials, tuned.log.exists()) == (1, True)
     records = list(ansor.load_records(str(tuned.log)))
     assert json.loads(records[0][0].task.workload_key)[1:] == [32, 32, 32]
