@@ -9,12 +9,11 @@ from ansor.schedule.stages import Annotation, SplitRelation
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
 from sketches.relations import (
-    extents_product,
     has_reduce_iterator,
-    is_cache_write,
     needs_tiling,
     single_consumer,
     split_steps,
+    untouched_reduction,
 )
 from sketches.rfactor import fuse_reduction
 from sketches.rule import SketchContext, Successor, Verdict
@@ -49,16 +48,6 @@ class CrossThreadReduction:
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         return [(reduce_over_threads(context, state, stage_id, host_of(state, stage_id)), stage_id - 1)]
-
-
-def untouched_reduction(state: State, stage_id: int) -> tuple[int, int] | None:
-    """Results, and terms of each, of a reduction with all its loops as they were defined.
-
-    None for other stages, and for results of tiles.
-    """
-    if not has_reduce_iterator(state, stage_id) or state.stages[stage_id].relations:
-        return None
-    return None if is_cache_write(state, stage_id) else extents_product(state, stage_id)
 
 
 def reduce_over_threads(context: SketchContext, state: State, stage_id: int, host: Host | None) -> State:

@@ -89,6 +89,16 @@ def extents_product(state: State, stage_id: int) -> tuple[int, int] | None:
     return products[IteratorKind.SPATIAL], products[IteratorKind.REDUCE]
 
 
+def untouched_reduction(state: State, stage_id: int) -> tuple[int, int] | None:
+    """Results, and terms of each, of a reduction with all its loops as they were defined.
+
+    None for other stages, and for results of tiles.
+    """
+    if not has_reduce_iterator(state, stage_id) or state.stages[stage_id].relations:
+        return None
+    return None if is_cache_write(state, stage_id) else extents_product(state, stage_id)
+
+
 def single_consumer(state: State, stage_id: int) -> int | None:
     """Find the stage that all uses of this one go to.
 

@@ -7,22 +7,26 @@ from typing import Final
 
 from ansor.schedule.stages import IteratorKind
 from ansor.schedule.state import State
-from sketches.relations import extents_product, has_reduce_iterator, is_cache_write, is_tiled, needs_tiling
+from sketches.relations import needs_tiling, untouched_reduction
 from sketches.rule import SketchContext, Successor, Verdict
 
 TASKS_PER_CORE: Final = 16
 """Parallel iterations per core beyond which a spatial loop nest is taken to keep all cores busy."""
 
 
-def needs_rfactor(context: SketchContext, state: State, stage_id: int) -> bool:
-    """Whether the stage's spatial loops alone are too short to use the machine, and its reduction is long."""
-    products = extents_product(state, stage_id)
+def reduction_in_parts(context: SketchContext, state: State, stage_id: int) -> tuple[int, int] | None:
+    """Results, and terms of each, of an untouched reduction that is long beside too few results.
+
+    None for other stages: loops over the results use the machine, or there is little to divide.
+    """
+    products = untouched_reduction(state, stage_id)
     if products is None:
-        return False
-    spatial, reduction = products
+        return None
+    results, terms = products
+    cores = context.hardware.num_cores
     if needs_tiling(state, stage_id):
-        return spatial <= reduction and spatial <= TASKS_PER_CORE * context.hardware.num_cores
-    return reduction > max(1, context.hardware.num_cores)
+        return products if results <= min(terms, TASKS_PER_CORE * cores) else None
+    return products if terms > max(1, cores) else None
 
 
 def fuse_reduction(state: State, stage_id: int) -> tuple[State, int]:
@@ -44,11 +48,8 @@ class AddRfactor:
     name = "AddRfactor"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        if not has_reduce_iterator(state, stage_id) or is_tiled(state, stage_id):
-            return Verdict.PASS
-        if is_cache_write(state, stage_id) or not needs_rfactor(context, state, stage_id):
-            return Verdict.PASS
-        return Verdict.APPLY
+        divides = reduction_in_parts(context, state, stage_id) is not None
+        return Verdict.APPLY if divides else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         fused, position = fuse_reduction(state, stage_id)

@@ -18,8 +18,9 @@ from typing import Final
 
 from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
-from sketches.cross_thread import host_of, reduce_over_threads, untouched_reduction
+from sketches.cross_thread import host_of, reduce_over_threads
 from sketches.launch import most_threads
+from sketches.relations import untouched_reduction
 from sketches.rfactor import fuse_reduction
 from sketches.rule import SketchContext, Successor, Verdict
 

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ansor.schedule.state import State
-from sketches.relations import extents_product, has_reduce_iterator, is_cache_write, is_tiled
-from sketches.rfactor import TASKS_PER_CORE, fuse_reduction, needs_rfactor
+from sketches.rfactor import TASKS_PER_CORE, fuse_reduction, reduction_in_parts
 from sketches.rule import SketchContext, Successor, Verdict
 
 BYTES_PER_LANE: Final = 4
@@ -38,11 +37,7 @@ class AddRfactorLanes:
     name = "AddRfactorLanes"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        if not has_reduce_iterator(state, stage_id) or is_tiled(state, stage_id):
-            return Verdict.PASS
-        if is_cache_write(state, stage_id) or not needs_rfactor(context, state, stage_id):
-            return Verdict.PASS
-        products = extents_product(state, stage_id)
+        products = reduction_in_parts(context, state, stage_id)
         if products is None:
             return Verdict.PASS
         results, terms = products
