@@ -9,6 +9,7 @@ import numpy as np
 from ansor.task.device import DeviceModel
 from costmodel.extract_columns import BOUND, Group
 from costmodel.extract_indices import Floats
+from costmodel.extract_kernels import VIRTUAL
 from costmodel.extract_machine import View
 from costmodel.extract_regions import last_loop
 from costmodel.extract_statements import READ
@@ -83,15 +84,16 @@ def _requests(view: View, device: DeviceModel) -> Floats:
     """Requests of every access, shape `(buffers, columns)`.
 
     A load runs in all iterations of loops over blocks and threads, of those that its index moves with, and of
-    those around them, or around what fills its buffer, that stay loops. A reduction is stored once.
+    those around them, or around what fills its buffer: if they are unrolled, each copy has loops of its own.
+    Virtual threads are copies inside of all loops. A reduction is stored once.
     """
     grid = np.full(view.extent.shape, -1) if view.columns.bound is None else view.columns.bound[:, view.at]
     threads = np.where(np.isin(grid, _THREADS), view.extent, 1.0).prod(axis=0)
     working = threads / np.ceil(threads / device.warp)
-    regions, looping = view.regions, view.looping[:, None]
-    last = np.maximum(last_loop(regions.used & looping), last_loop(grid >= 0))
+    regions, around = view.regions, (view.real & (grid != VIRTUAL))[:, None]
+    last = np.maximum(last_loop(regions.used & view.looping[:, None]), last_loop(grid >= 0))
     last = np.maximum(last, regions.shared - 1)
-    runs = (regions.used | (looping & (view.numbers[:, None] <= last))) & ~view.body[:, None]
+    runs = (regions.used | (around & (view.numbers[:, None] <= last))) & ~view.body[:, None]
     requests: Floats = view.loaded * np.where(runs, view.strips[:, None], 1.0).prod(axis=0) / working
     reduced = np.where(view.own & view.reduces, view.strips, 1.0).prod(axis=0)
     requests[0] = view.groups * view.regs / reduced / working

@@ -37,8 +37,8 @@ _DEVICE: Final = (
         "requests",
         "sum over accesses to memory of the device: instructions / threads of a warp that work. Loads: those "
         "of the body, in all iterations of loops over blocks and threads, of those that the index moves "
-        "with, and of those around them, or around what fills the buffer, that stay loops. Stores: one for "
-        "each vector, or for all terms of a reduction",
+        "with, and of those around them, or around what fills the buffer. Stores: one for each vector, or "
+        "for all terms of a reduction",
     ),
     ("global_traffic", "bytes", "sum over them: requests x sectors x bytes of a sector"),
     ("sectors", "sectors", "most sectors that one of these requests touches"),

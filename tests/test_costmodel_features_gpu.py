@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from math import isclose
 from typing import Any
 
@@ -32,7 +33,7 @@ from tests.costmodel_counts import stored_statements
 from tests.costmodel_law import Compared, buffer_name, check_rows
 from tests.costmodel_warps import fills_of, kernel_columns, warp_columns
 from tests.gpu_cases import GPU_SMALL, TENSOR_CORES, gpu_task
-from tests.gpu_schedules import kernels
+from tests.gpu_schedules import kernels, tiled_matmul
 from tests.sketches_cases import matmul, oracle_workload, row_sum, softmax
 
 TASKS = {name: gpu_task(make()) for name, make in (GPU_SMALL | TENSOR_CORES).items()}
@@ -158,9 +159,8 @@ def test_features_of_a_gpu_do_not_depend_on_the_machine_that_computes_them(
 
 def columns_of(state: State, tensors: list[te.Tensor]) -> list[dict[str, float]]:
     values = unscale(extract_states(gpu_task(tensors), [state]).values)
-    return [
-        {name: float(column[row]) for name, column in values.items()} for row in range(len(state.stages) - 1)
-    ]
+    count = sum(not stage.is_placeholder for stage in state.stages)
+    return [{name: float(column[row]) for name, column in values.items()} for row in range(count)]
 
 
 def transposed(by_rows: bool) -> tuple[State, list[te.Tensor]]:
@@ -231,6 +231,15 @@ def test_every_thread_loads_its_tile_once_per_step() -> None:
     loads = raw["shared_requests"][local] * 32 * raw["warp_fill"][local]
     assert (loads <= 2 * products * 1.001).all()
     assert loads.min() < products / 4
+
+
+def test_unrolled_loops_around_a_loop_load_again_in_each_copy() -> None:
+    """Products of a tile inside of which the reduction runs: two loads each, whatever is unrolled around."""
+    tiled = tiled_matmul((64, 64, 64), (1, 4, 4), (1, 8, 4), 16).state
+    state = tiled.reorder(tiled.stage_id("C.local"), [*range(7), 8, 9, 7])
+    assert re.search(r"unroll i.*\n *unroll j.*\n *for k", str(kernels(state)))
+    row = columns_of(state, list(state.dag.tensors))[2]
+    assert row["shared_requests"] == pytest.approx(2 * 64**3 / 32)
 
 
 def test_models_of_devices_come_from_targets() -> None:
