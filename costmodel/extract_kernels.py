@@ -5,8 +5,9 @@ The counterpart of what lowering to kernels does (`ansor.ir.passes.kernel_pipeli
 - Only what is annotated becomes vectors, and nothing is done in parallel beside blocks and threads, loops
   over which are no loops of a thread's code. What a reduction adds to is in registers without more ado.
 - Loops are unrolled by the pragma's limit, of which each virtual thread has its part, and where they decide
-  which element of a private array is meant, if registers hold that (`ansor.ir.passes.private_arrays`).
-  Tensorized loops are written out; the limit counts them as one step.
+  which element of a private array is meant, if registers hold that (`ansor.ir.passes.private_arrays`); where
+  that is too much code, what is unrolled inside of the latter is a loop again. Tensorized loops are written
+  out; the limit counts them as one step.
 
 What is left out: what is computed inside of the loops of a private array, whose steps count there, too.
 """
@@ -56,10 +57,21 @@ def _add_private(columns: Columns, serial: Bools, strips: Floats, unrolled: Bool
     if columns.bound is not None:
         virtual = np.where(columns.bound == VIRTUAL, columns.extent, 1.0).prod(axis=0)
     wanted = _over_private(columns, virtual) & serial
-    steps = virtual
-    for loop in range(columns.loops - 1, -1, -1):
-        unrolled[loop] |= wanted[loop] & (steps * strips[loop] <= MOST_STEPS)
-        steps = np.where(unrolled[loop], steps * strips[loop], steps)
+    written = _written_out(wanted, virtual, strips, unrolled)
+    long = (wanted & ~written).any(axis=0)
+    inside = np.logical_or.accumulate(wanted, axis=0)
+    rolled = long & inside & serial & ~wanted & ~columns.tensorized
+    unrolled &= ~rolled
+    unrolled |= np.where(long, _written_out(wanted, virtual, strips, unrolled), written)
+
+
+def _written_out(wanted: Bools, virtual: Floats, strips: Floats, unrolled: Bools) -> Bools:
+    """Which of the wanted loops are unrolled, beside those that are."""
+    found, steps = np.zeros_like(wanted), virtual
+    for loop in range(len(wanted) - 1, -1, -1):
+        found[loop] = wanted[loop] & (unrolled[loop] | (steps * strips[loop] <= MOST_STEPS))
+        steps = np.where(unrolled[loop] | found[loop], steps * strips[loop], steps)
+    return found
 
 
 def _over_private(columns: Columns, virtual: Floats) -> Bools:

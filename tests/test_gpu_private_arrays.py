@@ -59,6 +59,23 @@ def test_arrays_that_stay_in_memory(private, index):
     assert unroll_private_arrays(stmt, THREAD_LIMITS) is stmt
 
 
+def test_reductions_between_the_loops_are_loops_where_the_code_would_be_long():
+    """Sums that no compiler finds in registers cost more than any loop."""
+    private = Buffer("L", "int32", (8, 16), "local")
+    unrolled = LoopKind.UNROLLED
+
+    def program(terms):
+        add = Store(private, (i, j), load(private, i, j) + load(X, k, i) * load(Y, k, j))
+        update = loop(i, 8, loop(k, terms, loop(j, 16, add, unrolled), unrolled))
+        out = loop(i, 8, loop(j, 16, Store(Y, (i, j), load(private, i, j))))
+        return For(t, 8, LoopKind.THREAD_X, Alloc(private, seq(update, out)))
+
+    kept = format_stmt(unroll_private_arrays(program(8), THREAD_LIMITS))
+    assert "for" not in kept
+    rolled = format_stmt(unroll_private_arrays(program(16), THREAD_LIMITS))
+    assert rolled == kept.replace("unroll k in 0..8", "for k in 0..16")
+
+
 def test_code_that_would_be_long_stays_loops():
     """Of too many stores, or of too many instructions; no loop is unrolled for nothing."""
     private = Buffer("L", "int32", (128,), "local")

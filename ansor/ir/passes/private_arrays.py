@@ -9,13 +9,16 @@ says of them:
       for i in 0..4:               =>      unroll i in 0..4:
         L[i] = L[i] + S[k, i]                L[i] = L[i] + S[k, i]
 
-This is done for all accesses to an array or for none. An array of more elements than a thread has registers
-for stays in memory, and so does one with an index that something else than the loops around it decides, or
-that takes too much code.
+This is done for all accesses to an array or for none. Where it would be too much code, what is unrolled
+inside of these loops and decides nothing, such as a reduction between them, is a loop again: compilers unroll
+that as far as they like. An array of more elements than a thread has registers for stays in memory, and so
+does one with an index that something else than the loops around it decides, or that takes too much code even
+so.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -57,10 +60,21 @@ def _unrolled(stmt: Alloc, limits: RegisterLimits) -> Stmt:
     def choose(loop: For, extent: int, each: Unrolled) -> bool:
         return loop.var in wanted and extent * each.steps <= MOST_STEPS
 
-    made = unroll(stmt, choose, limits)
-    loops = [s for s in walk_statements(made.stmt) if isinstance(s, For) and s.var in wanted]
-    whole = all(loop.kind is not LoopKind.SERIAL for loop in loops)
-    return made.stmt if whole and made.instructions <= limits.max_instructions else stmt
+    for tried in (stmt, _rolled(stmt, wanted)):
+        made = unroll(tried, choose, limits)
+        loops = [s for s in walk_statements(made.stmt) if isinstance(s, For) and s.var in wanted]
+        whole = all(loop.kind is not LoopKind.SERIAL for loop in loops)
+        if whole and made.instructions <= limits.max_instructions:
+            return made.stmt
+    return stmt
+
+
+def _rolled(stmt: Stmt, wanted: set[Var], inside: bool = False) -> Stmt:
+    """The statement with loops for what is unrolled `inside` of the wanted loops and none of them."""
+    if isinstance(stmt, For) and inside and stmt.kind is LoopKind.UNROLLED and stmt.var not in wanted:
+        stmt = replace(stmt, kind=LoopKind.SERIAL)
+    inside = inside or (isinstance(stmt, For) and stmt.var in wanted)
+    return map_statements(stmt, lambda inner: _rolled(inner, wanted, inside))
 
 
 def _deciding(stmt: Alloc) -> set[Var] | None:
