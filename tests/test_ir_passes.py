@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansor import te
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import loop_ranges
 from ansor.ir.interp import run_nest
@@ -12,6 +13,7 @@ from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.printer import format_nest, format_stmt
 from ansor.ir.verify import check_nest
+from ansor.schedule.lowering import lower
 from ansor.te.expr import Binary, BinaryOp, Load, Var, binary, const, free_vars, select
 
 SERIAL, VECTORIZED, UNROLLED, PARALLEL = (
@@ -220,6 +222,32 @@ def test_a_scalar_accumulator_and_a_load_of_the_earlier_value():
     promoted = promote_accumulators(nest.body, RegisterLimits())
     assert "Y.acc[] = Y[i]" in format_stmt(promoted)
     same_results(nest, promoted, data)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("columns", [(3, 1), (1, 3)])
+def test_every_register_tile_has_a_version_without_tests(cached, columns):
+    """However much is initialised and copied around it, and whichever loops lie between tile and vectors."""
+    a, b = te.placeholder((100, 100), name="A"), te.placeholder((100, 100), name="B")
+    k = te.reduce_axis((0, 100), "k")
+    c = te.compute((100, 100), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = te.create_schedule(c)
+    sums = s.cache_write(c, "local") if cached else c
+    i0, i1, i2, i3 = s[sums].split(s[sums].op.axis[0], factors=[1, 4, 9])
+    j0, j1, j2, j3 = s[sums].split(s[sums].op.axis[1], factors=[*columns, 32])
+    k0, k1 = s[sums].split(s[sums].op.reduce_axis[0], factor=16)
+    s[sums].reorder(i0, j0, i1, j1, k0, i2, j2, k1, i3, j3)
+    s[sums].vectorize(j3)
+    if cached:
+        i_out, i_in = s[c].split(s[c].op.axis[0], factor=36)
+        j_out, j_in = s[c].split(s[c].op.axis[1], factor=96)
+        s[c].reorder(i_out, j_out, i_in, j_in)
+        s[sums].compute_at(s[c], j_out)
+        s[c].parallel(s[c].fuse(i_out, j_out))
+    nest = lower(s, [a, b, c], limits=RegisterLimits(vector_bits=512, num_registers=32))
+    tiles = [x for x in walk_statements(nest.body) if isinstance(x, Alloc) and x.buffer.scope == "register"]
+    assert len(tiles) >= 4
+    assert [count(tile, If) for tile in tiles[:2]] == [0, 0]  # Inside, and where the reduction ends.
 
 
 # -- guards ----------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ each term of the tile replaced by its largest value `E < 0` says whether the who
 should be big enough for one such test to be cheap, and small enough for most tiles to be wholly inside: it
 grows outwards until it has 16 iterations, of which a vector is one. Loops around it whose variables do not
 occur in `E` (the reduction) are taken in, too, as long as they do little in each iteration: so a register
-tile is one tile in each of its dimensions, and nothing is tested inside its reduction.
+tile is one tile in each of its dimensions, and nothing is tested inside its reduction. It is tested before
+its accumulators are filled, each version having its own; and what is around it, such as filling what they
+are stored to, is written twice without it, unless one test is for both: its versions need the room.
 
 Where several dimensions have guards, their tests are nested, and the borders have versions of their own: each
 is as a rule the last tile of its dimension, and its loops are as long as that is.
@@ -19,7 +21,7 @@ from math import inf, prod
 
 from ansor.ir.affine import Affine, add, constant
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import For, If, LoopKind, Seq, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import (
     conjunction,
     conjuncts,
@@ -85,7 +87,11 @@ class _Peeling:
             return stmt
         size = _size(stmt)
         if size <= room and _may_be_place(stmt, guards) and not any(map(is_meeting, walk_statements(stmt))):
-            tiles = [tile for tile in self._tiles(guards, bounds.simplifier) if _is_place(stmt, tile.guards)]
+            tiles = [
+                tile
+                for tile in self._tiles(guards, bounds.simplifier)
+                if _is_place(stmt, tile.guards) and not _passes_over(stmt, tile.guards)
+            ]
             if tiles:
                 return self._peeled(stmt, max(tiles, key=_lanes), bounds, room - size)
         if isinstance(stmt, If):
@@ -147,7 +153,7 @@ def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
     Whether it is before `stmt` that the tile of some guards is to be tested.
 
     It is before the tile; before a loop around it, if that does so little in each iteration that a test
-    there would cost something; and before a sequence of several parts with a tile.
+    there would cost something; before a sequence of several parts with a tile; and before accumulators.
     """
     if isinstance(stmt, If) and any(guard.statement is stmt for guard in guards):
         return True
@@ -156,10 +162,20 @@ def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
         if any(stmt in _tile_loops(guard) for guard in inside):
             return True
         return bool(inside) and _steps(stmt.body) < MANY
+    if _is_register_tile(stmt):
+        return _has_guard(stmt, guards)
     tested = [inner for inner in sub_statements(stmt) if _has_guard(inner, guards)]
     if isinstance(stmt, Seq) and len(tested) < 2:
         return False
     return bool(tested) and all(_is_place(inner, guards) for inner in tested)
+
+
+def _passes_over(stmt: Stmt, guards: Sequence[Guard]) -> bool:
+    """Whether a register tile in `stmt` has tests, but none of these: it would be copied for nothing."""
+    return any(
+        _is_register_tile(inner) and _has_tests(inner) and not _has_guard(inner, guards)
+        for inner in walk_statements(stmt)
+    )
 
 
 def _has_guard(stmt: Stmt, guards: Sequence[Guard]) -> bool:
@@ -182,12 +198,19 @@ def _steps(stmt: Stmt) -> int:
 
 
 def _guards(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[Guard]:
+    """The tests in a statement; a tile ends where accumulators are filled, unless for few steps."""
     if isinstance(stmt, If):
         for test in conjuncts(stmt.cond):
             yield Guard(stmt, test, loops)
     inside = (*loops, stmt) if isinstance(stmt, For) else loops
+    if _is_register_tile(stmt) and _steps(stmt) >= MANY:
+        inside = ()
     for inner in sub_statements(stmt):
         yield from _guards(inner, inside)
+
+
+def _is_register_tile(stmt: Stmt) -> bool:
+    return isinstance(stmt, Alloc) and stmt.buffer.scope == "register"
 
 
 def _has_tests(stmt: Stmt) -> bool:
