@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -55,11 +56,16 @@ def _engine() -> Any:
     return _jit
 
 
+@cache
+def _runtime(machine: Machine) -> bytes:
+    return compile_ir(RUNTIME, machine)
+
+
 def load(text: str, name: str, machine: Machine, sroa: bool = True) -> Any:
     """The address of a function of the IR, as an object that keeps the code alive."""
     builder = llvm.JITLibraryBuilder()
     builder.add_object_img(compile_ir(text, machine, sroa))
-    builder.add_object_img(compile_ir(RUNTIME, machine))
+    builder.add_object_img(_runtime(machine))
     builder.add_current_process().export_symbol(name)
     library = builder.link(_engine(), next(_names))
     _keep.append(library)
