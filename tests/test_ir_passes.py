@@ -51,17 +51,20 @@ def count(stmt, kind):
     return sum(isinstance(s, kind) for s in walk_statements(stmt))
 
 
-def same_results(nest, body, arrays, sizes=(), outputs=1):
-    """`body` in the place of the nest's is valid and computes the same, bit by bit."""
+def results_of(nest, arrays, sizes=()):
+    """The outputs of a nest, in which no two threads may meet."""
+    own = [array.copy() for array in arrays]
+    run_nest(nest, own, sizes, check_races=True)
+    return [own[position] for position in nest.outputs]
+
+
+def same_results(nest, body, arrays, sizes=(), expected=None):
+    """`body` in the place of the nest's is valid and computes the same, or what is expected, bit by bit."""
     new = LoopNest(nest.name, nest.params, nest.sizes, body, nest.outputs)
     check_nest(new)
-    results = []
-    for one in (nest, new):
-        own = [array.copy() for array in arrays]
-        run_nest(one, own, sizes, check_races=True)
-        results.append([own[position] for position in nest.outputs])
-    for before, after in zip(*results, strict=True):
-        np.testing.assert_array_equal(before, after)
+    before = results_of(nest, arrays, sizes) if expected is None else expected
+    for wanted, found in zip(before, results_of(new, arrays, sizes), strict=True):
+        np.testing.assert_array_equal(wanted, found)
     return new
 
 
@@ -124,15 +127,15 @@ class TiledProduct:
 def test_passes_preserve_tiled_reductions(sizes, tiles, order, vectorize, maximum, copied):
     case = TiledProduct(sizes, tiles, order, vectorize, maximum)
     check_nest(case.nest)
-    data = case.data()
-    body = case.nest.body
+    data, body = case.data(), case.nest.body
+    found = [simplify_guards(body, max_copied=copied)]
     for limits in (ROOMY, RegisterLimits(num_registers=6)):
         promoted = promote_accumulators(body, limits)
-        same_results(case.nest, promoted, data)
         polished = simplify_guards(promoted, max_copied=copied)
-        same_results(case.nest, polished, data)
-        same_results(case.nest, auto_unroll(polished, 64, limits), data)
-    same_results(case.nest, simplify_guards(body, max_copied=copied), data)
+        found += [promoted, polished, auto_unroll(polished, 64, limits)]
+    expected = results_of(case.nest, data)
+    for one in found:
+        same_results(case.nest, one, data, expected=expected)
 
 
 def test_a_register_tile_of_a_matmul():
