@@ -4,7 +4,9 @@ PoCL may run on CPUs that it does not know, here and in every process started he
 of a device is counted at the end.
 """
 
+import gc
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -14,6 +16,17 @@ from ansor.knobs import POCL_CPU
 from ansor.runtime.device.pocl import cpu_flags, known_name
 
 os.environ.setdefault(POCL_CPU, known_name(cpu_flags()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported now stays until the end: nobody need look for garbage in it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture
