@@ -7,6 +7,7 @@ of a device is counted at the end.
 import gc
 import os
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from ansor.codegen.c.compile import CudaCompiler, find_nvcc, find_nvrtc
 from ansor.knobs import POCL_CPU
 from ansor.runtime.device.pocl import cpu_flags, known_name
+from search import params
 
 os.environ.setdefault(POCL_CPU, known_name(cpu_flags()))
 
@@ -34,6 +36,16 @@ def no_waiting_for_disks() -> Iterator[None]:
     """Logs of tests need not outlive the machine's next failure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def small_searches() -> Iterator[None]:
+    """Searches of few programs, where a test says nothing of how large they are."""
+    sizes = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+    smaller = {name: replace(params.PARAMETERS[name], default=size) for name, size in sizes.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(params, "PARAMETERS", {**params.PARAMETERS, **smaller})
         yield
 
 

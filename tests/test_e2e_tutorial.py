@@ -9,6 +9,8 @@ import ansor as auto_scheduler
 from ansor import te
 from experiments import tutorial
 
+pytestmark = pytest.mark.usefixtures("small_searches")
+
 SHAPE = (64, 48, 32)
 
 

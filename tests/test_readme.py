@@ -101,6 +101,7 @@ def title(program: list[Block]) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_searches")
 @pytest.mark.parametrize("program", PROGRAMS, ids=title)
 def test_programs_run_and_print_what_is_shown(
     program: list[Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,8 @@ from search.cli import run
 from sketches import sample_programs
 from tests.fake_machine import HOST, FakeMachine, matmul_task, options
 
+pytestmark = pytest.mark.usefixtures("small_searches")
+
 INT, INTS, TEXT = "int", "ints", "text"
 FORMS: dict[str, tuple[str, ...]] = {
     "AN": (INT, INT, INT),

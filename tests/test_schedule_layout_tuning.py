@@ -20,6 +20,8 @@ from ansor.task.task import Task
 from measure.layouts import argument_digits, built_state
 from search.cli import run
 
+pytestmark = pytest.mark.usefixtures("small_searches")
+
 OPTIONS = [0, 1, 2]
 
 

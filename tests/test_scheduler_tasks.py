@@ -32,7 +32,7 @@ from search import (
 )
 from tests.fake_machine import HOST, FakeMachine, logged, matmul_task, options
 
-SMALL = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+pytestmark = pytest.mark.usefixtures("small_searches")
 
 
 @pytest.fixture(scope="module")
@@ -124,13 +124,13 @@ def test_a_run_cut_at_any_record_goes_on_as_if_it_had_not_been(
     """What a round holds does not follow from the trials that are left."""
     many, trials = [matmul_task(n) for n in (4, 8, 16)], 24
     whole = tmp_path / "whole.json"
-    scheduler(many).tune(options(trials, whole), policy, SMALL)
+    scheduler(many).tune(options(trials, whole), policy)
     lines = whole.read_text().splitlines(keepends=True)
     wanted = logged(whole)
     for cut in range(0, trials, every):
         part = tmp_path / f"{cut}.json"
         part.write_text("".join(lines[:cut]))
-        result = scheduler(many).tune(options(trials - cut, part), policy, SMALL)
+        result = scheduler(many).tune(options(trials - cut, part), policy)
         assert logged(part) == wanted, f"cut after {cut} records"
         assert result.trials == trials - cut
 
@@ -143,13 +143,11 @@ def test_runs_of_small_budgets_make_the_log_of_one_run(
     """How much one call may measure decides nothing but where it ends."""
     many = [matmul_task(n) for n in (4, 8, 16)]
     whole, pieces = tmp_path / "whole.json", tmp_path / "pieces.json"
-    scheduler(many, strategy=strategy).tune(
-        options(sum(budgets), whole, num_measures_per_round=8), policy, SMALL
-    )
+    scheduler(many, strategy=strategy).tune(options(sum(budgets), whole, num_measures_per_round=8), policy)
     wanted, done = logged(whole), 0
     for budget in budgets:
         part = scheduler(many, strategy=strategy)
-        result = part.tune(options(budget, pieces, num_measures_per_round=8), policy, SMALL)
+        result = part.tune(options(budget, pieces, num_measures_per_round=8), policy)
         done += budget
         assert result.trials == budget
         assert part.num_measures_per_round == 8
@@ -189,12 +187,12 @@ def test_a_run_that_was_given_another_log_goes_on_from_its_own(tmp_path: Path) -
     many, other = [matmul_task(n) for n in (4, 8, 16)], tmp_path / "other.json"
     scheduler(many[:2]).tune(options(10, other, seed=9), "sketch.random")
     whole = tmp_path / "whole.json"
-    scheduler(many, load_log_file=other).tune(options(16, whole), "sketch.xgb", SMALL)
+    scheduler(many, load_log_file=other).tune(options(16, whole), "sketch.xgb")
     lines, wanted = whole.read_text().splitlines(keepends=True), logged(whole)
     for cut in range(1, 16, 3):
         part = tmp_path / f"{cut}.json"
         part.write_text("".join(lines[:cut]))
-        scheduler(many, load_log_file=other).tune(options(16 - cut, part), "sketch.xgb", SMALL)
+        scheduler(many, load_log_file=other).tune(options(16 - cut, part), "sketch.xgb")
         assert logged(part) == wanted, f"cut after {cut} records"
 
 
@@ -250,7 +248,7 @@ def test_equal_seeds_make_equal_runs(tmp_path: Path) -> None:
     pair = [matmul_task(n) for n in (8, 16)]
     logs = [tmp_path / f"{i}.json" for i in range(3)]
     for log, seed in zip(logs, (5, 5, 6), strict=True):
-        scheduler(pair).tune(options(16, log, seed=seed), search_policy_params=SMALL)
+        scheduler(pair).tune(options(16, log, seed=seed))
     assert logged(logs[0]) == logged(logs[1])
     assert logged(logs[0]) != logged(logs[2])
 
@@ -341,9 +339,9 @@ def test_a_search_starts_from_a_model_of_its_kind(
     saved, wrong = tmp_path / "model.json", tmp_path / "wrong.json"
     model().save(saved)
     other().save(wrong)
-    assert scheduler(pair, load_model_file=saved).tune(options(8), policy, SMALL).trials == 8
+    assert scheduler(pair, load_model_file=saved).tune(options(8), policy).trials == 8
     with pytest.raises(ansor.LogFormatError, match="trained to correct"):
-        scheduler(pair, load_model_file=wrong).tune(options(8), policy, SMALL)
+        scheduler(pair, load_model_file=wrong).tune(options(8), policy)
 
 
 @pytest.mark.parametrize(
@@ -536,11 +534,11 @@ def test_a_shared_learned_model_resumes_too(policy: Any, tmp_path: Path) -> None
     """What the model of all tasks learned, and in which order, follows from the log."""
     pair = [matmul_task(n) for n in (16, 24)]
     whole, pieces = tmp_path / "whole.json", tmp_path / "pieces.json"
-    scheduler(pair).tune(options(32, whole), policy, SMALL)
+    scheduler(pair).tune(options(32, whole), policy)
     for after in (9, 11):
         machine = FakeMachine(interrupt_after=after)
-        scheduler(pair).tune(options(32, pieces, machine=machine), policy, SMALL)
-    scheduler(pair).tune(options(12, pieces), policy, SMALL)
+        scheduler(pair).tune(options(32, pieces, machine=machine), policy)
+    scheduler(pair).tune(options(12, pieces), policy)
     assert logged(pieces) == logged(whole)
 
 
@@ -590,7 +588,7 @@ def test_a_task_is_not_given_up_for_its_first_failures(tasks: list[SearchTask], 
     log = tmp_path / "log.json"
     scheduler = TaskScheduler(tasks[:2], callbacks=[])
     chosen = options(20, log, machine=FailingFirst(), num_measures_per_round=1)
-    result = scheduler.tune(chosen, search_policy_params=SMALL)
+    result = scheduler.tune(chosen)
     assert scheduler.dead_reasons == {}
     assert all(one.best_cost is not None for one in result.results)
 

@@ -23,6 +23,8 @@ from search.history import History, Trial
 from search.starts import first_programs
 from tests.search_fakes import TileModel, options, simulated_cost
 
+pytestmark = pytest.mark.usefixtures("small_searches")
+
 PARAMS: dict[str, Any] = {
     "evolutionary_search_population": 24,
     "evolutionary_search_num_iters": 1,

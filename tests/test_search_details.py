@@ -19,6 +19,8 @@ from search.progress import LineProgress, Progress, Report
 from search.session import TuningSession
 from tests.search_fakes import options, simulated_cost
 
+pytestmark = pytest.mark.usefixtures("small_searches")
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -35,6 +35,8 @@ from search import (
     TuningOptions,
 )
 
+pytestmark = pytest.mark.usefixtures("small_searches")
+
 
 class FakeBuilder(ProgramBuilder):
     n_parallel = 2
