@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -14,6 +14,7 @@ from ansor.runtime.device.build import package_nest
 from ansor.runtime.device.cuda import CUDADevice, FoundCUDA
 from ansor.runtime.device.cuda_bindings import BindingsDriver
 from ansor.task.target import Target
+from tests.device_nests import together
 from tests.emulated_cuda import WHY_NOT, EmulatedDriver, HostCompiler
 from tests.opencl_helper import run_on, run_opencl
 
@@ -39,3 +40,11 @@ def _device() -> CUDADevice:
 Run = Callable[..., str]
 each_language = pytest.mark.parametrize("run", [run_opencl, run_cuda_on_host], ids=["opencl", "cuda"])
 """Runs a test, which takes a `run`, on OpenCL's device and on the emulated one of CUDA."""
+
+
+def run_together(run: Run, programs: Iterable[tuple[LoopNest, Sequence[np.ndarray], Sequence[int]]]) -> str:
+    """Run nests with their arrays and sizes as one program, compiled at once; gives the text."""
+    nests, arrays, sizes = zip(*programs, strict=True)
+    return run(
+        together(nests), *(one for each in arrays for one in each), sizes=[n for each in sizes for n in each]
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Stmt, Store, seq
 from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, call, cast, const, select
 
@@ -23,6 +25,25 @@ def launch(body: Stmt, **loops: tuple[Var, int | Expr]) -> Stmt:
         kind = LoopKind(("blockIdx." if key[0] == "b" else "threadIdx.") + key[1])
         body = For(loops[key][0], loops[key][1], kind, body)
     return body
+
+
+def together(nests: Sequence[LoopNest]) -> LoopNest:
+    """The kernels of several nests as those of one."""
+    bodies, scratch = [], []
+    for nest in nests:
+        body = nest.body
+        while isinstance(body, Alloc) and body.buffer.scope == "global":
+            scratch.append(body.buffer)
+            body = body.body
+        bodies.append(body)
+    whole = seq(*bodies)
+    for buffer in scratch:
+        whole = Alloc(buffer, whole)
+    params = [param for nest in nests for param in nest.params]
+    written = {nest.params[position] for nest in nests for position in nest.outputs}
+    outputs = tuple(position for position, param in enumerate(params) if param in written)
+    sizes = tuple(size for nest in nests for size in nest.sizes)
+    return LoopNest("all", tuple(params), sizes, whole, outputs)
 
 
 def vector_add() -> LoopNest:

@@ -29,13 +29,12 @@ from ansor.codegen.c.compile import (
 )
 from ansor.dtypes import DTYPES
 from ansor.errors import BuildError, TargetError
-from ansor.ir.nest import Alloc, LoopNest, seq
 from ansor.runtime.device.build import build_device
 from ansor.task.target import Target
 from ansor.workloads import CATALOGUE
 from tests.breadth_expressions import operators
 from tests.device_laws import case_of_seed
-from tests.device_nests import gelu, matmul, vector_add
+from tests.device_nests import gelu, matmul, together, vector_add
 from tests.gpu_schedules import kernels
 from tests.test_device_operators import elementwise
 from tests.test_device_source import NESTS
@@ -49,25 +48,6 @@ def compiler(request: pytest.FixtureRequest) -> CudaCompiler:
     if found is None:
         pytest.skip(f"{request.param} is not installed")
     return found
-
-
-def together(nests: list[LoopNest]) -> LoopNest:
-    """The kernels of several nests as those of one."""
-    bodies, scratch = [], []
-    for nest in nests:
-        body = nest.body
-        while isinstance(body, Alloc) and body.buffer.scope == "global":
-            scratch.append(body.buffer)
-            body = body.body
-        bodies.append(body)
-    whole = seq(*bodies)
-    for buffer in scratch:
-        whole = Alloc(buffer, whole)
-    params = [param for nest in nests for param in nest.params]
-    written = {nest.params[position] for nest in nests for position in nest.outputs}
-    outputs = tuple(position for position, param in enumerate(params) if param in written)
-    sizes = tuple(size for nest in nests for size in nest.sizes)
-    return LoopNest("all", tuple(params), sizes, whole, outputs)
 
 
 @pytest.mark.slow

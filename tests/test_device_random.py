@@ -10,7 +10,7 @@ import pytest
 from ansor.dtypes import to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import For, LoopKind, LoopNest
-from tests.cuda_on_host import Run, each_language
+from tests.cuda_on_host import Run, each_language, run_together
 from tests.test_codegen_random import Generator
 
 BOUND = (LoopKind.BLOCK_X, LoopKind.THREAD_Y, LoopKind.THREAD_X)
@@ -36,15 +36,20 @@ def kernel_form(nest: LoopNest) -> LoopNest:
 @pytest.mark.parametrize("block", range(3))
 @each_language
 def test_random_kernels_match_the_interpreter(run: Run, block: int) -> None:
+    programs, expected = [], []
     for seed in range(5000 + 15 * block, 5015 + 15 * block):
         generator = Generator(seed)
         nest = kernel_form(generator.nest())
         arrays = generator.arrays()
         size = generator.pick(1, 20)
-        shape, dtype = nest.params[-1].constant_shape, to_numpy(generator.dtype)
-        expected, found = np.full(shape, 77, dtype), np.full(shape, 77, dtype)
-        run_nest(nest, [*arrays, expected], [size])
-        text = run(nest, *arrays, found, sizes=[size])
-        if not np.array_equal(expected, found):
-            wrong = np.argwhere(expected != found)[:3].tolist()
+        right, found = (
+            np.full(nest.params[-1].constant_shape, 77, to_numpy(generator.dtype)) for _ in range(2)
+        )
+        run_nest(nest, [*arrays, right], [size])
+        programs.append((nest, [*arrays, found], [size]))
+        expected.append((seed, right))
+    text = run_together(run, programs)
+    for (nest, arrays, _), (seed, right) in zip(programs, expected, strict=True):
+        if not np.array_equal(right, arrays[-1]):
+            wrong = np.argwhere(right != arrays[-1])[:3].tolist()
             pytest.fail(f"seed {seed}: differs at {wrong}\n{nest}\n{text}")
