@@ -16,13 +16,14 @@ What hangs is killed, and a row says so; what there is no time left for is a row
 after every case.
 
 `--dry` rehearses all of it without a GPU: small sizes, few trials, programs for OpenCL (PoCL runs them on the
-CPU), numpy in place of every library, and no goals; the winners are compiled for sm_80 and sm_90 to tell what
-they take.
+CPU), numpy in place of every library; the winners are compiled for sm_80 and sm_90 to tell what they take. So
+is, of full sizes, the program of each that a search would measure first (`experiments.gpu_predicted`), which
+has to find registers and a place on the GPU; other goals there are none.
 
 Logs stay in `experiments/out/gpu` (`--log-dir`), so a second run goes on where the first one stopped.
 
 Command: `python -m experiments.bench_gpu [--dry] [--quick] [--ops A,B] [--trials N] [--minutes M]
-[--json PATH] [--log-dir DIR]`; ten minutes, with `--dry` two.
+[--json PATH] [--log-dir DIR]`; ten minutes, with `--dry` three.
 """
 
 from __future__ import annotations
@@ -37,11 +38,25 @@ from statistics import median
 from typing import Final
 
 import ansor
-from ansor.errors import AnsorError, NoDeviceError
+from ansor.codegen.c.compile import find_compiler
+from ansor.errors import AnsorError, BuildError, NoDeviceError
 from ansor.runtime.device.door import DeviceInfo, device_info
 from experiments.cpu_measure import OURS, gist
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
-from experiments.gpu_measure import SAMPLED, Measured, Place, Plan, Tuned, gpu_state, measure, tools, tune
+from experiments.gpu_measure import (
+    REHEARSED_ARCHES,
+    SAMPLED,
+    Measured,
+    Place,
+    Plan,
+    Tuned,
+    gpu_state,
+    measure,
+    taken,
+    tools,
+    tune,
+)
+from experiments.gpu_predicted import predict
 from experiments.harness import OUT, Bench, Estimate, positive_number, speedup
 
 MINUTES: Final = 9.0
@@ -58,6 +73,8 @@ GRACE: Final = 30.0
 """Seconds after the planned ones in which everything ends."""
 HANGING: Final = 4.0
 """What takes so many times as long as planned hangs."""
+PREDICTING: Final = 60.0
+"""Seconds that finding and compiling what is predicted of a case may take."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,6 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             seconds = share(cases[position:], end - time.monotonic())
             one_case(bench, case, Plan(place, folder, trials, seconds, both), end + GRACE)
             bench.write(folder / "results.json")
+    for case in cases if place.rehearsal and compiles() else ():
+        foresee(bench, case)
+        bench.write(folder / "results.json")
     return bench.finish()
 
 
@@ -170,6 +190,37 @@ def add_rows(bench: Bench, case: GPUCase, place: Place, tuned: Tuned, measured: 
             bench.add(f"{name}: {what}", Estimate.of(samples), unit, peer=peer)
     if not place.rehearsal:
         print(f"  {name}: before: {measured.gpu[0]}\n  {name}: after: {measured.gpu[1]}")
+
+
+def compiles() -> bool:
+    """Whether there is a compiler for CUDA, which a rehearsal can do without; else it says so."""
+    try:
+        find_compiler()
+    except BuildError as error:
+        print(f"  nothing is predicted: {error}")
+        return False
+    return True
+
+
+def foresee(bench: Bench, case: GPUCase) -> None:
+    """Add what the program would take of GPUs that a search of the full size would measure first there."""
+    try:
+        found = predict(case, REHEARSED_ARCHES, PREDICTING)
+    except (TimeoutError, RuntimeError) as error:
+        bench.add(f"{case.name}: predicted: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
+        return
+    flops = case.task("cuda", rehearsal=False).compute_dag.flop_count
+    for one in found:
+        name = f"{case.name}: predicted for {one.arch}"
+        told = f"the model's word: {1e-12 * flops / one.seconds:.4g} TFLOP/s"
+        bench.add(name, 1e6 * one.seconds, "us", peer=told)
+        bench.add(f"{name}: limits broken", len(one.faults), "", peer="; ".join(one.faults), at_most=0)
+        for number, kernel in enumerate(one.kernels):
+            bench.add(
+                f"{name}: spilled by kernel {number}", kernel.spilled_bytes, "bytes",
+                peer=taken(kernel), at_most=0,
+            )  # fmt: skip
+            bench.add(f"{name}: blocks at a time of kernel {number}", kernel.blocks, "blocks", at_least=1)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

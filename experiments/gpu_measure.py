@@ -45,7 +45,7 @@ SAMPLED: Final[Mapping[str, tuple[str, str]]] = {
 PERIOD: Final = 0.2
 """Seconds between two such questions."""
 REHEARSED_ARCHES: Final = ("sm_80", "sm_90")
-"""What the winners of a rehearsal are compiled for."""
+"""What the winners of a rehearsal, and what is predicted of full sizes, are compiled for."""
 _SMI: Final = (
     "name",
     "driver_version",
@@ -272,16 +272,14 @@ def resources(
         module = ansor.build(schedule, tensors, target="cuda", name="kernel")  # type: ignore[assignment]
     else:
         arches = (module.device.info.arch,)
-    return {
-        arch: [(taken(one), one.spill_store_bytes + one.spill_load_bytes) for one in module.resources(arch)]
-        for arch in arches
-    }
+    return {arch: [(taken(one), one.spilled_bytes) for one in module.resources(arch)] for arch in arches}
 
 
 def taken(one: KernelResources) -> str:
     """What a kernel takes, in a few words."""
     return (
-        f"{one.threads} threads, {one.registers} registers, {one.shared_bytes} B shared, "
+        f"{one.threads} threads, {one.registers} registers, "
+        f"{one.declared_bytes} + {one.asked_bytes} B shared (declared + asked for), "
         f"{one.stack_bytes} B stack, occupancy {one.occupancy:.0%}"
     )
 

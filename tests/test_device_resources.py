@@ -43,13 +43,23 @@ def test_kernels_are_told_in_the_order_of_their_launches() -> None:
     found = resources_of(replace(scale("cuda"), arch="sm_80"), compiler=compiler)
     assert compiler.asked == ["sm_80"]
     assert found == (
-        KernelResources("scale_kernel0", "sm_80", 64, 16, 0, 0, 0, 0, 32, 1.0),
-        KernelResources("scale_kernel1", "sm_80", 64, 40, 256, 8, 4, 12, 24, 0.75),
+        KernelResources("scale_kernel0", "sm_80", 64, 16, 0, 0, 0, 0, 0, 32, 1.0),
+        KernelResources("scale_kernel1", "sm_80", 64, 40, 256, 0, 8, 4, 12, 24, 0.75),
     )
     assert str(found[1]) == (
-        "scale_kernel1 for sm_80: 64 threads, 40 registers, 256 bytes shared, 8 stack, 4 + 12 spilled, "
+        "scale_kernel1 for sm_80: 64 threads, 40 registers, 256 + 0 bytes shared, 8 stack, 4 + 12 spilled, "
         "24 blocks at a time, occupancy 75%"
     )
+
+
+def test_shared_memory_is_declared_or_asked_for() -> None:
+    """Of what kernels may not declare the compiler does not know."""
+    first, second = Resources("scale_kernel0", 16), Resources("scale_kernel1", 16, 256)
+    package = replace(scale("cuda"), arch="sm_80", shared_bytes=(100 << 10, 256))
+    found = resources_of(package, compiler=Reporting(first, second))
+    assert [one.shared_bytes for one in found] == [100 << 10, 256]
+    assert [(one.declared_bytes, one.asked_bytes) for one in found] == [(0, 100 << 10), (256, 0)]
+    assert found[0].blocks == 1
 
 
 @pytest.mark.parametrize(

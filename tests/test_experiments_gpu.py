@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import ansor
-from ansor.errors import NoDeviceError, RunError
+from ansor.errors import BuildError, NoDeviceError, RunError
 from ansor.intrinsics import ROUNDED_OPERANDS_ATTR
 from ansor.runtime.device.door import DeviceInfo
+from ansor.runtime.device.resources import KernelResources
 from ansor.te.tensor import ComputeOp
 from experiments import bench_gpu, gpu_measure, gpu_peers
 from experiments.cpu_measure import OURS
@@ -27,6 +28,7 @@ from experiments.cpu_torch import TorchProgram
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
 from experiments.gpu_measure import Measured, Place, Plan, Tools, Tuned
 from experiments.gpu_peers import GRAPH_CALLS, PEERS, GraphTimer, NumpyPeer, pieces
+from experiments.gpu_predicted import Predicted
 from experiments.harness import Bench
 from tests.device_kernels import needs_opencl
 
@@ -282,6 +284,64 @@ def test_clocks_under_load_are_rows() -> None:
     assert "clock of memory" not in found
 
 
+# -- what is predicted -----------------------------------------------------------------------------------
+
+
+def predicted_rows(monkeypatch: pytest.MonkeyPatch, *found: Predicted) -> dict[str, Any]:
+    monkeypatch.setattr(bench_gpu, "predict", lambda *given: list(found))
+    bench = Bench("", [])
+    bench_gpu.foresee(bench, PRODUCT)
+    return {row.name.partition(": predicted")[2]: row for row in bench.rows}
+
+
+def test_what_predicted_programs_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = KernelResources("k", "sm_80", 256, 128, 50000, 50000, 0, 0, 0, 2, 0.25)
+    rows = predicted_rows(monkeypatch, Predicted("sm_80", 1e-4, [kernel], []))
+    assert rows[" for sm_80"].value == pytest.approx(100)
+    assert rows[" for sm_80"].peer == "the model's word: 21.47 TFLOP/s"
+    assert rows[" for sm_80: spilled by kernel 0"].peer == (
+        "256 threads, 128 registers, 0 + 50000 B shared (declared + asked for), 0 B stack, occupancy 25%"
+    )
+    assert all(row.holds in (True, None) for row in rows.values())
+
+
+def test_spills_broken_limits_and_kernels_that_do_not_fit_are_missed_goals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = KernelResources("k", "sm_90", 1024, 255, 0, 0, 16, 8, 12, 0, 0.0)
+    rows = predicted_rows(monkeypatch, Predicted("sm_90", 1e-4, [kernel], ["kernel 0 has too much of all"]))
+    missed = {name: (row.value, row.peer) for name, row in rows.items() if row.holds is False}
+    assert missed.keys() == {
+        " for sm_90: limits broken",
+        " for sm_90: spilled by kernel 0",
+        " for sm_90: blocks at a time of kernel 0",
+    }
+    assert missed[" for sm_90: limits broken"] == (1, "kernel 0 has too much of all")
+    assert missed[" for sm_90: spilled by kernel 0"][0] == 20
+
+
+def test_a_prediction_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> Any:
+        raise RuntimeError("in a fresh process:\nNVRTC refuses the generated code for sm_80\n")
+
+    monkeypatch.setattr(bench_gpu, "predict", fail)
+    bench = Bench("", [])
+    bench_gpu.foresee(bench, PRODUCT)
+    (row,) = bench.rows
+    assert (row.holds, row.peer) == (False, "NVRTC refuses the generated code for sm_80")
+
+
+def test_without_a_compiler_nothing_is_predicted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> Any:
+        raise BuildError("compiling for CUDA needs NVRTC or nvcc")
+
+    monkeypatch.setattr(bench_gpu, "find_compiler", missing)
+    assert not bench_gpu.compiles()
+    assert "nothing is predicted: compiling for CUDA needs NVRTC or nvcc" in capsys.readouterr().out
+
+
 # -- the GPU's own words -------------------------------------------------------------------------------
 
 
@@ -445,6 +505,9 @@ def test_a_rehearsal_goes_all_the_way(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "dry" / "results.json").read_text()) == list(found.values())
     for arch in ("sm_80", "sm_90") if ansor_compiles() else ():
         assert "registers" in found[f"matmul-64x64x64: spilled by kernel 0 for {arch}"]["peer"]
+        full = f"matmul-2048x2048x2048: predicted for {arch}"
+        assert "registers" in found[f"{full}: spilled by kernel 0"]["peer"]
+        assert found[f"{full}: blocks at a time of kernel 0"]["holds"]
     # A second run finds the log complete, and measures its winner again.
     assert bench_gpu.main([*command, "--json", str(rows)]) == 0
     again = {row["name"]: row for row in json.loads(rows.read_text())}

@@ -37,6 +37,8 @@ class KernelResources:
         Of a thread, 32 bits each.
     shared_bytes
         Shared memory of a block.
+    asked_bytes
+        Of these, what its launches ask for; it declares the others.
     stack_bytes
         Memory of a thread for arrays that are no registers, and for what is spilled.
     spill_store_bytes, spill_load_bytes
@@ -52,17 +54,29 @@ class KernelResources:
     threads: int
     registers: int
     shared_bytes: int
+    asked_bytes: int
     stack_bytes: int
     spill_store_bytes: int
     spill_load_bytes: int
     blocks: int
     occupancy: float
 
+    @property
+    def declared_bytes(self) -> int:
+        """Shared memory of a block that the kernel declares."""
+        return self.shared_bytes - self.asked_bytes
+
+    @property
+    def spilled_bytes(self) -> int:
+        """What a thread moves for want of registers, both ways."""
+        return self.spill_store_bytes + self.spill_load_bytes
+
     def __str__(self) -> str:
         return (
             f"{self.kernel} for {self.arch}: {self.threads} threads, {self.registers} registers, "
-            f"{self.shared_bytes} bytes shared, {self.stack_bytes} stack, {self.spill_store_bytes} + "
-            f"{self.spill_load_bytes} spilled, {self.blocks} blocks at a time, occupancy {self.occupancy:.0%}"
+            f"{self.declared_bytes} + {self.asked_bytes} bytes shared, {self.stack_bytes} stack, "
+            f"{self.spill_store_bytes} + {self.spill_load_bytes} spilled, {self.blocks} blocks at a time, "
+            f"occupancy {self.occupancy:.0%}"
         )
 
 
@@ -116,6 +130,7 @@ def _of_kernel(said: Resources, arch: str, threads: int, asked: int, device: Dev
         threads,
         said.registers,
         shared,
+        asked,
         said.stack_bytes,
         said.spill_store_bytes,
         said.spill_load_bytes,
