@@ -163,6 +163,33 @@ int main(void) {
 }
 """
 """Gives the second GPU's program memory of the first, and memory of all."""
+INSIDE = """
+#include <stdio.h>
+#include "scale.h"
+
+enum { N = 1003 };
+int cuDevicePrimaryCtxRetain(void **, int), cuCtxPushCurrent_v2(void *), cuCtxPopCurrent_v2(void **);
+int cuDevicePrimaryCtxRelease_v2(int), cuMemAlloc_v2(uint64_t *, size_t);
+
+static void tell(int failed) { printf("%d %s\\n", failed, scale_error()); }
+
+int main(void) {
+    static float here[N + 4];
+    void *context;
+    uint64_t there;
+    int wrong = cuDevicePrimaryCtxRetain(&context, 0) + cuCtxPushCurrent_v2(context);
+    wrong += cuMemAlloc_v2(&there, sizeof here) + cuCtxPopCurrent_v2(&context);
+    wrong += cuDevicePrimaryCtxRelease_v2(0);
+    float *array = (float *)(uintptr_t)there;
+    tell(scale(array + 1, here, N));
+    tell(scale(here, array + 3, N));
+    tell(scale(array + 4, here + 1, N));
+    tell(scale(array + 1, here, 0));
+    printf("wrong %d\\n", wrong);
+    return 0;
+}
+"""
+"""Gives parts of an array in the GPU's memory, and here."""
 SOURCE_ERROR = SCALE.replace("2.0f*", "unknown_function(1)*")
 
 CALLER = """
@@ -401,6 +428,13 @@ def test_memory_of_another_gpu_is_refused(cuda_folder: Path, tmp_path: Path) -> 
     library = exported(scale("cuda"), tmp_path / "scale.so")
     refused = [f"1 {name} lies in the memory of GPU 0, and the program runs on GPU 1" for name in "BA"]
     assert told_by(ELSEWHERE, library, cuda_folder) == [*refused, "0 ", "wrong 0"]
+
+
+def test_memory_that_kernels_cannot_load_vectors_from_is_refused(cuda_folder: Path, tmp_path: Path) -> None:
+    """Of the GPU's own; what is copied there may lie anywhere."""
+    library = exported(scale("cuda"), tmp_path / "scale.so")
+    refused = [f"1 {name} lies in the GPU's memory at no multiple of 16 bytes; pass a copy" for name in "AB"]
+    assert told_by(INSIDE, library, cuda_folder) == [*refused, "0 ", "0 ", "wrong 0"]
 
 
 def test_calls_of_several_threads_do_not_mix(kind: str, folder: Path, tmp_path: Path) -> None:

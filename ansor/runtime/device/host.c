@@ -82,6 +82,9 @@ static int ansor_take(ansor_memory *memory, const void *array, const char *name,
     int there = 0;
     if (array == NULL && size) return ANSOR_FAIL("%s is NULL", name);
     if (array != NULL && ansor_find(array, name, &memory->handle, &there)) return 1;
+    if (there && size && (uintptr_t)array % ANSOR_ALIGNMENT)
+        return ANSOR_FAIL("%s lies in the GPU's memory at no multiple of %d bytes; pass a copy", name,
+                          ANSOR_ALIGNMENT);
     if (there) return 0;
     if (ansor_allocate(size ? size : 1, &memory->handle)) return 1;
     memory->ours = 1;

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Final
 
-from ansor.codegen.c.dialect import CUDA
+from ansor.codegen.c.dialect import CUDA, POINTER_ALIGNMENT
 from ansor.codegen.c.launches import PARAM, SCRATCH, SIZE64, Launch
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
@@ -67,6 +67,7 @@ def _data(package: DevicePackage) -> Iterator[str]:
     yield f"#define ansor_program ((const char *)ansor_package + {tagged.index(program)})"
     yield f"static const size_t ansor_program_size = {len(program)};"
     yield f"#define ANSOR_KERNELS {len(names)}"
+    yield f"#define ANSOR_ALIGNMENT {POINTER_ALIGNMENT}"
     listed = ", ".join(map(json.dumps, names))
     yield f"static const char *const ansor_kernel_names[ANSOR_KERNELS] = {{{listed}}};"
     if package.kind == "cuda":

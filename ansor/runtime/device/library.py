@@ -37,8 +37,9 @@ _NOTES: Final = {
 """,
     "cuda": """\
  * The function returns 0, or another number if it failed. It copies arrays to the GPU and back, but those
- * that lie in its memory are used there, and those in another GPU's refused; where all that are written do,
- * work may go on, on the default stream, when it returns. The GPU is the first that CUDA shows.
+ * that lie in its memory, from a multiple of 16 bytes on, are used there, and those in another GPU's refused;
+ * where all that are written do, work may go on, on the default stream, when it returns. The GPU is the first
+ * that CUDA shows.
 """,
 }
 
