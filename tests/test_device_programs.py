@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ansor import te
 from ansor.codegen.c import CUDA, OPENCL, Launch, emit_c, launches, scratch_shapes, split_kernels
 from ansor.dtypes import DTYPES, dtype_info, int_range, to_numpy
 from ansor.errors import BuildError, RunError
@@ -30,6 +31,7 @@ from tests.device_nests import (
     transposed,
     vector_add,
 )
+from tests.gpu_schedules import kernels
 from tests.opencl_helper import run_opencl
 
 
@@ -309,7 +311,11 @@ def test_launches() -> None:
         "exported_kernel0", (("param", 0), ("scratch", 0), ("size", 0), ("size", 1)), (1, 1, 1), (64, 1, 1)
     )
     assert second == Launch(
-        "exported_kernel1", (("param", 1), ("scratch", 0), ("size", 1)), ("n", 1, 1), (32, 1, 1)
+        "exported_kernel1",
+        (("param", 1), ("scratch", 0), ("size", 1)),
+        ("n", 1, 1),
+        (32, 1, 1),
+        (("add", "m", 3),),
     )
     assert scratch_shapes(program, signature) == [("float32", ("n", "m"))]
     assert [Launch.from_json(one.to_json()) for one in (first, second)] == [first, second]
@@ -322,6 +328,34 @@ def test_launches() -> None:
     assert add.blocks({"n": 2**31 - 256}) == (2**23 - 1, 1, 1)
     with pytest.raises(RunError, match="vector_add_kernel0 takes 8388608 blocks of 256 threads along x"):
         add.blocks({"n": 2**31 - 255})
+
+
+def test_what_kernels_cannot_count_is_refused() -> None:
+    """Elements of fused axes, and iterations beyond the end of one, wherever blocks of threads are few."""
+    n, m = te.var("n"), te.var("m")
+
+    def launch_of(shape: tuple[Expr, ...]) -> Launch:
+        x = te.placeholder(shape, "int8", name="X")
+        y = te.compute(shape, lambda *at: x[at] + te.const(1, "int8"), name="Y")
+        s = te.create_schedule(y)
+        axis = s[y].fuse(*y.op.axis) if len(shape) > 1 else y.op.axis[0]
+        block, thread = s[y].split(s[y].split(axis, factor=3)[0], factor=1000)
+        s[y].bind(block, te.thread_axis("blockIdx.x"))
+        s[y].bind(thread, te.thread_axis("threadIdx.x"))
+        nest = kernels(s.state)
+        (made,) = launches(split_kernels(nest), Signature.of_nest(nest, symbol="f", triple="", cpu=""))
+        assert Launch.from_json(made.to_json()) == made
+        return made
+
+    row = launch_of((n,))
+    assert row.blocks({"n": 2**31 - 3000}) == (715827, 1, 1)
+    with pytest.raises(RunError, match="counts iterations or elements up to 2147483999, and kernels count"):
+        row.blocks({"n": 2**31 - 1})
+    matrix = launch_of((n, m))
+    assert matrix.blocks({"n": 46340, "m": 46340}) == (715799, 1, 1)
+    assert matrix.blocks({"n": 0, "m": 46340}) == (0, 1, 1)
+    with pytest.raises(RunError, match=r"kernel_kernel0 counts .* use smaller arrays, or fuse fewer loops"):
+        matrix.blocks({"n": 65536, "m": 65537})
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 Reading order: `program` (a nest taken apart into kernels), `dialect` (what the languages write differently),
 `text` and `names` (pieces of C), `literals`, `helpers` (functions that the languages lack), `integers`,
 `floats` and `expressions` (values), `vectors` (copies of several elements), `products` (what tensor cores
-do), `statements` (loops), `source` (whole text), `launches` (how the host calls it), `compile` (CUDA text to
-machine code).
+do), `statements` (loops), `source` (whole text), `counting` (how far they count), `launches` (how the host
+calls it), `compile` (CUDA text to machine code).
 """
 
 from ansor.codegen.c.dialect import CUDA, OPENCL, Dialect

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from ansor.codegen.c.counting import counts
 from ansor.codegen.c.program import Block, DeviceProgram, Kernel
 from ansor.dtypes import int_range
 from ansor.errors import BuildError, RunError
@@ -39,12 +40,16 @@ class Sizes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One call of a kernel: its symbol, arguments as (kind, position), blocks, and threads of a block."""
+    """One call of a kernel: its symbol, arguments as (kind, position), blocks, and threads of a block.
+
+    `counts` are what its index arithmetic does not exceed, where the sizes of a call decide that.
+    """
 
     kernel: str
     arguments: tuple[tuple[str, int], ...]
     grid: Grid
     block: Block
+    counts: tuple[Dim, ...] = ()
 
     def blocks(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """Compute the grid for the sizes of a call, by name.
@@ -52,7 +57,7 @@ class Launch:
         Raises
         ------
         RunError
-            If there are more threads in a row than they can count themselves.
+            If there are more threads in a row, or more iterations or elements, than kernels can count.
         """
         most = int_range(INDEX_DTYPE)[1]
         grid = [evaluate(dim, sizes) for dim in self.grid]
@@ -62,6 +67,13 @@ class Launch:
                 raise RunError(
                     f"{self.kernel} takes {blocks} blocks of {threads} threads along {axis}, and kernels "
                     f"count to {most}; use smaller arrays"
+                )
+        for dim in self.counts if all(grid) else ():
+            count = evaluate(dim, sizes)
+            if count is None or count > most:
+                raise RunError(
+                    f"{self.kernel} counts iterations or elements up to {count}, and kernels count to "
+                    f"{most}; use smaller arrays, or fuse fewer loops"
                 )
         x, y, z = (blocks or 0 for blocks in grid)
         return x, y, z
@@ -73,6 +85,7 @@ class Launch:
             "arguments": [list(argument) for argument in self.arguments],
             "grid": [dim_to_json(dim) for dim in self.grid],
             "block": list(self.block),
+            "counts": [dim_to_json(dim) for dim in self.counts],
         }
 
     @classmethod
@@ -88,12 +101,13 @@ class Launch:
             arguments = tuple((str(kind), int(position)) for kind, position in fields["arguments"])
             grid_x, grid_y, grid_z = (dim_from_json(dim) for dim in fields["grid"])
             block_x, block_y, block_z = (int(extent) for extent in fields["block"])
+            counted = tuple(map(dim_from_json, fields.get("counts", ())))
             kernel = str(fields["kernel"])
         except (KeyError, TypeError, ValueError) as error:
             raise BuildError(f"the description of a launch is malformed: {error!r}") from None
         if any(kind not in KINDS for kind, _ in arguments):
             raise BuildError(f"the description of a launch is malformed: its arguments are {arguments}")
-        return cls(kernel, arguments, (grid_x, grid_y, grid_z), (block_x, block_y, block_z))
+        return cls(kernel, arguments, (grid_x, grid_y, grid_z), (block_x, block_y, block_z), counted)
 
 
 def launches(program: DeviceProgram, signature: Sizes) -> list[Launch]:
@@ -143,7 +157,7 @@ def _launch(program: DeviceProgram, kernel: Kernel, names: Mapping[Var, str]) ->
         (SIZE64 if size.dtype == "int64" else SIZE, _position(sizes, size)) for size in kernel.sizes
     ]
     x, y, z = (dim_of(extent, names, f"the grid of {kernel.name}") for extent in kernel.grid)
-    return Launch(kernel.name, tuple(arguments), (x, y, z), kernel.block)
+    return Launch(kernel.name, tuple(arguments), (x, y, z), kernel.block, counts(kernel, names))
 
 
 def _position(sizes: tuple[Var, ...], size: Var) -> int:

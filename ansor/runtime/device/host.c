@@ -111,6 +111,17 @@ static inline int ansor_keep(ansor_memory *memory, size_t size) {
     return 0;
 }
 
+/* Refuse what a kernel cannot count, unless there is nothing to do. */
+static int ansor_counts(int kernel, const int64_t *grid, const int64_t *counts, int number) {
+    for (int i = 0; i < 3; i++)
+        if (grid[i] <= 0) return 0;
+    for (int i = 0; i < number; i++)
+        if (counts[i] > INT32_MAX)
+            return ANSOR_FAIL("kernel %d counts iterations or elements up to %lld, and kernels count to %d",
+                              kernel, (long long)counts[i], INT32_MAX);
+    return 0;
+}
+
 static int ansor_start(int kernel, const int64_t *grid, const int64_t *block, unsigned shared,
                        const ansor_value *values, int count) {
     for (int i = 0; i < 3; i++)

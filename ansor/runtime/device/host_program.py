@@ -139,12 +139,15 @@ def _start(package: DevicePackage, number: int, launch: Launch, shared: int) -> 
     )
     values = ", ".join(_value(kind, position) for kind, position in launch.arguments)
     grid = ", ".join(_c(package, dim) for dim in launch.grid)
+    counts = ", ".join([*(_c(package, dim) for dim in launch.counts), "0"])
     asked = CUDA.asked_bytes(shared) if package.kind == "cuda" else 0
     return f"""\
 static int ansor_start_{number}(const ansor_memory *on, const int64_t *n) {{
     const int64_t grid[] = {{{grid}}}, block[] = {{{", ".join(map(str, launch.block))}}};
+    const int64_t counts[] = {{{counts}}};
     (void)on, (void)n;
 {checks}    const ansor_value values[] = {{{values}}};
+    if (ansor_counts({number}, grid, counts, {len(launch.counts)})) return 1;
     return ansor_start({number}, grid, block, {asked}, values, {len(launch.arguments)});
 }}
 """
