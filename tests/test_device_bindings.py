@@ -13,7 +13,7 @@ import pytest
 
 from ansor.errors import BuildError, NoDeviceError, RunError
 from ansor.runtime.device import cuda, cuda_bindings
-from tests.test_device_cuda import Asked, kernel, opened
+from tests.test_device_cuda import Asked, kernel, opened, timer_of
 
 real: Any = pytest.importorskip("cuda.bindings.driver", exc_type=ImportError)
 
@@ -66,7 +66,7 @@ def test_a_launch_becomes_a_node() -> None:
     """Its fields are there, and take what they are given."""
     cu, driver = opened(cuModuleGetFunction=(0, real.CUfunction(77)))
     cu.CUDA_KERNEL_NODE_PARAMS = real.CUDA_KERNEL_NODE_PARAMS  # type: ignore[misc, assignment]
-    driver.clock([driver.launcher(driver.load(b""), kernel())]).seconds(1)
+    timer_of(driver, driver.launcher(driver.load(b""), kernel())).seconds(1)
     node: Any = cu.arguments[cu.calls.index("cuGraphAddKernelNode")][3]
     assert (node.gridDimX, node.blockDimX, node.blockDimZ, node.sharedMemBytes) == (1, 64, 1, 0)
     assert int(node.func) == 77

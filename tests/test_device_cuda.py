@@ -66,6 +66,10 @@ def opened(**answers: tuple[Any, ...]) -> tuple[FakeCU, BindingsDriver]:
     return cu, driver
 
 
+def timer_of(driver: BindingsDriver, *launchers: cuda.Launcher) -> cuda.CUDALaunches:
+    return cuda.CUDALaunches(driver, [], list(launchers))
+
+
 def kernel(block: tuple[int, int, int] = (64, 1, 1)) -> KernelCall:
     return KernelCall("k", (np.int32(3),), (1, 1, 1), block)
 
@@ -90,7 +94,7 @@ def test_calls_are_timed_as_graphs_which_are_kept_and_destroyed(
     number: int, launches: int, graphs: list[int]
 ) -> None:
     cu, driver = opened()
-    clock = driver.clock([driver.launcher(driver.load(b""), kernel())])
+    clock = timer_of(driver, driver.launcher(driver.load(b""), kernel()))
     assert clock.seconds(number) == pytest.approx(2e-3)
     assert cu.count("cuGraphAddKernelNode") == sum(graphs)
     assert cu.count("cuLaunchKernel") == 0
@@ -109,7 +113,7 @@ def test_the_kernels_of_a_graph_run_one_behind_the_other() -> None:
     cu, driver = opened()
     module = driver.load(b"")
     second = KernelCall("l", (np.int64(-7),), (5, 2, 3), (8, 4, 1))
-    driver.clock([driver.launcher(module, kernel()), driver.launcher(module, second)]).seconds(2)
+    timer_of(driver, driver.launcher(module, kernel()), driver.launcher(module, second)).seconds(2)
     nodes = [
         (name, *arguments)
         for name, arguments in zip(cu.calls, cu.arguments, strict=True)
@@ -140,7 +144,7 @@ def test_arguments_are_passed_by_their_places() -> None:
 
 def test_nothing_happens_between_the_events_but_launches() -> None:
     cu, driver = opened()
-    driver.clock([driver.launcher(driver.load(b""), kernel())]).seconds(33)
+    timer_of(driver, driver.launcher(driver.load(b""), kernel())).seconds(33)
     first = cu.calls.index("cuEventRecord")
     timed = ["cuEventRecord", "cuGraphLaunch", "cuGraphLaunch", "cuEventRecord", "cuEventSynchronize"]
     assert cu.calls[first : first + 5] == timed
@@ -149,7 +153,7 @@ def test_nothing_happens_between_the_events_but_launches() -> None:
 @pytest.mark.parametrize("refused", ["cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiate"])
 def test_without_graphs_kernels_are_launched_one_by_one(refused: str) -> None:
     cu, driver = opened(**{refused: (801, None)})
-    clock = driver.clock([driver.launcher(driver.load(b""), kernel())])
+    clock = timer_of(driver, driver.launcher(driver.load(b""), kernel()))
     clock.seconds(3)
     assert cu.count("cuLaunchKernel") == 3
     assert cu.count("cuGraphLaunch") == 0
@@ -167,7 +171,7 @@ def test_after_a_kernel_that_failed_it_is_the_device_that_is_blamed(failing: str
     """What is loaded next is not at fault, and nothing helps but another process."""
     _, driver = opened(**{failing: (700, None)})
     with pytest.raises(RunError, match=r"CUDA_ERROR_X: it is broken; a kernel failed.*start another"):
-        driver.clock([driver.launcher(driver.load(b""), kernel())]).seconds(1)
+        timer_of(driver, driver.launcher(driver.load(b""), kernel())).seconds(1)
 
 
 def test_an_error_that_the_binding_does_not_know_has_its_number() -> None:
@@ -194,7 +198,7 @@ def test_launches_ask_for_more_shared_memory_than_kernels_declare() -> None:
         launch(None)
         assert cu.calls[-1] == "cuLaunchKernel"
         assert cu.arguments[-1][7] == asked
-        driver.clock([launch]).seconds(1)
+        timer_of(driver, launch).seconds(1)
         node: Any = cu.arguments[cu.calls.index("cuGraphAddKernelNode")][3]
         assert node.sharedMemBytes == asked
         noted = zip(cu.calls, cu.arguments, strict=True)

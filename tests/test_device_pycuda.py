@@ -10,7 +10,7 @@ import pytest
 
 from ansor.errors import BuildError, NoDeviceError, RunError
 from ansor.runtime.device import cuda_pycuda
-from ansor.runtime.device.cuda import FoundCUDA
+from ansor.runtime.device.cuda import CUDALaunches, FoundCUDA
 from ansor.runtime.device.cuda_pycuda import PyCUDADriver
 from ansor.runtime.device.door import KernelCall, Memory
 
@@ -139,13 +139,15 @@ def test_kernels_are_launched_with_their_arguments() -> None:
     assert cuda.calls[-1] == ("launch", (4, 2, 1), (64, 1, 1), None, 0x5000, 3, -1)
 
 
-def test_calls_are_timed_between_events() -> None:
+@pytest.mark.parametrize("calls", [3, 70])
+def test_calls_are_timed_between_events(calls: int) -> None:
+    """As those of the other binding, only that each is a launch."""
     cuda, driver = opened()
     with driver.current():
         launch = driver.launcher(driver.load(b"cubin"), CALL)
-        assert driver.clock([launch, launch]).seconds(3) == pytest.approx(3e-3)
+    assert CUDALaunches(driver, [CALL] * 2, [launch] * 2).seconds(calls) == pytest.approx(3e-3)
     names = [call[0] for call in cuda.calls if call[0] not in ("retain", "prepare")]
-    assert names == ["record", *["launch"] * 6, "record", "wait"]
+    assert names == ["record", *["launch"] * 2 * calls, "record", "wait"]
 
 
 def test_what_does_not_suit_the_device_is_a_build_error() -> None:

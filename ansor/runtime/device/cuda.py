@@ -34,15 +34,11 @@ INSTALL: Final = (
 )
 _BINDINGS: Final = ("ansor.runtime.device.cuda_pycuda", "ansor.runtime.device.cuda_bindings")
 
+_GRAPH_CALLS: Final = 32
+"""Most calls that are launched at once, as a graph, when kernels are timed."""
+
 Launcher = Callable[[Any], None]
 """Launches one kernel with its arguments on a stream of the driver's; None is the default stream."""
-
-
-class Clock(Protocol):
-    """Times launches by the device's clock."""
-
-    def seconds(self, number: int) -> float:
-        """Launch all so many times and give the time between two events around that."""
 
 
 class Driver(Protocol):
@@ -93,8 +89,11 @@ class Driver(Protocol):
 
     def fill(self, address: int, byte: int, size: int) -> None: ...
 
-    def clock(self, launchers: Sequence[Launcher]) -> Clock:
-        """Prepare to time these launches."""
+    def graph(self, launchers: Sequence[Launcher], calls: int) -> Launcher | None:
+        """Make so many calls of these launches, one behind the other, one launch; None if it makes none."""
+
+    def timed(self, work: Callable[[Any], None]) -> float:
+        """Let `work` launch on a stream between two events, and give the seconds from one to the other."""
 
     def synchronize(self) -> None: ...
 
@@ -253,25 +252,47 @@ class CUDADevice(Device):
 
     def _launches(self, loaded: Any, calls: Sequence[KernelCall]) -> Launches:
         with self._driver.current():
-            return _Launches(self._driver, calls, [self._driver.launcher(loaded, call) for call in calls])
+            return CUDALaunches(self._driver, calls, [self._driver.launcher(loaded, call) for call in calls])
 
 
-class _Launches:
-    """See `Launches`. It keeps the calls, whose memory must not be freed before."""
+class CUDALaunches:
+    """See `Launches`. It keeps the calls, whose memory must not be freed before.
+
+    They are timed alike by all bindings: calls are launched as graphs, one at least, so that the GPU does not
+    wait for Python between two kernels. Graphs are kept, so that a second timing of as many calls begins at
+    once. Where a binding has no graphs calls are launched one by one; if kernels take less time than Python
+    takes to launch them, some microseconds, that is what is timed.
+    """
 
     def __init__(self, driver: Driver, calls: Sequence[KernelCall], launchers: list[Launcher]) -> None:
         self._driver = driver
         self._calls = calls
         self._launchers = launchers
-        self._clock = driver.clock(launchers)
+        self._graphs: dict[int, Launcher | None] = {}
+        """By the number of calls."""
 
     def enqueue(self) -> None:
         with self._driver.current():
-            for launch in self._launchers:
-                launch(None)
+            self._launch(None)
 
     def seconds(self, number: int) -> float:
         if not self._launchers:
             return 0.0
+        whole, rest = divmod(number, _GRAPH_CALLS)
+        parts = [(calls, times) for calls, times in ((_GRAPH_CALLS, whole), (rest, 1)) if calls and times]
         with self._driver.current():
-            return self._clock.seconds(number)
+            for calls, _ in parts:
+                if calls not in self._graphs:
+                    self._graphs[calls] = self._driver.graph(self._launchers, calls)
+            return self._driver.timed(lambda stream: self._repeat(parts, stream))
+
+    def _repeat(self, parts: Sequence[tuple[int, int]], stream: Any) -> None:
+        """Launch so many calls together, each so many times."""
+        for calls, times in parts:
+            graph = self._graphs[calls]
+            for _ in range(times if graph is not None else times * calls):
+                (graph or self._launch)(stream)
+
+    def _launch(self, stream: Any) -> None:
+        for launch in self._launchers:
+            launch(stream)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, Final
 
 from ansor.errors import BuildError, NoDeviceError, RunError
-from ansor.runtime.device.cuda import Clock, Launcher, asked_bytes, check_threads, no_driver
+from ansor.runtime.device.cuda import Launcher, asked_bytes, check_threads, no_driver
 from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
 
 _NO_DEVICE: Final = 100
@@ -20,8 +20,6 @@ _UNSUITABLE: Final = frozenset((1, 200, 209, 218, 222, 300))
 _NOT_FOUND: Final = 500
 _FATAL: Final = frozenset((700, 702, 710, *range(714, 722)))
 """Codes of kernels that failed, after which nothing works in their context any more."""
-_GRAPH_CALLS: Final = 32
-"""Most calls that are launched at once, as a graph, when kernels are timed."""
 
 
 def device_names() -> list[str]:
@@ -64,6 +62,7 @@ class BindingsDriver:
         self._stream: Any = None
         self._events: tuple[Any, Any] | None = None
         self._timing = threading.Lock()
+        """Of the stream and the events, which all timings share."""
 
     def attribute(self, name: str) -> int:
         kind = getattr(self._cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -132,11 +131,45 @@ class BindingsDriver:
     def fill(self, address: int, byte: int, size: int) -> None:
         _value(self._cu, self._cu.cuMemsetD8(address, byte, size))
 
-    def clock(self, launchers: Sequence[Launcher]) -> Clock:
-        assert self._events is not None
+    def graph(self, launchers: Sequence[Launcher], calls: int) -> Launcher | None:
+        # Node by node: while a stream is captured, nothing in the process may free memory or use the default
+        # stream.
+        cu = self._cu
         made = [one for one in launchers if isinstance(one, _Launch)]
         assert len(made) == len(launchers)
-        return _GraphClock(self, self._cu, made, self._stream, self._events, self._timing)
+        try:
+            graph = _value(cu, cu.cuGraphCreate(0))
+        except RunError:
+            return None
+        try:
+            node = None
+            for _ in range(calls):
+                for launch in made:
+                    node = launch.add_to(graph, node)
+            executable = _value(cu, cu.cuGraphInstantiate(graph, 0))
+        except RunError:
+            return None
+        finally:
+            cu.cuGraphDestroy(graph)
+        cu.cuGraphUpload(executable, self._stream)
+        return _Graph(self, made, executable)
+
+    def launch_graph(self, executable: Any, stream: Any) -> None:
+        _value(self._cu, self._cu.cuGraphLaunch(executable, stream or 0))
+
+    def destroy_graph(self, executable: Any) -> None:
+        with self.current():
+            self._cu.cuGraphExecDestroy(executable)
+
+    def timed(self, work: Callable[[Any], None]) -> float:
+        assert self._events is not None
+        cu, (start, end) = self._cu, self._events
+        with self._timing:
+            _value(cu, cu.cuEventRecord(start, self._stream))
+            work(self._stream)
+            _value(cu, cu.cuEventRecord(end, self._stream))
+            _value(cu, cu.cuEventSynchronize(end))
+            return float(_value(cu, cu.cuEventElapsedTime(start, end))) * 1e-3
 
     def synchronize(self) -> None:
         _value(self._cu, self._cu.cuCtxSynchronize())
@@ -205,87 +238,22 @@ class _Launch:
         return _value(cu, cu.cuGraphAddKernelNode(graph, before, len(before), node))
 
 
-class _GraphClock:
-    """See `ansor.runtime.device.cuda.Clock`.
+class _Graph:
+    """Launches that are one, destroyed with the last reference to it. It keeps what they need."""
 
-    Calls are launched as graphs, one at least, so that the GPU does not wait for Python between two kernels.
-    Graphs are kept, so that a second timing of as many calls begins at once. They are made node by node:
-    while a stream is captured, nothing in the process may free memory or use the default stream.
-    """
+    __slots__ = ("_driver", "_executable", "_launches")
 
-    def __init__(
-        self,
-        driver: BindingsDriver,
-        cu: Any,
-        launches: Sequence[_Launch],
-        stream: Any,
-        events: tuple[Any, Any],
-        lock: threading.Lock,
-    ) -> None:
+    def __init__(self, driver: BindingsDriver, launches: Sequence[_Launch], executable: Any) -> None:
         self._driver = driver
-        self._cu = cu
         self._launches = launches
-        self._stream = stream
-        self._events = events
-        self._lock = lock
-        """Of the stream and the events, which all clocks share."""
-        self._graphs: dict[int, Any] = {}
-        """By the number of calls; None where the driver makes none."""
+        self._executable = executable
 
-    def seconds(self, number: int) -> float:
-        whole, rest = divmod(number, _GRAPH_CALLS)
-        parts = [(calls, times) for calls, times in ((_GRAPH_CALLS, whole), (rest, 1)) if calls and times]
-        for calls, _ in parts:
-            if calls not in self._graphs:
-                self._graphs[calls] = self._graph(calls)
-        with self._lock:
-            return self._timed(parts)
-
-    def _timed(self, parts: Sequence[tuple[int, int]]) -> float:
-        """Launch graphs of so many calls so many times, and give the seconds that this takes."""
-        cu, (start, end) = self._cu, self._events
-        _value(cu, cu.cuEventRecord(start, self._stream))
-        for calls, times in parts:
-            for _ in range(times):
-                self._launch(calls)
-        _value(cu, cu.cuEventRecord(end, self._stream))
-        _value(cu, cu.cuEventSynchronize(end))
-        return float(_value(cu, cu.cuEventElapsedTime(start, end))) * 1e-3
-
-    def _launch(self, calls: int) -> None:
-        graph = self._graphs[calls]
-        if graph is not None:
-            _value(self._cu, self._cu.cuGraphLaunch(graph, self._stream))
-            return
-        for _ in range(calls):
-            for launch in self._launches:
-                launch(self._stream)
-
-    def _graph(self, calls: int) -> Any | None:
-        """So many calls as one graph, ready to launch; None if the driver does not make one."""
-        cu = self._cu
-        try:
-            graph = _value(cu, cu.cuGraphCreate(0))
-        except RunError:
-            return None
-        try:
-            node = None
-            for _ in range(calls):
-                for launch in self._launches:
-                    node = launch.add_to(graph, node)
-            executable = _value(cu, cu.cuGraphInstantiate(graph, 0))
-        except RunError:
-            return None
-        finally:
-            cu.cuGraphDestroy(graph)
-        cu.cuGraphUpload(executable, self._stream)
-        return executable
+    def __call__(self, stream: Any) -> None:
+        self._driver.launch_graph(self._executable, stream)
 
     def __del__(self) -> None:
-        with suppress(Exception), self._driver.current():
-            for graph in self._graphs.values():
-                if graph is not None:
-                    self._cu.cuGraphExecDestroy(graph)
+        with suppress(Exception):  # At the interpreter's exit the driver may be gone already.
+            self._driver.destroy_graph(self._executable)
 
 
 class _Allocation:

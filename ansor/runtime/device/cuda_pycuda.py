@@ -1,18 +1,15 @@
-"""The CUDA driver by PyCUDA: the door to it.
-
-PyCUDA has no graphs of launches: where a kernel takes less time than Python does to launch it, some
-microseconds, it is Python that is timed. The other binding times such kernels as they are.
-"""
+"""The CUDA driver by PyCUDA, which has no graphs of launches: the door to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from ansor.errors import BuildError, NoDeviceError, RunError
-from ansor.runtime.device.cuda import Clock, Launcher, asked_bytes, check_threads, no_driver
+from ansor.runtime.device.cuda import Launcher, asked_bytes, check_threads, no_driver
 from ansor.runtime.device.door import Array, KernelCall, Memory
 
 
@@ -54,6 +51,8 @@ class PyCUDADriver:
             self.memory_bytes = int(self._device.total_memory())
             self.cuda_release = int(cuda.get_driver_version()) // 1000
         self._context: Any = None
+        self._timing = threading.Lock()
+        """Of the default stream."""
 
     def attribute(self, name: str) -> int:
         with _asking(self._cuda):
@@ -112,8 +111,17 @@ class PyCUDADriver:
     def fill(self, address: int, byte: int, size: int) -> None:
         self._cuda.memset_d8(address, byte, size)
 
-    def clock(self, launchers: Sequence[Launcher]) -> Clock:
-        return _EventClock(self._cuda, launchers)
+    def graph(self, launchers: Sequence[Launcher], calls: int) -> Launcher | None:
+        return None
+
+    def timed(self, work: Callable[[Any], None]) -> float:
+        with self._timing:
+            start, end = self._cuda.Event(), self._cuda.Event()
+            start.record()
+            work(None)
+            end.record()
+            end.synchronize()
+            return float(start.time_till(end)) * 1e-3
 
     def synchronize(self) -> None:
         self._cuda.Context.synchronize()
@@ -129,21 +137,3 @@ def _asking(cuda: Any) -> Iterator[None]:
         yield
     except cuda.Error as error:
         raise NoDeviceError(f"the CUDA driver failed: {error}; see `nvidia-smi`") from None
-
-
-class _EventClock:
-    """See `ansor.runtime.device.cuda.Clock`; between two launches the GPU may wait for Python."""
-
-    def __init__(self, cuda: Any, launchers: Sequence[Launcher]) -> None:
-        self._cuda = cuda
-        self._launchers = launchers
-
-    def seconds(self, number: int) -> float:
-        start, end = self._cuda.Event(), self._cuda.Event()
-        start.record()
-        for _ in range(number):
-            for launch in self._launchers:
-                launch(None)
-        end.record()
-        end.synchronize()
-        return float(start.time_till(end)) * 1e-3
