@@ -15,6 +15,8 @@ from measure import load_records
 
 ROOT = Path(__file__).parent.parent
 TASK = ("matmul_add", "48", "48", "48")
+AT_RANDOM = (*TASK, "--policy", "random")
+"""Where it does not matter what is searched: that takes no time."""
 
 
 def ansor(*words: str, cwd: Path, mark: str = "") -> "subprocess.Popen[str]":
@@ -102,7 +104,7 @@ def test_kill_9_loses_the_trial_in_flight_only_and_leaves_no_process(tmp_path: P
 
 def test_the_code_of_the_best_is_a_program(tmp_path: Path) -> None:
     log = tmp_path / "x.json"
-    tuned = ansor("tune", *TASK, "--trials", "2", "--log", str(log), "--quiet", cwd=tmp_path)
+    tuned = ansor("tune", *AT_RANDOM, "--trials", "2", "--log", str(log), "--quiet", cwd=tmp_path)
     _, err = tuned.communicate(timeout=120)
     assert tuned.returncode == 0, err
     best = ansor("best", str(log), *TASK, "--code", cwd=tmp_path)
@@ -131,7 +133,7 @@ def test_every_way_to_be_stopped_ends_as_ctrl_c_does(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     log, mark = tmp_path / "x.json", f"mark-{uuid.uuid4()}"
-    running = ansor("tune", *TASK, "--trials", "5000", "--log", str(log), cwd=tmp_path, mark=mark)
+    running = ansor("tune", *AT_RANDOM, "--trials", "5000", "--log", str(log), cwd=tmp_path, mark=mark)
     wait_for(lambda: lines(log) >= 2)
     assert temporary_folders(tmp_path)
     for _ in range(times):
@@ -226,9 +228,9 @@ def test_a_tuning_script_goes_on_after_ctrl_c(tmp_path: Path) -> None:
 
 def test_a_second_tuner_of_a_log_says_so_and_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "x.json"
-    first = ansor("tune", *TASK, "--trials", "5000", "--log", str(log), cwd=tmp_path)
+    first = ansor("tune", *AT_RANDOM, "--trials", "5000", "--log", str(log), cwd=tmp_path)
     wait_for(lambda: lines(log) >= 2)
-    second = ansor("tune", *TASK, "--trials", "1", "--log", str(log), "--quiet", cwd=tmp_path)
+    second = ansor("tune", *AT_RANDOM, "--trials", "1", "--log", str(log), "--quiet", cwd=tmp_path)
     _, err = second.communicate(timeout=60)
     first.terminate()
     first.communicate(timeout=60)
