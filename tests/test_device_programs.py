@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, LoopKind, LoopNest, Stmt, seq
 from ansor.runtime.signature import Signature
 from ansor.te.expr import Expr, Var, cast, const, select
-from tests.cuda_on_host import Run, each_language
+from tests.cuda_on_host import Run, each_language, run_together
 from tests.device_nests import (
     SERIAL,
     VECTORIZED,
@@ -120,13 +121,19 @@ def test_two_kernels_with_scratch_of_symbolic_size(run: Run, dtype: str) -> None
 # -- vectors -----------------------------------------------------------------------------------------
 
 
+def together_on_opencl(nests: Sequence[LoopNest], arrays: Sequence[Sequence[np.ndarray]]) -> list[str]:
+    """Run nests with their arrays as one program; gives the text of each."""
+    run_together(run_opencl, [(nest, own, ()) for nest, own in zip(nests, arrays, strict=True)])
+    return [emit_c(split_kernels(nest), OPENCL) for nest in nests]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_vectors_are_copied(dtype: str) -> None:
     """As many elements at once as 16 bytes hold; other lengths in pieces, or one by one."""
-    for lanes in (2, 3, 4, 8, 16):
-        a = random((64 * lanes,), dtype)
-        b = np.zeros_like(a)
-        text = run_opencl(copied(dtype, lanes), a, b)
+    lengths = (2, 3, 4, 8, 16)
+    arrays = [(a, np.zeros_like(a)) for a in (random((64 * lanes,), dtype) for lanes in lengths)]
+    texts = together_on_opencl([copied(dtype, lanes) for lanes in lengths], arrays)
+    for lanes, (a, b), text in zip(lengths, arrays, texts, strict=True):
         np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8))
         at_once = max((k for k in (2, 4, 8, 16) if lanes % k == 0 and k * a.itemsize <= 16), default=1)
         assert text.count("*)&A[") == (0 if at_once == 1 else lanes // at_once), text
@@ -135,10 +142,10 @@ def test_vectors_are_copied(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype != "bool"])
 def test_vectors_are_computed_with(dtype: str) -> None:
-    for lanes in (2, 4, 8):
-        a = random((64 * lanes,), dtype)
-        b = np.zeros_like(a)
-        text = run_opencl(copied(dtype, lanes, relu=True), a, b)
+    lengths = (2, 4, 8)
+    arrays = [(a, np.zeros_like(a)) for a in (random((64 * lanes,), dtype) for lanes in lengths)]
+    texts = together_on_opencl([copied(dtype, lanes, relu=True) for lanes in lengths], arrays)
+    for (a, b), text in zip(arrays, texts, strict=True):
         np.testing.assert_array_equal(b, np.maximum(a, np.zeros_like(a)))
         assert "#pragma unroll" not in text
         assert "A_v.x" in text
