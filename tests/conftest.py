@@ -22,12 +22,16 @@ os.environ.setdefault(POCL_CPU, known_name(cpu_flags()))
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported now stays until the end: nobody need look for garbage in it, now or later."""
+    """What is imported now stays until the end: nobody need look for garbage in it, now or later.
+
+    Nor often in what tests leave: most of it are caches.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 
