@@ -18,6 +18,8 @@ from ansor import te
 from ansor.te import Tensor
 from tests.tuning_laws import Machinery, learned_policy, machinery, policy_of_seed, task_of_seed
 
+pytestmark = pytest.mark.usefixtures("small_searches")
+
 Array = np.ndarray[Any, Any]
 TRIALS = 8
 RNG = np.random.default_rng(0)
