@@ -135,7 +135,7 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     dict[str, FloatArray]
         Seconds per statement, by what takes them; "seconds" is their combination.
     """
-    blocks, threads = np.maximum(raw["grid_blocks"], 1.0), np.maximum(raw["block_threads"], 1.0)
+    blocks, threads = (np.maximum(np.rint(raw[name]), 1.0) for name in ("grid_blocks", "block_threads"))
     rounds = np.ceil(blocks / device.multiprocessors)
     working = blocks / rounds  # multiprocessors, on average
     warps = np.ceil(threads / device.warp)

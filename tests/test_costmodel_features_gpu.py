@@ -19,14 +19,14 @@ from ansor.task.device import DeviceModel
 from ansor.task.target import Target
 from ansor.task.task import Task
 from costmodel import AnalyticModel, Programs
-from costmodel.analytic_device import DeviceRates
+from costmodel.analytic_device import USED, DeviceRates, device_parts
 from costmodel.explain import explain
 from costmodel.extract import extract_forms, extract_population, extract_populations, extract_states
 from costmodel.extract_columns import pack
 from costmodel.extract_form import Form
 from costmodel.extract_kernels import VIRTUAL, kernel_plan
 from costmodel.extract_statements import statements_of
-from costmodel.features import INDEX, unscale
+from costmodel.features import GPU_FEATURES, INDEX, scale, unscale
 from sketches import Population, ProgramSpace
 from sketches.columns import ColumnKind, fill_holes
 from tests.costmodel_counts import stored_statements
@@ -269,6 +269,25 @@ def test_no_program_is_faster_than_the_device() -> None:
     assert seconds_of(task, sample(task, 300)).min() >= 1024**3 / peak
     task = gpu_task(softmax(4096, 1024))
     assert seconds_of(task, sample(task, 100)).min() >= 4096 * 1024 * 8 / DEVICE.memory_bytes
+
+
+@pytest.mark.parametrize("blocks", [1, 107, 108, 109, 216, 1080])
+@pytest.mark.parametrize("threads", [32, 96, 256, 1000])
+def test_counts_are_what_they_were_before_they_were_scaled(blocks: int, threads: int) -> None:
+    """As many blocks as there are multiprocessors run at once, and no warp begins with a rounding error."""
+    exact = np.zeros((len(GPU_FEATURES), 1))
+    known = {"grid_blocks": blocks, "block_threads": threads, "work": 1e9, "occupancy": 0.5, "warp_fill": 1}
+    for name, value in known.items():
+        exact[INDEX[name]] = value
+    found, right = (
+        device_parts(DeviceRates(), DEVICE, unscale(rows.T, USED) if scaled else raw_of(rows))["seconds"]
+        for rows, scaled in ((scale(exact), True), (exact, False))
+    )
+    assert found == pytest.approx(right, rel=1e-4)
+
+
+def raw_of(rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: rows[INDEX[name]] for name in USED}
 
 
 def test_few_blocks_and_scattered_loads_are_slow() -> None:
