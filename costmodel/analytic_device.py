@@ -6,7 +6,7 @@ the last are shared by multiprocessors: as many as have blocks, evenly as blocks
 as fast as it has warps to switch between while some wait. Every kernel takes a launch.
 
 Scratch of a thread that finds no register is stored and loaded for each operation. A block's threads have all
-registers of a multiprocessor at most.
+registers of a multiprocessor at most, and what is more than a thread has room for lies in memory as a whole.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ansor.checks import check_number
 from ansor.errors import DefinitionError
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS
 from ansor.task.device import DeviceModel
+from costmodel.extract_device import registers_of
 
 Raw = Mapping[str, NDArray[np.float64]]
 FloatArray = NDArray[np.float64]
@@ -135,7 +136,8 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     dict[str, FloatArray]
         Seconds per statement, by what takes them; "seconds" is their combination.
     """
-    blocks, threads = (np.maximum(np.rint(raw[name]), 1.0) for name in ("grid_blocks", "block_threads"))
+    blocks, threads, local = (np.rint(raw[name]) for name in ("grid_blocks", "block_threads", "thread_local"))
+    blocks, threads = np.maximum(blocks, 1.0), np.maximum(threads, 1.0)
     rounds = np.ceil(blocks / device.multiprocessors)
     working = blocks / rounds  # multiprocessors, on average
     warps = np.ceil(threads / device.warp)
@@ -143,9 +145,10 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     hiding = rates.hiding * rates.ahead ** raw["fills_ahead"]
     busy = working * resident / (resident + hiding)
     lanes = device.lanes * np.where(raw["warp_fill"] > 0, raw["warp_fill"], 1.0)
-    own = np.maximum(device.registers / (warps * device.warp) - THREAD_LIMITS.reserved, 0.0)
-    homeless = np.maximum(raw["thread_local"] / _WORD - np.minimum(own, THREAD_LIMITS.room), 0.0)
-    spilled = homeless / np.maximum(raw["thread_local"] / _WORD, 1.0)
+    words = local / _WORD
+    homeless = np.maximum(registers_of(local) - device.registers_of_thread(threads), 0.0)
+    homeless = np.where(words > THREAD_LIMITS.room, words, homeless)
+    spilled = np.minimum(homeless / np.maximum(words, 1.0), 1.0)
     by_warps = raw["by_warps"] > 0
     together, faster = np.where(by_warps, rates.words, 1.0), np.where(by_warps, rates.tensor, 1.0)
     operations = raw["work"] + raw["math"] * (rates.math - 1.0) + raw["index_div"] * rates.division

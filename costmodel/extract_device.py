@@ -15,8 +15,9 @@ from costmodel.extract_regions import last_loop
 from costmodel.extract_statements import READ
 from costmodel.extract_warps import GLOBAL, SHARED
 
-_REGISTERS: Final = 32
-_MOST_REGISTERS: Final = 255
+_REGISTERS: Final = 24
+_PER_WORD: Final = 1.25
+"""Registers that a thread takes anyway, and for each word of its scratch."""
 _WORD: Final = 4
 _THREADS: Final = [position for position, mark in enumerate(BOUND) if mark.is_thread]
 
@@ -59,21 +60,22 @@ def _finite(values: Floats) -> Floats:
     return np.asarray(np.where(np.isfinite(values), values, 0.0))
 
 
+def registers_of(local: Floats) -> Floats:
+    """
+    Estimate the registers that a thread takes whose scratch has so many bytes.
+
+    Source: what the CUDA compiler takes for kernels of the catalogue, without spills.
+    """
+    return np.asarray(_REGISTERS + np.ceil(local / _WORD * _PER_WORD))
+
+
 def _residence(
     blocks: Floats, threads: Floats, shared: Floats, local: Floats, device: DeviceModel
 ) -> list[Floats]:
     """How full warps, multiprocessors and waves are."""
     whole = np.ceil(threads / device.warp) * device.warp
-    registers = np.minimum(_REGISTERS + np.ceil(local / _WORD), _MOST_REGISTERS)
-    resident = np.minimum.reduce(
-        [
-            np.full(len(threads), float(device.blocks)),
-            device.threads // whole,
-            device.shared_bytes // np.maximum(shared, 1.0),
-            device.registers // (registers * whole),
-        ]
-    )
-    resident = np.maximum(resident, 1.0)
+    registers = np.minimum(registers_of(local), np.maximum(device.registers_of_thread(threads), 1.0))
+    resident = np.maximum(device.resident_blocks(threads, registers, shared), 1.0)
     wave = resident * device.multiprocessors
     waves = np.ceil(blocks / wave)
     occupancy = np.minimum(resident * whole / device.threads, 1.0)

@@ -3,9 +3,10 @@
 A *kernel* is a stage at root with all that is computed inside it, and all its statements have its facts. A
 *request* is one load or store of a warp, the threads that run in step; what it touches is counted for the
 first warp (`extract_warps`). Where statements load from is memory of the device, or shared memory: what is
-private to a thread is in neither. The *resident* blocks of a multiprocessor are the least of what its blocks,
-threads, shared memory and registers allow (32 registers and the words of its scratch for each thread, at most
-255), at least 1; those of all multiprocessors are one *wave*. The *body* is that of `features_machine`; loops
+private to a thread is in neither. The *resident* blocks of a multiprocessor are as many as its blocks,
+threads, shared memory and registers allow (`DeviceModel.resident_blocks`; for each thread 24 registers and 5
+for 4 words of its scratch, or as many as a block leaves it), at least 1; those of all multiprocessors are one
+*wave*. The *body* is that of `features_machine`; loops
 over blocks and threads are no loops of it, and those over virtual threads and over the elements of a private
 array that finds room in registers are written out. Devices are described in `ansor.task.device`.
 """

@@ -161,12 +161,15 @@ def kernel_columns(nest: LoopNest, buffer: Buffer, device: DeviceModel) -> dict[
     taken = count_kernels(nest)[number]
     blocks, threads = prod(map(extent_of, open_kernel(kernels[number]).blocks)), taken.threads
     whole = ceil(threads / device.warp) * device.warp
-    registers = min(32 + ceil(taken.local_bytes / 4), 255)
+    parts = ceil(whole / device.warp / 4)  # Warps of the fullest of four partitions.
+    own = min(device.registers // 4 // parts // 256 * 256 // device.warp, 255)
+    registers = min(24 + ceil(taken.local_bytes / 4 * 5 / 4), own)
+    per_warp = ceil(registers * device.warp / 256) * 256
     resident = min(
         device.blocks,
         device.threads // whole,
-        device.shared_bytes // max(taken.shared_bytes, 1),
-        device.registers // (registers * whole),
+        device.shared_bytes // (ceil((taken.shared_bytes + 1024) / 128) * 128),
+        device.registers // 4 // per_warp * 4 // (whole // device.warp),
     )
     wave = max(resident, 1) * device.multiprocessors
     waves = ceil(blocks / wave)

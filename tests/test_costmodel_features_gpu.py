@@ -290,6 +290,20 @@ def raw_of(rows: np.ndarray) -> dict[str, np.ndarray]:
     return {name: rows[INDEX[name]] for name in USED}
 
 
+def test_threads_that_want_more_registers_than_a_block_leaves_them_are_slow() -> None:
+    """Sums of 64 words: blocks of 640 threads leave 96 registers for them, those of 512 128."""
+    columns = {name: np.ones(3) for name in USED}
+    columns |= {
+        "work": np.full(3, 1e9),
+        "grid_blocks": np.full(3, 1080.0),
+        "block_threads": np.array([512.0, 640.0, 512.0]),
+        "thread_local": np.array([256.0, 256.0, 1024.0]),
+    }
+    fits, short, many = device_parts(DeviceRates(), DEVICE, columns)["compute"]
+    assert short > 1.5 * fits
+    assert many > 5 * fits
+
+
 def test_few_blocks_and_scattered_loads_are_slow() -> None:
     states = [transposed(by_rows)[0] for by_rows in (True, False)]
     task = gpu_task(transposed(True)[1])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ansor.codegen.c.compile import CudaCompiler, Resources, find_nvcc, find_nvrtc
 from ansor.errors import BuildError, DefinitionError
 from ansor.runtime.device.module import DeviceModule
-from ansor.runtime.device.resources import KernelResources, resident_blocks, resources_of
+from ansor.runtime.device.resources import KernelResources, resources_of
 from ansor.task.device import DeviceModel
 from ansor.task.target import Target
 from tests.device_kernels import double, scale
@@ -77,7 +78,23 @@ def test_shared_memory_is_declared_or_asked_for() -> None:
 )
 def test_blocks_that_a_multiprocessor_holds(threads: int, registers: int, shared: int, blocks: int) -> None:
     """By NVIDIA's occupancy calculator for compute capability 9.0."""
-    assert resident_blocks(H100, threads, registers, shared) == blocks
+    assert H100.resident_blocks(threads, registers, shared) == blocks
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers"), [(64, 255), (256, 255), (320, 168), (512, 128), (640, 96), (1000, 64)]
+)
+def test_registers_that_threads_of_a_block_may_have(threads: int, registers: int) -> None:
+    """Warps are divided among four parts, and given 8 registers a thread at once."""
+    assert H100.registers_of_thread(threads) == registers
+    assert H100.resident_blocks(threads, registers, 0) >= 1
+    assert registers == 255 or H100.resident_blocks(threads, registers + 1, 0) == 0
+
+
+def test_many_blocks_are_looked_at_together() -> None:
+    threads, registers = np.array([128.0, 640.0]), np.array([128.0, 96.0])
+    assert H100.resident_blocks(threads, registers, np.array([0.0, 1024.0])).tolist() == [4, 1]
+    assert H100.registers_of_thread(threads).tolist() == [255, 96]
 
 
 @pytest.mark.parametrize("find", [find_nvcc, find_nvrtc])

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from ansor.task.target import Target
 
@@ -24,6 +26,14 @@ _EVERYWHERE: Final = 48 << 10
 _RESERVED: Final = 1024
 """Bytes of a multiprocessor's shared memory that the system takes of each block, from `_RESERVING` on."""
 _RESERVING: Final = 80
+_PARTITIONS: Final = 4
+"""Of a multiprocessor, each with its own registers and warps."""
+_REGISTER_UNIT: Final = 256
+"""Registers that a warp is given at once."""
+_MOST_REGISTERS: Final = 255
+"""Of a thread."""
+_SHARED_UNIT: Final = 128
+"""Bytes of shared memory that a block is given at once."""
 _COPYING: Final = 80
 """The compute capability from which on threads can copy without waiting."""
 
@@ -119,6 +129,42 @@ class DeviceModel:
             l2_bytes=l2 if isinstance(l2, int) else known.l2_bytes,
             warp=warp if warp > 1 else known.warp,
         )
+
+    def registers_of_thread(self, threads: Any) -> Any:
+        """
+        Tell how many registers each thread of a block may have.
+
+        Parameters
+        ----------
+        threads
+            Of the block; a number, or many in an array.
+        """
+        warps = -(-threads // self.warp)
+        each = self.registers // _PARTITIONS // -(-warps // _PARTITIONS)
+        return np.minimum(each // _REGISTER_UNIT * _REGISTER_UNIT // self.warp, _MOST_REGISTERS)
+
+    def resident_blocks(self, threads: Any, registers: Any, shared_bytes: Any) -> Any:
+        """
+        Tell how many blocks a multiprocessor holds at a time.
+
+        Parameters
+        ----------
+        threads, registers, shared_bytes
+            Threads of a block, registers of each, and shared memory of all; numbers, or arrays.
+
+        Source: NVIDIA's occupancy calculator; shared memory as of compute capability 8.0 and later.
+        """
+        warps = -(-threads // self.warp)
+        per_warp = _up_to(np.maximum(registers, 1) * self.warp, _REGISTER_UNIT)
+        most_warps = self.registers // _PARTITIONS // per_warp * _PARTITIONS
+        by_threads = np.minimum(self.blocks, self.threads // (warps * self.warp))
+        by_shared = self.shared_bytes // _up_to(shared_bytes + _RESERVED, _SHARED_UNIT)
+        return np.minimum(np.minimum(by_threads, most_warps // warps), by_shared)
+
+
+def _up_to(size: Any, unit: int) -> Any:
+    """The next multiple of a unit."""
+    return -(-size // unit) * unit
 
 
 def _of_capability(capability: int) -> DeviceModel:

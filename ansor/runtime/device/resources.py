@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Final
 
 from ansor.codegen.c.compile import CudaCompiler, Resources, compile_cuda
 from ansor.codegen.c.dialect import CUDA
@@ -12,14 +11,6 @@ from ansor.errors import BuildError, DefinitionError
 from ansor.runtime.device.package import DevicePackage
 from ansor.task.device import DeviceModel
 from ansor.task.target import Target
-
-_PARTITIONS: Final = 4
-"""Of a multiprocessor, each with its own registers and warps."""
-_REGISTER_UNIT: Final = 256
-"""Registers that a warp is given at once."""
-_SHARED_UNIT: Final = 128
-_SHARED_RESERVED: Final = 1024
-"""Bytes of shared memory that a block is given at once, and that the system takes of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +114,7 @@ def resources_of(
 def _of_kernel(said: Resources, arch: str, threads: int, asked: int, device: DeviceModel) -> KernelResources:
     """What a kernel takes whose launches ask for so many bytes of shared memory."""
     shared = said.shared_bytes + asked
-    blocks = resident_blocks(device, threads, said.registers, shared)
+    blocks = int(device.resident_blocks(threads, said.registers, shared))
     return KernelResources(
         said.kernel,
         arch,
@@ -137,26 +128,3 @@ def _of_kernel(said: Resources, arch: str, threads: int, asked: int, device: Dev
         blocks,
         min(1.0, blocks * threads / device.threads),
     )
-
-
-def resident_blocks(device: DeviceModel, threads: int, registers: int, shared_bytes: int) -> int:
-    """
-    How many blocks a multiprocessor holds at a time.
-
-    Source: NVIDIA's occupancy calculator; shared memory as of compute capability 8.0 and later.
-    """
-    warps = -(-threads // device.warp)
-    per_warp = _up_to(max(1, registers) * device.warp, _REGISTER_UNIT)
-    most_warps = device.registers // _PARTITIONS // per_warp * _PARTITIONS
-    shared = _up_to(shared_bytes + _SHARED_RESERVED, _SHARED_UNIT)
-    return min(
-        device.blocks,
-        device.threads // (warps * device.warp),
-        most_warps // warps,
-        device.shared_bytes // shared,
-    )
-
-
-def _up_to(size: int, unit: int) -> int:
-    """The next multiple of a unit."""
-    return -(-size // unit) * unit
