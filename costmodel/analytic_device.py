@@ -7,6 +7,7 @@ as fast as it has warps to switch between while some wait. Every kernel takes a 
 
 Scratch of a thread that finds no register is stored and loaded for each operation. A block's threads have all
 registers of a multiprocessor at most, and what is more than a thread has room for lies in memory as a whole.
+Threads beyond the end of what is only copied have nothing to do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ USED: Final = (
     "math",
     "branches",
     "index_div",
+    "lanes",
+    "waste",
     "footprint",
     "kernel",
     "grid_blocks",
@@ -65,7 +68,7 @@ class DeviceRates:
     math
         Operations that an intrinsic function counts for.
     division
-        The same for a division of integers in an index.
+        The same for a division of integers in an index, once for all lanes of a vector.
     shared
         Requests of warps that shared memory answers per cycle; a thread may load several words with one.
     hiding
@@ -95,7 +98,7 @@ class DeviceRates:
 
     issue: float = 4.0
     math: float = 4.0
-    division: float = 4.0
+    division: float = 1.0
     shared: float = 2.0
     hiding: float = 5.0
     ahead: float = 0.5
@@ -151,20 +154,23 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     spilled = np.minimum(homeless / np.maximum(words, 1.0), 1.0)
     by_warps = raw["by_warps"] > 0
     together, faster = np.where(by_warps, rates.words, 1.0), np.where(by_warps, rates.tensor, 1.0)
-    operations = raw["work"] + raw["math"] * (rates.math - 1.0) + raw["index_div"] * rates.division
-    requests = raw["global_requests"] + raw["shared_requests"] / together
+    needed = np.where(raw["work"] > 0, 1.0, 1.0 / np.maximum(raw["waste"], 1.0))
+    divisions = raw["index_div"] / np.maximum(raw["lanes"], 1.0)
+    operations = raw["work"] + raw["math"] * (rates.math - 1.0) + divisions * needed * rates.division
+    requests = (raw["global_requests"] + raw["shared_requests"] / together) * needed
+    traffic = raw["global_traffic"] * needed
     instructions = (
         (raw["work"] / together + raw["branches"]) / device.warp / np.maximum(raw["warp_fill"], 1e-3)
     )
     beyond = np.clip(1.0 - device.l2_bytes / np.maximum(raw["footprint"], 1.0), 0.0, 1.0)
-    first = np.minimum(raw["footprint"], raw["global_traffic"])
-    moved = first + (raw["global_traffic"] - first) * beyond
+    first = np.minimum(raw["footprint"], traffic)
+    moved = first + (traffic - first) * beyond
     speed = device.memory_bytes * np.minimum(rates.reach * working / device.multiprocessors, 1.0)
     cycles = {
         "compute": operations * (1.0 + spilled * rates.spill) / (busy * lanes * faster),
         "issue": (instructions + requests) / (busy * rates.issue),
-        "shared": raw["bank_cycles"] / (busy * rates.shared * np.where(by_warps, _MATRICES, 1.0)),
-        "L2": raw["global_traffic"] / (working * rates.l2),
+        "shared": raw["bank_cycles"] * needed / (busy * rates.shared * np.where(by_warps, _MATRICES, 1.0)),
+        "L2": traffic / (working * rates.l2),
     }
     times: dict[str, Any] = {name: taken / device.hertz for name, taken in cycles.items()}
     times["memory"] = moved / speed

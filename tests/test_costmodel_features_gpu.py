@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import partial
 from math import isclose
 from typing import Any
 
@@ -18,6 +19,7 @@ from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
 from ansor.task.target import Target
 from ansor.task.task import Task
+from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
 from costmodel.analytic_device import USED, DeviceRates, device_parts
 from costmodel.explain import explain
@@ -37,6 +39,7 @@ from tests.gpu_schedules import kernels, tiled_matmul
 from tests.sketches_cases import matmul, oracle_workload, row_sum, softmax
 
 TASKS = {name: gpu_task(make()) for name, make in (GPU_SMALL | TENSOR_CORES).items()}
+HALVES = partial(get_workload("matmul").tensors, 1024, 1024, 1024, "bfloat16", "float32", "bfloat16")
 DEVICE = DeviceModel.for_target(Target("cuda -arch=sm_80"))
 
 
@@ -340,6 +343,19 @@ def test_tiles_that_are_filled_ahead_hide_waiting() -> None:
         assert same.any()
         assert (more[same] <= less[same]).all()
         assert (more[same] < less[same]).any()
+
+
+def test_copies_of_vectors_are_no_slower_than_those_of_elements() -> None:
+    """Of halves threads wait for single ones, and the index of a vector is computed once."""
+    task = gpu_task(HALVES(), "cuda -arch=sm_90")
+    for population in sample(task, 60):
+        at = list(population.family.positions(ColumnKind.FETCH))
+        seconds = []
+        for together in (8, 1):
+            values = population.values.copy()
+            values[:, at] = together
+            seconds.append(seconds_of(task, [Population(population.family, values)]))
+        assert (seconds[0] <= seconds[1]).all()
 
 
 def test_rates_of_a_device_are_checked_and_saved(tmp_path: Any) -> None:
