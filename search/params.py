@@ -56,6 +56,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_store_converted`: 1 for storing what reductions widen again and again widened (`StoreConverted`).
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.
+- `cpu_prefetch`: 1 for asking memory for the next row of what several stages pass over (`prefetch_sites`).
 - `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
 - `gpu_tensor_cores`: 1 for tiles that tensor cores multiply (`TensorCores`) on CUDA GPUs, of 16-bit floats,
   and of float32 where an operation allows operands to be rounded.
@@ -86,6 +87,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no inlined padding": {"cpu_inline_padding": 0},
     "conversions where values are used": {"cpu_store_converted": 0},
     "no streaming stores": {"cpu_streaming_stores": 0},
+    "no prefetch": {"cpu_prefetch": 0},
     "a loop left out of vectors": {"cpu_fuse_all_vectors": 0},
     "no packed reads": {"cpu_packed_read": 0},
     "all reads packed": {"cpu_packed_read": 2},
@@ -116,6 +118,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_inline_padding": 0,
     "cpu_store_converted": 0,
     "cpu_streaming_stores": 0,
+    "cpu_prefetch": 0,
     "cpu_fuse_all_vectors": 0,
     "gpu_tensor_cores": 0,
     "gpu_rfactor_blocks": 0,

@@ -5,8 +5,8 @@ index maps look. Its *columns* are the integers that tell its programs apart (se
 integers is a program.
 
 `program` turns a row into transform steps, in the reference's order: the sketch with its lengths, compute
-locations, bindings to threads, parallel, unroll, vectorise, streaming stores. Fusing renumbers the loops
-behind, which is plain arithmetic here; no state is built until somebody replays the steps.
+locations, bindings to threads, parallel, unroll, vectorise, streaming stores, prefetching. Fusing renumbers
+the loops behind, which is plain arithmetic here; no state is built until somebody replays the steps.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ansor.schedule.steps import (
     AnnotationStep,
     FuseStep,
     PragmaStep,
+    PrefetchStep,
     SplitStep,
     Step,
     StreamingStoresStep,
@@ -62,6 +63,8 @@ class Sites:
         Where loops may be annotated.
     streams
         Stages that may have streaming stores.
+    prefetches
+        Stages that ask for inputs ahead; they do in all rows.
     leads, pads
         Copies in shared memory that may be filled ahead, and padded.
     unroll_values
@@ -75,15 +78,16 @@ class Sites:
     unrolls: tuple[UnrollSite, ...] = ()
     vectors: tuple[VectorSite, ...] = ()
     streams: tuple[int, ...] = ()
+    prefetches: tuple[int, ...] = ()
     leads: tuple[LeadSite, ...] = ()
     pads: tuple[PadSite, ...] = ()
     unroll_values: tuple[int, ...] = CPU_UNROLL_CANDIDATES
     lengths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of_cpu(cls, state: State, streams: tuple[int, ...] = ()) -> Sites:
+    def of_cpu(cls, state: State, streams: tuple[int, ...] = (), prefetches: tuple[int, ...] = ()) -> Sites:
         """Any loop that allows it."""
-        return cls(parallel_sites(state), unroll_sites(state), vector_sites(state), streams)
+        return cls(parallel_sites(state), unroll_sites(state), vector_sites(state), streams, prefetches)
 
     @classmethod
     def of_gpu(
@@ -338,9 +342,10 @@ class Family:
             tail.vectorise(vector, values[at])
         at_streams = zip(self.streams, self.positions(ColumnKind.STREAM), strict=True)
         streaming = [StreamingStoresStep(stage_id) for stage_id, at in at_streams if values[at]]
+        prefetches = [PrefetchStep(stage_id) for stage_id in self.sites.prefetches]
         at_leads = zip(self.leads, self.positions(ColumnKind.LEAD), strict=True)
         ahead = [step for site, at in at_leads if values[at] for step in site.steps(values[at])]
-        return (*self.padded(steps, values), *tail.steps, *streaming, *ahead)
+        return (*self.padded(steps, values), *tail.steps, *streaming, *prefetches, *ahead)
 
     def padded(self, steps: Sequence[Step], row: Sequence[int]) -> tuple[Step, ...]:
         """The steps of the structure or of the spelling with the padding of a row, before loops are bound."""

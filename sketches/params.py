@@ -126,6 +126,8 @@ class SketchParams:
         1 adds `StoreConverted`: what reductions widen again and again is stored so, packed tiles as well.
     cpu_streaming_stores
         1 lets the stores of outputs pass the caches by, where a program moves more than they hold.
+    cpu_prefetch
+        1 lets stages that pass over a row of an input after others ask memory for the next row.
     cpu_fuse_all_vectors
         1 lets all innermost loops of a stage that may be vectorised be fused; 0 leaves one of several out, as
         the reference does.
@@ -164,6 +166,7 @@ class SketchParams:
     cpu_inline_padding: int = _parameter(1, high=1)
     cpu_store_converted: int = _parameter(1, high=1)
     cpu_streaming_stores: int = _parameter(1, high=1)
+    cpu_prefetch: int = _parameter(1, high=1)
     cpu_fuse_all_vectors: int = _parameter(1, high=1)
     gpu_tensor_cores: int = _parameter(1, high=1)
     gpu_rfactor_blocks: int = _parameter(1, high=1)

@@ -44,6 +44,7 @@ from sketches.locations import LocationGroup, Rows, choose_locations
 from sketches.padding import pad_sites
 from sketches.params import SketchParams
 from sketches.population import Population
+from sketches.prefetching import prefetch_sites
 from sketches.repair import repaired
 from sketches.rule import SketchContext, SketchRule
 from sketches.streaming import stream_sites
@@ -299,7 +300,7 @@ class ProgramSpace:
     def _sites(self, sketch: Sketch, state: State) -> Sites:
         """List what may be decided about the loops of a structure, on the context's target."""
         if not self.context.is_gpu:
-            return Sites.of_cpu(state, stream_sites(self.context, state))
+            return Sites.of_cpu(state, stream_sites(self.context, state), prefetch_sites(self.context, state))
         others = [hole for hole in sketch.holes if hole.kind is not ColumnKind.TILE]
         lengths = {x.start: usual_lengths(x, self.context) for x in others}
         leads = lead_sites(self.context, sketch.state)

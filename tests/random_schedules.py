@@ -16,6 +16,7 @@ from ansor.schedule.steps import (
     CacheReadPartStep,
     FollowLayoutStep,
     PadStep,
+    PrefetchStep,
     RewriteLayoutStep,
     SetScopeStep,
     SplitStep,
@@ -137,6 +138,10 @@ def set_scope(c: Chooser, state: State, stage: int) -> State:
 
 def streaming_stores(_: Chooser, state: State, stage: int) -> State:
     return state.apply(StreamingStoresStep(stage))
+
+
+def prefetch(_: Chooser, state: State, stage: int) -> State:
+    return state.apply(PrefetchStep(stage))
 
 
 def store_converted(_: Chooser, state: State, stage: int) -> State:
@@ -295,5 +300,5 @@ MOVES: tuple[Move, ...] = (
     *(compute_at, compute_at, compute_inline, compute_root, set_scope, storage_align),
     *(follow_split, follow_fused_split, cache_write, cache_read, rfactor, rfactor_fused),
     *(tile, tile, tile_with_cache, rewrite_layout, follow_layout, pad, streaming_stores),
-    store_converted,
+    *(store_converted, prefetch),
 )

@@ -16,7 +16,7 @@ from math import gcd
 
 from ansor.ir.affine import Affine
 from ansor.ir.bounds import Bounds, End, OptionalInterval
-from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Stmt, Store, walk_statements
+from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Prefetch, Stmt, Store, walk_statements
 from ansor.ir.rewriting import reads_memory
 from ansor.ir.strides import flat_form
 from ansor.te.expr import (
@@ -50,6 +50,8 @@ def statement_expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return () if isinstance(extent, int) else (extent,)
         case Store(indices=indices, value=value):
             return (*indices, value)
+        case Prefetch(indices=indices):
+            return indices
         case Let(value=value):
             return (value,)
         case If(cond=cond):

@@ -45,6 +45,7 @@ from ansor.ir.nest import (
     Let,
     LoopKind,
     LoopNest,
+    Prefetch,
     Seq,
     Stmt,
     Store,
@@ -176,6 +177,8 @@ class _Compiler(ExpressionCompiler):
                 return self._barrier(pending)
             case Commit():
                 return self._commit()
+            case Prefetch():
+                return lambda env: None
 
     def _let(self, var: Var, value: Expr, inner: Stmt) -> Action:
         compute = self.value(value)

@@ -40,6 +40,7 @@ from ansor.ir.nest import (
     Let,
     LoopKind,
     LoopNest,
+    Prefetch,
     Seq,
     Stmt,
     Store,
@@ -214,7 +215,7 @@ class _Checker:
                 if not uniform:
                     what = "barrier" if isinstance(stmt, Barrier) else "commit"
                     self.fail(stmt, f"a {what} that not all threads of a block come by equally often")
-            case Seq():
+            case Seq() | Prefetch():
                 pass
             case _:
                 assert_never(stmt)

@@ -31,6 +31,7 @@ __all__ = [
     "Let",
     "LoopKind",
     "LoopNest",
+    "Prefetch",
     "Seq",
     "Stmt",
     "Store",
@@ -129,7 +130,18 @@ class Commit:
     """The copies that a thread has begun since the last one are a group, for barriers to wait for."""
 
 
-Stmt = Union[For, Store, Let, If, Seq, Alloc, Barrier, Commit]
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefetch:
+    """Ask the memory for an element that will be read soon; nothing happens where there is none.
+
+    The indices read no memory. They may lie outside of the buffer, which such an instruction may, too.
+    """
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+Stmt = Union[For, Store, Let, If, Seq, Alloc, Barrier, Commit, Prefetch]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +176,7 @@ def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
             return (then,) if other is None else (then, other)
         case Seq(stmts=stmts):
             return stmts
-        case Barrier() | Commit():
+        case Barrier() | Commit() | Prefetch():
             return ()
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopNest, Seq, Stmt, Store
+from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopNest, Prefetch, Seq, Stmt, Store
 from ansor.te.expr import (
     Binary,
     BinaryOp,
@@ -147,6 +147,9 @@ def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
             yield f"{indent}barrier{f' but {pending}' if pending else ''}"
         case Commit():
             yield f"{indent}commit"
+        case Prefetch(buffer=buffer, indices=indices):
+            where = ", ".join(format_expr(index, names) for index in indices)
+            yield f"{indent}prefetch {names.of(buffer)}[{where}]"
 
 
 def _inner(expr: Expr, limit: int, texts: _Texts) -> str:

@@ -9,7 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 
-from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, Seq, Stmt, Store, sub_statements
+from ansor.ir.nest import (
+    Alloc,
+    Barrier,
+    Buffer,
+    Commit,
+    For,
+    If,
+    Let,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    sub_statements,
+)
 from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, rewrite
 
 
@@ -29,7 +42,7 @@ def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
         case Seq():
             flat = [part for one in new for part in (one.stmts if isinstance(one, Seq) else (one,))]
             return flat[0] if len(flat) == 1 else Seq(tuple(flat))
-        case Store() | Barrier() | Commit():
+        case Store() | Barrier() | Commit() | Prefetch():
             return stmt
 
 
@@ -50,6 +63,9 @@ def map_expressions(stmt: Stmt, visit: Callable[[Expr], Expr]) -> Stmt:
             new_indices, new_value = tuple(map(visit, indices)), visit(value)
             same = new_value is value and all(map(is_, indices, new_indices))
             return stmt if same else replace(stmt, indices=new_indices, value=new_value)
+        case Prefetch(indices=indices):
+            new_indices = tuple(map(visit, indices))
+            return stmt if all(map(is_, indices, new_indices)) else replace(stmt, indices=new_indices)
         case Let(value=value):
             new_value = visit(value)
             return stmt if new_value is value else replace(stmt, value=new_value)
@@ -109,6 +125,8 @@ def _copy(stmt: Stmt, variables: dict[Var, Expr], buffers: dict[Buffer, Buffer])
             return Alloc(buffers[buffer], _copy(body, variables, buffers))
         case Store(buffer=buffer, indices=indices, value=value):
             return Store(buffers.get(buffer, buffer), tuple(map(expr, indices)), expr(value))
+        case Prefetch(buffer=buffer, indices=indices):
+            return Prefetch(buffers.get(buffer, buffer), tuple(map(expr, indices)))
         case If(cond=cond, then=then, other=other):
             new_other = None if other is None else _copy(other, variables, buffers)
             return If(expr(cond), _copy(then, variables, buffers), new_other)

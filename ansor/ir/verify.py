@@ -20,9 +20,11 @@ from ansor.ir.nest import (
     Let,
     LoopKind,
     LoopNest,
+    Prefetch,
     Seq,
     Stmt,
     Store,
+    sub_statements,
 )
 from ansor.ir.printer import format_expr, format_stmt
 from ansor.ir.rewriting import reads_memory
@@ -86,20 +88,24 @@ class _Checker:
                 if value.dtype != var.dtype:
                     self.fail(stmt, f"{var.dtype} {var.name!r} is bound to a value of {value.dtype}")
                 self._inside(stmt, var, body)
-            case If(cond=cond, then=then, other=other):
-                self.expression(cond, stmt)
-                if cond.dtype != "bool":
-                    self.fail(stmt, f"the condition is {cond.dtype}")
-                self.statement(then)
-                if other is not None:
-                    self.statement(other)
+            case If():
+                self._if(stmt)
             case Seq(stmts=stmts):
                 for one in stmts:
                     self.statement(one)
             case Alloc():
                 self._alloc(stmt)
+            case Prefetch():
+                self._place(stmt)
             case Barrier() | Commit():
                 pass
+
+    def _if(self, stmt: If) -> None:
+        self.expression(stmt.cond, stmt)
+        if stmt.cond.dtype != "bool":
+            self.fail(stmt, f"the condition is {stmt.cond.dtype}")
+        for inner in sub_statements(stmt):
+            self.statement(inner)
 
     def _inside(self, stmt: Stmt, var: Var, body: Stmt) -> None:
         if var in self.met:
@@ -127,13 +133,16 @@ class _Checker:
 
     def _store(self, stmt: Store) -> None:
         self.expression(stmt.value, stmt)
-        self._access(stmt.buffer, stmt.indices, stmt)
-        for index in stmt.indices:
-            self.expression(index, stmt)
+        self._place(stmt)
         if stmt.value.dtype != stmt.buffer.dtype:
             self.fail(stmt, f"{stmt.value.dtype} is stored into {stmt.buffer.dtype} {stmt.buffer.name!r}")
         if stmt.buffer in self.nest.params and stmt.buffer not in self.writable:
             self.fail(stmt, f"the input {stmt.buffer.name!r} is written")
+
+    def _place(self, stmt: Store | Prefetch) -> None:
+        self._access(stmt.buffer, stmt.indices, stmt)
+        for index in stmt.indices:
+            self.expression(index, stmt)
 
     def _alloc(self, stmt: Alloc) -> None:
         buffer = stmt.buffer

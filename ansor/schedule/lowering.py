@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ansor.errors import DefinitionError, LoweringError, ScheduleError
-from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Prefetch, Stmt, Store, seq
 from ansor.ir.passes.bind_threads import bind_threads
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS, polish_kernels
 from ansor.ir.passes.pipeline import polish
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
-from ansor.ir.rewriting import guarded
+from ansor.ir.rewriting import guarded, reads_memory
 from ansor.ir.simplify import simplify
 from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds
 from ansor.schedule.combining import Targets, combined
@@ -53,6 +53,7 @@ from ansor.te.expr import (
     Reduce,
     Var,
     as_index,
+    distinct_nodes,
     free_vars,
     rewrite,
     substitute,
@@ -202,7 +203,7 @@ class _Lowering:
         else:
             point = self.points.of(stage_id, self.loops[stage_id].main)
             value = tuple(self._value(expr, point) for expr in body)
-            store = self._store(stage_id, point, value)
+            store = seq(self._store(stage_id, point, value), *self._prefetches(stage_id, value))
             made = self._nest(stage_id, stage.iterators, self.loops[stage_id].main, store)
         if self.limits is None:
             return made
@@ -342,6 +343,34 @@ class _Lowering:
             for (buffer, indices), value in zip(self._targets(stage_id, point), values, strict=True)
         ]
         return guarded(point.guards, seq(*stores))
+
+    def _prefetches(self, stage_id: int, values: Sequence[Expr]) -> list[Stmt]:
+        """What asks for the inputs that these values read in the next iteration of the loop around them."""
+        around = self._loop_around(stage_id)
+        if not self.state.stages[stage_id].prefetch or self.kernels or around is None:
+            return []
+        placeholders = (i for i, stage in enumerate(self.state.stages) if stage.is_placeholder)
+        inputs = {self.params.results[i, 0] for i in placeholders if (i, 0) in self.params.results}
+        next_one = around + 1
+        found: dict[tuple[Buffer, tuple[Expr, ...]], None] = {}
+        for node in (node for value in values for node in distinct_nodes(value)):
+            if isinstance(node, Load) and node.buffer in inputs and not any(map(reads_memory, node.indices)):
+                ahead = tuple(simplify(substitute(i, {around: next_one}), self.known) for i in node.indices)
+                if ahead != node.indices:
+                    found[node.buffer, ahead] = None
+        return [Prefetch(buffer, ahead) for buffer, ahead in found]
+
+    def _loop_around(self, stage_id: int) -> Var | None:
+        """The variable of the innermost loop that a stage is computed in."""
+        place = self.state.attach.get(stage_id)
+        while place is not None:
+            target, position = place
+            for loop in reversed(self.state.stages[target].iterators[: position + 1]):
+                var = self.loops[target].main[loop.name]
+                if isinstance(var, Var):
+                    return var
+            place = self.state.attach.get(target)
+        return None
 
     def _update(self, stage_id: int, roots: list[Reduce], point: Point, targets: Targets) -> Stmt:
         """Combine one source element into the result so far."""

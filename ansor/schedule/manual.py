@@ -31,6 +31,7 @@ from ansor.schedule.steps import (
     MultiBufferStep,
     PadStep,
     PragmaStep,
+    PrefetchStep,
     ReorderStep,
     RewriteLayoutStep,
     RfactorStep,
@@ -441,6 +442,13 @@ class StageHandle:
     def store_converted(self) -> None:
         """Store this stage's result in the dtype that all its readers convert it to: each value once."""
         self.schedule.apply(StoreConvertedStep(self.stage_id))
+
+    def prefetch(self) -> None:
+        """Ask memory for what this stage will read of inputs in the next iteration of the loop around it.
+
+        For a stage computed at a loop, that computes more than it waits for memory.
+        """
+        self.schedule.apply(PrefetchStep(self.stage_id))
 
     def streaming_stores(self) -> None:
         """Let this output's vector stores pass the caches by; for results much larger than the caches."""

@@ -29,6 +29,7 @@ from ansor.schedule.steps import (
     MultiBufferStep,
     PadStep,
     PragmaStep,
+    PrefetchStep,
     ReorderStep,
     RewriteLayoutStep,
     RfactorStep,
@@ -51,6 +52,7 @@ _CALLS: dict[type[Step], str] = {
     ComputeInlineStep: "compute_inline",
     ComputeRootStep: "compute_root",
     StoreConvertedStep: "store_converted",
+    PrefetchStep: "prefetch",
     StreamingStoresStep: "streaming_stores",
     SwizzleStep: "swizzle",
 }
@@ -171,6 +173,7 @@ class _Writer:
                 ComputeInlineStep()
                 | ComputeRootStep()
                 | StoreConvertedStep()
+                | PrefetchStep()
                 | StreamingStoresStep()
                 | SwizzleStep()
             ):

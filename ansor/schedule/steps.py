@@ -3,8 +3,8 @@
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
 where stages are computed, `graph_steps` add stages, `pad_steps` one that computes more than asked for,
 `layout_steps` change the order of what stages store, `convert_steps` its dtype, `tensor_steps` compute
-innermost loops by tensor intrinsics, `store_steps` say how results are stored, `buffer_steps` how tiles in
-shared memory are kept.
+innermost loops by tensor intrinsics, `store_steps` say how results are stored, `prefetch_steps` that inputs
+are asked for ahead, `buffer_steps` how tiles in shared memory are kept.
 """
 
 from ansor.schedule.buffer_steps import MultiBufferStep, SwizzleStep
@@ -24,6 +24,7 @@ from ansor.schedule.loop_steps import (
 )
 from ansor.schedule.pad_steps import PadStep
 from ansor.schedule.place_steps import ComputeAtStep, ComputeInlineStep, ComputeRootStep, SetScopeStep
+from ansor.schedule.prefetch_steps import PrefetchStep
 from ansor.schedule.step_base import STEP_CODES, Step, step_from_json
 from ansor.schedule.store_steps import StreamingStoresStep
 from ansor.schedule.tensor_steps import TensorizeStep
@@ -45,6 +46,7 @@ __all__ = [
     "MultiBufferStep",
     "PadStep",
     "PragmaStep",
+    "PrefetchStep",
     "ReorderStep",
     "RewriteLayoutStep",
     "RfactorStep",

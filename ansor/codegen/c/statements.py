@@ -37,6 +37,7 @@ from ansor.ir.nest import (
     If,
     Let,
     LoopKind,
+    Prefetch,
     Seq,
     Stmt,
     Store,
@@ -133,6 +134,8 @@ class KernelText:
                 return [*self._helped(wait_for_copies(pending)), meeting]
             case Commit():
                 return self._helped(COMMIT_COPIES)
+            case Prefetch():
+                return []
 
     def _helped(self, helper: str) -> list[str]:
         """The call of a helper for copies; nothing where there are none."""

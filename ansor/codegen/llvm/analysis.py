@@ -12,7 +12,19 @@ from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import own_instructions, vectors_of
 from ansor.ir.independence import statement_expressions
-from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.nest import (
+    Alloc,
+    Buffer,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    sub_statements,
+    walk_statements,
+)
 from ansor.ir.rewriting import tested_in_turn
 from ansor.te.expr import Call, Cast, Expr, Load, Var, children
 
@@ -66,6 +78,7 @@ class Analysis:
         written: set[Buffer] = set()
         if isinstance(stmt, Store):
             written.add(stmt.buffer)
+        if isinstance(stmt, (Store, Prefetch)):
             places.append((stmt.buffer, stmt.indices))
         registers = (index for buffer, indices in places if buffer.scope == "register" for index in indices)
         code = sum(f.instructions for f in inner) + own_instructions(stmt)

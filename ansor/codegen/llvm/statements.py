@@ -29,7 +29,7 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.code_size import MAX_VECTORS
-from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Seq, Stmt, Store
+from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Prefetch, Seq, Stmt, Store
 
 MAX_EXPANSION = 4096
 """LLVM takes half a second for as many instructions in a row, minutes for twenty times as many."""
@@ -92,6 +92,10 @@ class Function:
                 self.statement(body, env.bind(var, bound))
             case Alloc():
                 self._alloc(stmt, env)
+            case Prefetch(buffer=buffer, indices=indices):
+                e = self.expressions
+                e.forget()
+                self.memory.prefetch(buffer, e.offset(buffer, indices, env), env.under)
             case Barrier() | Commit():
                 raise BuildError("the program has a barrier between GPU threads; build it for a GPU target")
 

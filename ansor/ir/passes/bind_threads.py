@@ -42,6 +42,7 @@ from ansor.ir.nest import (
     If,
     Let,
     LoopKind,
+    Prefetch,
     Seq,
     Stmt,
     Store,
@@ -231,7 +232,7 @@ class _Binder:
                 return Alloc(self._places[buffer].buffer, self.statement(body, guards))
             case Store() | Let() | If():
                 return guarded(tuple(guards.values()), self._once(self._inner(stmt), frozenset()))
-            case Barrier() | Commit():
+            case Barrier() | Commit() | Prefetch():
                 return stmt
 
     def _bound(self, loop: For, guards: _Guards) -> Stmt:

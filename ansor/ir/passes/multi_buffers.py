@@ -50,6 +50,7 @@ from ansor.ir.nest import (
     If,
     Let,
     LoopKind,
+    Prefetch,
     Seq,
     Stmt,
     Store,
@@ -180,7 +181,7 @@ class _Alternation:
                 return self._ahead(self._loops[stmt])
             case Alloc(buffer=buffer, body=body) if buffer in self._instead:
                 return Alloc(self._instead[buffer], self.statement(body))
-            case Store() | Let() | If() | For() | Seq() | Alloc() | Barrier() | Commit():
+            case Store() | Let() | If() | For() | Seq() | Alloc() | Barrier() | Commit() | Prefetch():
                 return map_statements(_moved(stmt, self._once, None, {}), self.statement)
 
     def _ahead(self, parts: _Ahead) -> Stmt:

@@ -33,6 +33,7 @@ from ansor.ir.nest import (
     If,
     Let,
     LoopKind,
+    Prefetch,
     Seq,
     Stmt,
     Store,
@@ -100,7 +101,7 @@ class _Distribution:
                 self._dependent.add(var)
             case For() | If():
                 chosen = depends
-            case Store() | Let() | Seq() | Alloc() | Barrier() | Commit():
+            case Store() | Let() | Seq() | Alloc() | Barrier() | Commit() | Prefetch():
                 pass
             case _:
                 assert_never(stmt)
