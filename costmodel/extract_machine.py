@@ -144,16 +144,28 @@ class View:
         each = np.where(self.contiguous, whole, np.where(self.scattered, pieces, 1.0)) * regions.count
         self.each = each
         last_used = last_loop(regions.used & self.looping[:, None])
-        repeating = self.looping[:, None] & (self.numbers[:, None] <= last_used)
-        outside = (regions.used | repeating) & ~self.body[:, None]
+        around = self.looping[:, None] & (self.numbers[:, None] <= last_used)
         region = regions.elements[last_loop(self.looping) + 1, which, here]
         side_by_side = np.where(self.body, self.lane, 1.0).prod(axis=0)  # other lanes are not in the region
         distinct = each * region / np.where(self.broadcast, 1.0, side_by_side)
         inside = np.where(regions.used & self.body[:, None], self.strips[:, None], 1.0).prod(axis=0)
         self.loaded = np.minimum(each * inside, np.maximum(distinct, each))
-        self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0)
         self.reads = regions.kind == READ
+        repeating = around | (self.looping[:, None] & self._reloaded(last_used))
+        outside = (regions.used | repeating) & ~self.body[:, None]
+        self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0)
         self.pairs = 1.0 + self._straddling()
+
+    def _reloaded(self, last_used: Ints) -> Bools:
+        """Which accesses are made again in each iteration of loops that do not move them.
+
+        They are made before such loops if the registers hold all of them beside the accumulators.
+        """
+        kept = self.reads & (last_used < last_loop(self.looping))
+        if self.core.device is not None:
+            return np.zeros_like(kept)
+        registers = np.where(kept, self.loaded, 0.0).sum(axis=0) + self.accumulators
+        return np.asarray(kept & (registers > self.core.model.vector_registers))
 
     def _straddling(self) -> Floats:
         """The part of each access's vectors that lie across the end of a cache line, 0 to 1.

@@ -9,8 +9,10 @@ width and registers, cache sizes, cores. Terms:
   accumulate in registers; a *visit* of it is all steps of those reduction loops.
 - The *body* of a statement is what the innermost loop that stays a loop runs: loops inside are written out.
 - The *runs* of a read are the product of the strips of the loops that its index moves with, and of the loops
-  around these that stay loops. In the body an element is loaded once, however many of the iterations that are
-  written out read it: there they are at most the elements of its region / those of one load.
+  around these that stay loops: inside of others what was read waits in registers. On a CPU these have to hold
+  all that waits, beside the accumulators; else it is read again in each iteration. In the body an element is
+  loaded once, however many of the iterations that are written out read it: there they are at most the
+  elements of its region / those of one load.
 - *Points*, and the *region* of an access at a loop, are those of `features_reference`.
 """
 

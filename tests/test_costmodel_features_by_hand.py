@@ -397,6 +397,24 @@ def windows() -> Program:
     return Program([x, w, y], schedule, expected)
 
 
+def short_visits(steps: int) -> Program:
+    """Rows of B, one vector each, wait while those of A go by, if the registers hold them beside the sum."""
+    n, m, k = 12, LANES, 2 * steps
+
+    def schedule(state: State) -> State:
+        state = state.split(2, 2, [steps]).reorder(2, [2, 0, 3, 1])  # k.0 i k.1 j
+        return state.annotate(2, 2, Annotation.UNROLL).annotate(2, 3, Annotation.VECTORIZE)
+
+    waits = steps + 1 <= REGISTERS
+    expected = {
+        "tile_registers": 1,
+        "tile_steps": steps,
+        "loads_contiguous": k if waits else n * k,
+        "loads_broadcast": n * k,
+    }
+    return Program(matmul(n, m, k), schedule, expected)
+
+
 def padded(rows: bool) -> Program:
     """Maxima of 3 neighbours in a padded matrix: neighbouring rows, or elements that lie in lanes."""
     n, taps = 12, 3
@@ -477,6 +495,8 @@ PROGRAMS = {
     "vectors of a line": long_vectors(16, 1.0),
     "vectors of half a line": long_vectors(8, 0.5),
     "vectors of a quarter of a line": long_vectors(4, 0.0),
+    "short visits": short_visits(REGISTERS - 1),
+    "visits that take all registers": short_visits(REGISTERS),
     "a scalar sum": scalar_sum(),
     "windows": windows(),
     "padding that lanes share": padded(rows=True),
