@@ -90,6 +90,9 @@ class CoreRates:
     arithmetic, loads, stores, issue
         Instructions of each kind, and in all, per cycle; of arithmetic no more than the CPU has ports for
         multiply-adds.
+    filling
+        Cycles of a load or store of an accumulator, with which a visit of a tile begins and ends, that its
+        arithmetic does not hide.
     latency
         Cycles from an operand to its result, in a register.
     memory_latency
@@ -133,6 +136,7 @@ class CoreRates:
     loads: float = 2.0
     stores: float = 0.6
     issue: float = 1.6
+    filling: float = 0.25
     latency: float = 4.5
     memory_latency: float = 6.0
     window: float = 260.0
@@ -337,6 +341,7 @@ class AnalyticModel(CostModel):
             ]
         )
         cycles = cycles + raw["branches"] * rates.branch + raw["index_div"] * rates.division
+        cycles = cycles + np.where(raw["tile"] > 0, raw["accumulator_moves"], 0.0) * rates.filling
         doublings = np.log2(np.maximum(raw["tile_code"] / rates.code, 1.0))
         return np.asarray(cycles * (1.0 + rates.growth * doublings))
 
