@@ -145,10 +145,14 @@ class View:
         self.each = each
         last_used = last_loop(regions.used & self.looping[:, None])
         around = self.looping[:, None] & (self.numbers[:, None] <= last_used)
-        region = regions.elements[last_loop(self.looping) + 1, which, here]
+        level = last_loop(self.looping) + 1
+        filled = np.maximum(regions.shared, level)
+        again = self.body[:, None] & (self.numbers[:, None] < filled)  # Loops in which it is filled anew.
+        fills = np.where(again, self.strips[:, None], 1.0).prod(axis=0)
+        region = regions.elements[filled, which, here] * fills
         side_by_side = np.where(self.body, self.lane, 1.0).prod(axis=0)  # other lanes are not in the region
         distinct = each * region / np.where(self.broadcast, 1.0, side_by_side)
-        inside = np.where(regions.used & self.body[:, None], self.strips[:, None], 1.0).prod(axis=0)
+        inside = np.where((regions.used | again) & self.body[:, None], self.strips[:, None], 1.0).prod(axis=0)
         self.loaded = np.minimum(each * inside, np.maximum(distinct, each))
         self.reads = regions.kind == READ
         repeating = around | (self.looping[:, None] & self._reloaded(last_used))

@@ -245,6 +245,14 @@ def test_unrolled_loops_around_a_loop_load_again_in_each_copy() -> None:
     assert row["shared_requests"] == pytest.approx(2 * 64**3 / 32)
 
 
+def test_what_is_filled_in_unrolled_loops_is_loaded_after_each_fill() -> None:
+    """One sum of a thread, its reduction unrolled with the copies inside: two loads for each product."""
+    state = tiled_matmul((16, 16, 64), (1, 4, 1), (1, 8, 1), 16, unroll=1024).state
+    assert "for k" not in str(kernels(state))
+    row = columns_of(state, list(state.dag.tensors))[2]
+    assert row["shared_requests"] == pytest.approx(2 * 16 * 16 * 64 / 32)
+
+
 def test_models_of_devices_come_from_targets() -> None:
     assert DeviceModel.for_target(Target("cuda -arch=sm_90")).multiprocessors == 132
     assert DeviceModel.for_target(Target("cuda -arch=sm_90a")).multiprocessors == 132
