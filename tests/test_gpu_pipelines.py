@@ -23,7 +23,7 @@ from ansor.schedule.state import State
 from ansor.task.gpu_limits import count_kernels
 from ansor.te.expr import Load, Var, const, select
 from tests import emulated_cuda
-from tests.cuda_on_host import Run, each_language, run_cuda_on_host
+from tests.cuda_on_host import Run, each_language, run_cuda_on_host, run_together
 from tests.gpu_schedules import (
     ahead,
     check_schedule,
@@ -351,9 +351,12 @@ def test_texts_compile_without_warnings(compiler: CudaCompiler, arch: str, buffe
 @each_language
 @pytest.mark.parametrize("buffers", [3, 4])
 def test_texts_run(run: Run, buffers: int) -> None:
-    for sizes in ((32, 32, 40, 8, 4), (33, 18, 20, 4, 1), (16, 24, 8, 4, 2)):
-        a, b, c = product_arrays(*sizes[:3])
-        run(kernels(ahead(small_product(*sizes), buffers=buffers).state), a, b, c)
+    programs = [
+        (kernels(ahead(small_product(*sizes), buffers=buffers).state), product_arrays(*sizes[:3]), ())
+        for sizes in ((32, 32, 40, 8, 4), (33, 18, 20, 4, 1), (16, 24, 8, 4, 2))
+    ]
+    run_together(run, programs)
+    for _, (a, b, c), _ in programs:
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
 
 
