@@ -53,6 +53,14 @@ def small_searches() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def quick_pocl() -> Iterator[None]:
+    """PoCL optimises nothing, here and in processes that start here: unrolled kernels take it seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+        yield
+
+
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The kind of device of a test that runs on each (`tests.device_kernels.each_device`)."""

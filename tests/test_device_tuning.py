@@ -15,12 +15,12 @@ from tests.device_kernels import needs_opencl
 from tests.search_fakes import logged
 
 TRIALS, CUT = 64, 24
-SIZES = (24, 16, 20)
+SIZES = (40, 48, 36)
 SMALL_GPU = HardwareParams(-1, 16, 64, 32768, 2**31 - 1, 256, 8, 32)
 """Blocks of warps and virtual threads, which PoCL's own figures leave no room for."""
 PARAMS: dict[str, Any] = {"evolutionary_search_population": 128, "evolutionary_search_num_iters": 2}
 
-pytestmark = needs_opencl
+pytestmark = [needs_opencl, pytest.mark.usefixtures("quick_pocl")]
 
 
 @pytest.fixture(scope="module")

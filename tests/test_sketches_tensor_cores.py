@@ -250,6 +250,7 @@ def test_programs_run(name: str) -> None:
             check_printed_code(state)
 
 
+@pytest.mark.usefixtures("quick_pocl")
 @pytest.mark.parametrize("name", ["padded", "padded convolution"])
 def test_padded_programs_run_without_tensor_cores(name: str) -> None:
     """As the loops that they say."""
