@@ -20,8 +20,8 @@ from tests.program_laws import (
 )
 from tests.strategies import Chooser, random_graph, random_state, random_symbolic_graph
 
-quick = settings(max_examples=80, deadline=None, derandomize=True, database=None)
-slow = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+slow = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
 
 def draw_case(data, max_steps=10):

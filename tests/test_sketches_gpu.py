@@ -127,7 +127,7 @@ def test_the_printed_sketches_do_not_change_by_binding() -> None:
 # -- laws ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(GPU_SMALL)), st.integers(0, 2**31))
 def test_every_sampled_gpu_program_is_complete_and_fits(name: str, seed: int) -> None:
     sample = space_of(name).sample(10, rng(seed))
