@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from math import isclose
 
 import numpy as np
 
 from ansor.dtypes import dtype_info
+from ansor.ir.nest import LoopNest
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
@@ -84,19 +86,26 @@ class Compared:
         assert self.accesses >= accesses * (self.statements - self.crooked - self.large), self
 
 
+@lru_cache(maxsize=1)
+def statements_in(form: Form) -> list[Statement]:
+    """The statements of a form: many programs are compared with them, one after another."""
+    return statements_of(form)
+
+
 def check_rows(
-    form: Form, values: Values, plain: State, full: State, sampled: bool = True, row: int = 0
+    form: Form, values: Values, plain: State | LoopNest, full: State, sampled: bool = True, row: int = 0
 ) -> Compared:
     """
     Compare the unscaled features of a form's program `row` with counts.
 
-    `plain` is the program before loops are fused and annotated, `full` the whole program. One that was not
-    sampled may have fused serial loops, and choices that let the simplifier change indices.
+    `plain` is the program before loops are fused and annotated, or its nest, `full` the whole program. One
+    that was not sampled may have fused serial loops, and choices that let the simplifier change indices.
     """
-    bare, done = lower(plain, simple_mode=True), lower(full, simple_mode=True)
+    bare = plain if isinstance(plain, LoopNest) else lower(plain, simple_mode=True)
+    done = lower(full, simple_mode=True)
     counted, complete = stored_statements(bare), stored_statements(done)
     compared, divides = Compared(), not sampled and divides_as_written(form.state)
-    for statement, features in zip(statements_of(form), values, strict=True):
+    for statement, features in zip(statements_in(form), values, strict=True):
         name = buffer_name(form.state, statement)
         one = counted[name]
 

@@ -32,7 +32,7 @@ from costmodel.features import GPU_FEATURES, INDEX, scale, unscale
 from sketches import Population, ProgramSpace
 from sketches.columns import ColumnKind, fill_holes
 from tests.costmodel_counts import stored_statements
-from tests.costmodel_law import Compared, buffer_name, check_rows
+from tests.costmodel_law import Compared, buffer_name, check_rows, statements_in
 from tests.costmodel_warps import fills_of, kernel_columns, warp_columns
 from tests.gpu_cases import GPU_SMALL, TENSOR_CORES, gpu_task
 from tests.gpu_schedules import kernels, tiled_matmul
@@ -60,17 +60,17 @@ def check_population(task: Task, population: Population) -> Compared:
     compared = Compared()
     for row in range(len(population)):
         values = features.values[features.offsets[row] : features.offsets[row + 1]]
-        plain, full = structure(population, row), population.materialize(row)
+        plain, full = lower(structure(population, row), simple_mode=True), population.materialize(row)
         compared += check_rows(form, values, plain, full, row=row)
         check_device(form, values, plain, full)
     return compared
 
 
-def check_device(form: Form, values: np.ndarray, plain: State, full: State) -> None:
+def check_device(form: Form, values: np.ndarray, plain: LoopNest, full: State) -> None:
     """Compare the device's columns with counts over the nest."""
-    counted, done = stored_statements(lower(plain, simple_mode=True)), kernels(full)
+    counted, done = stored_statements(plain), kernels(full)
     swizzled = {stage.name for stage in full.stages if stage.swizzle}
-    for statement, row in zip(statements_of(form), values, strict=True):
+    for statement, row in zip(statements_in(form), values, strict=True):
         name = buffer_name(form.state, statement)
         one = counted[name]
         expected = kernel_columns(done, one.buffer, DEVICE)
