@@ -45,8 +45,15 @@ def no_waiting_for_disks() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def small_searches() -> Iterator[None]:
-    """Searches of few programs, where a test says nothing of how large they are."""
-    sizes = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+    """Searches of few programs, where a test says nothing of how large they are.
+
+    These are of few structures, each of which takes as long for one program as for many.
+    """
+    sizes = {
+        "evolutionary_search_population": 64,
+        "evolutionary_search_num_iters": 1,
+        "max_families": 8,
+    }
     smaller = {name: replace(params.PARAMETERS[name], default=size) for name, size in sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(params, "PARAMETERS", {**params.PARAMETERS, **smaller})

@@ -629,13 +629,14 @@ def test_tasks_that_failed_are_tried_again_once_the_others_are_done(
     pair, log = [matmul_task(n) for n in (4, 8)], tmp_path / "log.json"
     bad = pair[1].workload_key
     machine = FakeMachine(fails=lambda inp: inp.task.workload_key == bad)
-    scheduler(pair).tune(options(60, log, machine=machine), "sketch.random")
+    usual = {"max_families": 64}
+    scheduler(pair).tune(options(60, log, machine=machine), "sketch.random", usual)
     each = limits.get("per_task_early_stopping")
     many = 4000
     chosen = options(many, log, early_stopping=limits.get("early_stopping"))
 
     def run() -> ansor.SchedulerResult:
-        return scheduler(pair).tune(chosen, "sketch.random", per_task_early_stopping=each)
+        return scheduler(pair).tune(chosen, "sketch.random", usual, per_task_early_stopping=each)
 
     result = run()
     assert 0 < result.trials < many

@@ -23,7 +23,7 @@ from search.report_data import read_history
 from tests.search_fakes import logged, options
 
 ONE, TWO = "llvm -num-cores=1", "llvm -num-cores=2"
-PARAMS = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+PARAMS = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1, "max_families": 8}
 
 
 def matmul_for(target: str) -> SearchTask:

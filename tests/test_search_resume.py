@@ -22,6 +22,7 @@ from tests.sketches_cases import matmul_relu
 PARAMS: dict[str, Any] = {
     "evolutionary_search_population": 32,
     "evolutionary_search_num_iters": 2,
+    "max_families": 8,
     "first_rounds_size": 4,
     "polish_after": 8,
 }

@@ -254,7 +254,7 @@ def test_trials_that_all_failed_are_diagnosed_however_the_run_ends(
     assert "  WRONG_ANSWER, for example: output 'C': far far" in told
     again = task.tune(options(2, log, runner=Broken()))
     assert "none of 14 trials gave a valid program (12 WRONG_ANSWER, 2 RUN_TIMEOUT)" in again.message
-    assert not task.tune(options(8, runner=FakeRunner(failing=0.5))).diagnosis
+    assert not task.tune(options(8, runner=FakeRunner(failing=0.25))).diagnosis
     many = ansor.TaskScheduler([task], callbacks=[]).tune(options(4, runner=Broken()), "sketch.random")
     assert "matmul 32: no program: none of 4 trials gave a valid program (3 WRONG_ANSWER" in str(many)
 
