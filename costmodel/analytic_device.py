@@ -3,7 +3,8 @@
 Each statement has a time for its arithmetic, for the instructions of its warps, for shared memory, for the
 common cache and for the device's memory; it takes as long as the longest, and a part of the others. All but
 the last are shared by multiprocessors: as many as have blocks, evenly as blocks divide. A multiprocessor is
-as fast as it has warps to switch between while some wait. Every kernel takes a launch.
+as fast as it has warps to switch between while some wait, and computes in those of its parts that have any.
+Every kernel takes a launch.
 
 Scratch of a thread that finds no register is stored and loaded for each operation. A block's threads have all
 registers of a multiprocessor at most, and what is more than a thread has room for lies in memory as a whole.
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from ansor.checks import check_number
 from ansor.errors import DefinitionError
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS
-from ansor.task.device import DeviceModel
+from ansor.task.device import PARTITIONS, DeviceModel
 from costmodel.extract_device import registers_of
 
 Raw = Mapping[str, NDArray[np.float64]]
@@ -147,6 +148,7 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     resident = np.maximum(np.minimum(raw["occupancy"] * device.threads / device.warp, rounds * warps), 1.0)
     hiding = rates.hiding * rates.ahead ** raw["fills_ahead"]
     busy = working * resident / (resident + hiding)
+    lively = busy * np.minimum(resident / PARTITIONS, 1.0)  # of parts that have a warp
     lanes = device.lanes * np.where(raw["warp_fill"] > 0, raw["warp_fill"], 1.0)
     words = local / _WORD
     homeless = np.maximum(registers_of(local) - device.registers_of_thread(threads), 0.0)
@@ -167,8 +169,8 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     moved = first + (traffic - first) * beyond
     speed = device.memory_bytes * np.minimum(rates.reach * working / device.multiprocessors, 1.0)
     cycles = {
-        "compute": operations * (1.0 + spilled * rates.spill) / (busy * lanes * faster),
-        "issue": (instructions + requests) / (busy * rates.issue),
+        "compute": operations * (1.0 + spilled * rates.spill) / (lively * lanes * faster),
+        "issue": (instructions + requests) / (lively * rates.issue),
         "shared": raw["bank_cycles"] * needed / (busy * rates.shared * np.where(by_warps, _MATRICES, 1.0)),
         "L2": traffic / (working * rates.l2),
     }

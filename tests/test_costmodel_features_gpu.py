@@ -315,6 +315,21 @@ def test_threads_that_want_more_registers_than_a_block_leaves_them_are_slow() ->
     assert many > 5 * fits
 
 
+def test_each_part_of_a_multiprocessor_needs_a_warp() -> None:
+    """Where tiles are filled far ahead, so that nobody waits, two warps compute half as fast as four."""
+    columns = {name: np.ones(3) for name in USED}
+    columns |= {
+        "work": np.full(3, 1e9),
+        "grid_blocks": np.full(3, float(DEVICE.multiprocessors)),
+        "block_threads": np.array([64.0, 128.0, 256.0]),
+        "occupancy": np.ones(3),
+        "fills_ahead": np.full(3, 20.0),
+    }
+    two, four, eight = device_parts(DeviceRates(), DEVICE, columns)["compute"]
+    assert two == pytest.approx(2 * four, rel=1e-3)
+    assert eight == pytest.approx(four, rel=1e-3)
+
+
 def test_few_blocks_and_scattered_loads_are_slow() -> None:
     states = [transposed(by_rows)[0] for by_rows in (True, False)]
     task = gpu_task(transposed(True)[1])

@@ -26,8 +26,8 @@ _EVERYWHERE: Final = 48 << 10
 _RESERVED: Final = 1024
 """Bytes of a multiprocessor's shared memory that the system takes of each block, from `_RESERVING` on."""
 _RESERVING: Final = 80
-_PARTITIONS: Final = 4
-"""Of a multiprocessor, each with its own registers and warps."""
+PARTITIONS: Final = 4
+"""Of a multiprocessor, each with its own registers, lanes and warps."""
 _REGISTER_UNIT: Final = 256
 """Registers that a warp is given at once."""
 _MOST_REGISTERS: Final = 255
@@ -140,7 +140,7 @@ class DeviceModel:
             Of the block; a number, or many in an array.
         """
         warps = -(-threads // self.warp)
-        each = self.registers // _PARTITIONS // -(-warps // _PARTITIONS)
+        each = self.registers // PARTITIONS // -(-warps // PARTITIONS)
         return np.minimum(each // _REGISTER_UNIT * _REGISTER_UNIT // self.warp, _MOST_REGISTERS)
 
     def resident_blocks(self, threads: Any, registers: Any, shared_bytes: Any) -> Any:
@@ -156,7 +156,7 @@ class DeviceModel:
         """
         warps = -(-threads // self.warp)
         per_warp = _up_to(np.maximum(registers, 1) * self.warp, _REGISTER_UNIT)
-        most_warps = self.registers // _PARTITIONS // per_warp * _PARTITIONS
+        most_warps = self.registers // PARTITIONS // per_warp * PARTITIONS
         by_threads = np.minimum(self.blocks, self.threads // (warps * self.warp))
         by_shared = self.shared_bytes // _up_to(shared_bytes + _RESERVED, _SHARED_UNIT)
         return np.minimum(np.minimum(by_threads, most_warps // warps), by_shared)
