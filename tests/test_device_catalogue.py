@@ -6,9 +6,11 @@ import pytest
 
 from ansor.workloads import CATALOGUE
 from tests.device_kernels import each_device
-from tests.device_laws import case_of_seed
+from tests.device_laws import case_of_seed, products_of_seed
 
 BLOCKS = 3
+PRODUCTS = 24
+"""Seeds of what tensor cores multiply."""
 
 
 @each_device
@@ -26,6 +28,40 @@ def test_sampled_programs_compute_what_the_catalogue_says(kind: str, block: int)
             error.add_note(f"seed {seed}: {case.name}")
             raise
         assert ran == len(case.spaces), case.name
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_sampled_programs_by_tensor_cores_compute_what_the_catalogue_says(block: int) -> None:
+    """One of each sketch, as the threads of a GPU run it, without races."""
+    for seed in range(block, PRODUCTS, BLOCKS):
+        case = products_of_seed(seed)
+        try:
+            for space in case.spaces:
+                case.check_by_hand(space)
+        except Exception as error:
+            error.add_note(f"seed {seed}: {case.name}")
+            raise
+
+
+def test_the_sketches_that_are_checked_are_counted() -> None:
+    """Of how many random computations there are how many sketches, and by which rules they are made.
+
+    Reductions long enough for `AddRfactorBlocks` have tests of their own.
+    """
+    cases = [case_of_seed(seed) for seed in range(len(CATALOGUE))]
+    cases += [products_of_seed(seed) for seed in range(PRODUCTS)]
+    made = [rules for case in cases for rules in case.rules]
+    assert len({case.name for case in cases}) == len(cases) >= 45
+    assert len(made) >= 48
+    assert frozenset().union(*made) >= {
+        "AddCacheRead",
+        "AddCacheWrite",
+        "AlwaysInline",
+        "CrossThreadReduction",
+        "MultiLevelTilingWithFusion",
+        "TensorCores",
+    }
+    assert sum("TensorCores" in rules for rules in made) >= PRODUCTS
 
 
 def test_a_seed_is_a_workload_of_random_sizes() -> None:
