@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -55,7 +55,9 @@ def _workload(name: str, *args: int | str) -> list[Tensor]:
     return get_workload(name).tensors(*args)
 
 
-def gpu_task(tensors: list[Tensor], target: str = "cuda -arch=sm_80", hardware: HardwareParams = GPU) -> Task:
+def gpu_task(
+    tensors: Sequence[Tensor], target: str = "cuda -arch=sm_80", hardware: HardwareParams = GPU
+) -> Task:
     return Task.create(ComputeDAG(tensors), "[]", target, hardware_params=hardware)
 
 

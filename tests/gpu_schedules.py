@@ -9,8 +9,8 @@ import numpy as np
 
 from ansor import te
 from ansor.ir.kernel_form import check_kernels
-from ansor.ir.nest import Barrier, For, LoopKind, LoopNest, Stmt, Store, sub_statements, walk_statements
-from ansor.ir.rewriting import with_statements
+from ansor.ir.nest import Barrier, For, LoopKind, LoopNest, Seq, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.rewriting import map_statements
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
@@ -66,21 +66,16 @@ def without_barrier(stmt: Stmt, number: int) -> Stmt:
     left = [number]
 
     def visit(inner: Stmt) -> Stmt:
-        if isinstance(inner, Barrier):
-            return inner
+        if not isinstance(inner, Seq):
+            return map_statements(inner, visit)
         parts = []
-        for part in getattr(inner, "stmts", ()):
+        for part in inner.stmts:
             if isinstance(part, Barrier):
                 left[0] -= 1
                 if left[0] == -1:
                     continue
             parts.append(visit(part))
-        if hasattr(inner, "stmts"):
-            return type(inner)(tuple(parts))
-        bodies = [
-            x for x in (getattr(inner, name, None) for name in ("body", "then", "other")) if x is not None
-        ]
-        return with_statements(inner, tuple(map(visit, bodies))) if bodies else inner
+        return Seq(tuple(parts))
 
     return visit(stmt)
 
