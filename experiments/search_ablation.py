@@ -38,6 +38,7 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "max_pool-112": ("no tiled windows", "no inlined padding"),
     "norm-256": ("no factored lanes",),
     "yuv-1080": ("no tiled streams", "no streaming stores"),
+    "softmax-1024": ("no prefetch",),
     "matmul-bf16": ("no tensor intrinsics", "no packed reads"),
     "conv2d-f16": ("conversions where values are used",),
     "tanh_matmul-512": ("all cheap reads inlined",),

@@ -31,6 +31,8 @@ class Reach:
         How many loops of which stages are in one vector, where several are and that is usual.
     streams
         Stages that may have streaming stores.
+    prefetches
+        Whether there are stages that ask for inputs ahead.
     """
 
     sketches: tuple[str, ...]
@@ -38,6 +40,7 @@ class Reach:
     uneven: bool
     vectors: frozenset[tuple[str, int]]
     streams: frozenset[str]
+    prefetches: bool
 
 
 def reach(space: ansor.ProgramSpace, seed: int = 0, draws: int = 512) -> Reach:
@@ -52,9 +55,11 @@ def reach(space: ansor.ProgramSpace, seed: int = 0, draws: int = 512) -> Reach:
         Of the programs. Other seeds should find the same.
     """
     moved, streams, vectors, uneven = set[int](), set[str](), Counter[tuple[str, int]](), False
+    prefetches = False
     for population in space.sample(draws, np.random.default_rng(seed)).populations:
         family, values = population.family, population.values
         moved |= {step.stage for step in family.steps[len(family.sketch.steps) :]}
+        prefetches |= bool(family.sites.prefetches)
         for hole in family.holes:
             lengths = values[:, [family.index[column] for column in hole.columns]]
             uneven |= bool((hole.extent % lengths.prod(axis=1)).any())
@@ -64,4 +69,4 @@ def reach(space: ansor.ProgramSpace, seed: int = 0, draws: int = 512) -> Reach:
         streams |= {family.columns[at].stage for at in family.positions(ansor.ColumnKind.STREAM)}
     sketches = tuple(f"{sketch.explain()}\n{sketch}" for sketch in space.sketches)
     usual = frozenset(name for name, met in vectors.items() if met >= USUAL * draws)
-    return Reach(sketches, frozenset(moved), uneven, usual, frozenset(streams))
+    return Reach(sketches, frozenset(moved), uneven, usual, frozenset(streams), prefetches)
