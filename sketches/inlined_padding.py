@@ -13,12 +13,11 @@ reference.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Final
 
 from ansor.schedule.state import State
-from ansor.te.expr import int_value
-from ansor.te.tensor import ComputeOp, Tensor
+from ansor.te.tensor import ComputeOp
+from sketches.memory import elements_of
 from sketches.recompute import is_costly, uses_per_element
 from sketches.relations import has_reduce_iterator, is_computed, is_converted
 from sketches.rule import SketchContext, Successor, Verdict
@@ -40,12 +39,8 @@ def is_cheap_choice(state: State, stage_id: int) -> bool:
 
 def pads_little(op: ComputeOp) -> bool:
     """Whether a stage has hardly more elements than a tensor that it reads; not if an extent is symbolic."""
-    read = max(map(_elements, op.input_tensors), default=0)
-    return read > 0 and _elements(op.output(0)) <= LITTLE * read
-
-
-def _elements(tensor: Tensor) -> int:
-    return prod(int_value(extent) or 0 for extent in tensor.shape)
+    read = max(map(elements_of, op.input_tensors), default=0)
+    return read > 0 and elements_of(op.output(0)) <= LITTLE * read
 
 
 class InlinePadding:

@@ -10,15 +10,10 @@ Not in the reference.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from math import prod
-
-from ansor.dtypes import dtype_info
+from ansor.schedule.bounds import enclosing_loops
 from ansor.schedule.prefetch_steps import inputs_read, why_not_prefetch
 from ansor.schedule.state import State
-from ansor.task.hardware import MachineModel
-from ansor.task.target import Target
-from ansor.te.expr import int_value
+from sketches.memory import bytes_of, machine_of
 from sketches.relations import is_computed
 from sketches.rule import SketchContext
 
@@ -37,29 +32,11 @@ def _passes_again(state: State, stage: int, computed: list[int], least: int) -> 
     if why_not_prefetch(state, stage):
         return False
     place = state.attach[stage]
-    before = [other for other in computed if other < stage and _is_inside(state, other, place)]
-    met = {source for other in before for source in inputs_read(state, other)}
-    return any(source in met and _bytes(state, source) > least for source in inputs_read(state, stage))
+    before = [other for other in computed if other < stage and place in enclosing_loops(state, other)]
+    met = {tensor for other in before for tensor in inputs_read(state, other)}
+    return any(bytes_of(tensor) > least for tensor in met & inputs_read(state, stage))
 
 
-def _is_inside(state: State, stage: int, place: tuple[int, int]) -> bool:
-    """Whether a stage is computed at a loop of another one, or further inside."""
-    target, position = place
-    at = state.attach.get(stage)
-    while at is not None:
-        if at[0] == target and at[1] >= position:
-            return True
-        at = state.attach.get(at[0])
-    return False
-
-
-def _bytes(state: State, stage: int) -> int:
-    """Size of an input [bytes]; a symbolic one counts as empty."""
-    tensor = state.stages[stage].op.output(0)
-    return prod(int_value(extent) or 0 for extent in tensor.shape) * dtype_info(tensor.dtype).bytes
-
-
-@lru_cache(maxsize=64)
 def _second_cache(target: str) -> int:
     """Bytes of the cache that a core of a target's machine has to itself."""
-    return MachineModel.for_target(Target.parse(target)).l2_bytes
+    return machine_of(target).l2_bytes

@@ -9,18 +9,12 @@ Not in the reference.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from math import prod
 from typing import Final
 
-from ansor.dtypes import dtype_info
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.schedule.store_steps import why_not_streaming
-from ansor.task.hardware import MachineModel
-from ansor.task.target import Target
-from ansor.te.expr import int_value
-from ansor.te.tensor import Tensor
+from sketches.memory import bytes_of, machine_of
 from sketches.relations import is_computed
 from sketches.rule import SketchContext
 
@@ -32,7 +26,7 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
     """List the stages whose stores may pass the caches by, where that can pay."""
     if not context.params.cpu_streaming_stores:
         return ()
-    traffic = sum(map(_bytes, context.dag.tensors))
+    traffic = sum(map(bytes_of, context.dag.tensors))
     if traffic <= _last_cache(str(context.target)):
         return ()
     return tuple(
@@ -41,17 +35,11 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
         if is_computed(state, stage_id)
         and stage.compute_at is ComputeAt.ROOT
         and not why_not_streaming(state, stage_id)
-        and sum(map(_bytes, stage.op.outputs)) >= LEAST_SHARE * traffic
+        and sum(map(bytes_of, stage.op.outputs)) >= LEAST_SHARE * traffic
     )
 
 
-def _bytes(tensor: Tensor) -> int:
-    """Size of a tensor [bytes]; a symbolic one counts as empty."""
-    return prod(int_value(extent) or 0 for extent in tensor.shape) * dtype_info(tensor.dtype).bytes
-
-
-@lru_cache(maxsize=64)
 def _last_cache(target: str) -> int:
     """Bytes of the largest cache of a target's machine."""
-    model = MachineModel.for_target(Target.parse(target))
+    model = machine_of(target)
     return max(model.l1_bytes, model.l2_bytes, model.l3_bytes)

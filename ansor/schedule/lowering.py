@@ -27,7 +27,7 @@ from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
 from ansor.ir.rewriting import guarded, reads_memory
 from ansor.ir.simplify import simplify
-from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds
+from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds, loops_outwards
 from ansor.schedule.combining import Targets, combined
 from ansor.schedule.extents import is_one
 from ansor.schedule.inlining import effective_body
@@ -346,8 +346,10 @@ class _Lowering:
 
     def _prefetches(self, stage_id: int, values: Sequence[Expr]) -> list[Stmt]:
         """What asks for the inputs that these values read in the next iteration of the loop around them."""
+        if not self.state.stages[stage_id].prefetch or self.kernels:
+            return []
         around = self._loop_around(stage_id)
-        if not self.state.stages[stage_id].prefetch or self.kernels or around is None:
+        if around is None:
             return []
         placeholders = (i for i, stage in enumerate(self.state.stages) if stage.is_placeholder)
         inputs = {self.params.results[i, 0] for i in placeholders if (i, 0) in self.params.results}
@@ -362,14 +364,10 @@ class _Lowering:
 
     def _loop_around(self, stage_id: int) -> Var | None:
         """The variable of the innermost loop that a stage is computed in."""
-        place = self.state.attach.get(stage_id)
-        while place is not None:
-            target, position = place
-            for loop in reversed(self.state.stages[target].iterators[: position + 1]):
-                var = self.loops[target].main[loop.name]
-                if isinstance(var, Var):
-                    return var
-            place = self.state.attach.get(target)
+        for target, position in loops_outwards(self.state, stage_id):
+            var = self.loops[target].main[self.state.stages[target].iterators[position].name]
+            if isinstance(var, Var):
+                return var
         return None
 
     def _update(self, stage_id: int, roots: list[Reduce], point: Point, targets: Targets) -> Stmt:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ansor.schedule.inlining import effective_body
+from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.step_base import Step, refuse, stage_at
-from ansor.te.expr import Read, distinct_nodes
-from ansor.te.tensor import PlaceholderOp
+from ansor.te.tensor import PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -51,12 +50,7 @@ def why_not_prefetch(state: State, stage_id: int) -> str:
     return ""
 
 
-def inputs_read(state: State, stage_id: int) -> tuple[int, ...]:
-    """The placeholders that a computed stage reads, itself or through inlined ones, in order."""
-    reads = {
-        state.stage_id(node.tensor)
-        for root in effective_body(state, stage_id)
-        for node in distinct_nodes(root)
-        if isinstance(node, Read) and isinstance(node.tensor.op, PlaceholderOp)
-    }
-    return tuple(sorted(reads))
+def inputs_read(state: State, stage_id: int) -> frozenset[Tensor]:
+    """The graph's inputs that a computed stage reads, itself or through inlined ones."""
+    reads = effective_reads(state.stages[stage_id].compute, inlined_operations(state))
+    return frozenset(read.tensor for read in reads if isinstance(read.tensor.op, PlaceholderOp))
