@@ -22,6 +22,7 @@ from ansor.schedule.stages import Annotation
 from costmodel.extract_body import COUNTS
 from costmodel.extract_form import Form
 from costmodel.extract_indices import Floats, Loop, Value
+from costmodel.extract_skips import Skips
 from costmodel.extract_statements import Statement
 from costmodel.extract_warps import WarpAccess
 
@@ -147,6 +148,8 @@ class Columns:
         Whether the stage is at root; then blocks, threads of a block, shared and local bytes, and how far
         ahead tiles are filled, of the kernel that a statement is part of; and whether its warps multiply
         matrices. Shape `(7, columns)`; None on a CPU.
+    skips
+        What is left out of their updates; None if nothing is.
     """
 
     extent: Floats
@@ -183,6 +186,7 @@ class Columns:
     ordinal: Ints
     output: Ints
     kernels: Floats | None
+    skips: Skips | None
     groups: list[Group]
 
     @property
@@ -242,6 +246,7 @@ class _Packer:
         whole = (loops, total)
         grid = any(mark in BOUND for p in self.places for x in p[3][p[2]].loops for mark in x.marks)
         device = any(p[3][p[2]].kernel is not None for p in self.places)
+        skips = max((len(p[3][p[2]].skips) for p in self.places), default=0)
         made = Columns(
             extent=np.ones(whole),
             reduces=np.zeros(whole, np.bool_),
@@ -277,6 +282,7 @@ class _Packer:
             ordinal=np.zeros(total, np.int64),
             output=np.zeros(total, np.int64),
             kernels=np.zeros((7, total)) if device else None,
+            skips=Skips.of(skips, loops, total) if skips else None,
             groups=[],
         )
         for which in range(len(self.places)):
@@ -335,6 +341,8 @@ class _Packer:
         made.program[at] = np.arange(start, start + form.rows)
         made.ordinal[at] = ordinal
         made.output[at] = one.output
+        if made.skips is not None:
+            made.skips.put(at, one.skips)
         if made.kernels is not None and one.kernel is not None:
             made.kernels[0, at] = one.parent < 0
             kernel = one.kernel

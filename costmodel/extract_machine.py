@@ -98,13 +98,14 @@ class View:
         bits = columns.lane_bits[at]
         self.regs = np.ceil(self.lanes * bits / core.vector_bits)
         self.efficiency = self.lanes * bits / (self.regs * core.vector_bits)
-        self.groups = self.strips.prod(axis=0)
+        self.numbers = np.arange(len(self.extent))[:, None]
+        self.made = self._made()
+        self.groups = self.strips.prod(axis=0) * self.made
         computed = self.counts[_NODES] - self.counts[_LOADS] - self.counts[_MAD]
         if core.device is None:
             computed = computed - self.counts[_HOISTED]
             computed = np.where(self.tensorized.any(axis=0), 1.0, computed)
         self.per_point = np.maximum(computed, 0.0)
-        self.numbers = np.arange(len(self.extent))[:, None]
         looping = self.real & ~self.unrolled & (self.strips > 1)
         self.launched = np.zeros(looping.shape, np.bool_)
         if core.device is not None and columns.bound is not None:
@@ -157,8 +158,16 @@ class View:
         self.reads = regions.kind == READ
         repeating = around | (self.looping[:, None] & self._reloaded(last_used))
         outside = (regions.used | repeating) & ~self.body[:, None]
-        self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0)
+        self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0) * self.made
         self.pairs = 1.0 + self._straddling()
+
+    def _made(self) -> Floats:
+        """The part of a reduction's updates that is made; the others would change nothing."""
+        skips = self.columns.skips
+        if skips is None:
+            return np.ones(len(self.lanes))
+        inside = self.own & ~self.reduces & (self.numbers > last_loop(self.own & self.real & self.reduces))
+        return skips.made(self.at, self.extent, inside, self.unrolled & (self.lane == 1), self.parallel)
 
     def _reloaded(self, last_used: Ints) -> Bools:
         """Which accesses are made again in each iteration of loops that do not move them.

@@ -29,19 +29,22 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
+from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernel_usage import KernelUsage, kernels_of
 from ansor.schedule.layout import layout_of
 from ansor.schedule.prepared import source_of
+from ansor.schedule.skipping import needed_parts
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.schedule.storage import padded_strides, swizzled_width
 from ansor.task.device import DeviceModel
-from ansor.te.expr import Expr, Var
+from ansor.te.expr import Expr, Reduce, Var
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
 from costmodel.extract_conditions import all_hold, are_separable, occurrences
 from costmodel.extract_form import Form, Mask
 from costmodel.extract_indices import Dimension, Loop, LoopIndices, Value
 from costmodel.extract_layouts import loop_order, rewritten_inputs
+from costmodel.extract_skips import Skip, skips_of
 from costmodel.extract_warps import SHARED, Warp, WarpAccess, space_of
 
 READ, WRITE, READ_WRITE = 0, 1, 2
@@ -119,6 +122,8 @@ class Statement:
         See `Body`; where all conditions are known to hold.
     counts
         Occurrences per point, in the order of `COUNTS`; shape ``(len(COUNTS), rows)``, or one column for all.
+    skips
+        What of its updates lowering leaves out.
     kernel
         What the kernel takes that the statement is part of; None on a CPU.
     """
@@ -141,6 +146,7 @@ class Statement:
     separable: Mask
     combines_pairs: Mask
     counts: NDArray[np.float64]
+    skips: tuple[Skip, ...] = ()
     kernel: KernelUsage | None = None
 
 
@@ -332,10 +338,19 @@ class _StageGatherer:
                     separable=are_separable(body.conditions, part, reducing),
                     counts=occurrences(body, whole),
                     combines_pairs=body.combines_pairs and all_hold(body.conditions, whole),
+                    skips=self._skips(output),
                     kernel=self.all.kernels.get(self.stage_id),
                 )
             )
         return made
+
+    def _skips(self, output: int) -> tuple[Skip, ...]:
+        """What is left out of the updates of an output: nothing on a GPU."""
+        op, root = self.stage.compute, effective_body(self.state, self.stage_id)[output]
+        if self.all.device is not None or not isinstance(root, Reduce):
+            return ()
+        parts = needed_parts(root, (*op.axis, *op.reduce_axis))
+        return skips_of(parts, op.axis, self.axes, self.indices)
 
     def _store(self, tensor: Tensor, updates: bool | None) -> Touch:
         """The stage's own element of an output: updated, written, or only read (None)."""

@@ -143,7 +143,7 @@ def test_a_state_has_the_features_of_its_row(name: str) -> None:
 @pytest.mark.parametrize("name", ["batch_matmul", "conv2d"])
 def test_a_state_has_the_features_of_its_row_beyond_the_reference(name: str, extension: str) -> None:
     task = task_of(oracle_workload(name))
-    populations = sample(task, 25, 1, EXTENSIONS[extension])
+    populations = sample(task, 25, 2, EXTENSIONS[extension])
     together = extract_populations(task, populations)
     alone = extract_states(task, list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)

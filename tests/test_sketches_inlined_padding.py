@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
 from ansor import workloads
+from ansor.ir.code_size import is_product
+from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.schedule.lowering import lower
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
+from ansor.te.expr import int_value, walk
+from costmodel.extract import extract_forms
+from costmodel.extract_form import Form
+from costmodel.extract_skips import Skips
+from costmodel.features import INDEX
 from sketches import ProgramSpace
+from tests.costmodel_executed import Executed
 from tests.program_laws import check_results
 from tests.sketches_cases import check_program, task_of
 
+LIMITS = RegisterLimits(256, 16)
+"""Of the tasks' target."""
 WASTEFUL = {"max_tile_waste": 1.4}
 
 
@@ -22,6 +35,11 @@ def random_args(name: str, rng: np.random.Generator) -> tuple[int, ...]:
     height, width, channels = (int(size) for size in rng.integers((kernel, kernel, 1), (12, 12, 20)))
     if name == "transposed_conv2d":
         return 1, height, width, channels, 1, int(rng.integers(3, 5)), int(rng.integers(1, 3)), 1
+    if name in ("conv2d", "conv3d"):
+        depth = (int(rng.integers(2, 4)) * kernel,) if name == "conv3d" else ()
+        filters, dilation = int(rng.integers(1, 20)), int(rng.integers(1, 3))
+        sizes = height + kernel, width // len(depth or "1") + kernel, min(channels, 6)
+        return 1, *depth, *sizes, filters, kernel, stride, padding, dilation
     dilation = (int(rng.integers(1, 3)),) if name == "depthwise_conv2d" else ()
     return 1, height + kernel, width + kernel, channels, kernel, stride, padding, *dilation
 
@@ -40,7 +58,9 @@ def _any_padding_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["depthwise_conv2d", "max_pool2d", "avg_pool2d", "transposed_conv2d"])
+@pytest.mark.parametrize(
+    "name", ["conv2d", "conv3d", "depthwise_conv2d", "max_pool2d", "avg_pool2d", "transposed_conv2d"]
+)
 def test_programs_with_inlined_padding_compute_the_expression(name: str, seed: int) -> None:
     """Interpreted, which notices every read out of bounds, and compiled."""
     states = inlined_programs(name, np.random.default_rng([seed, 17]), 3)
@@ -48,3 +68,48 @@ def test_programs_with_inlined_padding_compute_the_expression(name: str, seed: i
     for state in states:
         check_program(state)
         check_results(state)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(7, True), (14, True), (28, True), (56, False)])
+def test_convolutions_of_small_images_are_also_spared_their_padding(size: int, expected: bool) -> None:
+    task = task_of(workloads.conv2d(1, size, size, 64, 64, 3, 1, 1))
+    sketches = ProgramSpace.of(task, {}).sketches
+    inlined = [any(s.compute_at is ComputeAt.INLINED for s in sketch.state.stages) for sketch in sketches]
+    assert any(inlined) == expected
+    assert not all(inlined)
+
+
+def made_by(state: State) -> tuple[int, int]:
+    """How many terms a program adds, and how many its definition has."""
+    run = Executed.of(lower(state, limits=LIMITS))
+    terms = [store for store in run.passed if any(map(is_product, walk(store.value)))]
+    op = next(one for one in state.dag.ops if getattr(one, "reduce_axis", ()))
+    defined = prod(int_value(axis.extent) or 1 for axis in (*op.axis, *op.reduce_axis))
+    return sum(run.passed[store] for store in terms), defined
+
+
+@pytest.mark.parametrize("name", ["conv2d", "conv3d", "depthwise_conv2d"])
+def test_the_cost_model_knows_which_terms_are_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows whose tiles divide; where it is wrong it takes a program to do more than it does."""
+    rng = np.random.default_rng(23)
+    told = []
+    for _ in range(4):
+        task = task_of(list(workloads.get_workload(name).function(*random_args(name, rng))))
+        space = ProgramSpace.of(task, {"max_tile_waste": 1.0})
+        for population in space.sample(24, rng).populations:
+            state = population.materialize(0)
+            if not any(s.compute_at is ComputeAt.INLINED for s in state.stages):
+                continue
+            form = Form.of_population(population)
+            work = INDEX["work"]
+            with_skips = extract_forms(task, [form], scaled=False)
+            with monkeypatch.context() as patch:
+                patch.setattr(Skips, "made", lambda self, at, extent, *_: np.ones(extent.shape[1]))
+                without = extract_forms(task, [form], scaled=False)
+            rows = slice(with_skips.offsets[0], with_skips.offsets[1])
+            share = with_skips.values[rows, work].sum() / without.values[rows, work].sum()
+            terms, all_terms = made_by(state)
+            told.append((share, terms / all_terms))
+    exact = sum(np.isclose(a, b, rtol=0.02) for a, b in told)
+    assert len(told) >= 8
+    assert exact >= 0.8 * len(told), told

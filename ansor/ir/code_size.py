@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.dtypes import dtype_info, is_float
-from ansor.ir.nest import For, Let, Stmt, Store, walk_statements
+from ansor.ir.nest import For, Let, LoopKind, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.shuffles import SHUFFLE
 from ansor.te.expr import Binary, BinaryOp, Call, Expr, Load, Select, children, distinct_nodes, int_value
 
@@ -91,6 +91,14 @@ def own_instructions(stmt: Stmt) -> int:
             return instructions(value)
         case _:
             return 0
+
+
+def straight_stores(stmt: Stmt) -> int:
+    """How many stores a statement is written as once its unrolled loops are."""
+    total = isinstance(stmt, Store) + sum(map(straight_stores, sub_statements(stmt)))
+    if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+        total *= int_value(stmt.extent) or 1
+    return total
 
 
 def vectors_of(loop: For, vector_bits: int) -> int:

@@ -23,7 +23,7 @@ from ansor.ir.nest import (
     Store,
     sub_statements,
 )
-from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, rewrite
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, Read, Var, rewrite
 
 
 def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
@@ -100,9 +100,12 @@ def with_rows(buffer: Buffer, extents: Sequence[int], scope: str) -> Buffer:
     return replace(buffer, shape=buffer.constant_shape, scope=scope)
 
 
-def fresh_copy(stmt: Stmt) -> Stmt:
-    """A copy that binds and allocates its own variables and buffers, so that it can stand beside `stmt`."""
-    return _copy(stmt, {}, {})
+def fresh_copy(stmt: Stmt, values: Mapping[Var, Expr] | None = None) -> Stmt:
+    """A copy that binds and allocates its own variables and buffers, so that it can stand beside `stmt`.
+
+    Free variables with `values` are replaced by these.
+    """
+    return _copy(stmt, dict(values or {}), {})
 
 
 def _copy(stmt: Stmt, variables: dict[Var, Expr], buffers: dict[Buffer, Buffer]) -> Stmt:
@@ -163,12 +166,12 @@ def guarded(conditions: tuple[Expr, ...], stmt: Stmt) -> Stmt:
 
 
 def reads_memory(expr: Expr) -> bool:
-    """Whether the value of `expr` depends on what a buffer holds."""
+    """Whether the value of `expr` depends on what a buffer or a tensor holds."""
     seen: set[int] = set()
     stack = [expr]
     while stack:
         node = stack.pop()
-        if isinstance(node, Load):
+        if isinstance(node, (Load, Read)):
             return True
         inner = node.children()
         if inner and id(node) not in seen:

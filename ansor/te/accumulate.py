@@ -23,8 +23,7 @@ from ansor.dtypes import is_float, to_numpy
 from ansor.te.expr import Combiner
 from ansor.te.numeric import Array
 from ansor.te.reduction import builtin_name
-from ansor.te.tensor import Tensor
-from ansor.te.vectorize import Context, Kernel
+from ansor.te.vectorize import Kernel, without_tensors
 
 _UFUNCS: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -39,7 +38,7 @@ class Fold:
 
     def __init__(self, combiner: Combiner) -> None:
         self._dtypes = tuple(to_numpy(expr.dtype) for expr in combiner.result)
-        constants, _ = Kernel(combiner.identity)(_SCALARS)
+        constants, _ = Kernel(combiner.identity)(without_tensors({}))
         self._identity = [np.asarray(value) for value in constants]
         self._ufunc = _UFUNCS.get(builtin_name(combiner) or "")
         self._combiner = combiner
@@ -79,7 +78,7 @@ class Fold:
     def _merge(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
         variables = (*self._combiner.lhs, *self._combiner.rhs)
         bindings = dict(zip(variables, (*left, *right), strict=True))
-        values, _ = self._combine(Context(bindings, _no_tensor, _no_read))
+        values, _ = self._combine(without_tensors(bindings))
         return [np.asarray(value) for value in values]
 
     def _tree(self, rows: list[Array]) -> list[Array]:
@@ -104,14 +103,3 @@ def _rows(value: Array, block: tuple[int, ...], trailing: int) -> Array:
 def _accumulate(ufunc: np.ufunc, start: Array, rows: Array) -> Array:
     first = np.broadcast_to(start, rows.shape[1:])[np.newaxis]
     return np.asarray(ufunc.accumulate(np.concatenate([first, rows]), axis=0)[-1])
-
-
-def _no_tensor(tensor: Tensor) -> tuple[int, ...]:
-    raise AssertionError(f"a combiner reads tensor {tensor.name!r}")
-
-
-def _no_read(tensor: Tensor, _: list[Array]) -> Array:
-    raise AssertionError(f"a combiner reads tensor {tensor.name!r}")
-
-
-_SCALARS = Context({}, _no_tensor, _no_read)

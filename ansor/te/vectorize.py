@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -44,6 +45,15 @@ class Context:
     bindings: Bindings
     shape_of: Callable[[Tensor], tuple[int, ...]]
     read: Reader
+
+
+def without_tensors(bindings: Bindings) -> Context:
+    """The context of expressions that read no tensor."""
+
+    def refuse(tensor: Tensor, *_: list[Array]) -> NoReturn:
+        raise AssertionError(f"an expression of variables reads tensor {tensor.name!r}")
+
+    return Context(bindings, refuse, refuse)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansor.ir.bounds import Bounds, OptionalInterval
+from ansor.ir.bounds import Bounds
 from ansor.ir.independence import loop_ranges
 from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq, walk_statements
 from ansor.ir.passes.peeling import peel_tiles
@@ -45,13 +45,15 @@ def simplify_guards(
     varying
         Variables around `stmt` that differ between threads which execute it together.
     """
-    outer: dict[Var, OptionalInterval] = dict(bounds or {})
-    known = Bounds({**outer, **loop_ranges(stmt)})
-    stmt = hoist_guards(remove_known_guards(stmt, known))
-    peeled = peel_tiles(stmt, known, max_copied, varying)
-    if peeled is stmt:
-        return stmt
-    return hoist_guards(remove_known_guards(peeled, Bounds({**outer, **loop_ranges(peeled)})))
+    outer = bounds or Bounds()
+    stmt = settle_guards(stmt, outer)
+    peeled = peel_tiles(stmt, outer.extended(loop_ranges(stmt)), max_copied, varying)
+    return stmt if peeled is stmt else settle_guards(peeled, outer)
+
+
+def settle_guards(stmt: Stmt, bounds: Bounds) -> Stmt:
+    """Remove and hoist the conditions of `stmt`; `bounds` are those of the variables around it."""
+    return hoist_guards(remove_known_guards(stmt, bounds.extended(loop_ranges(stmt))))
 
 
 # -- removal -------------------------------------------------------------------------------------------

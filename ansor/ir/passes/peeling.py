@@ -21,6 +21,7 @@ from math import inf, prod
 
 from ansor.ir.affine import Affine, add, constant
 from ansor.ir.bounds import Bounds
+from ansor.ir.code_size import straight_stores
 from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import (
     conjunction,
@@ -85,7 +86,7 @@ class _Peeling:
         guards = list(_guards(stmt, ()))
         if not guards:
             return stmt
-        size = _size(stmt)
+        size = straight_stores(stmt)
         if size <= room and _may_be_place(stmt, guards) and not any(map(is_meeting, walk_statements(stmt))):
             tiles = [
                 tile
@@ -250,11 +251,3 @@ def _without(stmt: Stmt, removed: Sequence[Guard]) -> Stmt:
         cond = conjunction(kept)
         return then if cond is None else If(cond, then, _without(stmt.other, removed))
     return map_statements(stmt, lambda inner: _without(inner, removed))
-
-
-def _size(stmt: Stmt) -> int:
-    """Stores, with unrolled loops expanded."""
-    total = isinstance(stmt, Store) + sum(map(_size, sub_statements(stmt)))
-    if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
-        total *= int_value(stmt.extent) or 1
-    return total

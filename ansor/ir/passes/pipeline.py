@@ -3,6 +3,7 @@
 1. Reductions whose tile fits the vector registers accumulate there.
 2. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them: one test outside
    the reduction, since a register tile is one statement by then.
+3. Terms that change nothing, as those of padding, are left out.
 
 Vectorising and unrolling come before both, during lowering, as pragmas are set stage by stage.
 """
@@ -15,6 +16,7 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.independence import nest_bounds
 from ansor.ir.nest import LoopNest
 from ansor.ir.passes.guards import simplify_guards
+from ansor.ir.passes.identities import skip_identities
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
@@ -26,4 +28,4 @@ def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     known = nest_bounds(nest)
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, sizes)
-    return replace(nest, body=simplify_guards(body, sizes))
+    return replace(nest, body=skip_identities(simplify_guards(body, sizes), sizes))

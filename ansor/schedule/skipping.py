@@ -1,0 +1,79 @@
+"""Which part of a reduction's terms can change anything, where stages that pad are inlined.
+
+The counterpart of `ansor.ir.passes.identities` for computations: lowering leaves out what these conditions
+exclude, as far as the loops allow it. Conditions that share no axis are independent of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from ansor.ir.rewriting import conjunction
+from ansor.ir.terms import needed
+from ansor.te.expr import Const, Expr, IterVar, Reduce, free_vars, int_value, walk
+from ansor.te.reduction import builtin_name
+from ansor.te.vectorize import Kernel, without_tensors
+
+MOST_POINTS: Final = 1 << 20
+"""Values of axes that are tried at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Needed:
+    """
+    Conditions on the same axes without which terms change nothing.
+
+    Parameters
+    ----------
+    axes
+        The axes that the conditions depend on, those that are reduced over among them.
+    share
+        Part of these axes' values for which they hold, below 1.
+    """
+
+    axes: frozenset[IterVar]
+    share: float
+
+
+@lru_cache(maxsize=4096)
+def needed_parts(root: Expr, axes: tuple[IterVar, ...]) -> tuple[Needed, ...]:
+    """
+    The conditions without which the terms of a reduction over `axes`, elements and all, change nothing.
+
+    There are none of a reduction that has several outputs, a combiner of the user's own, or symbolic bounds.
+    """
+    if not isinstance(root, Reduce) or len(root.sources) != 1 or builtin_name(root.combiner) is None:
+        return ()
+    groups: list[tuple[frozenset[IterVar], tuple[Expr, ...]]] = []
+    for test in needed(root.sources[0], root.combiner.identity[0]):
+        used = frozenset(axis for axis in axes if axis in free_vars(test))
+        together = [group for group in groups if group[0] & used]
+        groups = [group for group in groups if not group[0] & used]
+        tests = (*(one for _, own in together for one in own), test)
+        groups.append((used.union(*(own for own, _ in together)), tests))
+    found = (Needed(used, _share(tests, tuple(used))) for used, tests in groups)
+    return tuple(part for part in found if part.share < 1)
+
+
+def _share(tests: tuple[Expr, ...], axes: Sequence[IterVar]) -> float:
+    """The part of the axes' values for which all tests hold; 1 where it takes too long to find out.
+
+    Or where they hold numbers of many programs at once, as those of padded tiles do.
+    """
+    extents = [int_value(axis.extent) or 0 for axis in axes]
+    constants = [node.value for test in tests for node in walk(test) if isinstance(node, Const)]
+    if not all(isinstance(value, (int, float)) for value in (*extents, *constants)):
+        return 1.0
+    if not 0 < prod(extents) <= MOST_POINTS or any(not free_vars(test) <= set(axes) for test in tests):
+        return 1.0
+    cond = conjunction(tests)
+    assert cond is not None
+    values = np.meshgrid(*(np.arange(n, dtype=np.int32) for n in extents), indexing="ij", sparse=True)
+    (held,), _ = Kernel((cond,))(without_tensors(dict(zip(axes, values, strict=True))))
+    return float(np.mean(np.broadcast_to(held, extents)))
