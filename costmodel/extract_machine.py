@@ -23,6 +23,8 @@ _HOISTED: Final = COUNTS.index("hoisted")
 _MAD: Final = COUNTS.index("float_mad")
 _MATH: Final = COUNTS.index("float_mathfunc")
 _MOST: Final = 8.0
+_PAGE: Final = 4096
+"""Bytes that lie together in memory wherever the system puts them."""
 _MOST_PER_OP: Final = 64.0
 
 
@@ -47,14 +49,16 @@ class Core:
     def caches(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         """Bytes and ways of the three cache levels; ways are 0 where addresses do not tell the set.
 
-        The first level is looked up within a page. The sets of the second follow from where the system has
-        put the pages, those of the third from a hash. A level that does not exist is as large as the one
-        before.
+        The first level is looked up within a page. In the second, the place in a page tells a part of the
+        set, and where the system has put the page tells the rest: with pages anywhere it holds as many lines
+        of one place as it holds pages. The sets of the third follow from a hash. A level that does not exist
+        is as large as the one before.
         """
         first = self.model.l1_bytes
         second = max(self.model.l2_bytes, first)
         third = max(self.model.l3_bytes, second)
-        return (first, self.model.l1_ways), (second, 0), (third, 0)
+        pages = second // _PAGE if self.device is None else 0
+        return (first, self.model.l1_ways), (second, pages), (third, 0)
 
 
 def machine_rows(view: View, out: Floats) -> None:
@@ -330,12 +334,12 @@ class View:
         rows: list[Floats] = []
         moved = lines[0]
         for capacity, ways in self.core.caches:
-            fill, crowd = total / capacity, None
+            fill, crowd = total / capacity, np.zeros(total.shape)
             if ways:
                 crowd = regions.depth_of_sets(line, max(capacity // ways, line)).max(axis=1) / ways
                 fill = np.maximum(fill, crowd)
             level = np.minimum(last_loop(fill > 1.0) + 1, len(self.extent))
-            if crowd is not None:
+            if not rows:
                 self.pieces, self.crowd = pieces[level, buffers, here], crowd[np.maximum(level - 1, 0), here]
             over = np.where(level > 0, fill[np.maximum(level - 1, 0), here], 0.0)
             moving = last_loop(regions.used & (self.numbers < level)[:, None])

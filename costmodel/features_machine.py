@@ -108,8 +108,8 @@ _CACHE: Final = (
     (
         "fill",
         "ratio",
-        "bytes of the lines that it touches / capacity, or, of the first level, lines in one set / ways, if "
-        "that is more; at most 8",
+        "bytes of the lines that it touches / capacity, or, if that is more, of the first level lines in one "
+        "set / ways, of a CPU's second lines at one place of a page / pages that it holds; at most 8",
     ),
     ("over", "ratio", "the same of the next larger body, at most 8; 0 if all fits"),
     (

@@ -168,6 +168,25 @@ def rows_side_by_side() -> Program:
     return Program(matmul(1, m, k), schedule, expected)
 
 
+def panel_in_place() -> Program:
+    """A panel of B one line wide, read twice: lines at one place of their pages, of which L2 holds half."""
+    n, m, k, width = 2, 1024, 512, FLOATS
+
+    def schedule(state: State) -> State:
+        state = state.split(2, 1, [width])  # i j.0 j.1 k
+        return state.reorder(2, [1, 0, 3, 2]).annotate(2, 3, Annotation.VECTORIZE)
+
+    panels, pages = m // width, L2 // 4096
+    lines = panels * n * (k + k // FLOATS + 2)  # B and A for each row, C comes and goes
+    expected = {
+        "L2_fill": 1 / pages,
+        "L2_over": k / pages,
+        "L2_traffic": lines * LINE,
+        "L3_traffic": (n * k // FLOATS + k * m // FLOATS + 2 * n * m // FLOATS) * LINE,
+    }
+    return Program(matmul(n, m, k), schedule, expected)
+
+
 def product_of_rows() -> Program:
     """Four elements at a time, each the product of two rows in the lanes of two vectors."""
     n, m, k, rows, vectors = 8, 3, 64, 4, 2
@@ -483,6 +502,7 @@ PROGRAMS = {
     "a tiled product": tiled_product(),
     "a product by rows": product_by_rows(),
     "rows side by side": rows_side_by_side(),
+    "a panel in place": panel_in_place(),
     "a product of rows": product_of_rows(),
     "a transpose": transposed(),
     "scattered stores": scattered_stores(),
