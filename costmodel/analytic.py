@@ -136,7 +136,7 @@ class CoreRates:
     loads: float = 2.0
     stores: float = 0.6
     issue: float = 1.6
-    filling: float = 0.25
+    filling: float = 2.0
     latency: float = 4.5
     memory_latency: float = 6.0
     window: float = 260.0
