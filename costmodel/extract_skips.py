@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.ir.passes.identities import MOST_COPIES
+from ansor.ir.passes.identities import MOST_COPIES, MOST_STORES
 from ansor.schedule.affine import Interval
 from ansor.schedule.skipping import Needed
 from ansor.te.expr import Var, int_value
@@ -113,12 +113,14 @@ class Skips:
             Which loops are in the tile, become copies of their body, and are parallel; same shape.
         """
         copies = made = np.ones(extent.shape[1])
+        straight = np.where(written, extent, 1.0).prod(axis=0)
         for number, carrying in enumerate(self.moving[:, :, at]):
             moving = carrying & (extent > 1)
             rows, around = moving & inside, moving & ~inside
             several = rows.any(axis=0)
             wanted = copies * self.copies[number, at] * np.where(around, extent, 1.0).prod(axis=0)
-            fits = ~(rows & ~written).any(axis=0) & ~(around & parallel).any(axis=0) & (wanted <= MOST_COPIES)
+            fits = ~(rows & ~written).any(axis=0) & ~(around & parallel).any(axis=0)
+            fits &= (wanted <= MOST_COPIES) & (wanted * straight <= MOST_STORES)
             copies = np.where(several & fits, wanted, copies)
             made = np.where(~several | fits, made * self.share[number, at], made)
         return made

@@ -36,6 +36,7 @@ TASKS: Final = ("matmul-512", "conv2d-14")
 SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "matmul-509": ("dividing tile lengths",),
     "max_pool-112": ("no tiled windows", "no inlined padding"),
+    "conv2d-7": ("no inlined padding",),
     "norm-256": ("no factored lanes",),
     "yuv-1080": ("no tiled streams", "no streaming stores"),
     "softmax-1024": ("no prefetch",),

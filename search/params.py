@@ -52,7 +52,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often (`KeepCostlyProducer`).
-- `cpu_inline_padding`: 1 for computing padding where a reduction uses it a few times (`InlinePadding`).
+- `cpu_inline_padding`: 1 for computing padding where a reduction uses it a few times, or where it then is not
+  multiplied at all (`InlinePadding`).
 - `cpu_store_converted`: 1 for storing what reductions widen again and again widened (`StoreConverted`).
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.

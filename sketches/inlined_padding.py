@@ -54,15 +54,17 @@ def pads_little(op: ComputeOp) -> bool:
 def spares_terms(state: State, stage_id: int) -> bool:
     """Whether reductions have much less to compute if a stage that chooses is inlined."""
     inlined = state.compute_inline(stage_id)
-    for reader in state.consumers(stage_id):
-        op = state.stages[reader].compute
-        axes = (*op.axis, *op.reduce_axis)
-        if any(
-            prod(part.share for part in needed_parts(root, axes)) <= 1 - SPARED
-            for root in effective_body(inlined, reader)
-        ):
-            return True
-    return False
+    readers = state.consumers(stage_id)
+    return any(terms_left(inlined, reader) <= (1 - SPARED) * terms_left(state, reader) for reader in readers)
+
+
+def terms_left(state: State, stage_id: int) -> float:
+    """The part of a stage's terms that can change anything; of several outputs, the least."""
+    op = state.stages[stage_id].compute
+    axes = (*op.axis, *op.reduce_axis)
+    return min(
+        prod(part.share for part in needed_parts(root, axes)) for root in effective_body(state, stage_id)
+    )
 
 
 class InlinePadding:

@@ -121,7 +121,7 @@ class SketchParams:
     cpu_keep_costly
         1 adds `KeepCostlyProducer`: dear stages that a reduction uses often are stored, not inlined.
     cpu_inline_padding
-        1 adds `InlinePadding`: padding that reductions use a few times is also computed where it is used.
+        1 adds `InlinePadding`: padding that reductions use a few times, or can leave out, is also inlined.
     cpu_store_converted
         1 adds `StoreConverted`: what reductions widen again and again is stored so, packed tiles as well.
     cpu_streaming_stores

@@ -11,13 +11,14 @@ import pytest
 from ansor import te, workloads
 from ansor.dtypes import to_numpy
 from ansor.ir.bounds import Bounds
-from ansor.ir.code_size import is_product
+from ansor.ir.code_size import is_product, straight_stores
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq, walk_statements
-from ansor.ir.passes.identities import MOST_COPIES, skip_identities
+from ansor.ir.passes.identities import MOST_COPIES, MOST_STORES, skip_identities
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.printer import format_stmt
 from ansor.ir.rewriting import fresh_copy
+from ansor.ir.terms import assumed, needed
 from ansor.ir.verify import check_nest
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.inlining import effective_body
@@ -269,3 +270,58 @@ def test_parts_that_data_decide_are_not_known() -> None:
     total = te.compute((1,), lambda i: te.sum(chosen, axis=k), name="Total")
     op = total.op
     assert [part.share for part in needed_parts(op.body[0], (*op.axis, *op.reduce_axis))] == [4 / 6]
+
+
+def test_terms_that_are_nothing_in_each_copy_are_gone() -> None:
+    """Taps that lie on padding for all pixels."""
+    tensors = workloads.conv1d(1, 2, 3, 4, 5, 1, 2)
+    padded, conv = tensors[-1].op.input_tensors[0].op, tensors[-1]
+    schedule = te.create_schedule(conv)
+    schedule[padded.output(0)].compute_inline()
+    n, w, c = schedule[conv].op.axis
+    r, k = schedule[conv].op.reduce_axis
+    schedule[conv].reorder(n, r, k, w, c)
+    schedule[conv].unroll(w)
+    run = Executed.of(lower(schedule.state, limits=RegisterLimits(256, 64)))
+    made = sum(count for store, count in run.passed.items() if any(map(is_product, nodes(store.value))))
+    assert made == (2 * 2) * 3 * 4
+
+
+def test_a_row_is_not_tested_against_a_size() -> None:
+    x, y = Buffer("X", "float32", (8, 5)), Buffer("Y", "float32", (8,))
+    i, k, size = Var("i"), Var("k"), Var("n")
+    term = Select(i < size, load(x, i, k), const(0.0, "float32"), True, "float32")
+    update = Store(y, (i,), load(y, i) + term)
+    before = loops(update, (k, 5, SERIAL), (i, 8, UNROLLED))
+    assert not has_tests(skip_identities(before, Bounds({size: (0, None)})))
+
+
+def test_what_several_updates_ask_for_is_bounded_together() -> None:
+    """Nested loops, each of which one update wants written out."""
+    row = Row(taps=9)
+    inner = [Row(taps=9), Row(taps=9)]
+    body: Stmt = row.nest([row.k, row.w, row.c], {row.w: UNROLLED})
+    for one in inner:
+        nested = seq(one.nest([one.k, one.w, one.c], {one.w: UNROLLED}), body)
+        body = loops(nested, (one.r, 9, SERIAL))
+    after = skip_identities(loops(body, (row.r, 9, SERIAL)), Bounds())
+    assert straight_stores(after) <= MOST_STORES
+
+
+def test_conditions_that_occur_again_are_tested_once() -> None:
+    x, i = te.placeholder((8,), name="X"), te.reduce_axis((0, 8), name="i")
+    value = te.if_then_else(i >= 1, x[i], 0.0)
+    for _ in range(40):
+        value = value * value
+    assert len(needed(value, const(0.0, "float32"))) == 1
+    twice = te.if_then_else(i >= 1, x[i], 0.0) * te.if_then_else(i >= 1, x[i] + 1.0, 0.0)
+    (test,) = needed(twice, const(0.0, "float32"))
+    assert not any(isinstance(node, Select) for node in walk(assumed(twice, [test])))
+
+
+@pytest.mark.filterwarnings("error")
+def test_conditions_that_divide_by_nothing_are_counted_in_silence() -> None:
+    x, k = te.placeholder((4,), name="X"), te.reduce_axis((0, 4), name="k")
+    term = te.if_then_else(te.floordiv(16, k) >= 8, x[k], 0.0)
+    op = te.compute((1,), lambda i: te.sum(term, axis=k), name="Total").op
+    assert [part.share for part in needed_parts(op.body[0], (*op.axis, *op.reduce_axis))] == [2 / 4]

@@ -339,6 +339,19 @@ def test_padding_that_is_used_a_few_times_is_also_inlined() -> None:
     assert inlined(filtered(8, function=te.tanh), "Pad") == {False}
 
 
+def test_padding_whose_own_terms_stay_spares_nothing() -> None:
+    """The reader leaves out half of its terms anyway; padding of ones is multiplied."""
+    x, w = te.placeholder((8,), name="X"), te.placeholder((3, 64), name="W")
+    pad = te.compute((10,), lambda i: te.if_then_else(te.all(i >= 1, i < 9), x[i - 1], 1.0), name="Pad")
+    r = te.reduce_axis((0, 3), name="r")
+
+    def term(i: te.Var, c: te.Var) -> te.Expr:
+        return te.if_then_else((i + r) % 2 < 1, pad[i + r], 0.0) * w[r, c]
+
+    out = te.compute((8, 64), lambda i, c: te.sum(term(i, c), axis=r), name="Out")
+    assert inlined([x, w, out], "Pad") == {False}
+
+
 def test_padding_that_no_reduction_uses_is_left_to_the_search() -> None:
     x, _, _ = filtered(8)
     pad = te.compute((34,), lambda i: te.if_then_else(te.all(i >= 1, i < 33), x[i - 1], 0.0), name="Pad")

@@ -12,7 +12,7 @@ as it is. One that registers do not hold is what takes LLVM longest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ansor.dtypes import dtype_info, is_float
 from ansor.ir.nest import For, Let, LoopKind, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.shuffles import SHUFFLE
-from ansor.te.expr import Binary, BinaryOp, Call, Expr, Load, Select, children, distinct_nodes, int_value
+from ansor.te.expr import Binary, BinaryOp, Call, Expr, Load, Select, Var, children, distinct_nodes, int_value
 
 MAX_VECTORS: Final = 16
 """The longest vector loop that is written as straight code [vectors of the machine]."""
@@ -93,10 +93,10 @@ def own_instructions(stmt: Stmt) -> int:
             return 0
 
 
-def straight_stores(stmt: Stmt) -> int:
-    """How many stores a statement is written as once its unrolled loops are."""
-    total = isinstance(stmt, Store) + sum(map(straight_stores, sub_statements(stmt)))
-    if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+def straight_stores(stmt: Stmt, written: Collection[Var] = ()) -> int:
+    """How many stores a statement is written as once its unrolled loops, and those over `written`, are."""
+    total = isinstance(stmt, Store) + sum(straight_stores(inner, written) for inner in sub_statements(stmt))
+    if isinstance(stmt, For) and (stmt.kind is LoopKind.UNROLLED or stmt.var in written):
         total *= int_value(stmt.extent) or 1
     return total
 

@@ -1,7 +1,7 @@
 """What a reduction's term needs to change anything: conditions without which it is the combiner's identity.
 
 A choice whose other side is the identity needs its condition, as an element of padding does in a maximum. In
-a sum, a product needs what any of its factors does. Conditions that read memory do not count.
+a sum, a product needs what each of its factors needs. Conditions that read memory do not count.
 
 A factor of zero makes a product nothing, whatever the other factor is. Where that is infinite, or no number,
 IEEE arithmetic says otherwise.
@@ -9,40 +9,69 @@ IEEE arithmetic says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
+from ansor.ir.structure import same_structure
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Select, rewrite
 
 
 def needed(term: Expr, identity: Expr) -> tuple[Expr, ...]:
-    """The conditions that have to hold, all of them, for `term` to be anything else than `identity`."""
+    """The conditions, each once, that all have to hold for `term` to be anything else than `identity`."""
     if not isinstance(identity, Const):
         return ()
+    found: list[Expr] = []
+    pending, seen = [term], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        match node:
+            case Select(cond=cond, then=then, other=Const(value=value)) if value == identity.value:
+                tests = (test for test in conjuncts(cond) if not reads_memory(test))
+                found.extend(test for test in tests if not _among(test, found))
+                pending.append(then)
+            case Binary(op=BinaryOp.MUL, a=a, b=b) if identity.value == 0:
+                pending += [b, a]
+            case Cast(a=a) if identity.value == 0:
+                pending.append(a)
+            case _:
+                continue
+    return tuple(found)
+
+
+def is_identity(term: Expr, identity: Expr) -> bool:
+    """Whether `term` is seen to be `identity`: that constant, or in a sum a product with zero."""
+    if not isinstance(identity, Const):
+        return False
     match term:
-        case Select(cond=cond, then=then, other=Const(value=value)) if value == identity.value:
-            own = tuple(test for test in conjuncts(cond) if not reads_memory(test))
-            return (*own, *needed(then, identity))
+        case Const(value=value):
+            return bool(value == identity.value)
         case Binary(op=BinaryOp.MUL, a=a, b=b) if identity.value == 0:
-            return (*needed(a, identity), *needed(b, identity))
+            return is_identity(a, identity) or is_identity(b, identity)
         case Cast(a=a) if identity.value == 0:
-            return needed(a, identity)
+            return is_identity(a, identity)
         case _:
-            return ()
+            return False
 
 
-def assumed(value: Expr, tests: Collection[Expr]) -> Expr:
-    """A value where those conditions of its choices hold that are among `tests`, the very same objects."""
+def assumed(value: Expr, tests: Sequence[Expr]) -> Expr:
+    """A value where those conditions of its choices hold that are among `tests`."""
 
     def visit(node: Expr) -> Expr | None:
         if not isinstance(node, Select):
             return None
         parts = conjuncts(node.cond)
-        kept = tuple(part for part in parts if not any(part is test for test in tests))
+        kept = tuple(part for part in parts if not _among(part, tests))
         cond = conjunction(kept)
         if cond is None:
             return assumed(node.then, tests)
         return None if len(kept) == len(parts) else replace(node, cond=cond, then=assumed(node.then, tests))
 
     return rewrite(value, visit)
+
+
+def _among(test: Expr, others: Sequence[Expr]) -> bool:
+    return any(same_structure(test, other) for other in others)

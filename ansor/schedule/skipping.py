@@ -75,5 +75,6 @@ def _share(tests: tuple[Expr, ...], axes: Sequence[IterVar]) -> float:
     cond = conjunction(tests)
     assert cond is not None
     values = np.meshgrid(*(np.arange(n, dtype=np.int32) for n in extents), indexing="ij", sparse=True)
-    (held,), _ = Kernel((cond,))(without_tensors(dict(zip(axes, values, strict=True))))
+    with np.errstate(all="ignore"):
+        (held,), _ = Kernel((cond,))(without_tensors(dict(zip(axes, values, strict=True))))
     return float(np.mean(np.broadcast_to(held, extents)))

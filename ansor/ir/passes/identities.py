@@ -11,7 +11,8 @@ sum of products, the update becomes conditional:
 
 Such a condition is tested before the loops that it does not depend on. One that a short loop decides for each
 row of a register tile is decided by writing that loop out, unless this makes too much code: each copy then
-leaves out the rows that change nothing in it. All others stay choices.
+leaves out the rows that change nothing in it. An unrolled reduction is tested in each of its copies. All
+other conditions stay choices.
 
 Source: libraries of convolutions leave out the rows and columns of kernels that lie on padding (Georganas et
 al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures", SC 2018).
@@ -19,7 +20,7 @@ al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -27,22 +28,14 @@ from typing import Final
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
 from ansor.ir.independence import loop_ranges
-from ansor.ir.nest import For, LoopKind, Stmt, Store, seq, sub_statements
-from ansor.ir.passes.guards import settle_guards
+from ansor.ir.nest import For, LoopKind, Stmt, Store, seq, sub_statements, walk_statements
+from ansor.ir.passes.guards import NOTHING, settle_guards
 from ansor.ir.passes.lane_reduction import REDUCERS
 from ansor.ir.rewriting import fresh_copy, guarded, map_expressions, map_statements
 from ansor.ir.simplify import prove, simplify
 from ansor.ir.structure import same_structure
-from ansor.ir.terms import assumed, needed
-from ansor.te.expr import (
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Var,
-    free_vars,
-    int_value,
-)
+from ansor.ir.terms import assumed, is_identity, needed
+from ansor.te.expr import Binary, Const, Expr, Load, Var, free_vars, int_value
 from ansor.te.reduction import builtin_combiner
 
 MOST_COPIES: Final = 9
@@ -56,54 +49,74 @@ _WRITABLE: Final = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """A statement that changes nothing unless all `tests` hold, and the loops around it, outermost first."""
+    """
+    A statement that changes nothing unless all `tests` hold.
+
+    Parameters
+    ----------
+    store
+        The statement.
+    tests
+        The conditions.
+    around, tile
+        The loops around it, outermost first: the innermost, as far as they become straight code or select
+        the element, are its tile.
+    selecting
+        The variables that say which element is updated.
+    """
 
     store: Store
     tests: tuple[Expr, ...]
-    loops: tuple[For, ...]
+    around: tuple[For, ...]
+    tile: tuple[For, ...]
+    selecting: frozenset[Var]
 
-    @property
-    def selecting(self) -> frozenset[Var]:
-        """The variables that say which element is updated."""
-        return frozenset[Var]().union(*map(free_vars, self.store.indices))
-
-    @property
-    def tile(self) -> tuple[For, ...]:
-        """The innermost loops, as far as they become straight code or select the element."""
-        selecting, count = self.selecting, len(self.loops)
-        while count and (self.loops[count - 1].kind in _STRAIGHT or self.loops[count - 1].var in selecting):
+    @classmethod
+    def of(cls, store: Store, loops: tuple[For, ...]) -> _Update:
+        selecting, count = frozenset[Var]().union(*map(free_vars, store.indices)), len(loops)
+        while count and (loops[count - 1].kind in _STRAIGHT or loops[count - 1].var in selecting):
             count -= 1
-        return self.loops[count:]
+        found = _term_of(store)
+        tests = needed(*found) if found else ()
+        return cls(store, tests, loops[:count], loops[count:], selecting)
 
     @property
-    def is_tensorized(self) -> bool:
-        """Whether instructions add several terms: they may share sums among rows, over all terms."""
-        return any(loop.kind is LoopKind.TENSORIZE for loop in self.loops)
+    def changes_nothing(self) -> bool:
+        """Whether its term is the identity, whatever holds."""
+        found = _term_of(self.store)
+        return found is not None and is_identity(*found)
 
     def is_decided(self, test: Expr) -> bool:
-        """Whether a test is made outside of the rows of the tile, or by the numbers that these become."""
-        inside, around = self._loops_of(test)
-        if self._has_rows(inside) and (around or self.is_tensorized):
-            return False
-        return _is_straight(inside)
+        """Whether a test is made outside of the tile's rows, or by the numbers that these become."""
+        inside, around = _among(self.tile, test), _among(self.around, test)
+        rows = self._has_rows(inside)
+        return _is_straight(inside) and not (rows and (around or not self._is_by_numbers(test)))
 
     def loops_to_write(self, test: Expr) -> tuple[For, ...]:
         """The loops that decide a test together with rows of the tile; none if they are parallel."""
-        inside, around = self._loops_of(test)
-        known = len(inside) + len(around) == len(free_vars(test))
+        inside, around = _among(self.tile, test), _among(self.around, test)
         serial = all(loop.kind in _WRITABLE and int_value(loop.extent) for loop in around)
-        rows = self._has_rows(inside) and _is_straight(inside) and not self.is_tensorized
-        return around if known and serial and rows else ()
-
-    def _loops_of(self, test: Expr) -> tuple[tuple[For, ...], tuple[For, ...]]:
-        """The loops that a test depends on: of the tile, and around it."""
-        loops, tile = [loop for loop in self.loops if loop.var in free_vars(test)], self.tile
-        inside = tuple(loop for loop in loops if loop in tile)
-        return inside, tuple(loop for loop in loops if loop not in tile)
+        rows = self._has_rows(inside) and _is_straight(inside)
+        return around if serial and rows and self._is_by_numbers(test) else ()
 
     def _has_rows(self, inside: tuple[For, ...]) -> bool:
         """Whether some loops of the tile select elements."""
         return any(loop.var in self.selecting for loop in inside)
+
+    def _is_by_numbers(self, test: Expr) -> bool:
+        """Whether loops alone may decide a test for each row.
+
+        Instructions that add several terms may share sums of all terms among rows.
+        """
+        loops = (*self.around, *self.tile)
+        tensorized = any(loop.kind is LoopKind.TENSORIZE for loop in loops)
+        return not tensorized and free_vars(test) <= {loop.var for loop in loops}
+
+
+def _among(loops: tuple[For, ...], test: Expr) -> tuple[For, ...]:
+    """The loops that a test depends on."""
+    used = free_vars(test)
+    return tuple(loop for loop in loops if loop.var in used)
 
 
 def _is_straight(loops: tuple[For, ...]) -> bool:
@@ -125,10 +138,10 @@ def skip_identities(stmt: Stmt, bounds: Bounds) -> Stmt:
         The same reductions, with their tests as far outside as they may be.
     """
     known = bounds.extended(loop_ranges(stmt))
-    updates = [update for update in _updates(stmt, ()) if any(prove(t, known) is None for t in update.tests)]
+    updates = [one for one in _updates(stmt, ()) if any(prove(test, known) is None for test in one.tests)]
     if not updates:
         return stmt
-    written = _written_out(stmt, _loops_to_write(updates, known))
+    written = _written_out(stmt, _loops_to_write(stmt, updates, known))
     if written is not stmt:
         known = bounds.extended(loop_ranges(written))
         written = map_expressions(written, lambda expr: simplify(expr, known))
@@ -137,17 +150,17 @@ def skip_identities(stmt: Stmt, bounds: Bounds) -> Stmt:
 
 def _updates(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[_Update]:
     if isinstance(stmt, Store):
-        tests = _tests(stmt)
-        if tests:
-            yield _Update(stmt, tests, loops)
+        update = _Update.of(stmt, loops)
+        if update.tests:
+            yield update
         return
     inside = (*loops, stmt) if isinstance(stmt, For) else loops
     for inner in sub_statements(stmt):
         yield from _updates(inner, inside)
 
 
-def _tests(store: Store) -> tuple[Expr, ...]:
-    """The conditions on loop variables without which a reduction's update changes nothing."""
+def _term_of(store: Store) -> tuple[Expr, Expr] | None:
+    """What a reduction's update combines with its element, and the combiner's identity."""
     match store.value:
         case (
             Binary(op=op, a=Load(buffer=buffer, indices=indices), b=term)
@@ -155,15 +168,15 @@ def _tests(store: Store) -> tuple[Expr, ...]:
         ) if op in REDUCERS and buffer is store.buffer:
             same = all(same_structure(a, b) for a, b in zip(indices, store.indices, strict=True))
             (identity,) = builtin_combiner(REDUCERS[op], store.value.dtype).identity
-            return needed(term, identity) if same else ()
+            return (term, identity) if same else None
         case _:
-            return ()
+            return None
 
 
 # -- loops that are written out ------------------------------------------------------------------------
 
 
-def _loops_to_write(updates: list[_Update], known: Bounds) -> Mapping[Var, int]:
+def _loops_to_write(stmt: Stmt, updates: list[_Update], known: Bounds) -> Mapping[Var, int]:
     """The iterations of those loops around tiles that decide tests with rows of the tile."""
     chosen: dict[Var, int] = {}
     for update in updates:
@@ -173,12 +186,16 @@ def _loops_to_write(updates: list[_Update], known: Bounds) -> Mapping[Var, int]:
                 continue
             loops = update.loops_to_write(test)
             more = {**own, **{loop.var: int_value(loop.extent) or 1 for loop in loops}}
-            size = max((straight_stores(loop.body) for loop in update.loops if loop.var in more), default=0)
-            copies = prod(more.values())
-            if copies <= MOST_COPIES and copies * size <= MOST_STORES:
+            if prod(more.values()) <= MOST_COPIES and _is_short(stmt, {*chosen, *more}):
                 own = more
         chosen.update(own)
     return chosen
+
+
+def _is_short(stmt: Stmt, written: Collection[Var]) -> bool:
+    """Whether each of some loops, with all that is written out inside of it, makes little code."""
+    loops = (inner for inner in walk_statements(stmt) if isinstance(inner, For) and inner.var in written)
+    return all(straight_stores(loop, written) <= MOST_STORES for loop in loops)
 
 
 def _written_out(stmt: Stmt, chosen: Mapping[Var, int]) -> Stmt:
@@ -194,7 +211,9 @@ def _written_out(stmt: Stmt, chosen: Mapping[Var, int]) -> Stmt:
 
 def _guarded(stmt: Stmt, loops: tuple[For, ...]) -> Stmt:
     if isinstance(stmt, Store):
-        update = _Update(stmt, _tests(stmt), loops)
+        update = _Update.of(stmt, loops)
+        if update.changes_nothing:
+            return NOTHING
         decided = tuple(test for test in update.tests if update.is_decided(test))
         return guarded(decided, replace(stmt, value=assumed(stmt.value, decided))) if decided else stmt
     inside = (*loops, stmt) if isinstance(stmt, For) else loops

@@ -5,7 +5,7 @@
    the reduction, since a register tile is one statement by then.
 3. Terms that change nothing, as those of padding, are left out.
 
-Vectorising and unrolling come before both, during lowering, as pragmas are set stage by stage.
+Vectorising and unrolling come before these, during lowering, as pragmas are set stage by stage.
 """
 
 from __future__ import annotations
