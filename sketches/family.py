@@ -64,7 +64,7 @@ class Sites:
     streams
         Stages that may have streaming stores.
     prefetches
-        Stages that ask for inputs ahead; they do in all rows.
+        What lets stages ask for inputs ahead, in all rows.
     leads, pads
         Copies in shared memory that may be filled ahead, and padded.
     unroll_values
@@ -78,14 +78,16 @@ class Sites:
     unrolls: tuple[UnrollSite, ...] = ()
     vectors: tuple[VectorSite, ...] = ()
     streams: tuple[int, ...] = ()
-    prefetches: tuple[int, ...] = ()
+    prefetches: tuple[PrefetchStep, ...] = ()
     leads: tuple[LeadSite, ...] = ()
     pads: tuple[PadSite, ...] = ()
     unroll_values: tuple[int, ...] = CPU_UNROLL_CANDIDATES
     lengths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of_cpu(cls, state: State, streams: tuple[int, ...] = (), prefetches: tuple[int, ...] = ()) -> Sites:
+    def of_cpu(
+        cls, state: State, streams: tuple[int, ...] = (), prefetches: tuple[PrefetchStep, ...] = ()
+    ) -> Sites:
         """Any loop that allows it."""
         return cls(parallel_sites(state), unroll_sites(state), vector_sites(state), streams, prefetches)
 
@@ -342,10 +344,9 @@ class Family:
             tail.vectorise(vector, values[at])
         at_streams = zip(self.streams, self.positions(ColumnKind.STREAM), strict=True)
         streaming = [StreamingStoresStep(stage_id) for stage_id, at in at_streams if values[at]]
-        prefetches = [PrefetchStep(stage_id) for stage_id in self.sites.prefetches]
         at_leads = zip(self.leads, self.positions(ColumnKind.LEAD), strict=True)
         ahead = [step for site, at in at_leads if values[at] for step in site.steps(values[at])]
-        return (*self.padded(steps, values), *tail.steps, *streaming, *prefetches, *ahead)
+        return (*self.padded(steps, values), *tail.steps, *streaming, *self.sites.prefetches, *ahead)
 
     def padded(self, steps: Sequence[Step], row: Sequence[int]) -> tuple[Step, ...]:
         """The steps of the structure or of the spelling with the padding of a row, before loops are bound."""

@@ -26,3 +26,14 @@ def bytes_of(tensor: Tensor) -> int:
 def machine_of(target: str) -> MachineModel:
     """The model of a target's machine, by the target's text."""
     return MachineModel.for_target(Target.parse(target))
+
+
+def second_cache(target: str) -> int:
+    """Bytes of the cache that a core of a target's machine has to itself, by the target's text."""
+    return machine_of(target).l2_bytes
+
+
+def last_cache(target: str) -> int:
+    """Bytes of the largest cache of a target's machine, by the target's text."""
+    model = machine_of(target)
+    return max(model.l1_bytes, model.l2_bytes, model.l3_bytes)

@@ -14,7 +14,7 @@ from typing import Final
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.schedule.store_steps import why_not_streaming
-from sketches.memory import bytes_of, machine_of
+from sketches.memory import bytes_of, last_cache
 from sketches.relations import is_computed
 from sketches.rule import SketchContext
 
@@ -27,7 +27,7 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
     if not context.params.cpu_streaming_stores:
         return ()
     traffic = sum(map(bytes_of, context.dag.tensors))
-    if traffic <= _last_cache(str(context.target)):
+    if traffic <= last_cache(str(context.target)):
         return ()
     return tuple(
         stage_id
@@ -37,9 +37,3 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
         and not why_not_streaming(state, stage_id)
         and sum(map(bytes_of, stage.op.outputs)) >= LEAST_SHARE * traffic
     )
-
-
-def _last_cache(target: str) -> int:
-    """Bytes of the largest cache of a target's machine."""
-    model = machine_of(target)
-    return max(model.l1_bytes, model.l2_bytes, model.l3_bytes)

@@ -140,8 +140,8 @@ def streaming_stores(_: Chooser, state: State, stage: int) -> State:
     return state.apply(StreamingStoresStep(stage))
 
 
-def prefetch(_: Chooser, state: State, stage: int) -> State:
-    return state.apply(PrefetchStep(stage))
+def prefetch(c: Chooser, state: State, stage: int) -> State:
+    return state.apply(PrefetchStep(stage, c.one_of((0, 64, 1024, 1 << 16))))
 
 
 def store_converted(_: Chooser, state: State, stage: int) -> State:

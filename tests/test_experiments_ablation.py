@@ -24,8 +24,9 @@ ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
 @pytest.fixture(autouse=True)
 def _common_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever machine tests run on; there are some whose caches hold all tasks."""
-    monkeypatch.setattr("sketches.streaming._last_cache", lambda target: 32 << 20)
-    monkeypatch.setattr("sketches.prefetching._second_cache", lambda target: 1 << 20)
+    monkeypatch.setattr("sketches.streaming.last_cache", lambda target: 32 << 20)
+    monkeypatch.setattr("sketches.prefetching.second_cache", lambda target: 1 << 20)
+    monkeypatch.setattr("sketches.prefetching.last_cache", lambda target: 32 << 20)
 
 
 def matmul() -> ansor.SearchTask:

@@ -7,19 +7,23 @@ import pytest
 
 import ansor
 from ansor import te
-from ansor.errors import ScheduleError
+from ansor.errors import LogFormatError, ScheduleError
 from ansor.ir.nest import Alloc, Prefetch, Seq, Store, walk_statements
 from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
+from ansor.schedule.prefetch_steps import inputs_read
 from ansor.schedule.source import schedule_code
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
+from ansor.schedule.steps import PrefetchStep, step_from_json
 from ansor.te.expr import Load, distinct_nodes
 from ansor.te.tensor import Tensor
 from ansor.workloads.catalogue import get_workload
+from costmodel.extract import extract_states
 from sketches import ProgramSpace
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
+from tests.gpu_schedules import kernels
 from tests.program_laws import Case, check_all, check_replay
 
 ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
@@ -95,14 +99,18 @@ def test_what_cannot_ask_ahead_is_refused() -> None:
     s = te.create_schedule(c)
     with pytest.raises(ScheduleError, match="stage 'B': there is no loop around it"):
         s[b].prefetch()
-    s[total].compute_at(s[c], s[c].op.axis[0])
-    with pytest.raises(ScheduleError, match="stage 'Total': it is a reduction"):
+    with pytest.raises(ScheduleError, match="stage 'Total': there is no loop around it"):
         s[total].prefetch()
+    with pytest.raises(ScheduleError, match="stage 'Total': the room is a number of bytes, found -1"):
+        s[total].prefetch(-1)
     d = te.compute((8, 8), lambda i, j: c[i, j] * 2.0, name="D")
     s = te.create_schedule(d)
     s[c].compute_at(s[d], s[d].op.axis[0])
     with pytest.raises(ScheduleError, match="stage 'C': it reads no input"):
         s[c].prefetch()
+    s[b].compute_inline()
+    with pytest.raises(ScheduleError, match="stage 'B': it is inlined and has no loops"):
+        s[b].prefetch(64)
 
 
 def test_what_an_inlined_stage_reads_is_asked_for() -> None:
@@ -118,12 +126,161 @@ def test_what_an_inlined_stage_reads_is_asked_for() -> None:
     check_all(Case.of(s.state))
 
 
+# -- windows -----------------------------------------------------------------------------------------------
+
+
+def pool(
+    n: int = 3, h: int = 12, c: int = 32, dtype: str = "float32", rows: int = 2, channels: int = 16
+) -> tuple[Schedule, list[Tensor]]:
+    """A maximum over 3x3 pixels every 2 pixels, tiled to so many rows and channels, its padding inlined."""
+    x = te.placeholder((n, h, h, c), dtype, "X")
+    inside = te.compute(
+        (n, h + 2, h + 2, c),
+        lambda b, i, j, k: te.if_then_else(
+            te.all(i > 0, i <= h, j > 0, j <= h), x[b, i - 1, j - 1, k], te.const(-60000, dtype)
+        ),
+        name="Pad",
+    )
+    u, v = te.reduce_axis((0, 3), "u"), te.reduce_axis((0, 3), "v")
+    y = te.compute(
+        (n, h // 2, h // 2, c),
+        lambda b, i, j, k: te.max(inside[b, i * 2 + u, j * 2 + v, k], axis=[u, v]),
+        name="Y",
+    )
+    s = te.create_schedule(y)
+    s[inside].compute_inline()
+    b, i, j, k = s[y].op.axis
+    io, ii = s[y].split(i, factor=rows)
+    ko, ki = s[y].split(k, factor=channels)
+    s[y].reorder(b, io, j, ko, u, v, ii, ki)
+    s[y].vectorize(ki)
+    return s, [x, y]
+
+
+ROOMS = (1, 5 * 3 * 16 * 4, 5 * 3 * 32 * 4, 5 * 13 * 32 * 4, 1 << 20)
+"""Nothing, then what one iteration of ever more loops of `pool()` reads."""
+
+
+@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize(
+    ("size", "dtype", "rows", "channels"),
+    [(12, "float32", 2, 16), (10, "float16", 3, 24), (8, "float64", 1, 7)],
+)
+def test_windows_do_not_depend_on_it(room: int, size: int, dtype: str, rows: int, channels: int) -> None:
+    s, tensors = pool(h=size, dtype=dtype, rows=rows, channels=channels)
+    s[tensors[-1]].prefetch(room)
+    check_all(Case.of(s.state))
+
+
+def asked(schedule: Schedule) -> str | None:
+    """The one statement that asks ahead, as printed, without its loops."""
+    lines = [line.strip() for line in str(lower(schedule)).splitlines() if "prefetch" in line]
+    return lines[0] if lines else None
+
+
+PLACES = (
+    None,
+    "[b, i.0*4 + ahead1 - 1, j*2 + ahead2 - 1, k.0*16 + 16]",
+    "[b, i.0*4 + ahead1 - 1, j*2 + ahead2 + 1, k.0*16]",
+    "[b, i.0*4 + ahead1 + 3, j*2 + ahead2 - 1, k.0*16]",
+    "[b + 1, i.0*4 + ahead1 - 1, j*2 + ahead2 - 1, k.0*16]",
+)
+
+
+@pytest.mark.parametrize(("room", "place"), list(zip(ROOMS, PLACES, strict=True)))
+def test_the_room_says_along_which_loop(room: int, place: str | None) -> None:
+    s, tensors = pool()
+    s[tensors[-1]].prefetch(room)
+    assert asked(s) == (None if place is None else f"prefetch X{place}")
+
+
+def test_each_line_of_overlapping_windows_is_asked_for_once_before_the_registers_are_set() -> None:
+    s, tensors = pool(c=64, channels=32)
+    s[tensors[-1]].prefetch(1 << 15)
+    text = str(lower(s))
+    expected = """\
+        for ahead1 in 0..5:
+          for ahead2 in 0..3:
+            for ahead3 in 0..2:
+              prefetch X[b, i.0*4 + ahead1 + 3, j*2 + ahead2 - 1, k.0*32 + ahead3*16]
+        allocate Y.acc[2, 32] float32 register
+"""
+    assert expected in text
+
+
+def test_asking_for_a_long_row_is_no_straight_code() -> None:
+    x = te.placeholder((4, 4096), name="X")
+    k = te.reduce_axis((0, 4096), "k")
+    y = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="Y")
+    s = te.create_schedule(y)
+    s[y].pragma(s[y].op.axis[0], "auto_unroll_max_step", 16)
+    s[y].prefetch(1 << 20)
+    assert "for ahead1 in 0..256" in str(lower(s))
+    check_all(Case.of(s.state))
+
+
+def test_a_store_may_ask_along_its_own_loops_but_for_lanes() -> None:
+    x = te.placeholder((6, 4, 32), name="X")
+    y = te.compute((6, 4, 32), lambda i, j, k: x[i, j, k] * 2.0, name="Y")
+    for room, place in ((4, None), (32 * 4, "i, j + 1, k"), (4 * 32 * 4, "i + 1, j, k")):
+        s = te.create_schedule(y)
+        s[y].vectorize(s[y].op.axis[2])
+        s[y].prefetch(room)
+        assert asked(s) == (None if place is None else f"prefetch X[{place}]")
+        check_all(Case.of(s.state))
+
+
+def test_a_window_of_unknown_size_asks_for_nothing() -> None:
+    n = te.var("n")
+    x = te.placeholder((8, n), name="X")
+    k = te.reduce_axis((0, n), "k")
+    y = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="Y")
+    s = te.create_schedule(y)
+    s[y].prefetch(1 << 20)
+    assert asked(s) is None
+    check_all(Case.of(s.state, {n: 5}))
+
+
+def test_the_room_is_printed_and_recorded_and_records_without_one_are_read() -> None:
+    s, tensors = pool()
+    s[tensors[-1]].prefetch(4096)
+    assert s.state.steps[-1].to_json() == ["PF", 2, 4096]
+    assert "Y prefetch: 4096\n" in str(s)
+    assert "s[Y].prefetch(4096)" in schedule_code(s.state)
+    assert step_from_json(["PF", 2]) == PrefetchStep(2, 0)
+    for wrong in ([], [2, 64, 1], [2, "64"], [2, True]):
+        with pytest.raises(LogFormatError, match="step PF: expected a stage and a room"):
+            step_from_json(["PF", *wrong])
+
+
+def test_kernels_do_not_ask() -> None:
+    s, tensors = pool()
+    y = tensors[-1]
+    s[y].prefetch(1 << 14)
+    loops = s[y].leaf_iter_vars
+    s[y].bind(loops[0], "blockIdx.x")
+    s[y].bind(loops[1], "threadIdx.x")
+    assert "prefetch" not in str(kernels(s, tensors))
+
+
 # -- the sketches ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _common_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever machine tests run on."""
+    monkeypatch.setattr("sketches.prefetching.second_cache", lambda target: 1 << 20)
+    monkeypatch.setattr("sketches.prefetching.last_cache", lambda target: 32 << 20)
 
 
 def space_of(n: int, m: int, **params: int) -> ProgramSpace:
     task = ansor.SearchTask(compute_dag=get_workload("softmax").tensors(n, m), target=ZEN4)
     return ProgramSpace.of(task, params)
+
+
+def window_programs(name: str, *args: int, **params: int) -> list[State]:
+    task = ansor.SearchTask(compute_dag=get_workload(name).tensors(*args), target=ZEN4)
+    return programs(ProgramSpace.of(task, params))
 
 
 def programs(space: ProgramSpace) -> list[State]:
@@ -168,8 +325,54 @@ def test_no_program_asks_where_the_cache_holds_the_input_or_the_parameter_says_s
     assert not any(map(asks, programs(space_of(4096, 1024, cpu_prefetch=0))))
 
 
-def test_a_logged_program_is_found_again() -> None:
-    space = space_of(4096, 1024)
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("max_pool2d", (64, 112, 112, 64, 3, 2, 1)), ("avg_pool2d", (64, 56, 56, 256, 2, 2, 0))],
+)
+def test_windows_of_inputs_that_no_cache_holds_ask_for_the_next_rows(
+    name: str, args: tuple[int, ...]
+) -> None:
+    found = window_programs(name, *args)
+    for state in found:
+        stage = reducing(state)
+        expected = [["PF", stage, 1 << 18]] if inputs_read(state, stage) else []  # else padding is stored
+        assert [step.to_json() for step in state.steps if step.code == "PF"] == expected
+        check_replay(state)
+    assert any("prefetch" in str(lower(state)) for state in found)
+    assert not any(map(asks, window_programs(name, *args, cpu_prefetch=0)))
+    assert not any(map(asks, window_programs(name, 1, *args[1:])))
+
+
+def test_asking_ahead_changes_no_feature() -> None:
+    args = (64, 56, 56, 256, 2, 2, 0)
+    task = ansor.SearchTask(compute_dag=get_workload("avg_pool2d").tensors(*args), target=ZEN4)
+    asking = programs(ProgramSpace.of(task))
+    silent = [State.replay(one.dag, [step for step in one.steps if step.code != "PF"]) for one in asking]
+    assert not any(map(asks, silent))
+    assert np.array_equal(extract_states(task, asking).values, extract_states(task, silent).values)
+
+
+def reducing(state: State) -> int:
+    """The one stage that reduces."""
+    (found,) = (
+        at for at, one in enumerate(state.stages) if not one.is_placeholder and one.combiner is not None
+    )
+    return found
+
+
+def test_products_long_rows_and_windows_that_overlap_much_do_not_ask() -> None:
+    assert not any(map(asks, window_programs("conv2d", 64, 56, 56, 64, 64, 3, 1, 1)))
+    assert not any(map(asks, window_programs("norm", 1, 8192, 4096)))
+    assert not any(map(asks, window_programs("matmul", 1, 4096, 4096)))
+    assert not any(map(asks, window_programs("max_pool2d", 64, 112, 112, 64, 3, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "args"), [("softmax", (4096, 1024)), ("avg_pool2d", (64, 56, 56, 256, 2, 2, 0))]
+)
+def test_a_logged_program_is_found_again(name: str, args: tuple[int, ...]) -> None:
+    task = ansor.SearchTask(compute_dag=get_workload(name).tensors(*args), target=ZEN4)
+    space = ProgramSpace.of(task)
     asking = [state for state in programs(space) if asks(state)]
     for state in asking:
         found = locate(Neighbourhood(space), state)

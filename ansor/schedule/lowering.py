@@ -25,13 +25,14 @@ from ansor.ir.passes.pipeline import polish
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
-from ansor.ir.rewriting import guarded, reads_memory
+from ansor.ir.rewriting import guarded
 from ansor.ir.simplify import simplify
 from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds, loops_outwards
 from ansor.schedule.combining import Targets, combined
-from ansor.schedule.extents import is_one
+from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
+from ansor.schedule.lookahead import boxes, loads_of, next_iteration, widest
 from ansor.schedule.points import ZERO, Point, Points
 from ansor.schedule.stages import (
     Annotation,
@@ -53,7 +54,6 @@ from ansor.te.expr import (
     Reduce,
     Var,
     as_index,
-    distinct_nodes,
     free_vars,
     rewrite,
     substitute,
@@ -269,7 +269,8 @@ class _Lowering:
         init: Stmt = self._store(stage_id, start, [root.combiner.identity[root.index] for root in roots])
         for position, loop in reversed(spatial):
             init = self._loop(stage_id, position, loop, variables.init, init, attached=False)
-        return self._nest(stage_id, loops[:first], variables.main, seq(init, inner))
+        ahead = self._prefetch_boxes(stage_id, roots[0].sources, main, first)
+        return self._nest(stage_id, loops[:first], variables.main, seq(*ahead, init, inner))
 
     def _across_threads(self, stage_id: int, stage: Stage, roots: list[Reduce], first: int) -> Stmt:
         """The loops from `first` on of a reduction, some loops of which are bound to threads."""
@@ -345,30 +346,49 @@ class _Lowering:
         return guarded(point.guards, seq(*stores))
 
     def _prefetches(self, stage_id: int, values: Sequence[Expr]) -> list[Stmt]:
-        """What asks for the inputs that these values read in the next iteration of the loop around them."""
-        if not self.state.stages[stage_id].prefetch or self.kernels:
+        """What asks, beside the store of these values, for the inputs that they read an iteration ahead."""
+        loops = self.state.stages[stage_id].iterators
+        lanes = [p for p, loop in enumerate(loops) if loop.annotation is Annotation.VECTORIZE]
+        loads = self._loads_ahead(stage_id, values, min(lanes, default=len(loops)))
+        return [Prefetch(load.buffer, tuple(simplify(i, self.known) for i in load.indices)) for load in loads]
+
+    def _prefetch_boxes(self, stage_id: int, sources: Sequence[Expr], point: Point, first: int) -> list[Stmt]:
+        """The same before the loops from `first` on of a reduction of sources, for all that they read."""
+        if self.state.stages[stage_id].prefetch is None:
             return []
-        around = self._loop_around(stage_id)
-        if around is None:
+        values = [self._value(source, point) for source in sources]
+        loads = self._loads_ahead(stage_id, values, first)
+        inside = self._variables(self._own_places(stage_id)[first:])
+        return [box.lines(self.points.form) for box in boxes(loads, dict(inside)) or ()]
+
+    def _loads_ahead(self, stage_id: int, values: Sequence[Expr], first: int) -> list[Load]:
+        """What values read of inputs in the next iteration of the loop that a stage looks ahead along.
+
+        The stage's loops from `first` on are inside of where it asks.
+        """
+        room = self.state.stages[stage_id].prefetch
+        if room is None or self.kernels:
             return []
         placeholders = (i for i, stage in enumerate(self.state.stages) if stage.is_placeholder)
         inputs = {self.params.results[i, 0] for i in placeholders if (i, 0) in self.params.results}
-        next_one = around + 1
-        found: dict[tuple[Buffer, tuple[Expr, ...]], None] = {}
-        for node in (node for value in values for node in distinct_nodes(value)):
-            if isinstance(node, Load) and node.buffer in inputs and not any(map(reads_memory, node.indices)):
-                ahead = tuple(simplify(substitute(i, {around: next_one}), self.known) for i in node.indices)
-                if ahead != node.indices:
-                    found[node.buffer, ahead] = None
-        return [Prefetch(buffer, ahead) for buffer, ahead in found]
+        loads = loads_of(values, frozenset(inputs))
+        own, around = self._own_places(stage_id), loops_outwards(self.state, stage_id)
+        if room:
+            outwards = self._variables([*own[:first][::-1], *around])
+            by = widest(loads, outwards, dict(self._variables(own[first:])), room)
+        else:
+            by = next((var for var, _ in self._variables(around)), None)
+        return [] if by is None else next_iteration(loads, by)
 
-    def _loop_around(self, stage_id: int) -> Var | None:
-        """The variable of the innermost loop that a stage is computed in."""
-        for target, position in loops_outwards(self.state, stage_id):
-            var = self.loops[target].main[self.state.stages[target].iterators[position].name]
-            if isinstance(var, Var):
-                return var
-        return None
+    def _own_places(self, stage_id: int) -> list[tuple[int, int]]:
+        """The loops of a stage, outermost first."""
+        return [(stage_id, position) for position in range(len(self.state.stages[stage_id].iterators))]
+
+    def _variables(self, places: Sequence[tuple[int, int]]) -> list[tuple[Var, Extent]]:
+        """The variables and extents of those of some loops `(stage, position)` that run more than once."""
+        loops = [(stage_id, self.state.stages[stage_id].iterators[position]) for stage_id, position in places]
+        found = [(self.loops[stage_id].main[loop.name], loop.extent) for stage_id, loop in loops]
+        return [(var, extent) for var, extent in found if isinstance(var, Var) and extent is not None]
 
     def _update(self, stage_id: int, roots: list[Reduce], point: Point, targets: Targets) -> Stmt:
         """Combine one source element into the result so far."""

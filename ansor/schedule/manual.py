@@ -443,12 +443,17 @@ class StageHandle:
         """Store this stage's result in the dtype that all its readers convert it to: each value once."""
         self.schedule.apply(StoreConvertedStep(self.stage_id))
 
-    def prefetch(self) -> None:
-        """Ask memory for what this stage will read of inputs in the next iteration of the loop around it.
-
-        For a stage computed at a loop, that computes more than it waits for memory.
+    def prefetch(self, room: int = 0) -> None:
         """
-        self.schedule.apply(PrefetchStep(self.stage_id))
+        Ask memory for what this stage will read of inputs in the next iteration of a loop.
+
+        Parameters
+        ----------
+        room
+            How much may be asked for [bytes]: the loop is the outermost one around, the stage's own included,
+            whose iterations read no more. With 0 it is the innermost loop that the stage is computed at.
+        """
+        self.schedule.apply(PrefetchStep(self.stage_id, room))
 
     def streaming_stores(self) -> None:
         """Let this output's vector stores pass the caches by; for results much larger than the caches."""

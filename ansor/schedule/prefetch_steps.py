@@ -1,8 +1,12 @@
-"""The step that asks memory for the next iteration's inputs.
+"""The step that asks memory for inputs an iteration of a loop before they are read.
 
 A row that is passed over several times, as softmax passes over its maximum, its exponentials and their sum,
 comes from memory in the first pass; the processor waits there, and memory waits while it computes the rest.
 Asked for while the row before it is computed, the row is in the second cache by the time it is wanted.
+Windows of several rows are short pieces of memory, which processors do not foresee by themselves.
+
+Which loop's next iteration is asked for depends on what an iteration reads: little of it comes too late, more
+than the second cache holds is gone again. So a step says how much room there is, and the loop follows.
 
 What a program computes does not depend on it. Not in TVM's records; TVM's `te` had a primitive of this name,
 which asks for a tensor at a loop so many iterations ahead.
@@ -10,12 +14,14 @@ which asks for a tensor at a loop so many iterations ahead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ansor.errors import LogFormatError
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.stages import ComputeAt
-from ansor.schedule.step_base import Step, refuse, stage_at
+from ansor.schedule.step_base import Step, is_integer, refuse, stage_at
 from ansor.te.tensor import PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
@@ -24,27 +30,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchStep(Step):
-    """Ask for what a stage reads of the graph's inputs, an iteration ahead of the loop it is computed at."""
+    """Ask for what a stage reads of the graph's inputs, an iteration of a loop ahead.
+
+    The loop is the outermost one around, the stage's own included, whose iterations read at most `room` bytes
+    of inputs; for 0 it is the innermost one that the stage is computed at. Records leave out a 0.
+    """
 
     code: ClassVar[str] = "PF"
     in_reference: ClassVar[bool] = False
     stage: int
+    room: int = 0
 
     def apply(self, state: State) -> State:
         stage = stage_at(state, self.stage, "prefetch")
-        reason = why_not_prefetch(state, self.stage)
+        reason = why_not_prefetch(state, self.stage, self.room)
         if reason:
             raise refuse(stage, f"prefetch of stage {stage.name!r}: {reason}")
-        return state.with_stage(self.stage, replace(stage, prefetch=True))
+        return state.with_stage(self.stage, replace(stage, prefetch=self.room))
+
+    def to_json(self) -> list[Any]:
+        return [self.code, self.stage, *([self.room] if self.room else [])]
+
+    @classmethod
+    def from_fields(cls, values: Sequence[Any]) -> PrefetchStep:
+        """The step of a record's fields."""
+        given = (*values, 0) if len(values) == 1 else tuple(values)
+        if len(given) != 2 or not all(map(is_integer, given)):
+            raise LogFormatError(f"step {cls.code}: expected a stage and a room, found {list(values)!r}")
+        return cls(*given)
 
 
-def why_not_prefetch(state: State, stage_id: int) -> str:
+def why_not_prefetch(state: State, stage_id: int, room: int = 0) -> str:
     """Say why a computed stage cannot ask for its inputs ahead; empty if it can."""
     stage = state.stages[stage_id]
-    if stage.compute_at is not ComputeAt.ITER:
-        return "there is no loop around it, whose next iteration would be asked for; compute_at it first"
-    if stage.combiner is not None:
-        return "it is a reduction; only stages that compute each element once ask ahead"
+    if room < 0:
+        return f"the room is a number of bytes, found {room}"
+    if stage.compute_at is ComputeAt.INLINED:
+        return "it is inlined and has no loops"
+    if not room and stage.compute_at is not ComputeAt.ITER:
+        return (
+            "there is no loop around it, whose next iteration would be asked for; compute_at it, or say "
+            "how many bytes may be asked for, along loops of its own"
+        )
     if not inputs_read(state, stage_id):
         return "it reads no input of the graph"
     return ""

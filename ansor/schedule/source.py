@@ -52,13 +52,19 @@ _CALLS: dict[type[Step], str] = {
     ComputeInlineStep: "compute_inline",
     ComputeRootStep: "compute_root",
     StoreConvertedStep: "store_converted",
-    PrefetchStep: "prefetch",
     StreamingStoresStep: "streaming_stores",
     SwizzleStep: "swizzle",
 }
 """Methods of a stage that take nothing, by the steps that they make."""
 NewStageStep = CacheReadStep | CacheWriteStep | PadStep | RfactorStep
 NewTensorStep = NewStageStep | RewriteLayoutStep | FollowLayoutStep
+
+
+def _asking_ahead(step: PrefetchStep | MultiBufferStep) -> str:
+    """The call of a stage that lets it read, or copies of it be filled, before that is used."""
+    if isinstance(step, PrefetchStep):
+        return f"prefetch({step.room or ''})"
+    return "double_buffer()" if step.buffers == 2 else f"multi_buffer({step.buffers})"
 
 
 def schedule_code(state: State) -> str:
@@ -173,14 +179,12 @@ class _Writer:
                 ComputeInlineStep()
                 | ComputeRootStep()
                 | StoreConvertedStep()
-                | PrefetchStep()
                 | StreamingStoresStep()
                 | SwizzleStep()
             ):
                 text = f"s[{self.stage(step.stage)}].{_CALLS[type(step)]}()"
-            case MultiBufferStep(stage=stage, buffers=buffers):
-                call = "double_buffer()" if buffers == 2 else f"multi_buffer({buffers})"
-                text = f"s[{self.stage(stage)}].{call}"
+            case PrefetchStep() | MultiBufferStep():
+                text = f"s[{self.stage(step.stage)}].{_asking_ahead(step)}"
             case SetScopeStep(stage=stage, scope=scope):
                 text = f"s[{self.stage(stage)}].set_scope({scope!r})"
             case (

@@ -136,7 +136,8 @@ class Stage:
     `handles` are all operations that have denoted this stage (stage-adding steps rebuild operations), so
     that tensors obtained earlier keep naming it. `scope` is where its result is stored when it is not an
     output. `auto_unroll_max_step` is -1 where no pragma is set. `streaming`: its stores pass the caches by.
-    `prefetch`: what it reads of inputs in the next iteration around it is asked for (`PrefetchStep`).
+    `prefetch`: what it reads of inputs in the next iteration of a loop is asked for (`PrefetchStep`), the
+    outermost one whose iterations read at most so many bytes, for 0 the one that it is computed at.
     `lead`: how many iterations ahead its shared memory is filled, which is there once more than that.
     `swizzle`: rows of its shared memory are stored in different orders (`ansor.ir.swizzles`).
     `storage_align`: the axis whose stride is padded, the factor and the offset (see `StorageAlignStep`).
@@ -148,7 +149,7 @@ class Stage:
     compute_at: ComputeAt = ComputeAt.ROOT
     auto_unroll_max_step: int = -1
     streaming: bool = False
-    prefetch: bool = False
+    prefetch: int | None = None
     lead: Number = 0
     swizzle: bool | NDArray[np.bool_] = False
     storage_align: tuple[str, Number, Number] | None = None

@@ -291,8 +291,8 @@ class State:
             lines.append(f"{pad}{stage.name} auto_unroll: {stage.auto_unroll_max_step}")
         if stage.streaming:
             lines.append(f"{pad}{stage.name} streaming_stores")
-        if stage.prefetch:
-            lines.append(f"{pad}{stage.name} prefetch")
+        if stage.prefetch is not None:
+            lines.append(f"{pad}{stage.name} prefetch" + (f": {stage.prefetch}" if stage.prefetch else ""))
         if stage.swizzle:
             lines.append(f"{pad}{stage.name} swizzle")
         if stage.buffering:

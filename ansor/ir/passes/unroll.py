@@ -1,9 +1,9 @@
 """Automatic unrolling, as TVM's `auto_unroll_max_step` pragma asks for it, but for loops of much code.
 
 Loops are unrolled from the inside out. A loop takes as many steps as its extent times the steps of its
-body; a store takes one, and so does the body of a vectorized or tensorized loop, being one operation. A
-serial loop of constant extent is unrolled if it contains no loop that stays a loop, takes at most `max_step`
-steps and at most 8 loops end up unrolled within each other.
+body; a store takes one, and so do the body of a vectorized or tensorized loop, being one operation, and one
+that stores nothing. A serial loop of constant extent is unrolled if it contains no loop that stays a loop,
+takes at most `max_step` steps and at most 8 loops end up unrolled within each other.
 
 Steps say little about the code: the one of a long vector loop, of a stencil or of a polynomial is dozens of
 instructions, and the time of compiling grows with them. So the code that unrolling makes is bounded, too
@@ -60,6 +60,8 @@ def unroll(stmt: Stmt, choose: Choice, limits: RegisterLimits, vectors: int = 1)
         vectors = vectors_of(stmt, limits.vector_bits)
     inner = [unroll(one, choose, limits, vectors) for one in sub_statements(stmt)]
     steps = sum(one.steps for one in inner) + isinstance(stmt, Store)
+    if isinstance(stmt, For):
+        steps = max(steps, 1)  # what asks memory ahead stores nothing
     instructions = sum(one.instructions for one in inner) + own_instructions(stmt) * vectors
     depth = max((one.depth for one in inner), default=0)
     has_loop = any(one.has_loop for one in inner)

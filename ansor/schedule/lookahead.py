@@ -1,0 +1,130 @@
+"""What a loop's next iteration reads: boxes of inputs, their size, and a nest that asks for their lines.
+
+A statement in loops reads of a buffer, while some of them range and the others stay, a box: an interval along
+each axis. Windows that overlap are in one box together, so asking for its lines asks for each of them once.
+Where indices divide, or two loops stride, the box may hold more than what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ansor.alignment import LINE
+from ansor.dtypes import dtype_info
+from ansor.ir.nest import Buffer, For, LoopKind, Prefetch, Stmt
+from ansor.ir.rewriting import reads_memory
+from ansor.ir.structure import same_structure
+from ansor.schedule.affine import Affine, Interval, UnknownBoundError, evaluate
+from ansor.schedule.extents import Extent
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, substitute
+
+Ranging = Mapping[Var, Extent]
+"""Loops that range, by their variables, with their extents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of a buffer: an interval along each of its axes, of constant width."""
+
+    buffer: Buffer
+    intervals: tuple[Interval, ...]
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many elements it spans along each axis."""
+        return tuple(int(interval.width) for interval in self.intervals)  # type: ignore[arg-type]
+
+    @property
+    def bytes(self) -> int:
+        """Its size, in memory."""
+        return prod(self.widths) * dtype_info(self.buffer.dtype).bytes
+
+    def lines(self, form: Callable[[Affine], Expr]) -> Stmt:
+        """Ask for its lines, in loops; `form` makes expressions of where the intervals begin."""
+        line = LINE // dtype_info(self.buffer.dtype).bytes
+        indices: list[Expr] = []
+        loops: list[tuple[Var, int]] = []
+        for dim, (interval, width) in enumerate(zip(self.intervals, self.widths, strict=True)):
+            step = line if dim == len(self.intervals) - 1 else 1
+            index, count = form(interval.base), -(-width // step)
+            if count > 1:
+                var = Var(f"ahead{dim}")
+                loops.append((var, count))
+                offset = Binary(BinaryOp.MUL, var, Const(step, INDEX_DTYPE), INDEX_DTYPE)
+                index = Binary(BinaryOp.ADD, index, offset if step > 1 else var, INDEX_DTYPE)
+            indices.append(index)
+        stmt: Stmt = Prefetch(self.buffer, tuple(indices))
+        for var, count in reversed(loops):
+            stmt = For(var, count, LoopKind.SERIAL, stmt)
+        return stmt
+
+
+def loads_of(values: Iterable[Expr], buffers: frozenset[Buffer]) -> list[Load]:
+    """The loads from some buffers in values, of different elements, but for those whose place is loaded."""
+    found: list[Load] = []
+    for node in (node for value in values for node in distinct_nodes(value)):
+        if not isinstance(node, Load) or node.buffer not in buffers or any(map(reads_memory, node.indices)):
+            continue
+        if not any(one.buffer is node.buffer and _same(one.indices, node.indices) for one in found):
+            found.append(node)
+    return found
+
+
+def _same(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    return all(same_structure(x, y) for x, y in zip(a, b, strict=True))
+
+
+def boxes(loads: Iterable[Load], ranging: Ranging) -> list[Box] | None:
+    """What loads read while loops range, a box each; None where an index is no interval of known width."""
+    variables = {var: Interval.full(extent) for var, extent in ranging.items()}
+    try:
+        found = [Box(load.buffer, tuple(evaluate(i, variables) for i in load.indices)) for load in loads]
+    except UnknownBoundError:
+        return None
+    known = all(isinstance(interval.width, int) for box in found for interval in box.intervals)
+    return found if known else None
+
+
+def widest(
+    loads: Sequence[Load], outwards: Sequence[tuple[Var, Extent]], ranging: Ranging, room: int
+) -> Var | None:
+    """
+    Find the outermost loop whose iterations read at most `room` bytes each.
+
+    Parameters
+    ----------
+    loads
+        What is read.
+    outwards
+        The loops around with their extents, the nearest first.
+    ranging
+        The loops inside of these.
+    room
+        Bytes.
+
+    Returns
+    -------
+    Var | None
+        None where there is none.
+    """
+    inside, found = dict(ranging), None
+    for var, extent in outwards:
+        read = boxes(loads, inside)
+        if read is None or sum(box.bytes for box in read) > room:
+            return found
+        found = var
+        inside[var] = extent
+    return found
+
+
+def next_iteration(loads: Iterable[Load], by: Var) -> list[Load]:
+    """What loads read in the next iteration of a loop; without those that read the same there."""
+    ahead = Binary(BinaryOp.ADD, by, Const(1, INDEX_DTYPE), INDEX_DTYPE)
+    found: list[Load] = []
+    for load in loads:
+        indices = tuple(substitute(index, {by: ahead}) for index in load.indices)
+        if not _same(indices, load.indices):
+            found.append(Load(load.buffer, indices, load.dtype))
+    return found
