@@ -8,8 +8,8 @@ Windows, as those of pooling, read short pieces of several rows, which processor
 long row. So a window asks for the one an iteration ahead, of the outermost loop whose iterations leave the
 second cache room: mostly that of the next rows, as the next pixel comes too late. It pays where the input is
 more than all caches hold, and is read a few times only. Pooling by our own programs, 2 cores of a Zen 4
-with a last cache of 32 MiB: 0.76 to 0.9 of the time for inputs of 49 to 128 MiB, 1.1 to 1.4 for 3 to 12 MiB.
-Norms and products of a vector and a matrix gained nothing.
+with a last cache of 32 MiB: 0.66 to 0.95 of the time for inputs of 49 to 128 MiB, 1.07 to 1.6 for 3 to
+12 MiB. Norms and products of a vector and a matrix gained nothing.
 
 It is no choice of the search: it costs an instruction a line.
 
