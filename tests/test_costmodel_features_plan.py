@@ -177,7 +177,7 @@ def check(task: Task, population: Population, limits: RegisterLimits | None = No
             )
             assert planned == expected, f"{name}\n{state.with_bounds()}\n{nest}"
             promoted += int(real.elements > 0)
-    assert compared >= min(0.8 * len(columns), len(columns) - 1)
+    assert compared >= 0.8 * len(columns)
     return promoted
 
 
@@ -195,7 +195,7 @@ def test_the_plan_of_small_programs_is_what_lowering_makes(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_plan_is_what_lowering_makes(name: str) -> None:
     task = task_of(oracle_workload(name))
-    assert sum(check(task, population) for population in sample(task, 12, 2))
+    assert sum(check(task, population) for population in sample(task, 24, 2))
 
 
 @pytest.mark.parametrize(
