@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
+from ansor.ir.code_size import is_product
 from ansor.ir.nest import Alloc, For, If, Let, LoopKind, LoopNest, Seq, Stmt, Store
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Not, Select, Var, children
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Not, Select, Var, children, walk
 
 Point = dict[Var, int]
 
@@ -178,3 +179,9 @@ _OPERATIONS = {
     BinaryOp.AND: lambda x, y: bool(x and y),
     BinaryOp.OR: lambda x, y: bool(x or y),
 }
+
+
+def products_made(nest: LoopNest) -> int:
+    """How many times a run of a nest stores what multiplies floats."""
+    run = Executed.of(nest)
+    return sum(count for one, count in run.passed.items() if any(map(is_product, walk(one.value))))

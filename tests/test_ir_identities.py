@@ -11,7 +11,7 @@ import pytest
 from ansor import te, workloads
 from ansor.dtypes import to_numpy
 from ansor.ir.bounds import Bounds
-from ansor.ir.code_size import is_product, straight_stores
+from ansor.ir.code_size import straight_stores
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq, walk_statements
 from ansor.ir.passes.identities import MOST_COPIES, MOST_STORES, skip_identities
@@ -25,11 +25,11 @@ from ansor.schedule.inlining import effective_body
 from ansor.schedule.lowering import lower
 from ansor.schedule.skipping import needed_parts
 from ansor.schedule.state import State
-from ansor.te.expr import Cast, Const, Expr, Load, Select, Var, const, int_value, walk
+from ansor.te.expr import Cast, Const, Expr, Select, Var, const, int_value, walk
 from ansor.te.tensor import Tensor
-from tests.costmodel_executed import Executed
+from tests.costmodel_executed import products_made
+from tests.device_nests import SERIAL, UNROLLED, VECTORIZED, load
 
-SERIAL, UNROLLED, VECTORIZED = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED
 Level = tuple[Var, int, LoopKind]
 
 
@@ -37,10 +37,6 @@ def zeroed(buffer: Buffer, value: float = 0) -> Stmt:
     """A statement that starts a reduction."""
     levels = [(Var(f"i{d}"), extent, SERIAL) for d, extent in enumerate(buffer.constant_shape)]
     return loops(Store(buffer, tuple(var for var, *_ in levels), Const(value, buffer.dtype)), *levels)
-
-
-def load(buffer: Buffer, *indices: Expr) -> Load:
-    return Load(buffer, indices, buffer.dtype)
 
 
 def loops(body: Stmt, *levels: Level) -> Stmt:
@@ -184,7 +180,7 @@ def test_a_product_with_a_padded_weight_and_conversions() -> None:
     levels = [(var, row.extents[var], SERIAL) for var in (row.h, row.w, row.c, row.r, row.k)]
     before = loops(row.update(term), *levels)
     after = skip_identities(before, Bounds())
-    assert not any(isinstance(node, Select) for store in stores(after) for node in nodes(store.value))
+    assert not any(isinstance(node, Select) for store in stores(after) for node in walk(store.value))
     assert "for k in 0..4" in format_stmt(after)
     row.same(before, after)
 
@@ -227,10 +223,6 @@ def stores(stmt: Stmt) -> list[Store]:
     return [inner for inner in walk_statements(stmt) if isinstance(inner, Store)]
 
 
-def nodes(expr: Expr) -> list[Expr]:
-    return list(walk(expr))
-
-
 # -- convolutions, by schedules ------------------------------------------------------------------------
 
 
@@ -244,8 +236,7 @@ def convolution(size: int, kernel: int, padding: int) -> tuple[list[Tensor], Sta
 
 def updates(state: State) -> tuple[int, int]:
     """How many multiplications a program makes, and how many its definition has."""
-    run = Executed.of(lower(state, limits=RegisterLimits(256, 64)))
-    made = sum(count for store, count in run.passed.items() if any(map(is_product, nodes(store.value))))
+    made = products_made(lower(state, limits=RegisterLimits(256, 64)))
     op = state.stages[-1].compute
     return made, prod(int_value(axis.extent) or 1 for axis in (*op.axis, *op.reduce_axis))
 
@@ -282,9 +273,7 @@ def test_terms_that_are_nothing_in_each_copy_are_gone() -> None:
     r, k = schedule[conv].op.reduce_axis
     schedule[conv].reorder(n, r, k, w, c)
     schedule[conv].unroll(w)
-    run = Executed.of(lower(schedule.state, limits=RegisterLimits(256, 64)))
-    made = sum(count for store, count in run.passed.items() if any(map(is_product, nodes(store.value))))
-    assert made == (2 * 2) * 3 * 4
+    assert products_made(lower(schedule.state, limits=RegisterLimits(256, 64))) == (2 * 2) * 3 * 4
 
 
 def test_a_row_is_not_tested_against_a_size() -> None:

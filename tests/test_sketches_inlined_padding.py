@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 from ansor import workloads
-from ansor.ir.code_size import is_product
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
-from ansor.te.expr import int_value, walk
+from ansor.te.expr import int_value
 from costmodel.extract import extract_forms
 from costmodel.extract_form import Form
 from costmodel.extract_skips import Skips
 from costmodel.features import INDEX
 from sketches import ProgramSpace
-from tests.costmodel_executed import Executed
+from tests.costmodel_executed import products_made
 from tests.program_laws import check_results
 from tests.sketches_cases import check_program, task_of
 
@@ -81,11 +80,9 @@ def test_convolutions_of_small_images_are_also_spared_their_padding(size: int, e
 
 def made_by(state: State) -> tuple[int, int]:
     """How many terms a program adds, and how many its definition has."""
-    run = Executed.of(lower(state, limits=LIMITS))
-    terms = [store for store in run.passed if any(map(is_product, walk(store.value)))]
     op = next(one for one in state.dag.ops if getattr(one, "reduce_axis", ()))
     defined = prod(int_value(axis.extent) or 1 for axis in (*op.axis, *op.reduce_axis))
-    return sum(run.passed[store] for store in terms), defined
+    return products_made(lower(state, limits=LIMITS)), defined
 
 
 @pytest.mark.parametrize("name", ["conv2d", "conv3d", "depthwise_conv2d"])
