@@ -18,8 +18,8 @@ import numpy as np
 
 from ansor.dtypes import dtype_info, is_float
 from ansor.ir.code_size import combined, is_product
-from ansor.ir.passes.lane_reduction import REDUCERS
 from ansor.ir.rewriting import conjuncts
+from ansor.ir.terms import REDUCERS
 from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.state import State

@@ -37,7 +37,7 @@ from ansor.schedule.skipping import needed_parts
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.schedule.storage import padded_strides, swizzled_width
 from ansor.task.device import DeviceModel
-from ansor.te.expr import Expr, Reduce, Var
+from ansor.te.expr import Expr, Var
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
 from costmodel.extract_conditions import all_hold, are_separable, occurrences
@@ -346,9 +346,9 @@ class _StageGatherer:
 
     def _skips(self, output: int) -> tuple[Skip, ...]:
         """What is left out of the updates of an output: nothing on a GPU."""
-        op, root = self.stage.compute, effective_body(self.state, self.stage_id)[output]
-        if self.all.device is not None or not isinstance(root, Reduce):
+        if self.all.device is not None:
             return ()
+        op, root = self.stage.compute, effective_body(self.state, self.stage_id)[output]
         parts = needed_parts(root, (*op.axis, *op.reduce_axis))
         return skips_of(parts, op.axis, self.axes, self.indices)
 

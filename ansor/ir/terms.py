@@ -1,7 +1,8 @@
-"""What a reduction's term needs to change anything: conditions without which it is the combiner's identity.
+"""The terms of reductions: what updates combine with their elements, and what that needs to change anything.
 
-A choice whose other side is the identity needs its condition, as an element of padding does in a maximum. In
-a sum, a product needs what each of its factors needs. Conditions that read memory do not count.
+A term needs the conditions without which it is the combiner's identity. A choice whose other side is the
+identity needs its condition, as an element of padding does in a maximum. In a sum, a product needs what each
+of its factors needs. Conditions that read memory do not count.
 
 A factor of zero makes a product nothing, whatever the other factor is. Where that is infinite, or no number,
 IEEE arithmetic says otherwise.
@@ -10,11 +11,55 @@ IEEE arithmetic says otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
+from ansor.ir.nest import Store
 from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
 from ansor.ir.structure import same_structure
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Select, rewrite
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Select, rewrite
+from ansor.te.reduction import builtin_combiner
+
+REDUCERS: Final = {
+    BinaryOp.ADD: "sum",
+    BinaryOp.MUL: "prod",
+    BinaryOp.MIN: "min",
+    BinaryOp.MAX: "max",
+}
+"""The combiners that are one operation, by that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """What a statement stores: its own `element`, and a `term`, combined by `op`, one of `REDUCERS`."""
+
+    op: BinaryOp
+    element: Load
+    term: Expr
+
+    @property
+    def identity(self) -> Expr:
+        """The term that changes nothing."""
+        return identity_of(self.op, self.element.dtype)
+
+
+def combination_of(store: Store) -> Combination | None:
+    """How a reduction's update combines its element with a term; None for another statement."""
+    value = store.value
+    if not isinstance(value, Binary) or value.op not in REDUCERS:
+        return None
+    for one, other in ((value.a, value.b), (value.b, value.a)):
+        if not isinstance(one, Load) or one.buffer is not store.buffer:
+            continue
+        if all(same_structure(a, b) for a, b in zip(one.indices, store.indices, strict=True)):
+            return Combination(value.op, one, other)
+    return None
+
+
+def identity_of(op: BinaryOp, dtype: str) -> Expr:
+    """What an operation of `REDUCERS` combines with any value of a dtype to that value."""
+    (identity,) = builtin_combiner(REDUCERS[op], dtype).identity
+    return identity
 
 
 def needed(term: Expr, identity: Expr) -> tuple[Expr, ...]:

@@ -30,13 +30,10 @@ from ansor.ir.code_size import straight_stores
 from ansor.ir.independence import loop_ranges
 from ansor.ir.nest import For, LoopKind, Stmt, Store, seq, sub_statements, walk_statements
 from ansor.ir.passes.guards import NOTHING, settle_guards
-from ansor.ir.passes.lane_reduction import REDUCERS
 from ansor.ir.rewriting import fresh_copy, guarded, map_expressions, map_statements
 from ansor.ir.simplify import prove, simplify
-from ansor.ir.structure import same_structure
-from ansor.ir.terms import assumed, is_identity, needed
-from ansor.te.expr import Binary, Const, Expr, Load, Var, free_vars, int_value
-from ansor.te.reduction import builtin_combiner
+from ansor.ir.terms import assumed, combination_of, is_identity, needed
+from ansor.te.expr import Const, Expr, Var, free_vars, int_value
 
 MOST_COPIES: Final = 9
 """Iterations of loops that are written out, one within the other."""
@@ -76,15 +73,9 @@ class _Update:
         selecting, count = frozenset[Var]().union(*map(free_vars, store.indices)), len(loops)
         while count and (loops[count - 1].kind in _STRAIGHT or loops[count - 1].var in selecting):
             count -= 1
-        found = _term_of(store)
-        tests = needed(*found) if found else ()
+        found = combination_of(store)
+        tests = needed(found.term, found.identity) if found else ()
         return cls(store, tests, loops[:count], loops[count:], selecting)
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether its term is the identity, whatever holds."""
-        found = _term_of(self.store)
-        return found is not None and is_identity(*found)
 
     def is_decided(self, test: Expr) -> bool:
         """Whether a test is made outside of the tile's rows, or by the numbers that these become."""
@@ -159,20 +150,6 @@ def _updates(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[_Update]:
         yield from _updates(inner, inside)
 
 
-def _term_of(store: Store) -> tuple[Expr, Expr] | None:
-    """What a reduction's update combines with its element, and the combiner's identity."""
-    match store.value:
-        case (
-            Binary(op=op, a=Load(buffer=buffer, indices=indices), b=term)
-            | Binary(op=op, a=term, b=Load(buffer=buffer, indices=indices))
-        ) if op in REDUCERS and buffer is store.buffer:
-            same = all(same_structure(a, b) for a, b in zip(indices, store.indices, strict=True))
-            (identity,) = builtin_combiner(REDUCERS[op], store.value.dtype).identity
-            return (term, identity) if same else None
-        case _:
-            return None
-
-
 # -- loops that are written out ------------------------------------------------------------------------
 
 
@@ -211,9 +188,10 @@ def _written_out(stmt: Stmt, chosen: Mapping[Var, int]) -> Stmt:
 
 def _guarded(stmt: Stmt, loops: tuple[For, ...]) -> Stmt:
     if isinstance(stmt, Store):
-        update = _Update.of(stmt, loops)
-        if update.changes_nothing:
+        found = combination_of(stmt)
+        if found is not None and is_identity(found.term, found.identity):
             return NOTHING
+        update = _Update.of(stmt, loops)
         decided = tuple(test for test in update.tests if update.is_decided(test))
         return guarded(decided, replace(stmt, value=assumed(stmt.value, decided))) if decided else stmt
     inside = (*loops, stmt) if isinstance(stmt, For) else loops

@@ -39,6 +39,7 @@ from ansor.ir.code_size import Count
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
 from ansor.ir.rewriting import guarded, replace_in
 from ansor.ir.strides import step_of
+from ansor.ir.terms import combination_of, identity_of
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
@@ -51,7 +52,6 @@ from ansor.te.expr import (
     free_vars,
     int_value,
 )
-from ansor.te.reduction import builtin_combiner
 
 if TYPE_CHECKING:
     from ansor.ir.passes.register_tile import RegisterLimits, RegisterTile
@@ -62,13 +62,6 @@ MOST_VECTORS: Final = 4
 
 MOST_APART: Final = 4
 """Elements so far apart at most are loaded as whole vectors and shuffled."""
-
-REDUCERS: Final = {
-    BinaryOp.ADD: "sum",
-    BinaryOp.MUL: "prod",
-    BinaryOp.MIN: "min",
-    BinaryOp.MAX: "max",
-}
 
 _Step = TypeVar("_Step", int, NDArray[np.floating[Any]])
 
@@ -147,14 +140,12 @@ def strided_load(step: _Step) -> _Step:
 
 def _source(tile: RegisterTile) -> Expr | None:
     """The term that an iteration contributes; None if the update is not `element OP term`."""
-    update, value = tile.update, tile.update.value
-    if tile.inside or not isinstance(value, Binary) or value.op not in REDUCERS:
+    found = None if tile.inside else combination_of(tile.update)
+    if found is None or any(
+        isinstance(node, Load) and node.buffer is tile.update.buffer for node in distinct_nodes(found.term)
+    ):
         return None
-    for one, other in ((value.a, value.b), (value.b, value.a)):
-        mine = isinstance(one, Load) and one.buffer is update.buffer
-        if mine and not any(isinstance(n, Load) and n.buffer is update.buffer for n in distinct_nodes(other)):
-            return other
-    return None
+    return found.term
 
 
 def _strided_loads(tile: RegisterTile, source: Expr) -> int | None:
@@ -218,7 +209,7 @@ class _LaneReduction:
         return Alloc(self.registers, seq(self._start(), body, *self._combined(), self._result()))
 
     def _start(self) -> Stmt:
-        neutral = builtin_combiner(REDUCERS[self.op], self.dtype).identity[0]
+        neutral = identity_of(self.op, self.dtype)
         return self._everywhere(self.vectors, self.lanes, lambda at, u, v: self._store((*at, u, v), neutral))
 
     def _terms(self, first: Expr, vectors: int, lanes: int) -> Stmt:
