@@ -283,7 +283,7 @@ class _Counter:
     def _is_hoisted(self, expr: Expr, loads: Sequence[bool]) -> bool:
         """Whether a node takes no instruction of a vector, given which of its operands load anything."""
         if isinstance(expr, Select) and not loads[0] and expr.cond not in self.varying:
-            return isinstance(expr.then, Const) or isinstance(expr.other, Const)
+            return isinstance(expr.other, Const)
         if any(loads) or not self.varying.isdisjoint(children(expr)):
             self.varying.add(expr)
             return False

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 
+from ansor.dtypes import is_float
+from ansor.ir.learning import NEGATED
 from ansor.ir.nest import (
     Alloc,
     Barrier,
@@ -23,7 +25,7 @@ from ansor.ir.nest import (
     Store,
     sub_statements,
 )
-from ansor.te.expr import Binary, BinaryOp, Expr, Load, Read, Var, rewrite
+from ansor.te.expr import LOGICAL, Binary, BinaryOp, Expr, Load, Not, Read, Var, distinct_nodes, rewrite
 
 
 def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
@@ -149,6 +151,28 @@ def conjuncts(cond: Expr) -> tuple[Expr, ...]:
         else:
             found.append(part)
     return tuple(found)
+
+
+def negated(cond: Expr) -> Expr:
+    """
+    The condition that holds where `cond` does not: of `i < 2 and k >= 3`, `i >= 2 or k < 3`.
+
+    Comparisons of floats only get a `not`: where one is no number the opposite comparison fails as well.
+    """
+    opposite: dict[int, Expr] = {}
+    for node in distinct_nodes(cond):
+        match node:
+            case Not(a=a):
+                result = a
+            case Binary(op=op, a=a, b=b) if op in LOGICAL:
+                op = BinaryOp.OR if op is BinaryOp.AND else BinaryOp.AND
+                result = Binary(op, opposite[id(a)], opposite[id(b)], "bool")
+            case Binary(op=op, a=a, b=b) if op in NEGATED and not is_float(a.dtype):
+                result = Binary(NEGATED[op], a, b, "bool")
+            case _:
+                result = Not(node)
+        opposite[id(node)] = result
+    return opposite[id(cond)]
 
 
 def conjunction(conditions: tuple[Expr, ...]) -> Expr | None:

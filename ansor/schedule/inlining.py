@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from operator import is_
 from typing import TYPE_CHECKING
 
+from ansor.ir.rewriting import negated
 from ansor.schedule.stages import ComputeAt
-from ansor.te.expr import Expr, Read, Reduce, Var, cast, distinct_nodes, rewrite, substitute
+from ansor.te.expr import (
+    Const,
+    Expr,
+    Not,
+    Read,
+    Reduce,
+    Select,
+    Var,
+    cast,
+    distinct_nodes,
+    rewrite,
+    substitute,
+)
 from ansor.te.tensor import ComputeOp, Operation
 
 if TYPE_CHECKING:
@@ -17,7 +31,8 @@ if TYPE_CHECKING:
 def effective_body(state: State, stage: int) -> tuple[Expr, ...]:
     """The body of a stage with reads of inlined stages replaced by what those compute.
 
-    The outputs of one reduction keep sharing their sources.
+    A choice of a constant, as padding is, has the constant last, however it was written. The outputs of one
+    reduction keep sharing their sources.
     """
     return _body(state.stages[stage].compute, inlined_operations(state))
 
@@ -60,17 +75,18 @@ def _inlined_producers(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Co
 
 @lru_cache(maxsize=4096)
 def _effective(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Expr, ...]:
-    if not any(tensor.op in inlined for tensor in op.input_tensors):
-        return op.body
-
     def visit(node: Expr) -> Expr | None:
-        if not isinstance(node, Read) or node.tensor.op not in inlined:
-            return None
-        producer = node.tensor.op
-        assert isinstance(producer, ComputeOp)
-        pairs = zip(producer.axis, node.indices, strict=True)
-        mapping: dict[Var, Expr] = {axis: cast(index, axis.dtype) for axis, index in pairs}
-        return substitute(_effective(producer, inlined)[node.tensor.value_index], mapping)
+        match node:
+            case Select():
+                return _in_order(node)
+            case Read(tensor=tensor, indices=indices) if tensor.op in inlined:
+                producer = tensor.op
+                assert isinstance(producer, ComputeOp)
+                pairs = zip(producer.axis, indices, strict=True)
+                mapping: dict[Var, Expr] = {axis: cast(index, axis.dtype) for axis, index in pairs}
+                return substitute(_effective(producer, inlined)[tensor.value_index], mapping)
+            case _:
+                return None
 
     shared: dict[int, tuple[Expr, ...]] = {}
     body: list[Expr] = []
@@ -78,7 +94,19 @@ def _effective(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Expr, ...]
         if isinstance(root, Reduce):
             sources = shared.setdefault(id(root.sources), tuple(rewrite(s, visit) for s in root.sources))
             condition = None if root.condition is None else rewrite(root.condition, visit)
-            body.append(replace(root, sources=sources, condition=condition))
+            same = all(map(is_, (*sources, condition), (*root.sources, root.condition)))
+            body.append(root if same else replace(root, sources=sources, condition=condition))
         else:
             body.append(rewrite(root, visit))
     return tuple(body)
+
+
+def _in_order(choice: Select) -> Select:
+    """The same choice with its constant last, if it has one, and no `not` in front of its condition."""
+    match choice:
+        case Select(cond=cond, then=Const() as then, other=other) if not isinstance(other, Const):
+            return replace(choice, cond=negated(cond), then=other, other=then)
+        case Select(cond=Not(a=a)):
+            return replace(choice, cond=negated(a))
+        case _:
+            return choice
