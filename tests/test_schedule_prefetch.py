@@ -113,6 +113,19 @@ def test_what_cannot_ask_ahead_is_refused() -> None:
         s[b].prefetch(64)
 
 
+def test_a_stage_with_it_has_its_copies_made_before() -> None:
+    """A stage that takes its place would not ask ahead."""
+    x = te.placeholder((8, 8), name="X")
+    k = te.reduce_axis((0, 8), "k")
+    b = te.compute((8,), lambda i: te.max(x[i, k], axis=k), name="B")
+    s = te.create_schedule(b)
+    s[b].prefetch(64)
+    with pytest.raises(ScheduleError, match="stage 'B': it has prefetch; apply cache_write first"):
+        s.cache_write(b, "local")
+    with pytest.raises(ScheduleError, match="stage 'B': it has prefetch; apply rfactor first"):
+        s.rfactor(b, s[b].op.reduce_axis[0])
+
+
 def test_what_an_inlined_stage_reads_is_asked_for() -> None:
     x = te.placeholder((8, 32), name="X")
     b = te.compute((8, 32), lambda i, j: x[i, j] + 1.0, name="B")

@@ -270,6 +270,8 @@ def _settings(stage: Stage) -> str:
         return "it is not computed at root"
     if stage.streaming:
         return "it has streaming_stores"
+    if stage.prefetch is not None:
+        return "it has prefetch"
     if stage.swizzle:
         return "it has swizzle"
     if stage.buffering:
