@@ -64,6 +64,15 @@ def test_rfactor_and_cache_write_of_argmax(factor):
     check(s)
 
 
+def test_operations_are_cached_as_their_tensors_are():
+    _, _, at, best = argmax_rows()
+    scaled = te.compute((6,), lambda i: best[i] * 2.0, name="S")
+    s = create_schedule([at, scaled])
+    assert s.cache_write(scaled.op, "local").name == "S.local"
+    assert [t.name for t in s.cache_write(at.op, "local")] == ["A.local.v0", "A.local.v1"]
+    check(s)
+
+
 def test_a_tie_is_decided_the_same_way_in_every_schedule():
     _, k, at, best = argmax_rows(1, 8)
     s = create_schedule([at, best])

@@ -118,8 +118,13 @@ class Schedule:
         )
         return self.state.stages[stage + 1].op.output(0)
 
-    def cache_write(self, tensor: Tensor | Sequence[Tensor], scope: str) -> Any:
-        """Compute `tensor` into `scope` and copy it out; gives the new tensor (a list for a list)."""
+    def cache_write(self, tensor: TensorLike | Sequence[Tensor], scope: str) -> Any:
+        """Compute `tensor` into `scope` and copy it out; gives the new tensor.
+
+        A list for a list, and for an operation with several outputs.
+        """
+        if isinstance(tensor, (ComputeOp, PlaceholderOp)):
+            tensor = tensor.output(0) if tensor.num_outputs == 1 else tensor.outputs
         several = not isinstance(tensor, Tensor)
         tensors: list[Tensor] = [tensor] if isinstance(tensor, Tensor) else list(tensor)
         stages = {self.state.stage_id(t) for t in tensors}
