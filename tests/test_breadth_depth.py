@@ -11,6 +11,7 @@ import ansor
 from ansor import te
 from ansor.depth import with_depth
 from ansor.errors import LoweringError
+from ansor.schedule.dag import ComputeDAG
 
 
 def test_5000_additions_in_one_compute() -> None:
@@ -54,8 +55,19 @@ def test_a_chain_of_1000_computes(inline: bool) -> None:
     if inline:
         for op in schedule.state.dag.ops[1:-1]:
             schedule[op].compute_inline()
+    assert schedule.state.consumers(0) == ({1000} if inline else {1})
+    assert schedule.state.producers(1000) == ({0} if inline else {999})
     built = ansor.build(schedule, [source, result])
     np.testing.assert_array_equal(built(np.ones(4, np.float32)), np.full(4, 1001, np.float32))
+
+
+def test_the_loops_that_the_ends_of_a_chain_of_1000_computes_share() -> None:
+    source = result = te.placeholder((4, 3), name="A")
+    for step in range(1000):
+        result = te.compute((4, 3), lambda i, j, read=result: read[i, j] + 1.0, name=f"c{step}_")
+    rows = te.compute((4, 3), lambda i, j: result[i, 2 - j], name="C")
+    access = ComputeDAG([source, rows]).access
+    assert access.num_common_outer_iterators(rows.op, source.op) == 1
 
 
 def test_the_recursion_limit_is_put_back_and_endless_recursion_is_an_error() -> None:

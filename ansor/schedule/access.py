@@ -274,18 +274,22 @@ class AccessAnalysis:
 
     def _common_on_paths(self, producer: Operation, target: Operation) -> int | None:
         """The minimum over paths from `producer` down to `target`; None if there is no path."""
-        if producer is target:
-            return len(producer.output(0).shape)
-        key = (producer, target)
-        if key not in self._common:
-            best: int | None = None
-            for consumer in self._readers[producer]:
-                rest = self._common_on_paths(consumer, target)
-                if rest is not None:
-                    here = min(rest, self._common_with_reader(producer, consumer))
-                    best = here if best is None else min(best, here)
-            self._common[key] = best
-        return self._common[key]
+        known = self._common
+        known[target, target] = len(target.output(0).shape)
+        pending = [producer]
+        while pending:
+            op = pending[-1]
+            readers = self._readers[op] if (op, target) not in known else ()
+            ahead = [reader for reader in readers if (reader, target) not in known]
+            if ahead:  # readers first, so that nothing recurses down a chain
+                pending += ahead
+                continue
+            pending.pop()
+            if (op, target) not in known:
+                paths = [(reader, known[reader, target]) for reader in readers]
+                common = [min(n, self._common_with_reader(op, x)) for x, n in paths if n is not None]
+                known[op, target] = min(common, default=None)
+        return known[producer, target]
 
     def _common_with_reader(self, producer: Operation, consumer: Operation) -> int:
         assert isinstance(consumer, ComputeOp)

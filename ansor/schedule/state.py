@@ -136,24 +136,28 @@ class State:
 
     def consumers(self, stage: int) -> set[int]:
         """Stages that read this one; an inlined consumer stands for its own consumers."""
-        result: set[int] = set()
-        for op in self.access.consumers(self.stages[stage].op):
-            consumer = self._ids[op]
-            if self.stages[consumer].compute_at is ComputeAt.INLINED:
-                result |= self.consumers(consumer)
-            else:
-                result.add(consumer)
-        return result
+        return self._through_inlined(stage, self._direct_consumers)
+
+    def _direct_consumers(self, stage: int) -> set[int]:
+        return {self._ids[op] for op in self.access.consumers(self.stages[stage].op)}
 
     def producers(self, stage: int) -> set[int]:
         """Stages that this one reads; an inlined producer stands for its own producers."""
-        result: set[int] = set()
-        for op in self.direct_producers(stage):
-            if self.stages[op].compute_at is ComputeAt.INLINED:
-                result |= self.producers(op)
-            else:
-                result.add(op)
-        return result
+        return self._through_inlined(stage, self.direct_producers)
+
+    def _through_inlined(self, stage: int, beside: Callable[[int], set[int]]) -> set[int]:
+        """The stages `beside` one, and instead of inlined ones those beside them."""
+        found: set[int] = set()
+        pending = [stage]
+        passed: set[int] = set()
+        while pending:
+            for other in beside(pending.pop()):
+                if self.stages[other].compute_at is not ComputeAt.INLINED:
+                    found.add(other)
+                elif other not in passed:
+                    passed.add(other)
+                    pending.append(other)
+        return found
 
     def direct_producers(self, stage: int) -> set[int]:
         """Stages that this one reads, inlined ones included."""
