@@ -91,7 +91,7 @@ class Affine:
 
     def key(self) -> Hashable:
         """Equal for forms that are term by term the same."""
-        return (_key(self.const), tuple(sorted(((hash(a), _key(c)) for a, c in self.terms.items()), key=str)))
+        return _key(self.const), frozenset((atom, _key(c)) for atom, c in self.terms.items())
 
     @property
     def is_constant(self) -> bool:
