@@ -4,10 +4,14 @@ The walk starts with the naive state at its last stage and goes breadth first, o
 that applies to the stage contributes its states; `SkipStage`, always last, keeps the stage as it is. A
 state that has passed its first stage is a finished sketch. Output order is that of the reference, which
 numbers sketches in tests and in people's heads.
+
+Every product of a chain multiplies the structures by those of its own. Of more than a search could look at,
+`MOST_STATES`, some are kept that are spread evenly over all of them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -54,7 +58,17 @@ from sketches.unrolled_tiles import UnrolledTiles
 from sketches.windows import WindowTiling
 
 MOST_STATES: Final = 10_000
-"""More states than this at once count as a derivation without end."""
+"""States that are derived side by side at most."""
+KEPT_STATES: Final = 1_000
+"""How many of more are kept, and derived side by side from then on."""
+_ENDLESS: Final = 8
+"""So often applied to one stage, a rule has no end that makes more and more states."""
+
+_note = logging.getLogger(__name__)
+
+
+_Derived = tuple[State, int, tuple[Derivation, ...]]
+"""A state, the stage to visit next, and what was done."""
 
 
 class SkipStage:
@@ -208,7 +222,8 @@ def generate_sketches(
     Returns
     -------
     list[Sketch]
-        In the order of derivation, which is deterministic; never empty with the default rules.
+        In the order of derivation, which is deterministic; never empty with the default rules. Not all where
+        there are more than `MOST_STATES`.
 
     Raises
     ------
@@ -221,22 +236,18 @@ def generate_sketches(
     context = SketchContext.of(task, SketchParams.of(params))
     chosen = default_rules(context) if rules is None else check_rules("rules", rules)
     start = State.initial(context.dag)
-    frontier: list[tuple[State, int, tuple[Derivation, ...]]] = [(start, len(start.stages) - 1, ())]
+    frontier: list[_Derived] = [(start, len(start.stages) - 1, ())]
     finished: list[Sketch] = []
+    most = MOST_STATES
     while frontier:
-        following: list[tuple[State, int, tuple[Derivation, ...]]] = []
+        following: list[_Derived] = []
         for state, stage_id, history in frontier:
             if stage_id < 0:
                 finished.append(Sketch(state, open_splits(state.steps, context.is_gpu), history))
                 continue
             following.extend(_visit(context, chosen, state, stage_id, history))
-            if len(following) > MOST_STATES:
-                last = following[-1][2][-1]
-                raise ScheduleError(
-                    f"the derivation has grown to more than {MOST_STATES} states, the last by sketch rule "
-                    f"{last.rule} on stage {last.stage!r}; let its verdict be PASS once it is done, or "
-                    "return fewer states"
-                )
+        if len(following) > most:
+            following, most = _thinned(following), KEPT_STATES
         frontier = following
     if not finished:
         raise ScheduleError(
@@ -246,15 +257,30 @@ def generate_sketches(
     return finished
 
 
+def _thinned(states: Sequence[_Derived]) -> list[_Derived]:
+    """Some of too many states, evenly spread; a `ScheduleError` if there would be ever more."""
+    for *_, history in states:
+        rule, stage, _ = history[-1]
+        times = sum(done.rule == rule and done.stage == stage for done in history)
+        if times >= _ENDLESS:
+            raise ScheduleError(
+                f"the derivation has grown to {len(states)} states, one by applying sketch rule {rule} to "
+                f"stage {stage!r} {times} times; let its verdict be PASS once it is done, or return fewer "
+                "states"
+            )
+    _note.info("of %d program structures %d are kept", len(states), KEPT_STATES)
+    return [states[number * len(states) // KEPT_STATES] for number in range(KEPT_STATES)]
+
+
 def _visit(
     context: SketchContext,
     rules: tuple[SketchRule, ...],
     state: State,
     stage_id: int,
     history: tuple[Derivation, ...],
-) -> list[tuple[State, int, tuple[Derivation, ...]]]:
+) -> list[_Derived]:
     """Collect what the rules make of one stage."""
-    results: list[tuple[State, int, tuple[Derivation, ...]]] = []
+    results: list[_Derived] = []
     name = state.stages[stage_id].name
     for rule in rules:
         verdict = verdict_of(rule, context, state, stage_id)

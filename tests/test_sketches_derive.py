@@ -14,7 +14,7 @@ from ansor.schedule.stages import Annotation, ComputeAt
 from ansor.schedule.state import State
 from ansor.te import Tensor
 from search.params import REFERENCE_SPACE, Params
-from sketches import CPU_RULES, Sketch, SketchContext, SketchParams, Verdict, generate_sketches
+from sketches import CPU_RULES, Sketch, SketchContext, SketchParams, Verdict, derive, generate_sketches
 from sketches.rule import Successor
 from tests.sketches_cases import (
     matmul,
@@ -348,6 +348,18 @@ class StandStill(KeepReductionsWhole):
         return [(state, stage_id)]
 
 
+class Doubling:
+    """A mistake: splits a stage's first loop again and again, by one length or another."""
+
+    name = "Doubling"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        return Verdict.APPLY_AND_SKIP_REST
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        return [(state.split(stage_id, 0, (length,)), stage_id) for length in (1, 2)]
+
+
 def test_custom_rules_come_first() -> None:
     """A rule is any object with the two methods; put before ours it can skip them."""
     found = sketches_of(matmul(16, 16, 16), rules=(KeepReductionsWhole(), *CPU_RULES))
@@ -360,7 +372,46 @@ def test_a_rule_that_does_not_move_on_is_refused() -> None:
         sketches_of(matmul(16, 16, 16), rules=(StandStill(), *CPU_RULES))
 
 
+def test_a_rule_that_makes_ever_more_structures_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derive, "MOST_STATES", 200)
+    with pytest.raises(ScheduleError, match=r"by applying sketch rule Doubling to stage 'C' 8 times; let"):
+        sketches_of(matmul(8, 8, 8), rules=(Doubling(), *CPU_RULES))
+
+
 def test_rules_that_derive_nothing_are_refused() -> None:
     """Without SkipStage no state gets past the last stage; the error says what to add."""
     with pytest.raises(ScheduleError, match="put SkipStage"):
         sketches_of(max_pool2d(), rules=CPU_RULES[:-1])
+
+
+# -- too many structures ------------------------------------------------------------------------------
+
+
+def products(count: int) -> list[Tensor]:
+    """A product of so many matrices and one more."""
+    given = [te.placeholder((16, 16), name=f"A{number}") for number in range(count + 1)]
+    made = given[0]
+    for number, factor in enumerate(given[1:]):
+        k = te.reduce_axis((0, 16), name="k")
+        made = te.compute(
+            (16, 16), lambda i, j, a=made, b=factor, k=k: te.sum(a[i, k] * b[k, j], axis=k), name=f"C{number}"
+        )
+    return [*given, made]
+
+
+def test_of_too_many_structures_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of products has the power of what one has; what rules make of each is among the rest."""
+    every = sketches_of(products(4))
+    assert len(every) == 3**4
+    monkeypatch.setattr(derive, "MOST_STATES", 40)
+    monkeypatch.setattr(derive, "KEPT_STATES", 20)
+    kept = sketches_of(products(4))
+    assert 20 <= len(kept) <= 40
+    assert {str(sketch) for sketch in kept} < {str(sketch) for sketch in every}
+    assert links(kept) == links(every)
+    assert [str(sketch) for sketch in kept] == [str(sketch) for sketch in sketches_of(products(4))]
+
+
+def links(sketches: Sequence[Sketch]) -> set[tuple[str, str]]:
+    """Which rules were applied to which stages."""
+    return {(link.rule, link.stage) for sketch in sketches for link in sketch.derivation}
