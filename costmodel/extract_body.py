@@ -1,7 +1,9 @@
 """What a stored value costs and reads, per point: facts of an expression, whatever its loops.
 
 Operations are counted in the value as written, with inlined producers substituted: a node that occurs twice
-counts twice. Arithmetic on indices does not count as operations: the emitter moves it out of loops.
+counts twice. Left out are choices that a program decides for all points, and what a length that is 1 does not
+change, whatever other programs do that are looked at together with it. Arithmetic on indices does not count
+as operations: the emitter moves it out of loops.
 
 Reads of one tensor whose indices differ by constants only (the taps of a stencil) are one access of a wider
 region. Reads whose indices move differently are accesses of their own.
@@ -9,8 +11,8 @@ region. Reads whose indices move differently are accesses of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,11 +20,12 @@ import numpy as np
 
 from ansor.dtypes import dtype_info, is_float
 from ansor.ir.code_size import combined, is_product
-from ansor.ir.rewriting import conjuncts
+from ansor.ir.rewriting import conjunction, conjuncts
 from ansor.ir.terms import REDUCERS
 from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.state import State
+from ansor.te.construct import fold
 from ansor.te.expr import (
     COMPARISONS,
     LOGICAL,
@@ -38,6 +41,7 @@ from ansor.te.expr import (
     Select,
     Var,
     children,
+    rewrite,
     walk,
 )
 from ansor.te.tensor import Tensor
@@ -91,6 +95,26 @@ class Access:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """
+    A value that is stored.
+
+    Parameters
+    ----------
+    root
+        What is computed.
+    dtype
+        Of the element that it is stored to.
+    last
+        The axis that lanes are taken to run along, the last one; None if there is none.
+    """
+
+    root: Expr
+    dtype: str
+    last: Var | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
     """
@@ -98,12 +122,13 @@ class Body:
 
     Parameters
     ----------
+    stored
+        The value.
     counts
-        Occurrences per point, in the order of `COUNTS`, those of `padding` left out. Lanes are taken to run
-        along the last axis.
-    padding
-        The conditions outside of which the value is a constant, each with what it counts: as of a copy in
-        tiles that do not divide.
+        Occurrences per point, in the order of `COUNTS`, where nothing is decided.
+    undecided
+        What each program decides in it for all points: conditions of choices that may always hold, as those
+        of a copy do in tiles that divide, and lengths, columns of them, that may be 1.
     accesses
         What is read, elements that the stage itself stores left out.
     siblings
@@ -121,8 +146,9 @@ class Body:
         have indices that are known: what may be reduced in lanes, where all conditions hold.
     """
 
+    stored: Stored
     counts: Counts
-    padding: tuple[tuple[Expr, Counts], ...]
+    undecided: tuple[Expr, ...]
     accesses: tuple[Access, ...]
     siblings: tuple[int, ...]
     is_reduction: bool
@@ -142,34 +168,22 @@ def body_of(state: State, stage: int, output: int) -> Body:
 @lru_cache(maxsize=4096)
 def _body(roots: tuple[Expr, ...], output: int, dtype: str, last: Var | None) -> Body:
     root = roots[output]
-    counter = _Counter(last, isinstance(root, Reduce))
-    padding: tuple[tuple[Expr, Counts], ...] = ()
+    stored = Stored(root, dtype, last)
+    reads: list[Expr] = [root]
     siblings: tuple[int, ...] = ()
     if isinstance(root, Reduce):
         used = set(walk(root.combiner.result[root.index]))
         lhs = enumerate(root.combiner.lhs)
         siblings = tuple(other for other, var in lhs if other != root.index and var in used)
-        for var, source in zip(root.combiner.rhs, root.sources, strict=True):
-            counter.memo[var] = counter.count(source)
-        own = list(_ZERO)
-        own[_SLOT["loads"]] = own[_SLOT["nodes"]] = own[_SLOT["instructions"]] = 1.0
-        counter.memo.update(dict.fromkeys(root.combiner.lhs, tuple(own)))
-        counts = counter.count(root.combiner.result[root.index])
-        counts = _with_products(root, counts, dtype)
-        reads: list[Expr] = list(root.sources)
-        if root.condition is not None:
-            reads.append(root.condition)
-    else:
-        inside, conditions = _padded(root)
-        counts = counter.count(inside)
-        padding = tuple((condition, counter.count(condition)) for condition in conditions)
-        reads = [root]
+        reads = [*root.sources, *([] if root.condition is None else [root.condition])]
     info = dtype_info(dtype)
     bits = max(info.bits, 32) if info.kind == "float" else info.bits
+    counts = counts_of(stored)
     floats = any(counts[_SLOT[f"float_{name}"]] for name in OPERATIONS)
     return Body(
+        stored,
         counts,
-        padding,
+        _undecided(stored),
         _accesses(reads),
         siblings,
         isinstance(root, Reduce),
@@ -195,16 +209,78 @@ def _combines_pairs(root: Expr) -> bool:
     return not any(isinstance(node, Read) for index in indices for node in walk(index))
 
 
-def _padded(root: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-    """A value that is a constant in its padding, without it; and the conditions of being inside."""
-    if not isinstance(root, Select) or not root.lazy or not isinstance(root.other, Const):
-        return root, ()
-    return root.then, conjuncts(root.cond)
-
-
 def _conditions(root: Expr) -> tuple[Expr, ...]:
     """The parts of a reduction's condition."""
     return conjuncts(root.condition) if isinstance(root, Reduce) and root.condition is not None else ()
+
+
+_ZERO: Final[Counts] = (0.0,) * len(COUNTS)
+
+
+@lru_cache(maxsize=4096)
+def counts_of(stored: Stored, decided: frozenset[Expr] = frozenset()) -> Counts:
+    """
+    Occurrences per point, in the order of `COUNTS`.
+
+    Parameters
+    ----------
+    decided
+        Conditions of choices that hold for all points, and lengths that are 1.
+    """
+    root = _decided(stored.root, decided) if decided else stored.root
+    counter = _Counter(stored.last, isinstance(root, Reduce))
+    if not isinstance(root, Reduce):
+        return counter.count(root)
+    for var, source in zip(root.combiner.rhs, root.sources, strict=True):
+        counter.memo[var] = counter.count(source)
+    own = list(_ZERO)
+    own[_SLOT["loads"]] = own[_SLOT["nodes"]] = own[_SLOT["instructions"]] = 1.0
+    counter.memo.update(dict.fromkeys(root.combiner.lhs, tuple(own)))
+    return _with_products(root, counter.count(root.combiner.result[root.index]), stored.dtype)
+
+
+def _undecided(stored: Stored) -> tuple[Expr, ...]:
+    """What may be decided in a value, as of `counts_of`; indices aside, which do not count."""
+    root = stored.root
+    pending = [*root.sources] if isinstance(root, Reduce) else [root]
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen or isinstance(node, Read):
+            continue
+        seen.add(node)
+        pending.extend(children(node))
+        if isinstance(node, Select):
+            found.update(dict.fromkeys(conjuncts(node.cond)))
+        elif _is_column(node):
+            found[node] = None
+    return tuple(found)
+
+
+def _is_column(expr: Expr) -> bool:
+    """Whether an expression is a number for each of many programs."""
+    value: object = expr.value if isinstance(expr, Const) else None
+    return isinstance(value, np.ndarray)
+
+
+def _decided(root: Expr, decided: Collection[Expr]) -> Expr:
+    """A value as a program writes it that decides so much; lengths are 1 or any other number."""
+
+    def choose(node: Expr) -> Expr | None:
+        if not isinstance(node, Select):
+            return None
+        cond = conjunction(tuple(part for part in conjuncts(node.cond) if part not in decided))
+        return node.then if cond is None else replace(node, cond=cond)
+
+    def calculate(node: Expr) -> Expr | None:
+        if _is_column(node):
+            return Const(1 if node in decided else 2, node.dtype)
+        if isinstance(node, Binary) and not is_float(node.a.dtype):
+            return fold(node.op, node.a, node.b, node.dtype)
+        return None
+
+    return rewrite(rewrite(root, choose), calculate)
 
 
 def _with_products(root: Reduce, counts: Counts, dtype: str) -> Counts:
@@ -224,12 +300,6 @@ def _with_products(root: Reduce, counts: Counts, dtype: str) -> Counts:
             changed[_SLOT["instructions"]] -= fused
             return tuple(changed)
     return counts
-
-
-_ZERO: Final[Counts] = (0.0,) * len(COUNTS)
-AND_COUNTS: Final[Counts] = tuple(float(name in ("bool_op", "nodes")) for name in COUNTS)
-SELECT_COUNTS: Final[Counts] = tuple(float(name in ("select_op", "instructions", "nodes")) for name in COUNTS)
-"""What a conjunction and a choice count themselves."""
 
 
 def _kind(dtype: str) -> str:

@@ -9,6 +9,7 @@ from ansor import te
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
+from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.layout import rewrite_layouts
 from ansor.task.task import Task
 from costmodel import Programs
@@ -139,11 +140,14 @@ def test_a_state_has_the_features_of_its_row(name: str) -> None:
     assert np.array_equal(together.values, alone.values)
 
 
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("extension", EXTENSIONS)
 @pytest.mark.parametrize("name", ["batch_matmul", "conv2d"])
-def test_a_state_has_the_features_of_its_row_beyond_the_reference(name: str, extension: str) -> None:
+def test_a_state_has_the_features_of_its_row_beyond_the_reference(
+    name: str, extension: str, seed: int
+) -> None:
     task = task_of(oracle_workload(name))
-    populations = sample(task, 25, 2, EXTENSIONS[extension])
+    populations = sample(task, 25, seed, EXTENSIONS[extension])
     together = extract_populations(task, populations)
     alone = extract_states(task, list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
@@ -184,6 +188,14 @@ def test_a_packed_copy_has_the_features_of_its_row_where_only_others_are_padded(
     populations = [one for seed in range(2) for one in sample(task, 60, seed, params)]
     together = extract_populations(task, populations)
     alone = extract_states(task, list(Programs(populations)))
+    assert np.array_equal(together.values, alone.values)
+
+
+def test_padding_is_left_out_in_the_same_part_where_an_inlined_copy_is_padded_too() -> None:
+    """The copy's condition on a tap of the kernel always holds: one on taps and pixels is not told by it."""
+    populations = sample(TASKS["padding"], 25, 182992864, {"cpu_packed_read": 2, "max_tile_waste": 1.4})
+    together = extract_populations(TASKS["padding"], populations)
+    alone = extract_states(TASKS["padding"], list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
 
 
@@ -284,6 +296,18 @@ def test_waste_is_what_lengths_that_do_not_divide_cover_too_much() -> None:
     (row,) = features_of(state, tensors)
     assert row["waste"] == pytest.approx(12 * 12 / 90)
     assert row["recompute"] == pytest.approx(12 * 12 / 90)
+
+
+def test_an_inlined_copy_in_a_layout_chooses_nothing() -> None:
+    """Whether its tiles cover more than there is or not: what is read is there."""
+    tensors = matmul(12, 9, 32)
+    state = State.initial(ComputeDAG(tensors))
+    (plain,) = features_of(state, tensors)
+    for pieces in ([(0, 8, 4), (0, 4, 1)], [(0, 11, 3), (0, 3, 1)]):
+        copied = state.apply(RewriteLayoutStep(1, ((1, 9, 1), *pieces), (2,)))
+        (row,) = features_of(copied.compute_inline(2), tensors)
+        for name in ("select_op", "int_cmp", "int_divmod", "int_mul", "float_mad"):
+            assert row[name] == plain[name], (pieces, name)
 
 
 def test_recomputation_of_an_attached_stage_is_told() -> None:

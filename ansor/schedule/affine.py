@@ -294,6 +294,43 @@ def divided(form: Affine, divisor: Number, extent: LoopExtents) -> tuple[Affine,
     return Affine(form.const // divisor, quotient), remainder
 
 
+def joined(form: Affine) -> Affine:
+    """The same form with digits put together: `x // d * d + x % d` is `x`, and so for more digits."""
+    result = Affine(form.const)
+    for atom, coefficient in form.terms.items():
+        unit, whole = _by_remainders(atom) if isinstance(atom, OpaqueAtom) else (1, Affine.of_atom(atom))
+        if np.any(coefficient % unit != 0):
+            unit, whole = 1, Affine.of_atom(atom)
+        result = result + whole.scale(coefficient // unit)
+    return result
+
+
+def _by_remainders(atom: OpaqueAtom) -> tuple[Number, Affine]:
+    """A number, and that many times a digit as remainders of what it is a digit of.
+
+    `d * (x // d) = x - x % d` and `d * (x // d % e) = x % (d * e) - x % d`.
+    """
+    if atom.op is BinaryOp.FLOORDIV:
+        return atom.divisor, joined(atom.inner) - _remainder(atom.inner, atom.divisor)
+    x, divisor = _dividend(atom.inner)
+    return divisor, _remainder(x, divisor * atom.divisor) - _remainder(x, divisor)
+
+
+def _dividend(form: Affine) -> tuple[Affine, Number]:
+    """What a form is a quotient of, and the divisor: itself, and 1, if it is none."""
+    match list(form.terms.items()):
+        case [(OpaqueAtom(op=BinaryOp.FLOORDIV) as atom, factor)] if np.all(factor == 1) and _is_zero(
+            form.const
+        ):
+            return atom.inner, atom.divisor
+        case _:
+            return form, 1
+
+
+def _remainder(form: Affine, divisor: Number) -> Affine:
+    return Affine() if np.all(divisor == 1) else _opaque(BinaryOp.FLOORMOD, form, divisor)
+
+
 def _ends(form: Affine, extent: LoopExtents) -> tuple[Any, Any] | None:
     """The least and the greatest value of a form while its loops run over their extents."""
     low: Any = form.const

@@ -16,7 +16,8 @@ import numpy as np
 
 from ansor.ir.rewriting import conjunction
 from ansor.ir.terms import needed
-from ansor.te.expr import Const, Expr, IterVar, Reduce, free_vars, int_value, walk
+from ansor.schedule.conditions import always_holds
+from ansor.te.expr import Const, Expr, IterVar, Reduce, Var, free_vars, int_value, walk
 from ansor.te.reduction import builtin_name
 from ansor.te.vectorize import Kernel, without_tensors
 
@@ -47,11 +48,16 @@ def needed_parts(root: Expr, axes: tuple[IterVar, ...]) -> tuple[Needed, ...]:
     The conditions without which the terms of a reduction over `axes`, elements and all, change nothing.
 
     There are none of a reduction that has several outputs, a combiner of the user's own, or symbolic bounds.
+    Conditions that always hold, as those of a copy do that is inlined, are none.
     """
     if not isinstance(root, Reduce) or len(root.sources) != 1 or builtin_name(root.combiner) is None:
         return ()
+    sizes = {axis: int_value(axis.extent) for axis in axes}
+    extents: dict[Var, int] = {axis: size for axis, size in sizes.items() if size is not None}
     groups: list[tuple[frozenset[IterVar], tuple[Expr, ...]]] = []
     for test in needed(root.sources[0], root.combiner.identity[0]):
+        if np.all(always_holds(test, extents)):
+            continue
         used = frozenset(axis for axis in axes if axis in free_vars(test))
         together = [group for group in groups if group[0] & used]
         groups = [group for group in groups if not group[0] & used]
