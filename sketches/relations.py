@@ -11,6 +11,7 @@ from ansor.schedule.kernels import root_of
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import PadStep, SplitStep
+from ansor.schedule.structure import axis_names
 from ansor.te.expr import Var
 from ansor.te.tensor import ComputeOp
 
@@ -146,9 +147,7 @@ def attribute_names(state: State, stage_id: int, attribute: str) -> frozenset[st
     """Return the iterator names listed in an attribute of the stage's operation."""
     op = state.stages[stage_id].op
     value = op.attrs.get(attribute) if isinstance(op, ComputeOp) else None
-    if value is None:
-        return frozenset()
-    return frozenset([value]) if isinstance(value, str) else frozenset(str(name) for name in value)
+    return frozenset() if value is None else frozenset(axis_names(value))
 
 
 def split_steps(state: State, stage_id: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ansor import te
+from ansor.errors import DefinitionError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.structure import HASH_DIGITS, KeyMatch, axis_names, match_key
 from ansor.te import Expr, Tensor
@@ -195,3 +196,6 @@ def test_other_keys_name_no_graph(key: str) -> None:
 def test_axis_names_of_steering_attributes() -> None:
     assert axis_names("i") == ("i",)
     assert axis_names(["i", "j"]) == axis_names(("i", "j")) == axis_names('["i", "j"]') == ("i", "j")
+    for wrong in (3, '["i'):
+        with pytest.raises(DefinitionError, match="expected axis names, found "):
+            axis_names(wrong)

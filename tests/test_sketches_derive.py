@@ -275,8 +275,9 @@ def test_constant_transforms_are_unrolled() -> None:
 
 def test_loops_that_must_stay_whole() -> None:
     """`auto_scheduler_no_split_at_inner` keeps a loop unsplit, first of the innermost level of its kind."""
-    (only,) = sketches_of(matmul(16, 16, 16, **{NO_SPLIT_ATTR: ["i"]}))[:1]
-    assert names(only, "C") == ["j.0", "j.1", "k.0", "j.2", "k.1", "i", "j.3"]
+    for listed in (["i"], "i", '["i"]'):
+        (only,) = sketches_of(matmul(16, 16, 16, **{NO_SPLIT_ATTR: listed}))[:1]
+        assert names(only, "C") == ["j.0", "j.1", "k.0", "j.2", "k.1", "i", "j.3"], listed
 
 
 def test_two_tiled_producers_of_one_consumer() -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -171,15 +171,15 @@ class _Writer:
 
 
 def axis_names(value: object) -> tuple[str, ...]:
-    """The axis names that a steering attribute lists; one name, a list, or a JSON list in a string."""
+    """The axis names that a steering attribute lists: one name, several, or a JSON list in a string."""
+    names = value
     if isinstance(value, str):
-        if not value.startswith("["):
-            return (value,)
-        value = json.loads(value)
-    if isinstance(value, Mapping):
-        return tuple(str(name) for name in value)
-    if isinstance(value, Iterable):
-        return tuple(str(name) for name in value)
+        try:
+            names = json.loads(value) if value.startswith("[") else [value]
+        except json.JSONDecodeError:
+            names = None
+    if isinstance(names, Iterable):
+        return tuple(str(name) for name in names)
     raise DefinitionError(f"expected axis names, found {value!r} of type {type(value).__name__}")
 
 
