@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from ansor.ir.bounds import End, Interval
+from ansor.ir.rewriting import NEGATED, operands
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Not, Var
 
 RangeOf = Callable[[Expr], Interval]
@@ -17,16 +18,6 @@ Sum = tuple[Sequence[tuple[Expr, int]], int]
 BelowZero = Callable[[Expr], Sum | None]
 """From a comparison to the sum that is negative exactly where it holds; None if it has none."""
 
-NEGATED = {
-    BinaryOp.LT: BinaryOp.GE,
-    BinaryOp.LE: BinaryOp.GT,
-    BinaryOp.GT: BinaryOp.LE,
-    BinaryOp.GE: BinaryOp.LT,
-    BinaryOp.EQ: BinaryOp.NE,
-    BinaryOp.NE: BinaryOp.EQ,
-}
-"""The comparison that holds where another one does not."""
-
 
 def learn_ranges(cond: Expr, holds: bool, range_of: RangeOf, below_zero: BelowZero) -> dict[Var, Interval]:
     """The variables of which `cond`, in canonical form, tells more than `range_of` if it is `holds`.
@@ -36,13 +27,6 @@ def learn_ranges(cond: Expr, holds: bool, range_of: RangeOf, below_zero: BelowZe
     learner = _Learner(range_of, below_zero, {})
     learner.learn(cond, holds)
     return learner.found
-
-
-def operands(expr: Expr, op: BinaryOp) -> tuple[Expr, ...]:
-    """The operands of a chain of one logical operator."""
-    if isinstance(expr, Binary) and expr.op is op:
-        return (*operands(expr.a, op), *operands(expr.b, op))
-    return (expr,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from operator import is_
 
 from ansor.dtypes import is_float
-from ansor.ir.learning import NEGATED
 from ansor.ir.nest import (
     Alloc,
     Barrier,
@@ -23,9 +22,20 @@ from ansor.ir.nest import (
     Seq,
     Stmt,
     Store,
+    seq,
     sub_statements,
 )
 from ansor.te.expr import LOGICAL, Binary, BinaryOp, Expr, Load, Not, Read, Var, distinct_nodes, rewrite
+
+NEGATED = {
+    BinaryOp.LT: BinaryOp.GE,
+    BinaryOp.LE: BinaryOp.GT,
+    BinaryOp.GT: BinaryOp.LE,
+    BinaryOp.GE: BinaryOp.LT,
+    BinaryOp.EQ: BinaryOp.NE,
+    BinaryOp.NE: BinaryOp.EQ,
+}
+"""The comparison that holds where another one does not."""
 
 
 def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
@@ -42,8 +52,7 @@ def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
         case If(cond=cond):
             return If(cond, *new)
         case Seq():
-            flat = [part for one in new for part in (one.stmts if isinstance(one, Seq) else (one,))]
-            return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+            return seq(*new)
         case Store() | Barrier() | Commit() | Prefetch():
             return stmt
 
@@ -141,16 +150,21 @@ def _copy(stmt: Stmt, variables: dict[Var, Expr], buffers: dict[Buffer, Buffer])
             return stmt
 
 
-def conjuncts(cond: Expr) -> tuple[Expr, ...]:
-    """The conditions that `cond` is the conjunction of, in order."""
-    pending, found = [cond], list[Expr]()
+def operands(expr: Expr, op: BinaryOp) -> tuple[Expr, ...]:
+    """The operands of a chain of one operator, in order."""
+    pending, found = [expr], list[Expr]()
     while pending:
         part = pending.pop()
-        if isinstance(part, Binary) and part.op is BinaryOp.AND:
+        if isinstance(part, Binary) and part.op is op:
             pending += [part.b, part.a]
         else:
             found.append(part)
     return tuple(found)
+
+
+def conjuncts(cond: Expr) -> tuple[Expr, ...]:
+    """The conditions that `cond` is the conjunction of, in order."""
+    return operands(cond, BinaryOp.AND)
 
 
 def negated(cond: Expr) -> Expr:

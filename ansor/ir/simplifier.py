@@ -23,7 +23,8 @@ from ansor.ir.bounds import (
     to_optional,
 )
 from ansor.ir.comparisons import ORDER, below_zero, compared
-from ansor.ir.learning import NEGATED, Sum, learn_ranges, operands
+from ansor.ir.learning import Sum, learn_ranges
+from ansor.ir.rewriting import NEGATED, operands
 from ansor.ir.structure import same_structure
 from ansor.te.expr import (
     COMPARISONS,
