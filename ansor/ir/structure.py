@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ansor.te.expr import Binary, Call, Cast, Const, Expr, Load, Not, Read, Select, children
 
 
@@ -18,6 +20,11 @@ def same_structure(a: Expr, b: Expr) -> bool:
         equal.add((id(x), id(y)))
         pairs.extend(zip(children(x), children(y), strict=True))
     return True
+
+
+def is_among(expr: Expr, others: Iterable[Expr]) -> bool:
+    """Whether an expression is the same tree as one of others."""
+    return any(same_structure(expr, other) for other in others)
 
 
 def _same_node(a: Expr, b: Expr) -> bool:

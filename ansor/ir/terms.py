@@ -16,7 +16,7 @@ from typing import Final
 
 from ansor.ir.nest import Store
 from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
-from ansor.ir.structure import same_structure
+from ansor.ir.structure import is_among, same_structure
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Select, rewrite
 from ansor.te.reduction import builtin_combiner
 
@@ -76,7 +76,7 @@ def needed(term: Expr, identity: Expr) -> tuple[Expr, ...]:
         match node:
             case Select(cond=cond, then=then, other=Const(value=value)) if value == identity.value:
                 tests = (test for test in conjuncts(cond) if not reads_memory(test))
-                found.extend(test for test in tests if not _among(test, found))
+                found.extend(test for test in tests if not is_among(test, found))
                 pending.append(then)
             case Binary(op=BinaryOp.MUL, a=a, b=b) if identity.value == 0:
                 pending += [b, a]
@@ -109,14 +109,10 @@ def assumed(value: Expr, tests: Sequence[Expr]) -> Expr:
         if not isinstance(node, Select):
             return None
         parts = conjuncts(node.cond)
-        kept = tuple(part for part in parts if not _among(part, tests))
+        kept = tuple(part for part in parts if not is_among(part, tests))
         cond = conjunction(kept)
         if cond is None:
             return assumed(node.then, tests)
         return None if len(kept) == len(parts) else replace(node, cond=cond, then=assumed(node.then, tests))
 
     return rewrite(value, visit)
-
-
-def _among(test: Expr, others: Sequence[Expr]) -> bool:
-    return any(same_structure(test, other) for other in others)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ansor.ir.bounds import Bounds as Ranges
 from ansor.ir.simplify import prove, simplify
-from ansor.ir.structure import same_structure
+from ansor.ir.structure import is_among, same_structure
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
 from ansor.schedule.bounds import Bounds, StageBounds
 from ansor.schedule.extents import Extent, extent_of, is_one
@@ -141,7 +141,7 @@ class Points:
         for guard in guards:
             if prove(guard, self.known) is not True:
                 short = _undivided(simplify(guard, self.known))
-                if not self._is_loop_end(short) and not any(same_structure(short, one) for one in kept):
+                if not self._is_loop_end(short) and not is_among(short, kept):
                     kept.append(short)
         return tuple(kept)
 

@@ -22,7 +22,7 @@ from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq, walk_stateme
 from ansor.ir.passes.peeling import peel_tiles
 from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, reads_memory, with_statements
 from ansor.ir.simplify import assume, prove, simplify
-from ansor.ir.structure import same_structure
+from ansor.ir.structure import is_among
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, free_vars, int_value
 
 _SHORTENED_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL})
@@ -91,7 +91,7 @@ def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
     parts = conjuncts(stmt.cond)
     kept: list[Expr] = []
     for part in parts:
-        known = True if _among(part, held) else prove(part, bounds)
+        known = True if is_among(part, held) else prove(part, bounds)
         if known is False:
             return NOTHING if stmt.other is None else _remove(stmt.other, bounds, held)
         if known is None:
@@ -183,12 +183,12 @@ def _hoist_common(stmt: Seq, stmts: tuple[Stmt, ...]) -> Stmt:
     common = tuple(
         test
         for test in tests[0]
-        if not reads_memory(test) and all(_among(test, others) for others in tests[1:])
+        if not reads_memory(test) and all(is_among(test, others) for others in tests[1:])
     )
     if not common:
         return stmt
     rest = [
-        guarded(tuple(test for test in own if not _among(test, common)), body)
+        guarded(tuple(test for test in own if not is_among(test, common)), body)
         for own, body in zip(tests, bodies, strict=True)
     ]
     return guarded(common, with_statements(stmt, tuple(rest)))
@@ -199,7 +199,3 @@ def _split(cond: Expr, bound: set[Var]) -> tuple[tuple[Expr, ...], tuple[Expr, .
     parts = conjuncts(cond)
     out = tuple(p for p in parts if not free_vars(p) & bound and not reads_memory(p))
     return out, tuple(p for p in parts if not any(p is o for o in out))
-
-
-def _among(test: Expr, others: tuple[Expr, ...]) -> bool:
-    return any(same_structure(test, other) for other in others)

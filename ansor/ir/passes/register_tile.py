@@ -29,7 +29,7 @@ from ansor.ir.independence import IndependenceTest, loop_ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
 from ansor.ir.rewriting import conjuncts, guarded, map_statements, reads_memory, replace_in
-from ansor.ir.structure import same_structure
+from ansor.ir.structure import is_among, same_structure
 from ansor.te.expr import Expr, Load, Var, children, distinct_nodes, free_vars, int_value, rewrite
 
 _TILE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
@@ -245,7 +245,7 @@ def _initial_value(tile: RegisterTile, before: Stmt) -> Expr | None:
 
 def _covers(some: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool:
     """Whether each of `others` is one of `some`."""
-    return all(any(same_structure(a, b) for a in some) for b in others)
+    return all(is_among(one, some) for one in others)
 
 
 def promoted(tile: RegisterTile, start: Expr | None = None) -> Alloc:
