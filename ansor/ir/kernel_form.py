@@ -46,7 +46,7 @@ from ansor.ir.nest import (
     Store,
     sub_statements,
 )
-from ansor.ir.printer import format_stmt
+from ansor.ir.printer import format_excerpt
 from ansor.ir.rewriting import reads_memory, with_statements
 from ansor.ir.shuffles import WARP, has_shuffle, shuffled
 from ansor.te.expr import Expr, Var, free_vars, int_value
@@ -167,9 +167,7 @@ class _Checker:
         self.depends: dict[Var, frozenset[Var]] = {}
 
     def fail(self, stmt: Stmt, what: str) -> NoReturn:
-        lines = format_stmt(stmt).splitlines()
-        text = "\n".join(lines[:6] + (["..."] if len(lines) > 6 else []))
-        raise LoweringError(f"{self.nest.name}: not in kernel form: {what}, in\n{text}")
+        raise LoweringError(f"{self.nest.name}: not in kernel form: {what}, in\n{format_excerpt(stmt)}")
 
     def launch(self) -> None:
         """Check the loops of the launch."""

@@ -94,6 +94,12 @@ def format_stmt(stmt: Stmt, names: Names | None = None) -> str:
     return "\n".join(_lines(stmt, "", names or Names()))
 
 
+def format_excerpt(stmt: Stmt) -> str:
+    """The first lines of a statement, for messages."""
+    lines = format_stmt(stmt).splitlines()
+    return "\n".join(lines[:6] + (["..."] if len(lines) > 6 else []))
+
+
 def format_expr(expr: Expr, names: Names | None = None) -> str:
     """An expression of a loop nest."""
     known = names or Names()

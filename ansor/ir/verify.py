@@ -26,7 +26,7 @@ from ansor.ir.nest import (
     Store,
     sub_statements,
 )
-from ansor.ir.printer import format_expr, format_stmt
+from ansor.ir.printer import format_excerpt, format_expr
 from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import Expr, Load, Read, Reduce, Var, distinct_nodes, free_vars, int_value
 
@@ -71,9 +71,7 @@ class _Checker:
         self.met = {*self.nest.sizes, *params}
 
     def fail(self, stmt: Stmt, what: str) -> NoReturn:
-        lines = format_stmt(stmt).splitlines()
-        text = "\n".join(lines[:6] + (["..."] if len(lines) > 6 else []))
-        raise LoweringError(f"{self.nest.name}: {what}, in\n{text}")
+        raise LoweringError(f"{self.nest.name}: {what}, in\n{format_excerpt(stmt)}")
 
     # -- statements ------------------------------------------------------------------------------------
 
