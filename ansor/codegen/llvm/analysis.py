@@ -26,7 +26,7 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.rewriting import tested_in_turn
-from ansor.te.expr import Call, Cast, Expr, Load, Var, children
+from ansor.te.expr import Call, Cast, Expr, Load, Var, children, distinct_nodes, free_vars
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Analysis:
 
     def _collect(self, stmt: Stmt) -> Facts:
         inner = [self.facts(sub) for sub in sub_statements(stmt)]
-        nodes = [node for expr in statement_expressions(stmt) for node in _nodes(expr)]
+        nodes = [node for expr in statement_expressions(stmt) for node in distinct_nodes(expr)]
         places = [(node.buffer, node.indices) for node in nodes if isinstance(node, Load)]
         written: set[Buffer] = set()
         if isinstance(stmt, Store):
@@ -108,8 +108,7 @@ class Analysis:
         """The variables that occur in an expression."""
         known = self._variables.get(id(expr))
         if known is None:
-            known = frozenset(node for node in _nodes(expr) if isinstance(node, Var))
-            self._variables[id(expr)] = known
+            known = self._variables[id(expr)] = frozenset(free_vars(expr))
         return known
 
     def reads(self, store: Store, buffer: Buffer) -> bool:
@@ -117,7 +116,7 @@ class Analysis:
         return any(
             isinstance(node, Load) and node.buffer is buffer
             for expr in (*store.indices, store.value)
-            for node in _nodes(expr)
+            for node in distinct_nodes(expr)
         )
 
     def tested_in_turn(self, stmt: If) -> If:
@@ -174,18 +173,6 @@ class Analysis:
 
     def _bytes(self, dtype: str) -> int:
         return 4 if is_narrow_float(dtype, self.machine) else dtype_info(dtype).bytes
-
-
-def _nodes(expr: Expr) -> Iterator[Expr]:
-    """The distinct nodes of an expression."""
-    seen: set[int] = set()
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            stack.extend(children(node))
-            yield node
 
 
 def _value_nodes(expr: Expr) -> Iterator[Expr]:

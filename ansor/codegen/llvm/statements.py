@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ansor.codegen.llvm.analysis import Analysis, Facts
-from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
+from ansor.codegen.llvm.index import Affine, IndexMath, constant, scale
 from ansor.codegen.llvm.interleave import Interleaving
 from ansor.codegen.llvm.memory import Memory, Pointer, Under
 from ansor.codegen.llvm.tensor import TensorCalls
@@ -164,19 +164,20 @@ class Function:
         positive = self.index.compare("gt", extent, constant(0))
         if isinstance(positive, bool):
             if positive:
-                self._counted(loop, extent, env, constant(1), constant(0))
+                self._counted(loop, extent, env)
             return
         self.fn.open_branch()
-        self._counted(loop, extent, env, constant(1), constant(0))
+        self._counted(loop, extent, env)
         self.fn.join(positive, self.fn.close(), None)
 
-    def _counted(self, loop: For, extent: Affine, env: Env, step: Affine, first: Affine) -> None:
-        """A loop over 0 <= counter < extent; the variable is `first + counter * step`."""
-        counter = self.begin_loop("0", self.analysis.facts(loop.body))
-        _, high = self.index.interval(extent)
+    def _counted(self, loop: For, count: Affine, env: Env, lanes: int = 1) -> None:
+        """A loop that goes through the first `count * lanes` iterations, so many lanes at a time."""
+        facts = self.analysis.facts(loop.body)
+        counter = self.begin_loop("0", facts)
+        _, high = self.index.interval(count)
         atom = self.index.atom(counter, 0, None if high is None else high - 1)
-        self.statement(loop.body, env.bind(loop.var, add(first, self.index.multiply(atom, step))))
-        self.end_loop(counter, extent, self.analysis.facts(loop.body))
+        self._piece(loop, scale(atom, lanes), env, lanes)
+        self.end_loop(counter, count, facts)
 
     def begin_loop(self, begin: str, facts: Facts) -> Value:
         """Open a loop whose body has these facts; gives its counter."""
@@ -220,7 +221,7 @@ class Function:
         first = 0
         if extent.const // lanes > MAX_VECTORS and not in_registers and lanes > 1:
             pieces = constant(extent.const // lanes)
-            self._counted_pieces(loop, pieces, env, lanes)
+            self._counted(loop, pieces, env, lanes)
             first = pieces.const * lanes
         while first < extent.const:
             left = extent.const - first
@@ -231,13 +232,6 @@ class Function:
                 lanes //= 2
             self._piece(loop, constant(first), env, lanes)
             first += lanes
-
-    def _counted_pieces(self, loop: For, pieces: Affine, env: Env, lanes: int) -> None:
-        facts = self.analysis.facts(loop.body)
-        counter = self.begin_loop("0", facts)
-        atom = self.index.atom(counter, 0, pieces.const - 1)
-        self._piece(loop, scale(atom, lanes), env, lanes)
-        self.end_loop(counter, pieces, facts)
 
     def _piece(self, loop: For, first: Affine, env: Env, lanes: int, active: int | None = None) -> None:
         """Some iterations as the lanes of vectors, of which the first `active` ones count (None: all)."""
