@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -84,7 +85,8 @@ def rewrite_body(op: ComputeOp, change: Callable[[Expr], Expr]) -> tuple[Expr, .
         if isinstance(root, Reduce):
             sources = shared.setdefault(id(root.sources), tuple(map(change, root.sources)))
             condition = None if root.condition is None else change(root.condition)
-            body.append(replace(root, sources=sources, condition=condition))
+            same = all(map(is_, (*sources, condition), (*root.sources, root.condition)))
+            body.append(root if same else replace(root, sources=sources, condition=condition))
         else:
             body.append(change(root))
     return tuple(body)

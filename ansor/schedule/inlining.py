@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from operator import is_
 from typing import TYPE_CHECKING
 
 from ansor.ir.rewriting import negated
+from ansor.schedule.graph_steps import rewrite_body
 from ansor.schedule.stages import ComputeAt
 from ansor.te.expr import (
     Const,
     Expr,
     Not,
     Read,
-    Reduce,
     Select,
     Var,
     cast,
@@ -88,17 +87,7 @@ def _effective(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Expr, ...]
             case _:
                 return None
 
-    shared: dict[int, tuple[Expr, ...]] = {}
-    body: list[Expr] = []
-    for root in op.body:
-        if isinstance(root, Reduce):
-            sources = shared.setdefault(id(root.sources), tuple(rewrite(s, visit) for s in root.sources))
-            condition = None if root.condition is None else rewrite(root.condition, visit)
-            same = all(map(is_, (*sources, condition), (*root.sources, root.condition)))
-            body.append(root if same else replace(root, sources=sources, condition=condition))
-        else:
-            body.append(rewrite(root, visit))
-    return tuple(body)
+    return rewrite_body(op, lambda expr: rewrite(expr, visit))
 
 
 def _in_order(choice: Select) -> Select:

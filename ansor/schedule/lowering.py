@@ -258,7 +258,7 @@ class _Lowering:
         first = min([first, *(p for p, x in enumerate(loops) if x.annotation is Annotation.TENSORIZE)])
         # With nothing to loop over, the one source is combined with the identity and stored.
         main = self.points.of(stage_id, variables.main)
-        update = self._update(stage_id, roots, main, self._targets(stage_id, main))
+        update = self._update(roots, main, self._targets(stage_id, main))
         inner = self._nest(stage_id, loops[first:], variables.main, update, first)
         spatial = [(p, x) for p, x in enumerate(loops) if p >= first and x.kind is IteratorKind.SPATIAL]
         start_vars = {
@@ -287,7 +287,7 @@ class _Lowering:
         main = self.points.of(stage_id, variables.main)
 
         def partial(targets: Targets) -> Stmt:
-            update = self._update(stage_id, roots, main, targets)
+            update = self._update(roots, main, targets)
             return self._nest(stage_id, stage.iterators[first:], serial, update, first)
 
         results = [buffer for buffer, _ in self._targets(stage_id, start)]
@@ -390,7 +390,7 @@ class _Lowering:
         found = [(self.loops[stage_id].main[loop.name], loop.extent) for stage_id, loop in loops]
         return [(var, extent) for var, extent in found if isinstance(var, Var) and extent is not None]
 
-    def _update(self, stage_id: int, roots: list[Reduce], point: Point, targets: Targets) -> Stmt:
+    def _update(self, roots: list[Reduce], point: Point, targets: Targets) -> Stmt:
         """Combine one source element into the result so far."""
         condition = roots[0].condition
         guards = point.guards
