@@ -38,10 +38,10 @@ class Machine:
     multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are; `has_gather`: so are
     loads from computed addresses; `has_f16_conversion`, `has_f16_arithmetic`: float16 is converted to
     float32, or computed with, by instructions; `has_scaling`: multiplying by powers of two is one, whatever
-    the result. `instructions` are those of tensor intrinsics
-    (`ansor.intrinsics`) that it has. `widens_lane_stores`: LLVM makes of a masked store of narrowed integers,
-    of which one lane is known to be set, a store of that lane before narrowing, which is wrong (LLVM 22 with
-    AVX-512).
+    the result; `has_range`: bounding magnitudes is one, of 512 bits. `instructions` are those of tensor
+    intrinsics (`ansor.intrinsics`) that it has. `widens_lane_stores`: LLVM makes of a masked store of
+    narrowed integers, of which one lane is known to be set, a store of that lane before narrowing, which is
+    wrong (LLVM 22 with AVX-512).
     """
 
     triple: str
@@ -56,6 +56,7 @@ class Machine:
     has_f16_conversion: bool
     has_f16_arithmetic: bool
     has_scaling: bool = False
+    has_range: bool = False
     instructions: tuple[str, ...] = ()
     widens_lane_stores: bool = False
 
@@ -180,6 +181,10 @@ define <16 x float> @scale(<16 x float> %a, <16 x i32> %n) {
   %x = call <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float> %a, <16 x i32> %n)
   ret <16 x float> %x
 }
+define <8 x double> @long_convert(<8 x i64> %a) {
+  %x = sitofp <8 x i64> %a to <8 x double>
+  ret <8 x double> %x
+}
 define void @mask(ptr %a, <16 x i32> %i) {
   %m = icmp slt <16 x i32> %i, splat (i32 7)
   %x = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %a, i32 4, <16 x i1> %m, <16 x float> poison)
@@ -272,6 +277,7 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
         has_f16_conversion="__" not in convert and (arm or "vcvtph2ps" in convert or "vcvtsh2ss" in convert),
         has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
         has_scaling="vscalef" in text["scale"],
+        has_range=bits == 512 and "vcvtqq2pd" in text["long_convert"],  # they came together
         instructions=tuple(name for name, known in _dot_products(text).items() if known),
         widens_lane_stores=x86 and not re.search(r"\b(movb|v?pextrb)\b", text["lane_store"]),
     )

@@ -134,6 +134,13 @@ class Vectors:
         types = "<16 x float>, <16 x float>, <16 x float>, i16, i32"
         return self._in_registers("mask.scalef.ps.512", arguments, types)
 
+    def bound(self, a: Value, most: float) -> Value:
+        """`a`, or `most` with the sign of `a` where that is nearer 0 or `a` is NaN; for who `has_range`."""
+        numbers = ", ".join([f"float {float_literal(most, 'float')}"] * _REGISTER)
+        arguments = (a, f"<16 x float> <{numbers}>", "i32 2", "<16 x float> undef", "i16 -1", "i32 4")
+        types = "<16 x float>, <16 x float>, i32, <16 x float>, i16, i32"
+        return self._in_registers("mask.range.ps.512", arguments, types)
+
     def _in_registers(self, name: str, arguments: tuple[Value | str, ...], types: str) -> Value:
         """A 512-bit instruction that gives floats, of values of any number of lanes, 16 at a time."""
         values, lanes, depth = self.match(*[a for a in arguments if isinstance(a, Value)])
