@@ -59,7 +59,7 @@ def test_the_step_is_printed_recorded_and_replayed() -> None:
     assert s.state.steps[-1].to_json() == ["PF", 2]
     assert "  Grown prefetch\n" in str(s)
     assert "s[Grown].prefetch()" in schedule_code(s.state)
-    assert "prefetch X[i + 1, j*8 + j.v]" in str(lower(s))
+    assert "prefetch near X[i + 1, j*8 + j.v]" in str(lower(s))
     task = ansor.SearchTask(compute_dag=tensors, target="llvm")
     line = ansor.dump_record_to_string(
         ansor.MeasureInput(task, s.state), ansor.MeasureResult([1e-3], 0, "", 1.0, 0.0)
@@ -70,10 +70,16 @@ def test_the_step_is_printed_recorded_and_replayed() -> None:
 def test_a_line_is_asked_for_once() -> None:
     s, tensors = rows(8, 512)
     text = ansor.build(s, tensors, target=ZEN4).get_source("asm")
-    assert text.count("prefetcht1") == 1  # in a loop over vectors of a line each
+    assert text.count("prefetcht0") == 1  # in a loop over vectors of a line each
     s, tensors = rows(8, 16, "float64")
     text = ansor.build(s, tensors, target="llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3").get_source("asm")
-    assert "prefetcht1" in text
+    assert "prefetcht0" in text
+
+
+def test_what_the_first_cache_has_no_room_for_goes_to_the_second() -> None:
+    for m, cache in ((2048, "prefetcht0"), (2064, "prefetcht1")):
+        s, tensors = rows(8, m)
+        assert cache in ansor.build(s, tensors, target=ZEN4).get_source("asm")
 
 
 def test_the_loop_around_may_be_further_out_or_fused() -> None:
@@ -135,7 +141,7 @@ def test_what_an_inlined_stage_reads_is_asked_for() -> None:
     s[b].compute_inline()
     s[c].compute_at(s[d], s[d].op.axis[0])
     s[c].prefetch()
-    assert "prefetch X[i + 1" in str(lower(s))
+    assert "prefetch near X[i + 1" in str(lower(s))
     check_all(Case.of(s.state))
 
 
@@ -188,15 +194,15 @@ def test_windows_do_not_depend_on_it(room: int, size: int, dtype: str, rows: int
 def asked(schedule: Schedule) -> str | None:
     """The one statement that asks ahead, as printed, without its loops."""
     lines = [line.strip() for line in str(lower(schedule)).splitlines() if "prefetch" in line]
-    return lines[0] if lines else None
+    return lines[0].removeprefix("prefetch ") if lines else None
 
 
 PLACES = (
     None,
-    "[b, i.0*4 + ahead1 - 1, j*2 + ahead2 - 1, k.0*16 + 16]",
-    "[b, i.0*4 + ahead1 - 1, j*2 + ahead2 + 1, k.0*16]",
-    "[b, i.0*4 + ahead1 + 3, j*2 + ahead2 - 1, k.0*16]",
-    "[b + 1, i.0*4 + ahead1 - 1, j*2 + ahead2 - 1, k.0*16]",
+    "near X[b, i.0*4 + ahead1 - 1, j*2 + ahead2 - 1, k.0*16 + 16]",
+    "near X[b, i.0*4 + ahead1 - 1, j*2 + ahead2 + 1, k.0*16]",
+    "X[b, i.0*4 + ahead1 + 3, j*2 + ahead2 - 1, k.0*16]",
+    "X[b + 1, i.0*4 + ahead1 - 1, j*2 + ahead2 - 1, k.0*16]",
 )
 
 
@@ -204,7 +210,7 @@ PLACES = (
 def test_the_room_says_along_which_loop(room: int, place: str | None) -> None:
     s, tensors = pool()
     s[tensors[-1]].prefetch(room)
-    assert asked(s) == (None if place is None else f"prefetch X{place}")
+    assert asked(s) == place
 
 
 def test_each_line_of_overlapping_windows_is_asked_for_once_before_the_registers_are_set() -> None:
@@ -235,11 +241,11 @@ def test_asking_for_a_long_row_is_no_straight_code() -> None:
 def test_a_store_may_ask_along_its_own_loops_but_for_lanes() -> None:
     x = te.placeholder((6, 4, 32), name="X")
     y = te.compute((6, 4, 32), lambda i, j, k: x[i, j, k] * 2.0, name="Y")
-    for room, place in ((4, None), (32 * 4, "i, j + 1, k"), (4 * 32 * 4, "i + 1, j, k")):
+    for room, place in ((4, None), (32 * 4, "near X[i, j + 1, k]"), (4 * 32 * 4, "near X[i + 1, j, k]")):
         s = te.create_schedule(y)
         s[y].vectorize(s[y].op.axis[2])
         s[y].prefetch(room)
-        assert asked(s) == (None if place is None else f"prefetch X[{place}]")
+        assert asked(s) == place
         check_all(Case.of(s.state))
 
 

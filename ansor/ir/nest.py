@@ -134,11 +134,13 @@ class Commit:
 class Prefetch:
     """Ask the memory for an element that will be read soon; nothing happens where there is none.
 
-    The indices read no memory. They may lie outside of the buffer, which such an instruction may, too.
+    The indices read no memory. They may lie outside of the buffer, which such an instruction may, too. It is
+    to come into the first cache if it is `near`, else into the second.
     """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
+    near: bool = False
 
 
 Stmt = Union[For, Store, Let, If, Seq, Alloc, Barrier, Commit, Prefetch]

@@ -153,9 +153,9 @@ def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
             yield f"{indent}barrier{f' but {pending}' if pending else ''}"
         case Commit():
             yield f"{indent}commit"
-        case Prefetch(buffer=buffer, indices=indices):
+        case Prefetch(buffer=buffer, indices=indices, near=near):
             where = ", ".join(format_expr(index, names) for index in indices)
-            yield f"{indent}prefetch {names.of(buffer)}[{where}]"
+            yield f"{indent}prefetch {'near ' if near else ''}{names.of(buffer)}[{where}]"
 
 
 def _inner(expr: Expr, limit: int, texts: _Texts) -> str:

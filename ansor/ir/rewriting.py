@@ -139,8 +139,8 @@ def _copy(stmt: Stmt, variables: dict[Var, Expr], buffers: dict[Buffer, Buffer])
             return Alloc(buffers[buffer], _copy(body, variables, buffers))
         case Store(buffer=buffer, indices=indices, value=value):
             return Store(buffers.get(buffer, buffer), tuple(map(expr, indices)), expr(value))
-        case Prefetch(buffer=buffer, indices=indices):
-            return Prefetch(buffers.get(buffer, buffer), tuple(map(expr, indices)))
+        case Prefetch(buffer=buffer, indices=indices, near=near):
+            return Prefetch(buffers.get(buffer, buffer), tuple(map(expr, indices)), near)
         case If(cond=cond, then=then, other=other):
             new_other = None if other is None else _copy(other, variables, buffers)
             return If(expr(cond), _copy(then, variables, buffers), new_other)

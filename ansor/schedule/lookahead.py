@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from ansor.alignment import LINE
 from ansor.dtypes import dtype_info
@@ -22,6 +23,13 @@ from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Var,
 
 Ranging = Mapping[Var, Extent]
 """Loops that range, by their variables, with their extents."""
+
+NEAR: Final = 8192
+"""Most bytes asked for at a time that go to the first cache, which is for what is used now; else the second.
+
+Softmax on 2 cores of a Zen 4, the next row asked for in the first cache, against the second: rows of 4 KiB
+0.88 of the time, rows of 32 KiB 1.4 to 1.8 of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ class Box:
         """Its size, in memory."""
         return prod(self.widths) * dtype_info(self.buffer.dtype).bytes
 
-    def lines(self, form: Callable[[Affine], Expr]) -> Stmt:
+    def lines(self, form: Callable[[Affine], Expr], near: bool) -> Stmt:
         """Ask for its lines, in loops; `form` makes expressions of where the intervals begin."""
         line = LINE // dtype_info(self.buffer.dtype).bytes
         indices: list[Expr] = []
@@ -55,7 +63,7 @@ class Box:
                 offset = Binary(BinaryOp.MUL, var, Const(step, INDEX_DTYPE), INDEX_DTYPE)
                 index = Binary(BinaryOp.ADD, index, offset if step > 1 else var, INDEX_DTYPE)
             indices.append(index)
-        stmt: Stmt = Prefetch(self.buffer, tuple(indices))
+        stmt: Stmt = Prefetch(self.buffer, tuple(indices), near)
         for var, count in reversed(loops):
             stmt = For(var, count, LoopKind.SERIAL, stmt)
         return stmt
@@ -87,11 +95,11 @@ def boxes(loads: Iterable[Load], ranging: Ranging) -> list[Box] | None:
     return found if known else None
 
 
-def widest(
+def read_ahead(
     loads: Sequence[Load], outwards: Sequence[tuple[Var, Extent]], ranging: Ranging, room: int
-) -> Var | None:
+) -> tuple[list[Load], bool]:
     """
-    Find the outermost loop whose iterations read at most `room` bytes each.
+    Find what loads read in the next iteration of a loop, and whether the first cache has room for all of it.
 
     Parameters
     ----------
@@ -102,24 +110,32 @@ def widest(
     ranging
         The loops inside of these.
     room
-        Bytes.
+        The loop is the outermost one whose iterations read at most so many bytes; for 0 it is the nearest.
 
     Returns
     -------
-    Var | None
-        None where there is none.
+    tuple[list[Load], bool]
+        Without loads that read the same in that iteration; none where there is no such loop.
     """
-    inside, found = dict(ranging), None
-    for var, extent in outwards:
-        read = boxes(loads, inside)
-        if read is None or sum(box.bytes for box in read) > room:
-            return found
-        found = var
-        inside[var] = extent
-    return found
+    by, inside, around = None, ranging, dict(ranging)
+    for var, extent in outwards if room else outwards[:1]:
+        read = boxes(loads, around)
+        if room and (read is None or _bytes(read) > room):
+            break
+        by, inside = var, dict(around)
+        around[var] = extent
+    if by is None:
+        return [], False
+    ahead = _next_iteration(loads, by)
+    asked = boxes(ahead, inside)
+    return ahead, asked is not None and _bytes(asked) <= NEAR
 
 
-def next_iteration(loads: Iterable[Load], by: Var) -> list[Load]:
+def _bytes(read: Iterable[Box]) -> int:
+    return sum(box.bytes for box in read)
+
+
+def _next_iteration(loads: Iterable[Load], by: Var) -> list[Load]:
     """What loads read in the next iteration of a loop; without those that read the same there."""
     ahead = Binary(BinaryOp.ADD, by, Const(1, INDEX_DTYPE), INDEX_DTYPE)
     found: list[Load] = []

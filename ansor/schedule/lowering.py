@@ -32,7 +32,7 @@ from ansor.schedule.combining import Targets, combined
 from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
-from ansor.schedule.lookahead import boxes, loads_of, next_iteration, widest
+from ansor.schedule.lookahead import boxes, loads_of, read_ahead
 from ansor.schedule.points import ZERO, Point, Points
 from ansor.schedule.stages import (
     Annotation,
@@ -349,36 +349,35 @@ class _Lowering:
         """What asks, beside the store of these values, for the inputs that they read an iteration ahead."""
         loops = self.state.stages[stage_id].iterators
         lanes = [p for p, loop in enumerate(loops) if loop.annotation is Annotation.VECTORIZE]
-        loads = self._loads_ahead(stage_id, values, min(lanes, default=len(loops)))
-        return [Prefetch(load.buffer, tuple(simplify(i, self.known) for i in load.indices)) for load in loads]
+        loads, near = self._loads_ahead(stage_id, values, min(lanes, default=len(loops)))
+        places = [(load.buffer, tuple(simplify(i, self.known) for i in load.indices)) for load in loads]
+        return [Prefetch(buffer, indices, near) for buffer, indices in places]
 
     def _prefetch_boxes(self, stage_id: int, sources: Sequence[Expr], point: Point, first: int) -> list[Stmt]:
         """The same before the loops from `first` on of a reduction of sources, for all that they read."""
         if self.state.stages[stage_id].prefetch is None:
             return []
         values = [self._value(source, point) for source in sources]
-        loads = self._loads_ahead(stage_id, values, first)
+        loads, near = self._loads_ahead(stage_id, values, first)
         inside = self._variables(self._own_places(stage_id)[first:])
-        return [box.lines(self.points.form) for box in boxes(loads, dict(inside)) or ()]
+        return [box.lines(self.points.form, near) for box in boxes(loads, dict(inside)) or ()]
 
-    def _loads_ahead(self, stage_id: int, values: Sequence[Expr], first: int) -> list[Load]:
+    def _loads_ahead(self, stage_id: int, values: Sequence[Expr], first: int) -> tuple[list[Load], bool]:
         """What values read of inputs in the next iteration of the loop that a stage looks ahead along.
 
-        The stage's loops from `first` on are inside of where it asks.
+        The stage's loops from `first` on are inside of where it asks. Also, whether all that is read in that
+        iteration has room in the first cache.
         """
         room = self.state.stages[stage_id].prefetch
         if room is None or self.kernels:
-            return []
+            return [], False
         placeholders = (i for i, stage in enumerate(self.state.stages) if stage.is_placeholder)
         inputs = {self.params.results[i, 0] for i in placeholders if (i, 0) in self.params.results}
         loads = loads_of(values, frozenset(inputs))
         own, around = self._own_places(stage_id), loops_outwards(self.state, stage_id)
-        if room:
-            outwards = self._variables([*own[:first][::-1], *around])
-            by = widest(loads, outwards, dict(self._variables(own[first:])), room)
-        else:
-            by = next((var for var, _ in self._variables(around)), None)
-        return [] if by is None else next_iteration(loads, by)
+        inside = first if room else 0
+        outwards = self._variables([*own[:inside][::-1], *around])
+        return read_ahead(loads, outwards, dict(self._variables(own[inside:])), room)
 
     def _own_places(self, stage_id: int) -> list[tuple[int, int]]:
         """The loops of a stage, outermost first."""

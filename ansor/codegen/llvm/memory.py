@@ -141,21 +141,17 @@ class Memory:
             return self.fn.here(text, type_, lanes)
         return self._remembered(buffer, f"{text} ;{pointer.generation}", type_, lanes, depth)
 
-    def prefetch(self, buffer: Buffer, offset: Affine, under: Under) -> None:
-        """Ask for the lines of these elements, for the second cache; of lanes that lie anywhere, nothing.
-
-        The first cache is for what is used now. Softmax of 4096 rows of 32 KiB written by hand, 2 cores of a
-        Zen 4: 8.7 ms without, 8.2 to 10.3 with the next row asked for in the first cache, 5.8 in the second.
-        """
+    def prefetch(self, buffer: Buffer, offset: Affine, under: Under, near: bool) -> None:
+        """Ask for the lines of these elements; of lanes that lie anywhere, nothing."""
         base, step = (offset, 0) if under.lanes == 1 else self.index.split_lanes(offset)
         if step is None:
             return
-        elements = under.lanes if step == 1 else 1
+        elements, locality = under.lanes if step == 1 else 1, 3 if near else 2
         symbol = "@llvm.prefetch.p0"
         self.fn.declare(symbol, f"declare void {symbol}(ptr, i32, i32, i32)")
         for first in range(0, elements, LINE // dtype_info(buffer.dtype).bytes):
             address = self.address(buffer, add(base, constant(first)))
-            self.fn.effect(f"call void {symbol}(ptr {address.text}, i32 0, i32 2, i32 1)")
+            self.fn.effect(f"call void {symbol}(ptr {address.text}, i32 0, i32 {locality}, i32 1)")
 
     def _remembered(self, buffer: Buffer, text: str, type_: str, lanes: int, depth: int) -> Value:
         """The load `text`, found again if it was done, else done as far out as it is the same."""

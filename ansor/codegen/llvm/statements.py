@@ -92,10 +92,10 @@ class Function:
                 self.statement(body, env.bind(var, bound))
             case Alloc():
                 self._alloc(stmt, env)
-            case Prefetch(buffer=buffer, indices=indices):
+            case Prefetch(buffer=buffer, indices=indices, near=near):
                 e = self.expressions
                 e.forget()
-                self.memory.prefetch(buffer, e.offset(buffer, indices, env), env.under)
+                self.memory.prefetch(buffer, e.offset(buffer, indices, env), env.under, near)
             case Barrier() | Commit():
                 raise BuildError("the program has a barrier between GPU threads; build it for a GPU target")
 
