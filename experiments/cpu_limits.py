@@ -202,10 +202,9 @@ class Stream:
     ) -> None:
         self.reads, self.writes = (-(-count // (LINE * GROUP)) for count in (traffic.read, traffic.written))
         if arrays is None:
-            self.source, self.sink = (
-                aligned_empty((max(1, count), LINE * GROUP // 4), "int32")
-                for count in (self.reads, self.writes)
-            )
+            sizes = [(max(1, count), LINE * GROUP // 4) for count in (self.reads, self.writes)]
+            self.source = aligned_empty(sizes[0], "int32")
+            self.sink = aligned_empty(sizes[1], "int32", apart_from=(self.source,))
             self.source[...] = np.arange(self.source.size, dtype=np.int32).reshape(self.source.shape)
             self.sink[...] = 0
         else:

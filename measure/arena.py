@@ -5,8 +5,9 @@ An argument's memory looks like this; ``|`` are page boundaries::
     | no access | canary ... data ... canary | no access |
 
 The data lie as far to the right as their place in a cache line allows, so that the next line behind them
-faults at once. The canaries are pseudo-random bytes, compared after the run: writes in between are noticed,
-reads are not. Faults are crashes of the worker; canaries give a message that names the argument.
+faults at once; those of large outputs, as their place in a page does (`ansor.alignment.place_apart`). The
+canaries are pseudo-random bytes, compared after the run: writes in between are noticed, reads are not. Faults
+are crashes of the worker; canaries give a message that names the argument.
 
 Poison is what an output holds before the program runs, chosen so that an element that is not written, or that
 is accumulated into without having been initialised, cannot come out right:
@@ -23,13 +24,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ansor.alignment import LINE
+from ansor.alignment import LINE, place_apart
 from ansor.dtypes import dtype_info, is_float, to_numpy
 from ansor.errors import RunError
 
@@ -50,12 +52,19 @@ _BIG: Final = {
 class GuardedArray:
     """One array in memory of its own between guard pages (`measure.arguments.ArgumentMemory`).
 
+    Parameters
+    ----------
+    behind_line
+        Where the data start, so many bytes behind a multiple of 64.
+    apart_from
+        Arrays that are read while this one is written; it starts apart from them instead.
+
     Attributes
     ----------
     array
         The data, row-major, uninitialised at first.
     address
-        Where the data start, `behind_line` bytes behind a multiple of 64.
+        Where the data start.
 
     Raises
     ------
@@ -63,10 +72,20 @@ class GuardedArray:
         If there is no memory for it.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: str, behind_line: int = 0) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: str,
+        behind_line: int = 0,
+        apart_from: Sequence[GuardedArray] = (),
+    ) -> None:
         numpy_dtype = to_numpy(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * numpy_dtype.itemsize
-        inner = max(_PAGE, -(-(size + behind_line) // _PAGE) * _PAGE)
+        behind, unit = behind_line, LINE
+        if apart_from:
+            behind, unit = place_apart(size, (other.address for other in apart_from))
+        room = -(-(size + behind) // unit) * unit
+        inner = max(_PAGE, -(-room // _PAGE) * _PAGE)
         try:
             memory = mmap.mmap(-1, inner + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError, OverflowError) as error:
@@ -78,13 +97,13 @@ class GuardedArray:
         base = int(whole.ctypes.data)
         _forbid(base, _PAGE)
         _forbid(base + _PAGE + inner, _PAGE)
-        start = _PAGE + inner - -(-(size + behind_line) // LINE) * LINE + behind_line
+        start = _PAGE + inner - room + behind
         self._before = whole[_PAGE:start]
         self._after = whole[start + size : _PAGE + inner]
         self._canary = canary_bytes(max(len(self._before), len(self._after)))
         self.array: Array = whole[start : start + size].view(numpy_dtype).reshape(shape)
         self._dtype = dtype
-        self.address = base + start
+        self.address: int = base + start
         self.restore_canaries()
 
     def write(self, values: Array) -> None:

@@ -103,7 +103,7 @@ class ArgumentMemory(Protocol):
 
 
 Memory = TypeVar("Memory", bound=ArgumentMemory)
-MakeMemory = Callable[[tuple[int, ...], str, int], Memory]
+MakeMemory = Callable[[tuple[int, ...], str, int, Sequence[Memory]], Memory]
 
 
 class ArgumentSet(Generic[Memory]):
@@ -112,7 +112,8 @@ class ArgumentSet(Generic[Memory]):
     Parameters
     ----------
     make
-        Makes memory for a shape and a dtype, so many bytes behind the beginning of a cache line.
+        Makes memory for a shape and a dtype, so many bytes behind the beginning of a cache line, or apart
+        from memories that are read while it is written.
     specs
         The first arguments, as in `take`.
     """
@@ -132,7 +133,9 @@ class ArgumentSet(Generic[Memory]):
         """
         kept = {held.spec: held for held in self._held if held.spec in specs}
         self._held = []  # Release the memory of the others before there is more.
-        self._held = [kept.get(spec) or _Held(spec, self._make) for spec in specs]
+        for spec in specs:
+            inputs = [held.memory for held in self._held if not held.spec.output] if spec.output else []
+            self._held.append(kept.get(spec) or _Held(spec, self._make, inputs))
 
     @property
     def memories(self) -> tuple[Memory, ...]:
@@ -170,10 +173,10 @@ class _Held(Generic[Memory]):
 
     __slots__ = ("intact", "memory", "spec", "wanted")
 
-    def __init__(self, spec: ArgumentSpec, make: MakeMemory[Memory]) -> None:
+    def __init__(self, spec: ArgumentSpec, make: MakeMemory[Memory], apart_from: Sequence[Memory]) -> None:
         self.spec = spec
         self.wanted = spec.data()
-        self.memory = make(self.wanted.shape, spec.dtype, spec.behind_line)
+        self.memory = make(self.wanted.shape, spec.dtype, spec.behind_line, apart_from)
         self.intact = False
 
     def prepare(self) -> None:

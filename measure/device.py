@@ -119,7 +119,7 @@ class DeviceProcessor:
     ) -> DeviceTrial:
         device = open_device(self._kind)
         if self._arguments is None:
-            self._arguments = ArgumentSet(lambda shape, dtype, _: GuardedBuffer(device, shape, dtype))
+            self._arguments = ArgumentSet(lambda shape, dtype, *_: GuardedBuffer(device, shape, dtype))
         self._arguments.take(specs)
         return DeviceTrial(LoadedProgram(device, DevicePackage.from_bytes(object_bytes)), self._arguments)
 

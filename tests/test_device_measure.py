@@ -224,7 +224,7 @@ def test_arguments_on_a_device_are_guarded(kind: str, tmp_path: Path) -> None:
     data = np.arange(6, dtype=np.float32).reshape(2, 3)
     data.tofile(tmp_path / "A")
     output = ArgumentSpec("A", "float32", (2, 3), True, str(tmp_path / "A"), Tolerance(1e-5, 1.0))
-    held = ArgumentSet(lambda shape, dtype, _: GuardedBuffer(device, shape, dtype), [output])
+    held = ArgumentSet(lambda shape, dtype, *_: GuardedBuffer(device, shape, dtype), [output])
     (guarded,) = held.memories
     held.prepare()
     with pytest.raises(RunError, match="output 'A': 6 of 6 elements are wrong"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansor import te
-from ansor.alignment import CALLERS
+from ansor.alignment import CALLERS, PAGE
 from ansor.dtypes import DTYPES, is_float, to_numpy
 from ansor.errors import DefinitionError, RunError, WrongAnswerError
 from ansor.schedule.dag import ComputeDAG
@@ -184,6 +184,22 @@ def test_arrays_begin_where_calls_find_them(tmp_path: Path) -> None:
     prepared, output = replace(given, prepared=True), spec(tmp_path, "B", data, True)
     memories = ArgumentSet(GuardedArray, [given, laid, prepared, output]).memories
     assert [memory.address % 64 for memory in memories] == [CALLERS, 0, 0, 0]
+
+
+def test_outputs_begin_elsewhere_in_a_page_than_inputs(tmp_path: Path) -> None:
+    data = np.zeros(1 << 16, np.int8)
+    given = [spec(tmp_path, f"X{n}", data[: 1 << n], False) for n in (16, 13, 5)]
+    outputs = [spec(tmp_path, f"Y{n}", data[: 1 << n], True) for n in (16, 14, 11)]
+    memories = ArgumentSet(GuardedArray, [*given, *outputs]).memories
+    inputs = [memory.address for memory in memories[:3]]
+    for memory in memories[3:5]:
+        ahead = [(memory.address - address) % PAGE for address in inputs]
+        assert min(*ahead, *(PAGE - one for one in ahead)) >= PAGE // 8
+        memory.array[...] = 1
+        assert memory.damage() is None
+        memory._after[0] ^= 1
+        assert memory.damage() == "1 byte(s) past its end"
+    assert memories[5].address % PAGE == PAGE // 2  # its end is guarded, as it is small
 
 
 def test_spec_survives_json(tmp_path: Path) -> None:

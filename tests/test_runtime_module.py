@@ -240,6 +240,17 @@ def test_aligned_empty() -> None:
         assert array.flags.c_contiguous
 
 
+def test_outputs_begin_elsewhere_in_a_page_than_inputs(module: Module) -> None:
+    room = aligned_empty((1 << 16,), "float32")
+    for first, second in ((0, 16), (0, 512), (100, 5000), (3, 1 << 15)):
+        inputs = [room[start : start + 4096] for start in (first, second)]
+        made = aligned_empty((4096,), "float32", apart_from=inputs)
+        for output in (made, module(*inputs), bind(module.signature, inputs).outputs[0]):
+            assert output.ctypes.data % 64 == 0
+            ahead = [(output.ctypes.data - one.ctypes.data) % 4096 for one in inputs]
+            assert min(*ahead, *(4096 - one for one in ahead)) >= 1024 - 64
+
+
 def test_sources(module: Module) -> None:
     assert "define void @axpy(" in module.get_source("ll")
     assert "axpy:" in module.get_source("asm")

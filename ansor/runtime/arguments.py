@@ -96,7 +96,7 @@ def take_arguments(
     values: Sequence[object],
     sizes: Mapping[str, int] | None,
     check: Callable[[Signature, Argument, object], Kept],
-    allocate: Callable[[Signature, Argument, tuple[int, ...]], Kept],
+    allocate: Callable[[Signature, Argument, tuple[int, ...], Sequence[Kept]], Kept],
 ) -> TakenArguments[Kept]:
     """Check the arguments of a call and make the outputs, if only inputs are given, wherever they lie.
 
@@ -108,7 +108,7 @@ def take_arguments(
         Gives a value as an array of the argument's dtype and number of dimensions, or refuses it; called for
         all values that are given.
     allocate
-        Makes an output; called after that.
+        Makes an output, of this shape, beside the arrays that there are; called after that.
 
     Raises
     ------
@@ -130,7 +130,8 @@ def take_arguments(
     known = _deduce(signature, given, arrays, sizes or {})
     for argument in arguments:
         if argument.name not in arrays:
-            arrays[argument.name] = allocate(signature, argument, _shape(signature, argument, known))
+            shape = _shape(signature, argument, known)
+            arrays[argument.name] = allocate(signature, argument, shape, tuple(arrays.values()))
     return TakenArguments(
         tuple(arrays[argument.name] for argument in arguments),
         tuple(known[size] for size in signature.sizes),
@@ -139,10 +140,12 @@ def take_arguments(
     )
 
 
-def allocate_host(signature: Signature, argument: Argument, shape: tuple[int, ...]) -> Array:
-    """Make an output in this process's memory."""
+def allocate_host(
+    signature: Signature, argument: Argument, shape: tuple[int, ...], others: Sequence[Array] = ()
+) -> Array:
+    """Make an output in this process's memory, apart from other arrays."""
     try:
-        return aligned_empty(shape, argument.dtype)
+        return aligned_empty(shape, argument.dtype, others)
     except (MemoryError, ValueError, OverflowError):  # numpy's words for: more than there is, or than can be
         gib = prod(shape) * to_numpy(argument.dtype).itemsize / 2**30
         raise ArgumentError(

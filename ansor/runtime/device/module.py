@@ -332,7 +332,9 @@ class DeviceModule:
                 refuse(signature, argument, "is read-only, and it is an output", "pass a writable array")
             return array
 
-        def allocate(signature: Signature, argument: Argument, shape: tuple[int, ...]) -> AnyArray:
+        def allocate(
+            signature: Signature, argument: Argument, shape: tuple[int, ...], _: Sequence[AnyArray]
+        ) -> AnyArray:
             if not resident:
                 return allocate_host(signature, argument, shape)
             return empty_on(device, shape, argument.dtype)
