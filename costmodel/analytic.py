@@ -35,10 +35,10 @@ from ansor.task.task import Task
 from costmodel.analytic_device import USED as USED_OF_DEVICE
 from costmodel.analytic_device import DeviceRates, device_parts
 from costmodel.candidates import Candidates
-from costmodel.extract import Features, core_of, extract
+from costmodel.extract import core_of, extract
 from costmodel.features import unscale
 from costmodel.model import CostModel, FloatArray
-from costmodel.rows import extract_rows
+from costmodel.rows import PackedRows, extract_rows
 from costmodel.statements import StatementFeatures
 from costmodel.storage import read_model, write_model
 from measure import MeasureInput, MeasureResult
@@ -244,11 +244,10 @@ class AnalyticModel(CostModel):
         try:
             features = extract(task, candidates)
         except ScheduleError:
-            rows = extract_rows(StatementFeatures(), task, candidates)
-            features = Features(rows.values, rows.offsets)
+            features = extract_rows(StatementFeatures(), task, candidates)
         return self.seconds_of(task, features)
 
-    def seconds_of(self, task: Task, features: Features) -> FloatArray:
+    def seconds_of(self, task: Task, features: PackedRows) -> FloatArray:
         """Estimate run times [s] from feature rows; infinite for a program without rows."""
         total = np.full(len(features), np.inf)
         filled = np.diff(features.offsets) > 0

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from ansor.task.task import Task
-from costmodel.extract import Features
 from costmodel.losses import PairwiseLoss
 from costmodel.rows import FloatArray, PackedRows
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 class Drafter(Protocol):
     """A model that needs no training and that a learned one corrects; `AnalyticModel` is one."""
 
-    def seconds_of(self, task: Task, features: Features) -> FloatArray:
+    def seconds_of(self, task: Task, features: PackedRows) -> FloatArray:
         """Estimate run times [s] from feature rows, shape ``(len(features),)``; 0 for what cannot run."""
         ...
 
@@ -41,7 +40,7 @@ _SLOWEST: Final = 1 / 64
 
 def draft_scores(drafter: Drafter, task: Task, rows: PackedRows) -> FloatArray:
     """Base-2 logarithm of the estimated speed [1/s]; ``-inf`` for what cannot run."""
-    seconds = drafter.seconds_of(task, Features(rows.values, rows.offsets))
+    seconds = drafter.seconds_of(task, rows)
     return np.where(seconds > 0, -np.log2(np.maximum(seconds, 1e-30)), -np.inf)
 
 

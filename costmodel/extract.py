@@ -6,14 +6,13 @@ dense arrays (`Columns`), on which the plan of the emitter and all features are 
 in the cache. A state takes the same way as a form of one row, so a record has the very features that its row
 of a population had.
 
-The interesting functions: `extract_population`, `extract_states`, and `extract` for any mix of candidates.
+The interesting function is `extract`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.runtime.multiply_adds import core_model
-from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
 from ansor.task.hardware import MachineModel, available_cores
 from ansor.task.target import Target
@@ -37,8 +35,9 @@ from costmodel.extract_plan import plan
 from costmodel.extract_reference import reference_rows
 from costmodel.extract_regions import regions_of
 from costmodel.extract_statements import statements_of
-from costmodel.features import N_FEATURES, N_GPU_FEATURES, SCALED, scale
+from costmodel.features import N_FEATURES, N_GPU_FEATURES, scale
 from costmodel.features_reference import REFERENCE_FEATURES
+from costmodel.rows import PackedRows, offsets_of
 from sketches import Population
 
 BLOCK = 2048
@@ -50,63 +49,23 @@ MAX_THREADS = 4
 _REFERENCE = len(REFERENCE_FEATURES)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Features:
+def extract(task: Task, candidates: Candidates) -> PackedRows:
     """
-    Feature rows of programs.
+    Extract the features of candidates, in order: states, `Programs`, populations.
 
-    Attributes
-    ----------
-    values
-        One row per stored statement, shape ``(rows, features)``, columns in the order of the table: the first
-        `N_FEATURES` for a CPU, all `N_GPU_FEATURES` for a GPU.
-    offsets
-        Rows ``offsets[p]`` up to ``offsets[p + 1]`` are those of program ``p``, its statements in stage
-        order; shape ``(programs + 1,)``.
-    """
-
-    values: NDArray[np.float32]
-    offsets: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-
-def extract_population(task: Task, population: Population) -> Features:
-    """
-    Extract the features of all rows of a population.
+    Returns
+    -------
+    PackedRows
+        One row per stored statement, those of a program in stage order; columns in the order of the table:
+        the first `N_FEATURES` for a CPU, all `N_GPU_FEATURES` for a GPU.
 
     Raises
     ------
     ScheduleError
-        If the structure is illegal for these rows.
+        If a program has holes or is illegal.
     DefinitionError
         If a size is symbolic.
     """
-    return extract_forms(task, [Form.of_population(population)])
-
-
-def extract_populations(task: Task, populations: Sequence[Population]) -> Features:
-    """Extract the features of several populations, programs in their order; faster than one by one."""
-    return extract_forms(task, [Form.of_population(population) for population in populations])
-
-
-def extract_states(task: Task, states: Sequence[State]) -> Features:
-    """
-    Extract the features of programs.
-
-    Raises
-    ------
-    ScheduleError
-        If a state has holes or is illegal.
-    DefinitionError
-        If a size is symbolic.
-    """
-    return extract_forms(task, [Form.of_state(state) for state in states])
-
-
-def extract(task: Task, candidates: Candidates) -> Features:
-    """Extract the features of any candidates, in order: states, `Programs`, populations."""
     forms: list[Form] = []
     for batch in batches_of(candidates):
         if isinstance(batch, Population):
@@ -116,9 +75,9 @@ def extract(task: Task, candidates: Candidates) -> Features:
     return extract_forms(task, forms)
 
 
-def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Features:
+def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> PackedRows:
     """
-    Extract the features of forms.
+    Extract the features of forms; rows and errors as of `extract`.
 
     Parameters
     ----------
@@ -138,10 +97,10 @@ def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Fea
         if forms
         else np.zeros(0, np.int64)
     )
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+    offsets = offsets_of(counts)
     values = np.empty((len(columns), N_FEATURES if core.device is None else N_GPU_FEATURES), np.float32)
     _fill(columns, core, offsets, values, scaled)
-    return Features(values, offsets)
+    return PackedRows(values, offsets)
 
 
 def _fill(
@@ -196,15 +155,3 @@ def core_of(task: Task) -> Core:
 def _models(target: str) -> tuple[MachineModel, DeviceModel | None]:
     known = Target.parse(target)
     return core_model(known), DeviceModel.for_target(known) if known.is_gpu else None
-
-
-__all__ = [
-    "SCALED",
-    "Features",
-    "core_of",
-    "extract",
-    "extract_forms",
-    "extract_population",
-    "extract_populations",
-    "extract_states",
-]

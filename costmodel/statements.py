@@ -45,4 +45,4 @@ class StatementFeatures(FeatureSource):
 
         made = extract(task, candidates)
         made.values[:, INDEX["auto_unroll_max_step"]] = 0.0
-        return PackedRows(made.values, made.offsets)
+        return made

@@ -13,7 +13,6 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import Candidates, Drafter, FeatureSource, FloatArray, PackedRows, Programs
 from costmodel.candidates import batches_of
-from costmodel.extract import Features
 from measure import MeasureErrorNo, MeasureInput, MeasureResult
 from search.params import REFERENCE_SPACE
 from sketches import Population, ProgramSpace
@@ -49,7 +48,7 @@ class LoopFeatures(FeatureSource):
 class LoopDrafter(Drafter):
     """Knows half of the rule that `answer` follows: that parallel and vector loops are good."""
 
-    def seconds_of(self, task: Task, features: Features) -> FloatArray:
+    def seconds_of(self, task: Task, features: PackedRows) -> FloatArray:
         rows = PackedRows(features.values, features.offsets)
         speeds = np.exp2(rows.total(0.3 * rows.values[:, 0] + 0.5 * rows.values[:, 1]))
         return np.where(rows.counts > 0, 1.0 / speeds, 0.0)

@@ -17,7 +17,7 @@ from ansor.schedule.state import State
 from costmodel import Programs
 from costmodel.analytic import AnalyticModel, CoreRates
 from costmodel.explain import explain
-from costmodel.extract import extract_states
+from costmodel.extract import extract
 from costmodel.features import FEATURES, unscale
 from sketches import ProgramSpace
 from tests.sketches_cases import HARDWARE, SMALL, matmul, softmax, task_of
@@ -79,7 +79,7 @@ def test_vectors_that_find_no_register_are_charged_for(rows: int, columns: int, 
     assert text.count("vfmadd") == rows * columns // 8
     assert bool(re.search(r"ymm\d+, -?\d*\(%rsp\)|\(%rsp\), %ymm", text)) == bool(spills)
     task = task_of(tensors, target)
-    raw = unscale(extract_states(task, [state]).values)
+    raw = unscale(extract(task, [state]).values)
     assert 16 * max(raw["tile_pressure"][0] - 1, 0) == pytest.approx(spills)
     free = {**raw, "tile_pressure": np.minimum(raw["tile_pressure"], 1.0)}
     charged = MODEL.parts(task, raw)["ports"] - MODEL.parts(task, free)["ports"]
@@ -91,7 +91,7 @@ def test_a_tile_that_fits_the_registers_beats_a_larger_one(rows: int, columns: i
     """Equal work, fewer loads of operands in the larger one: but its accumulators live in memory."""
     tensors = matmul(256, 256, 256)
     task, fits, over = task_of(tensors), tiled(tensors), tiled(tensors, rows, columns)
-    columns_of = unscale(extract_states(task, [fits, over]).values)
+    columns_of = unscale(extract(task, [fits, over]).values)
     small, large = ({name: column[row] for name, column in columns_of.items()} for row in (0, 1))
     assert small["work"] == pytest.approx(large["work"])
     assert small["tile_pressure"] == (8 + 2 + 1) / 16
@@ -161,7 +161,7 @@ def test_waiting_is_counted_in_begins_of_streams_and_lines() -> None:
     rows, width = 4, 2048
     tensors = matmul(1, 8192, 4096)
     task = task_of(tensors)
-    raw = unscale(extract_states(task, [through_rows(rows, width)]).values)
+    raw = unscale(extract(task, [through_rows(rows, width)]).values)
     begins, traffic = 4096 * (8192 // width) + 1 + 2, raw["L3_traffic"][0]
     assert raw["streams"][0] == pytest.approx(rows)
     assert raw["stream_begins"][0] == pytest.approx(begins, rel=1e-3)
@@ -229,7 +229,7 @@ def test_an_illegal_program_scores_minus_infinity() -> None:
 def test_the_parts_are_in_the_whole() -> None:
     tensors = softmax(64, 96)
     task = task_of(tensors)
-    features = extract_states(task, [State.initial(task.compute_dag)])
+    features = extract(task, [State.initial(task.compute_dag)])
     parts = MODEL.parts(task, unscale(features.values))
     rooflines = np.maximum.reduce([parts[name] for name in ("ports", "latency", "L2", "L3", "memory")])
     assert (parts["seconds"] >= rooflines).all()

@@ -13,13 +13,7 @@ from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.layout import rewrite_layouts
 from ansor.task.task import Task
 from costmodel import Programs
-from costmodel.extract import (
-    extract,
-    extract_forms,
-    extract_population,
-    extract_populations,
-    extract_states,
-)
+from costmodel.extract import extract, extract_forms
 from costmodel.extract_form import Form
 from costmodel.features import FEATURES, INDEX, N_FEATURES, feature_names, unscale
 from costmodel.features_reference import REFERENCE_FEATURES
@@ -106,10 +100,10 @@ def test_constants_are_counted_in_the_order_in_which_a_program_reads_them(name: 
     rewritten = [rewrite_layouts(state, 2).layouts for state in Programs(populations)]
     assert sum(map(bool, rewritten)) > len(rewritten) / 2
     sum((check_population(task, one) for one in populations), Compared()).check_most()
-    together = extract_populations(task, populations)
-    assert np.array_equal(together.values, extract_states(task, list(Programs(populations))).values)
+    together = extract(task, populations)
+    assert np.array_equal(together.values, extract(task, list(Programs(populations))).values)
     defined = SearchTask(func=f"ansor.{name}", args=CONSTANTS[name], target=TARGET)
-    assert not np.array_equal(together.values, extract_populations(defined, populations).values)
+    assert not np.array_equal(together.values, extract(defined, populations).values)
 
 
 @pytest.mark.parametrize("block", range(6))
@@ -134,8 +128,8 @@ def test_random_programs_are_what_a_count_over_their_nest_says(block: int) -> No
 def test_a_state_has_the_features_of_its_row(name: str) -> None:
     task = TASKS[name]
     populations = [*sample(task, 20), *(odd_lengths(one, 2) for one in sample(task, 6, 1))]
-    together = extract_populations(task, populations)
-    alone = extract_states(task, list(Programs(populations)))
+    together = extract(task, populations)
+    alone = extract(task, list(Programs(populations)))
     assert np.array_equal(together.offsets, alone.offsets)
     assert np.array_equal(together.values, alone.values)
 
@@ -148,8 +142,8 @@ def test_a_state_has_the_features_of_its_row_beyond_the_reference(
 ) -> None:
     task = task_of(oracle_workload(name))
     populations = sample(task, 25, seed, EXTENSIONS[extension])
-    together = extract_populations(task, populations)
-    alone = extract_states(task, list(Programs(populations)))
+    together = extract(task, populations)
+    alone = extract(task, list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
 
 
@@ -161,8 +155,8 @@ def test_a_square_reads_its_element_once_in_partial_sums(shape: tuple[int, ...])
     factored = [one for one in sample(task, 12) if "AddRfactor" in one.family.sketch.rules]
     assert factored
     for population in factored:
-        rows = extract_population(task, population)
-        alone = extract_states(task, list(Programs([population])))
+        rows = extract(task, population)
+        alone = extract(task, list(Programs([population])))
         assert np.array_equal(rows.values, alone.values)
         reads = unscale(rows.values)
         partial = reads["outer_prod"] >= 600
@@ -173,8 +167,8 @@ def test_a_state_has_the_features_of_its_row_where_only_others_need_a_guard() ->
     """A factored reduction whose length divides runs in lanes, whatever the other rows of its family do."""
     task = SearchTask(func="ansor.softmax", args=(64, 17), target="llvm -mcpu=core-avx2")
     populations = [one for seed in range(4) for one in sample(task, 60, seed, EXTENSIONS["wasteful tiles"])]
-    together = extract_populations(task, populations)
-    alone = extract_states(task, list(Programs(populations)))
+    together = extract(task, populations)
+    alone = extract(task, list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
 
 
@@ -186,16 +180,16 @@ def test_a_packed_copy_has_the_features_of_its_row_where_only_others_are_padded(
         "cpu_fuse_all_vectors": 1,
     }
     populations = [one for seed in range(2) for one in sample(task, 60, seed, params)]
-    together = extract_populations(task, populations)
-    alone = extract_states(task, list(Programs(populations)))
+    together = extract(task, populations)
+    alone = extract(task, list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
 
 
 def test_padding_is_left_out_in_the_same_part_where_an_inlined_copy_is_padded_too() -> None:
     """The copy's condition on a tap of the kernel always holds: one on taps and pixels is not told by it."""
     populations = sample(TASKS["padding"], 25, 182992864, {"cpu_packed_read": 2, "max_tile_waste": 1.4})
-    together = extract_populations(TASKS["padding"], populations)
-    alone = extract_states(TASKS["padding"], list(Programs(populations)))
+    together = extract(TASKS["padding"], populations)
+    alone = extract(TASKS["padding"], list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
 
 
@@ -203,15 +197,15 @@ def test_padding_is_left_out_in_the_same_part_where_an_inlined_copy_is_padded_to
 def test_a_state_has_the_features_of_its_row_in_larger_programs(name: str) -> None:
     task = task_of(oracle_workload(name))
     populations = sample(task, 12)
-    together = extract_populations(task, populations)
-    alone = extract_states(task, list(Programs(populations)))
+    together = extract(task, populations)
+    alone = extract(task, list(Programs(populations)))
     assert np.array_equal(together.values, alone.values)
 
 
 def test_one_family_holds_programs_of_different_parallel_and_vector_loops() -> None:
     task = TASKS["matmul"]
     (first, *_) = sorted(sample(task, 60, params=dict(REFERENCE_SPACE)), key=len, reverse=True)
-    raw = unscale(extract_population(task, first).values)
+    raw = unscale(extract(task, first).values)
     assert len(np.unique(raw["parallel_num"])) > 1
     assert len(np.unique(raw["vec_len"])) > 1
     assert len(np.unique(raw["num_loops"])) > 3
@@ -222,8 +216,8 @@ def test_candidates_may_be_mixed_and_come_back_in_order() -> None:
     populations = sample(task, 10)
     states = [populations[0].materialize(0), populations[-1].materialize(0)]
     mixed = extract(task, [populations[1], *states, populations[0]])  # type: ignore[list-item]
-    parts = [extract_population(task, populations[1]), extract_states(task, states)]
-    parts.append(extract_population(task, populations[0]))
+    parts = [extract(task, populations[1]), extract(task, states)]
+    parts.append(extract(task, populations[0]))
     assert np.array_equal(mixed.values, np.concatenate([part.values for part in parts]))
     assert len(mixed) == sum(map(len, parts))
     assert len(extract(task, [])) == 0
@@ -233,7 +227,7 @@ def test_candidates_may_be_mixed_and_come_back_in_order() -> None:
 
 
 def features_of(state: State, tensors: list[te.Tensor]) -> list[dict[str, float]]:
-    values = extract_states(task_of(tensors), [state]).values
+    values = extract(task_of(tensors), [state]).values
     columns = unscale(values)
     return [{name: float(column[row]) for name, column in columns.items()} for row in range(len(values))]
 
@@ -327,14 +321,14 @@ def test_a_symbolic_size_is_refused_by_name() -> None:
     dag = ComputeDAG([x, y])
     task = Task.create(dag, "[]", "llvm", hardware_params=HARDWARE)
     with pytest.raises(DefinitionError, match="constant sizes"):
-        extract_states(task, [State.initial(dag)])
+        extract(task, [State.initial(dag)])
 
 
 def test_a_sketch_is_refused() -> None:
     task = TASKS["matmul"]
     sketch = ProgramSpace.of(task).sketches[0]
     with pytest.raises(ScheduleError, match="sketch"):
-        extract_states(task, [State.replay(task.compute_dag, sketch.steps)])
+        extract(task, [State.replay(task.compute_dag, sketch.steps)])
 
 
 # -- the table ----------------------------------------------------------------------------------------------
@@ -359,7 +353,7 @@ def test_grid_loops_of_a_gpu_program_are_told() -> None:
         tensors = oracle_workload("matmul")
         task = task_of(tensors, "cuda")
         state = State.replay(task.compute_dag, entry["record"]["i"][1][1])
-        raw = unscale(extract_states(task, [state]).values)
+        raw = unscale(extract(task, [state]).values)
         assert np.isfinite(raw["B0.bytes"]).all()
         if "threadIdx.x" in entry["loops"]:
             assert raw["is_gpu"].any()

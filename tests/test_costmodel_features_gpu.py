@@ -23,7 +23,7 @@ from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
 from costmodel.analytic_device import USED, DeviceRates, device_parts
 from costmodel.explain import explain
-from costmodel.extract import extract_forms, extract_population, extract_populations, extract_states
+from costmodel.extract import extract, extract_forms
 from costmodel.extract_columns import pack
 from costmodel.extract_form import Form
 from costmodel.extract_kernels import VIRTUAL, kernel_plan
@@ -135,8 +135,8 @@ def test_loops_are_unrolled_as_kernels_have_them(name: str) -> None:
 def test_a_gpu_program_has_the_features_of_its_row(name: str) -> None:
     task = gpu_task(oracle_workload(name))
     populations = sample(task, 12)
-    together = extract_populations(task, populations)
-    alone = extract_states(task, list(Programs(populations)))
+    together = extract(task, populations)
+    alone = extract(task, list(Programs(populations)))
     assert np.isfinite(together.values).all()
     assert np.array_equal(together.values, alone.values)
 
@@ -149,11 +149,11 @@ def test_features_of_a_gpu_do_not_depend_on_the_machine_that_computes_them(
 
     task = gpu_task(matmul(128, 128, 64))
     population = sample(task, 10)[0]
-    before = extract_population(task, population).values
+    before = extract(task, population).values
     monkeypatch.setattr(hardware, "host_caches", lambda: {"l1_bytes": 1})
     monkeypatch.setattr(hardware, "host_vector_bytes", lambda: 8)
     _models.cache_clear()
-    assert np.array_equal(extract_population(task, population).values, before)
+    assert np.array_equal(extract(task, population).values, before)
     _models.cache_clear()
 
 
@@ -161,7 +161,7 @@ def test_features_of_a_gpu_do_not_depend_on_the_machine_that_computes_them(
 
 
 def columns_of(state: State, tensors: list[te.Tensor]) -> list[dict[str, float]]:
-    values = unscale(extract_states(gpu_task(tensors), [state]).values)
+    values = unscale(extract(gpu_task(tensors), [state]).values)
     count = sum(not stage.is_placeholder for stage in state.stages)
     return [{name: float(column[row]) for name, column in values.items()} for row in range(count)]
 
@@ -228,7 +228,7 @@ def test_every_thread_loads_its_tile_once_per_step() -> None:
     """A tile of accumulators loads rows and columns of the shared copies, not a pair for each product."""
     task = gpu_task(matmul(256, 256, 256))
     (population,) = sample(task, 60, 1)
-    raw = unscale(extract_population(task, population).values)
+    raw = unscale(extract(task, population).values)
     products = 256.0**3
     local = np.arange(len(population)) * 4 + 2
     loads = raw["shared_requests"][local] * 32 * raw["warp_fill"][local]
@@ -357,7 +357,7 @@ def test_tiles_that_are_filled_ahead_hide_waiting() -> None:
         values = population.values.copy()
         values[:, at] = value
         kept = Population(population.family, values)
-        raw = unscale(extract_population(task, kept).values)
+        raw = unscale(extract(task, kept).values)
         assert set(np.round(raw["fills_ahead"], 4).tolist()) <= set(map(float, range(value + 1)))
         assert raw["fills_ahead"].max() == pytest.approx(value)
         seconds.append((seconds_of(task, [kept]), raw["occupancy"].reshape(len(kept), -1)[:, -1]))

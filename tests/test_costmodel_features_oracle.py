@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from costmodel.extract import extract_states
+from costmodel.extract import extract
 from costmodel.features_reference import BUFFER_COLUMNS, N_BUFFERS, REFERENCE_FEATURES
 from tests.sketches_cases import oracle_lines, oracle_workload, task_of
 
@@ -33,7 +33,7 @@ def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for entry in oracle_lines("state", "llvm"):
         task = oracle_task(entry["workload"])
         state = State.replay(task.compute_dag, entry["record"]["i"][1][1])
-        ours = extract_states(task, [state]).values[:, : len(NAMES)]
+        ours = extract(task, [state]).values[:, : len(NAMES)]
         theirs = np.array(entry["features"], dtype=np.float32)
         if theirs.shape == ours.shape:
             yield theirs, ours[matching(theirs, ours)]

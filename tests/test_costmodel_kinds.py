@@ -15,7 +15,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import AnalyticModel, DraftedModel, LearnedModel, SklearnModel, XGBModel
 from costmodel.dataset import Collector
-from costmodel.extract import extract_population, extract_states
+from costmodel.extract import extract
 from costmodel.features import FEATURES, GPU_FEATURES, N_FEATURES, N_GPU_FEATURES, feature_names, unscale
 from costmodel.features_device import DEVICE_FEATURES
 from costmodel.features_machine import MACHINE_FEATURES
@@ -43,11 +43,11 @@ def test_rows_of_a_cpu_have_no_columns_about_devices() -> None:
     assert (*FEATURES, *DEVICE_FEATURES) == GPU_FEATURES
     assert len(feature_names()) == N_FEATURES == 217
     for population in draw(CPU, 12):
-        assert extract_population(CPU, population).values.shape[1] == N_FEATURES
+        assert extract(CPU, population).values.shape[1] == N_FEATURES
     source = StatementFeatures()
     assert source.extract(CPU, states(CPU)).width == source.width == N_FEATURES
     assert source.extract(GPU, states(GPU)).width == N_GPU_FEATURES
-    assert set(unscale(extract_states(CPU, states(CPU)).values)) == {*feature_names()}
+    assert set(unscale(extract(CPU, states(CPU)).values)) == {*feature_names()}
 
 
 def test_trees_for_a_cpu_draw_from_the_columns_of_a_cpu() -> None:

@@ -15,7 +15,7 @@ from ansor.schedule.skipping import needed_parts
 from ansor.schedule.state import State
 from ansor.te.expr import Const, Expr, Select, walk
 from ansor.te.tensor import Tensor
-from costmodel.extract import extract_states
+from costmodel.extract import extract
 from sketches import ProgramSpace
 from tests.costmodel_executed import products_made
 from tests.program_laws import check_results
@@ -81,7 +81,7 @@ def test_the_search_takes_either_form_for_padding(form: str) -> None:
     assert steps == expected
     populations = [space.sample(16, np.random.default_rng(5)).in_order() for space in spaces]
     states = [[one.materialize(row) for one, row in found] for found in populations]
-    features = [extract_states(task, found) for task, found in zip((usual, other), states, strict=True)]
+    features = [extract(task, found) for task, found in zip((usual, other), states, strict=True)]
     assert np.array_equal(features[0].values, features[1].values)
 
 

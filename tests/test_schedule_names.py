@@ -14,7 +14,7 @@ from ansor.schedule.naming import code_names
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from ansor.te.tensor import ComputeOp, Tensor
-from costmodel.extract import extract_populations
+from costmodel.extract import extract
 from sketches import ProgramSpace
 from sketches.locations import places
 from tests.program_laws import Case, check_all, lowered
@@ -128,7 +128,7 @@ def test_names_change_neither_programs_nor_features(names: tuple[str, str, str])
         task = task_of(grouped_convolution(axes))
         sample = ProgramSpace.of(task).sample(12, np.random.default_rng(0))
         steps = [[step.to_json() for step in one.materialize(row).steps] for one, row in sample.in_order()]
-        found.append((steps, extract_populations(task, sample.populations).values))
+        found.append((steps, extract(task, sample.populations).values))
 
     (steps, features), (same_steps, same_features) = found
     assert same_steps == steps

@@ -19,7 +19,7 @@ from ansor.schedule.steps import PrefetchStep, step_from_json
 from ansor.te.expr import Load, distinct_nodes
 from ansor.te.tensor import Tensor
 from ansor.workloads.catalogue import get_workload
-from costmodel.extract import extract_states
+from costmodel.extract import extract
 from sketches import ProgramSpace
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
@@ -368,7 +368,7 @@ def test_asking_ahead_changes_no_feature() -> None:
     asking = programs(ProgramSpace.of(task))
     silent = [State.replay(one.dag, [step for step in one.steps if step.code != "PF"]) for one in asking]
     assert not any(map(asks, silent))
-    assert np.array_equal(extract_states(task, asking).values, extract_states(task, silent).values)
+    assert np.array_equal(extract(task, asking).values, extract(task, silent).values)
 
 
 def reducing(state: State) -> int:

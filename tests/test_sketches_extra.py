@@ -13,7 +13,7 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te import Tensor
 from costmodel import Programs
-from costmodel.extract import extract_forms, extract_population, extract_states
+from costmodel.extract import extract, extract_forms
 from costmodel.extract_form import Form
 from search.crossover import crossover
 from search.mutation import CPU_MUTATIONS
@@ -379,8 +379,8 @@ def test_features_are_what_a_count_over_each_nest_says(name: str) -> None:
     for population in SPACES[name].space.sample(10, rng(5)).populations:
         family, form = population.family, Form.of_population(population)
         features = extract_forms(TASKS[name], [form], scaled=False)
-        together = extract_population(TASKS[name], population)
-        alone = extract_states(TASKS[name], list(Programs([population])))
+        together = extract(TASKS[name], population)
+        alone = extract(TASKS[name], list(Programs([population])))
         assert np.array_equal(together.values, alone.values)
         for row in range(len(population)):
             lengths = population.values[row].tolist()

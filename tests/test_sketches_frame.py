@@ -8,7 +8,7 @@ import pytest
 from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
 from ansor.schedule.steps import StoreConvertedStep
-from costmodel.extract import extract_population
+from costmodel.extract import extract
 from sketches import Population, ProgramSpace
 from tests.sketches_cases import SMALL, padded_conv1d, task_of
 
@@ -65,5 +65,5 @@ def test_rows_that_were_taken_have_the_bounds_and_features_of_new_ones(name: str
         rows = np.arange(len(population))[::-2]
         taken, new = population.take(rows), Population(population.family, population.values[rows])
         assert extents(taken.inferred, len(rows)) == extents(new.inferred, len(rows))
-        found, expected = extract_population(task, taken), extract_population(task, new)
+        found, expected = extract(task, taken), extract(task, new)
         np.testing.assert_array_equal(found.values, expected.values)

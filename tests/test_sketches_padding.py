@@ -19,7 +19,7 @@ from ansor.schedule.steps import StorageAlignStep
 from ansor.task.gpu_limits import gpu_faults
 from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
-from costmodel.extract import extract_population
+from costmodel.extract import extract
 from costmodel.features import unscale
 from measure import load_records
 from search.mutation import GPU_MUTATIONS, Padding
@@ -190,8 +190,7 @@ def test_padding_parts_threads_that_meet_in_a_bank() -> None:
     space = ProgramSpace.of(task)
     (population,) = space.sample(300, rng()).populations
     dense, apart = (
-        unscale(extract_population(task, with_padding(population, length)).values)["bank_conflicts"]
-        for length in (0, 1)
+        unscale(extract(task, with_padding(population, length)).values)["bank_conflicts"] for length in (0, 1)
     )
     crowded = dense > 4
     assert crowded.any()

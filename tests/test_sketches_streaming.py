@@ -13,7 +13,7 @@ from ansor.schedule.lowering import lower
 from ansor.te.tensor import Tensor
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel
-from costmodel.extract import extract_population, extract_states
+from costmodel.extract import extract
 from costmodel.features import INDEX, unscale
 from measure import load_records
 from measure.simulate import SimulatedRunner
@@ -180,9 +180,9 @@ def test_a_row_and_its_state_have_the_same_features_and_only_streaming_tells_the
     space = space_of(elementwise(LARGE))
     task = ansor.SearchTask(compute_dag=space.context.dag, target=ZEN4)
     population = streaming(population_of(space))
-    rows = extract_population(task, population).values
+    rows = extract(task, population).values
     states = [population.materialize(row) for row in range(len(population))]
-    np.testing.assert_array_equal(rows, extract_states(task, states).values)
+    np.testing.assert_array_equal(rows, extract(task, states).values)
     cached, streamed = np.split(rows, 2)
     different = np.flatnonzero((cached != streamed).any(axis=0))
     assert different.tolist() == [INDEX["streamed"]]

@@ -14,7 +14,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import StorageAlignStep, SwizzleStep
 from ansor.task.gpu_limits import count_kernels
 from ansor.te import Tensor
-from costmodel.extract import extract_population
+from costmodel.extract import extract
 from costmodel.features import unscale
 from measure import load_records
 from sketches import ColumnKind, Family, Population, ProgramSpace
@@ -143,8 +143,7 @@ def test_swizzling_parts_threads_that_meet_in_a_bank() -> None:
     settled = repaired(asked(population), space.context)
     some = settled.take(np.flatnonzero(pads(settled)))
     dense, apart = (
-        unscale(extract_population(task, asked(some, value)).values)["bank_conflicts"]
-        for value in (0, SWIZZLED)
+        unscale(extract(task, asked(some, value)).values)["bank_conflicts"] for value in (0, SWIZZLED)
     )
     crowded = dense > 4
     assert crowded.any()

@@ -26,7 +26,7 @@ from ansor.te import Tensor
 from ansor.te.expr import Expr, int_value
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
-from costmodel.extract import extract_population, extract_states
+from costmodel.extract import extract
 from costmodel.features import unscale
 from measure import load_records
 from search.mutation import GPU_MUTATIONS
@@ -267,9 +267,9 @@ def test_structures_take_what_programs_take(name: str) -> None:
     """What columns say of threads and memory is what kernels have."""
     _, populations = sampled(name, 20, 5)
     for population in populations:
-        raw = extract_population(gpu_task(CASES[name](), AMPERE), population)
+        raw = extract(gpu_task(CASES[name](), AMPERE), population)
         assert np.isfinite(raw.values).all()
-        alone = extract_states(
+        alone = extract(
             gpu_task(CASES[name](), AMPERE),
             [population.materialize(row) for row in range(len(population))],
         )
@@ -309,7 +309,7 @@ def test_words_that_lie_across_the_products_are_in_different_banks() -> None:
     told = Counter[int]()
     for population in ProgramSpace.of(task).sample(60, np.random.default_rng(0)).populations:
         assert [site.values for site in population.family.pads] == [(0, 4, 8, SWIZZLED)] * 2
-        raw = unscale(extract_population(task, population).values)
+        raw = unscale(extract(task, population).values)
         told.update(raw["bank_conflicts"][raw["by_warps"] > 0].round().astype(int).tolist())
         for row in range(min(len(population), 6)):
             check_gpu_program(population.materialize(row))
@@ -359,7 +359,7 @@ def test_features_tell_which_rows_of_matrices_are_in_the_same_banks() -> None:
             nest = kernels(state, shuffles=True)
             swizzled = {stage.name for stage in state.stages if stage.swizzle}
             shared = {b.name: b for b in shared_buffers(nest.body) if b.name not in swizzled}
-            features = unscale(extract_states(task, [state]).values)
+            features = unscale(extract(task, [state]).values)
             told = features["bank_conflicts"][features["by_warps"] > 0]
             worst = 1
             for buffer in shared.values():
