@@ -54,6 +54,6 @@ def throughput_labels(costs: FloatArray, tasks: Indices) -> FloatArray:
     return labels
 
 
-def weights_of(labels: FloatArray, floor: float = WEIGHT_FLOOR) -> FloatArray:
-    """How much each measurement weighs: its label, at least `floor`."""
-    return np.maximum(labels, floor)
+def weights_of(labels: FloatArray) -> FloatArray:
+    """How much each measurement weighs: its label, at least `WEIGHT_FLOOR`."""
+    return np.maximum(labels, WEIGHT_FLOOR)

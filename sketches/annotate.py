@@ -239,7 +239,7 @@ def vector_counts(
     rows: Rows,
     max_elements: int,
     fused_end: Values,
-    leave_one: bool = False,
+    leave_one: bool,
 ) -> Values:
     """
     Find how many innermost loops of a stage may be fused and vectorised, at most.

@@ -96,8 +96,8 @@ class Sites:
         cls,
         state: State,
         lengths: Mapping[int, tuple[int, ...]],
-        leads: tuple[LeadSite, ...] = (),
-        pads: tuple[PadSite, ...] = (),
+        leads: tuple[LeadSite, ...],
+        pads: tuple[PadSite, ...],
     ) -> Sites:
         """No parallel loops, as they are bound to threads already, and vectors in copies alone."""
         return cls(

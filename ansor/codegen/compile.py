@@ -41,13 +41,13 @@ def compile_ir(text: str, machine: Machine, sroa: bool = True, runtime: str = ""
     return bytes(tm.emit_object(module))
 
 
-def assembly(text: str, machine: Machine, sroa: bool = True) -> str:
+def assembly(text: str, machine: Machine) -> str:
     """Give the assembly text of the module, as `compile_ir` would assemble it."""
-    module, tm = _prepare(text, machine, sroa)
+    module, tm = _prepare(text, machine)
     return str(tm.emit_assembly(module))
 
 
-def _prepare(text: str, machine: Machine, sroa: bool, runtime: str = "") -> tuple[Any, Any]:
+def _prepare(text: str, machine: Machine, sroa: bool = True, runtime: str = "") -> tuple[Any, Any]:
     initialize_llvm()
     context = llvm.create_context()
     tm = target_machine(machine.triple, machine.cpu, machine.features)

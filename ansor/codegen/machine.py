@@ -123,8 +123,8 @@ def initialize_llvm() -> None:
     llvm.initialize_native_asmparser()
 
 
-def target_machine(triple: str, cpu: str, features: str, opt: int = 3) -> Any:
-    """LLVM's own target machine: position-independent code, default code model.
+def target_machine(triple: str, cpu: str, features: str) -> Any:
+    """LLVM's own target machine: position-independent code at level 3, default code model.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def target_machine(triple: str, cpu: str, features: str, opt: int = 3) -> Any:
         target = llvm.Target.from_triple(triple)
     except RuntimeError as error:
         raise TargetError(f"LLVM knows no target for the triple {triple!r}: {error}") from None
-    return target.create_target_machine(cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="default")
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default")
 
 
 @cache

@@ -85,7 +85,7 @@ class RaceDetector:
         self.tickets = 1
         self._loops: list[LoopWatch] = []
 
-    def enter(self, loop: For, slot: int, block: BlockSlots | None = None) -> LoopWatch:
+    def enter(self, loop: For, slot: int, block: BlockSlots | None) -> LoopWatch:
         watch = LoopWatch(self, loop, slot, block)
         self._loops.append(watch)
         return watch

@@ -280,15 +280,15 @@ class State:
 
         return infer_bounds(self).state
 
-    def to_text(self, delete_trivial_loop: bool = True) -> str:
+    def __str__(self) -> str:
         """The loops as text: placeholders first, then each root stage with what is computed inside it."""
         lines = ["Placeholder: " + ", ".join(_input_text(s) for s in self.stages if s.is_placeholder)]
         for stage_id, stage in enumerate(self.stages):
             if not stage.is_placeholder and stage.compute_at is ComputeAt.ROOT:
-                self._print_stage(lines, stage_id, 0, delete_trivial_loop)
+                self._print_stage(lines, stage_id, 0)
         return "\n".join(lines) + "\n"
 
-    def _print_stage(self, lines: list[str], stage_id: int, depth: int, delete_trivial: bool) -> None:
+    def _print_stage(self, lines: list[str], stage_id: int, depth: int) -> None:
         stage = self.stages[stage_id]
         pad = "  " * depth
         if stage.auto_unroll_max_step >= 0 and stage.auto_unroll_max_step != 0:
@@ -304,15 +304,12 @@ class State:
         if stage.storage_offset:
             lines.append(f"{pad}{stage.name} storage_offset: {stage.storage_offset}")
         for position, loop in enumerate(stage.iterators):
-            if not (delete_trivial and is_one(loop.extent)):
+            if not is_one(loop.extent):
                 lines.append(f"{'  ' * depth}{format_iterator(loop)}")
                 depth += 1
             for inner in self.attached_to(stage_id, position):
-                self._print_stage(lines, inner, depth, delete_trivial)
+                self._print_stage(lines, inner, depth)
         lines.append(f"{'  ' * depth}{stage.name} = ...")
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and str(self) == str(other)

@@ -93,7 +93,7 @@ def _check_place(stage: Stage, tensor: Tensor) -> None:
     )
 
 
-def make_scratch(bounds: Bounds, parameters: Parameters, *, kernels: bool = False) -> dict[Result, Buffer]:
+def make_scratch(bounds: Bounds, parameters: Parameters, *, kernels: bool) -> dict[Result, Buffer]:
     """A buffer for everything that is computed and is no parameter; what `kernels` pass on is global."""
     scratch: dict[Result, Buffer] = {}
     for stage_id, known in bounds.stages.items():

@@ -126,7 +126,7 @@ def reduce_across_threads(
     store: Callable[[Sequence[Expr]], Stmt],
     bounds: Bounds,
     *,
-    shuffles: bool = False,
+    shuffles: bool,
 ) -> Stmt:
     """
     Reduce across threads.

@@ -43,7 +43,7 @@ MOST_COPIED: Final = 64
 """The largest tile that is written twice, with and without guards: stores, with unrolled loops expanded."""
 
 
-def polish_kernels(nest: LoopNest, limits: RegisterLimits = THREAD_LIMITS) -> LoopNest:
+def polish_kernels(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     """Bring a program of kernels that still hold virtual threads, and no barriers, into kernel form."""
     sizes = Bounds(dict.fromkeys(nest.sizes, (0, None)))
     nest = map_kernels(nest, order_blocks)

@@ -64,7 +64,7 @@ class Tile:
     guards: list[Guard]
 
 
-def peel_tiles(stmt: Stmt, bounds: Bounds, max_copied: int, varying: Collection[Var] = ()) -> Stmt:
+def peel_tiles(stmt: Stmt, bounds: Bounds, max_copied: int, varying: Collection[Var]) -> Stmt:
     """Write tiles twice, without and with guards; `bounds` hold all loop variables of `stmt` and sizes.
 
     Not those in which threads meet, which not all would come by then. Where one thread finds its tile

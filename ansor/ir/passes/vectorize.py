@@ -25,7 +25,7 @@ LONGEST_ODD_VECTOR = 4
 """The longest loop, in vectors, that becomes one vector although no good lane count divides it."""
 
 
-def vectorize_innermost(stmt: Stmt, vector_bits: int, bounds: Bounds, alike: bool = False) -> Stmt:
+def vectorize_innermost(stmt: Stmt, vector_bits: int, bounds: Bounds, alike: bool) -> Stmt:
     """`stmt` with its innermost loops vectorised where that is legal and stores are contiguous.
 
     `bounds` hold every loop variable of `stmt` and around it; `alike` asks for vectors of one length, if need
