@@ -11,7 +11,7 @@ the catalogue's Winograd entry is no operation of its own here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -47,8 +47,6 @@ class Case:
         One of `GROUPS`.
     constant
         Whether the weight is known beforehand (see the module).
-    params
-        Search parameters that are not the default ones.
     algorithms
         Whether the search may choose among algorithms.
     """
@@ -57,7 +55,6 @@ class Case:
     args: tuple[int | str, ...]
     group: str
     constant: bool = False
-    params: Mapping[str, int | float | str] = field(default_factory=dict)
     algorithms: bool = False
 
     @property
@@ -117,12 +114,6 @@ class Case:
             alternatives=calls,
         )
 
-    def policy(self, task: ansor.SearchTask) -> ansor.SearchPolicy:
-        """Make the search of a task."""
-        if self.algorithms:
-            return ansor.AlternativesPolicy(task, params=self.params)
-        return ansor.SketchPolicy(task, params=self.params)
-
     def inputs(self, seed: int = 0) -> list[Array]:
         """Random inputs, on lines of their own."""
         return random_inputs(self.entry.input_shapes(self.args), seed)
@@ -141,8 +132,6 @@ class Case:
         dtypes = {name: value for name, value in self.named.items() if isinstance(value, str)}
         return Case(self.workload, tuple({**sizes, **dtypes}.values()), self.group, self.constant)
 
-
-_PACKED: Final = {"cpu_packed_read": 2}
 
 _RESNET: Final = (
     (224, 224, 3, 64, 7, 2, 3),
@@ -224,13 +213,13 @@ def _other_dtypes() -> Iterable[Case]:
 def _all() -> Iterable[Case]:
     for n in (512, 1024, 2048):
         yield Case("matmul", (n, n, n), "product", constant=True)
-        yield Case("matmul", (n, n, n), "product", params=_PACKED)
+        yield Case("matmul", (n, n, n), "product")
     for product in ((1000, 1000, 1000), (1021, 1021, 1021), (1, 4096, 4096), (16, 1024, 1024)):
-        yield Case("matmul", product, "odd product", params=_PACKED)
+        yield Case("matmul", product, "odd product")
     for product in ((128, 128, 128), (512, 512, 32)):
-        yield Case("matmul", product, "further product", params=_PACKED)
+        yield Case("matmul", product, "further product")
     for n in (1024, 512, 128):
-        yield Case("matmul_add", (n, n, n), "further product", params=_PACKED)
+        yield Case("matmul_add", (n, n, n), "further product")
     yield from _catalogue("dense", "further product", constant=True)
     yield from _catalogue("batch_matmul", "batch")
     yield from _catalogue("attention_scores", "batch")

@@ -59,7 +59,7 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
         clock.unlink(missing_ok=True)
         start = time.perf_counter()
         try:
-            whole(task.tune(options, case.policy(task)))
+            whole(task.tune(options))
         finally:
             if spent is not None:
                 spent += time.perf_counter() - start

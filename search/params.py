@@ -46,8 +46,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
 - `cpu_unrolled_tiles`: 1 for tiles that an operation names, unrolled around vectors (`UnrolledTiles`).
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
-- `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits (`AddPackedRead`), 2 of
-  all inputs, which makes sketches many that seldom hold the best of 64 trials.
+- `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits and panels of products
+  (`AddPackedRead`), 2 of all inputs, which makes sketches many that seldom hold the best of 64 trials.
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).

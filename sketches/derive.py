@@ -97,7 +97,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
 CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_unrolled_tiles": (UnrolledTiles(),),
     "cpu_tensor_intrinsics": (TensorIntrinsicRule(),),
-    "cpu_packed_read": (AddPackedRead(narrow_only=True), AddPackedRead()),
+    "cpu_packed_read": (AddPackedRead(everything=False), AddPackedRead()),
     "cpu_inline_padding": (InlinePadding(),),
     "cpu_store_converted": (StoreConverted(),),
     "cpu_stream_tiling": (StreamTiling(),),

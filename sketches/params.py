@@ -110,8 +110,8 @@ class SketchParams:
     cpu_tensor_intrinsics
         1 adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes.
     cpu_packed_read
-        1 adds `AddPackedRead` to the rules for CPUs, for tensors of dtypes below 32 bits; 2 for all of them:
-        inputs of a tile may go through contiguous scratch.
+        1 adds `AddPackedRead` to the rules for CPUs, for tensors of dtypes below 32 bits and for panels of
+        products; 2 for all tensors: inputs of a tile may go through contiguous scratch.
     cpu_stream_tiling
         1 adds `StreamTiling`: outputs with a short last axis, and transposes, are tiled.
     cpu_window_tiling

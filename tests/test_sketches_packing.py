@@ -76,6 +76,26 @@ def test_operands_of_narrow_dtypes_alone_are_packed_on_request() -> None:
     assert not packs("float64")
 
 
+@pytest.mark.parametrize(
+    ("batch", "n", "transposed", "packs"),
+    [(1, 512, False, True), (4, 512, False, True), (8, 128, False, False), (1, 32, True, True)],
+)
+def test_panels_of_products_are_packed_without_asking(
+    batch: int, n: int, transposed: bool, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of B that vectors pass over lie apart, or the vectors themselves do."""
+    monkeypatch.setattr("sketches.packing.second_cache", lambda target: 1 << 20)
+    a, b = te.placeholder((batch, n, n), name="A"), te.placeholder((batch, n, n), name="B")
+    k = te.reduce_axis((0, n), "k")
+    c = te.compute(
+        (batch, n, n),
+        lambda g, i, j: te.sum(a[g, i, k] * (b[g, j, k] if transposed else b[g, k, j]), axis=k),
+        name="C",
+    )
+    found = {tuple(packed_stages(sketch.state)) for sketch in generate_sketches(task_of([a, b, c]))}
+    assert found == ({(), ("B.local",)} if packs else {()})
+
+
 def test_the_rule_packs_whatever_the_parameter_says() -> None:
     rules = (AddPackedRead(), *CPU_RULES)
     sketches = generate_sketches(task_of(matmul(64, 64, 64)), {"cpu_packed_read": 1}, rules)
