@@ -41,8 +41,8 @@ from ansor.te.expr import (
     Select,
     Var,
     children,
+    distinct_nodes,
     rewrite,
-    walk,
 )
 from ansor.te.tensor import Tensor
 from costmodel.features_reference import OPERATIONS
@@ -172,7 +172,7 @@ def _body(roots: tuple[Expr, ...], output: int, dtype: str, last: Var | None) ->
     reads: list[Expr] = [root]
     siblings: tuple[int, ...] = ()
     if isinstance(root, Reduce):
-        used = set(walk(root.combiner.result[root.index]))
+        used = set(distinct_nodes(root.combiner.result[root.index]))
         lhs = enumerate(root.combiner.lhs)
         siblings = tuple(other for other, var in lhs if other != root.index and var in used)
         reads = [*root.sources, *([] if root.condition is None else [root.condition])]
@@ -205,8 +205,8 @@ def _combines_pairs(root: Expr) -> bool:
     operands = {id(result.a), id(result.b)}
     if operands != {id(root.combiner.lhs[0]), id(root.combiner.rhs[0])}:
         return False
-    indices = [i for node in walk(root.sources[0]) if isinstance(node, Read) for i in node.indices]
-    return not any(isinstance(node, Read) for index in indices for node in walk(index))
+    indices = [i for node in distinct_nodes(root.sources[0]) if isinstance(node, Read) for i in node.indices]
+    return not any(isinstance(node, Read) for index in indices for node in distinct_nodes(index))
 
 
 def _conditions(root: Expr) -> tuple[Expr, ...]:
@@ -397,7 +397,7 @@ def _accesses(roots: Sequence[Expr]) -> tuple[Access, ...]:
     groups: dict[Tensor, list[_Group]] = {}
     seen: set[tuple[Tensor, tuple[int, ...]]] = set()
     for root in roots:
-        for node in walk(root):
+        for node in distinct_nodes(root):
             if not isinstance(node, Read):
                 continue
             key = node.tensor, tuple(map(id, node.indices))

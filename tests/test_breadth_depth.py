@@ -12,6 +12,7 @@ from ansor import te
 from ansor.depth import with_depth
 from ansor.errors import LoweringError
 from ansor.schedule.dag import ComputeDAG
+from costmodel.extract import extract
 
 
 def test_5000_additions_in_one_compute() -> None:
@@ -59,6 +60,23 @@ def test_a_chain_of_1000_computes(inline: bool) -> None:
     assert schedule.state.producers(1000) == ({0} if inline else {999})
     built = ansor.build(schedule, [source, result])
     np.testing.assert_array_equal(built(np.ones(4, np.float32)), np.full(4, 1001, np.float32))
+
+
+def test_60_steps_that_each_read_the_one_before_twice() -> None:
+    """Inlined into each other they read the first one 2**60 times, and are 60 steps all the same."""
+    source = te.placeholder((8,), name="A")
+    root = te.compute((8,), lambda i: source[i] * 0.5 + 0.5, name="Root")
+    for step in range(60):
+        root = te.compute(
+            (8,), lambda i, guess=root: (guess[i] + source[i] / guess[i]) * 0.5, name=f"root{step}_"
+        )
+    task = ansor.SearchTask(compute_dag=[source, root])
+    (state,) = ansor.sample_programs(task, 1, np.random.default_rng(0))
+    assert len(state.steps) >= 60
+    assert np.isfinite(extract(task, [state]).values).all()
+    built = ansor.build(state, [source, root])
+    squares = np.arange(1, 9, dtype=np.float32)
+    np.testing.assert_allclose(built(squares), np.sqrt(squares), rtol=1e-6)
 
 
 def test_the_loops_that_the_ends_of_a_chain_of_1000_computes_share() -> None:

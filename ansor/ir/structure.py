@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansor.te.expr import Binary, Call, Cast, Const, Expr, Load, Not, Read, Select, children
+from ansor.te.expr import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Read,
+    Select,
+    children,
+    distinct_nodes,
+    with_children,
+)
 
 
 def same_structure(a: Expr, b: Expr) -> bool:
@@ -15,7 +28,7 @@ def same_structure(a: Expr, b: Expr) -> bool:
         x, y = pairs.pop()
         if x is y or (id(x), id(y)) in equal:
             continue
-        if x.dtype != y.dtype or not _same_node(x, y):
+        if _own(x) != _own(y):
             return False
         equal.add((id(x), id(y)))
         pairs.extend(zip(children(x), children(y), strict=True))
@@ -27,22 +40,33 @@ def is_among(expr: Expr, others: Iterable[Expr]) -> bool:
     return any(same_structure(expr, other) for other in others)
 
 
-def _same_node(a: Expr, b: Expr) -> bool:
-    """Whether two nodes of one dtype do the same to their children."""
-    match a, b:
-        case Const(value=x), Const(value=y):
-            return repr(x) == repr(y)
-        case Binary(op=op), Binary(op=other):
-            return op is other
-        case (Not(), Not()) | (Cast(), Cast()):
-            return True
-        case Select(lazy=lazy), Select(lazy=other_lazy):
-            return lazy == other_lazy
-        case Call(name=name), Call(name=other_name):
-            return name == other_name
-        case Load(buffer=buffer), Load(buffer=other_buffer):
-            return buffer is other_buffer
-        case Read(tensor=tensor), Read(tensor=other_tensor):
-            return tensor is other_tensor
+def shared(expr: Expr, known: dict[object, Expr]) -> Expr:
+    """The same tree, equal subtrees of which are one object; also of others with which `known` was given."""
+    made: dict[int, Expr] = {}
+    for node in distinct_nodes(expr):
+        new = with_children(node, tuple(made[id(child)] for child in children(node)))
+        made[id(node)] = known.setdefault((_own(new), *map(id, children(new))), new)
+    return made[id(expr)]
+
+
+def _own(node: Expr) -> tuple[object, ...]:
+    """All of a node but its children: equal for nodes that do the same to equal ones."""
+    match node:
+        case Const(value=int() | float() as value):
+            return Const, node.dtype, repr(value)
+        case Binary(op=op):
+            return Binary, node.dtype, op
+        case Not():
+            return Not, node.dtype
+        case Cast():
+            return Cast, node.dtype
+        case Select(lazy=lazy):
+            return Select, node.dtype, lazy
+        case Call(name=name):
+            return Call, node.dtype, name
+        case Load(buffer=buffer):
+            return Load, node.dtype, id(buffer)
+        case Read(tensor=tensor):
+            return Read, node.dtype, id(tensor)
         case _:
-            return False
+            return (id(node),)

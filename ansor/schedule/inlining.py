@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ansor.ir.rewriting import negated
+from ansor.ir.structure import shared
 from ansor.schedule.graph_steps import rewrite_body
 from ansor.schedule.stages import ComputeAt
 from ansor.te.expr import (
@@ -87,7 +88,10 @@ def _effective(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[Expr, ...]
             case _:
                 return None
 
-    return rewrite_body(op, lambda expr: rewrite(expr, visit))
+    if not any(tensor.op in inlined for tensor in op.input_tensors):
+        return rewrite_body(op, lambda expr: rewrite(expr, visit))
+    known: dict[object, Expr] = {}  # what is read twice is there once, as it may read others twice
+    return rewrite_body(op, lambda expr: shared(rewrite(expr, visit), known))
 
 
 def _in_order(choice: Select) -> Select:
