@@ -23,7 +23,7 @@ from ansor.schedule.layout import layout_attr
 from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.naming import code_names, fresh_name
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, Relation, Stage
-from ansor.schedule.step_base import Step, iterator_at, refuse, stage_at
+from ansor.schedule.step_base import Step, any_stage_at, iterator_at, refuse, stage_at
 from ansor.te.expr import (
     INDEX_DTYPE,
     AxisKind,
@@ -183,12 +183,7 @@ def insert_copy(
         `what` names the request.
     """
     wanted = tuple(readers)
-    if not 0 <= stage_id < len(state.stages):
-        raise ScheduleError(
-            f"{what}: there is no stage {stage_id}; the stages are "
-            + ", ".join(f"{i}: {s.name}" for i, s in enumerate(state.stages))
-        )
-    source = state.stages[stage_id]
+    source = any_stage_at(state, stage_id, what)
     if source.op.num_outputs != 1:
         raise ScheduleError(f"{what}: stage {source.name!r} has several outputs; cache one of its readers")
     tensor = source.op.output(0)

@@ -26,7 +26,14 @@ from ansor.schedule.layout import LAYOUT_ATTR, Layout
 from ansor.schedule.layout_reading import tile_layout
 from ansor.schedule.naming import fresh_name
 from ansor.schedule.stages import Stage
-from ansor.schedule.step_base import Step, is_integer, is_list_of_integers, refuse, stage_at
+from ansor.schedule.step_base import (
+    Step,
+    any_stage_at,
+    is_integer,
+    is_list_of_integers,
+    refuse,
+    stage_at,
+)
 from ansor.te.expr import (
     INDEX_DTYPE,
     BinaryOp,
@@ -114,12 +121,7 @@ def _is_digit(item: Any) -> bool:
 
 def _result_of(state: State, stage_id: int) -> Tensor:
     """The tensor of a stage with one output."""
-    if not 0 <= stage_id < len(state.stages):
-        raise ScheduleError(
-            f"rewrite_layout: there is no stage {stage_id}; the stages are "
-            + ", ".join(f"{i}: {s.name}" for i, s in enumerate(state.stages))
-        )
-    stage = state.stages[stage_id]
+    stage = any_stage_at(state, stage_id, "rewrite_layout")
     if stage.op.num_outputs != 1:
         raise refuse(stage, f"rewrite_layout: stage {stage.name!r} has several outputs; copy one of them")
     return stage.op.output(0)

@@ -121,14 +121,19 @@ def refuse(stage: Stage, message: str, offender: int | None = None) -> ScheduleE
     return ScheduleError(f"{message}\n{stage.describe(offender)}")
 
 
-def stage_at(state: State, stage: int, what: str) -> Stage:
-    """The stage with this id, refusing unknown ids and placeholders."""
+def any_stage_at(state: State, stage: int, what: str) -> Stage:
+    """The stage with this id, refusing unknown ids."""
     if not 0 <= stage < len(state.stages):
         raise ScheduleError(
             f"{what}: there is no stage {stage}; the stages are "
             + ", ".join(f"{i}: {s.name}" for i, s in enumerate(state.stages))
         )
-    found = state.stages[stage]
+    return state.stages[stage]
+
+
+def stage_at(state: State, stage: int, what: str) -> Stage:
+    """The stage with this id, refusing unknown ids and placeholders."""
+    found = any_stage_at(state, stage, what)
     if found.is_placeholder:
         raise ScheduleError(
             f"{what}: stage {stage} is the placeholder {found.name!r}, an input without loops"
