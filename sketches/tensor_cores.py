@@ -28,7 +28,7 @@ from ansor.errors import ScheduleError
 from ansor.intrinsics import WarpIntrinsic, match_warp, warp_intrinsics
 from ansor.intrinsics.warp import Axes
 from ansor.ir.simplify import Bounds, interval
-from ansor.schedule.access import NO_SPLIT_ATTR
+from ansor.schedule.access import NO_SPLIT_ATTR, constant_extents
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import PadStep, RewriteLayoutStep, TensorizeStep
@@ -64,7 +64,8 @@ class TensorCores:
         assert found is not None
         intrinsic, axes, extents = found
         consumer = tile_consumer(state, stage_id)
-        if extents != _extents(state.stages[stage_id].compute):
+        op = state.stages[stage_id].compute
+        if extents != constant_extents((*op.axis, *op.reduce_axis)):
             count = len(state.stages)
             state = _padded(state, stage_id, extents)
             copy = stage_id + len(state.stages) - count
@@ -162,7 +163,7 @@ def _found(
         return None
     if attribute_names(state, stage_id, NO_SPLIT_ATTR):
         return None
-    old = _extents(op)
+    old = constant_extents((*op.axis, *op.reduce_axis))
     if old is None:
         return None
     found: list[tuple[WarpIntrinsic, Axes, tuple[int, ...]]] = []
@@ -189,13 +190,6 @@ def _can_pad(state: State, stage_id: int, extents: tuple[int, ...]) -> bool:
     except ScheduleError:
         return False
     return True
-
-
-def _extents(op: ComputeOp) -> tuple[int, ...] | None:
-    """Extents of the axes, then of the reduction axes; None if one is unknown."""
-    extents = [int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)]
-    known = tuple(extent for extent in extents if extent is not None)
-    return known if len(known) == len(extents) else None
 
 
 def has_warp_intrinsic(target: Target, intrinsic: WarpIntrinsic) -> bool:
