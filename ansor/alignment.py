@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.dtypes import to_numpy
+from ansor.errors import DefinitionError
 
 Array = NDArray[Any]
 
@@ -53,8 +54,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, apart_from: Sequence[Array
     Raises
     ------
     DefinitionError
-        If there is no such dtype.
+        If there is no such dtype, or `apart_from` is one array, whose rows would be taken for arrays.
     """
+    given: object = apart_from
+    if isinstance(given, np.ndarray):
+        raise DefinitionError("apart_from is one array; pass a sequence of arrays, as apart_from=(x,)")
     return _empty(shape, to_numpy(dtype), apart_from)
 
 
@@ -74,8 +78,8 @@ def place_apart(size: int, others: Iterable[int]) -> tuple[int, int]:
         So many bytes behind a multiple of so many: in the middle of the widest part of a page where none of
         the others begins; anywhere on a line if it is smaller than a page, or there are none.
     """
-    taken = sorted({address % PAGE for address in others})
-    if size < PAGE or not taken:
+    taken = sorted({address % PAGE for address in others}) if size >= PAGE else []
+    if not taken:
         return 0, LINE
     ends = [*taken[1:], taken[0] + PAGE]
     width, start = max((end - begin, begin) for begin, end in zip(taken, ends, strict=True))

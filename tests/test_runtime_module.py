@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ansor.alignment import aligned_empty
+from ansor.alignment import LINE, PAGE, aligned_empty, place_apart
 from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, to_numpy
 from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError
@@ -249,6 +249,16 @@ def test_outputs_begin_elsewhere_in_a_page_than_inputs(module: Module) -> None:
             assert output.ctypes.data % 64 == 0
             ahead = [(output.ctypes.data - one.ctypes.data) % 4096 for one in inputs]
             assert min(*ahead, *(4096 - one for one in ahead)) >= 1024 - 64
+
+
+def test_arrays_smaller_than_a_page_are_placed_without_looking_at_others() -> None:
+    unread = (pytest.fail("an address was asked for") for _ in range(3))
+    assert place_apart(PAGE - 1, unread) == (0, LINE)
+
+
+def test_what_is_kept_apart_from_is_a_sequence_of_arrays() -> None:
+    with pytest.raises(DefinitionError, match=r"apart_from=\(x,\)"):
+        aligned_empty((4096,), "float32", apart_from=np.zeros((64, 64), np.float32))  # type: ignore[arg-type]
 
 
 def test_sources(module: Module) -> None:
