@@ -433,9 +433,10 @@ class _Group:
         differences: list[Any] = []
         for mine, other in zip(self.forms, forms, strict=True):
             difference = other - mine
-            if not difference.is_constant or isinstance(difference.const, np.ndarray):
+            steps = np.unique(difference.const)
+            if not difference.is_constant or len(steps) != 1:
                 return False
-            differences.append(int(difference.const))
+            differences.append(int(steps[0]))
         self.offsets.add(tuple(differences))
         return True
 

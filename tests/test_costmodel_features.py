@@ -172,6 +172,21 @@ def test_a_state_has_the_features_of_its_row_where_only_others_need_a_guard() ->
     assert np.array_equal(together.values, alone.values)
 
 
+def test_reads_of_one_element_of_a_packed_copy_are_one_in_any_population() -> None:
+    a, b, k = (
+        te.placeholder((16, 20), name="A"),
+        te.placeholder((12, 20), name="B"),
+        te.reduce_axis((0, 20), "k"),
+    )
+    c = te.compute((16, 12), lambda i, j: te.sum(a[i, k] * b[j, k] + b[j, k], axis=k), name="C")
+    task = task_of([a, b, c])
+    space = ProgramSpace.of(task, {"cpu_packed_read": 2})
+    populations = space.sample(24, np.random.default_rng(0)).populations
+    together = extract(task, populations)
+    alone = extract(task, list(Programs(populations)))
+    assert np.array_equal(together.values, alone.values)
+
+
 def test_a_packed_copy_has_the_features_of_its_row_where_only_others_are_padded() -> None:
     task = SearchTask(func="ansor.matmul", args=(32, 48, 64), target="llvm -mcpu=core-avx2")
     params: dict[str, object] = {
