@@ -104,7 +104,7 @@ def test_a_rule_that_branches_without_end_is_named() -> None:
             return [(state.split(stage_id, 0, (1,)), stage_id)] * 3
 
     with pytest.raises(
-        ScheduleError, match="more than 10000 states, the last by sketch rule Bushy on stage 'C'"
+        ScheduleError, match="grown to 19683 states, one by applying sketch rule Bushy to stage 'C' 9 times"
     ):
         generate_sketches(TASK, rules=(Bushy(), *CPU_RULES))
 
