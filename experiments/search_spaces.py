@@ -10,7 +10,7 @@ import numpy as np
 
 import ansor
 
-USUAL: Final = 1 / 16
+USUAL: Final = 1 / 8
 """Share of random programs from which on what they have is no accident."""
 
 

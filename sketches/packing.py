@@ -111,12 +111,16 @@ class AddPackedRead:
 
 
 def _is_panel(state: State, stage_id: int, reader: int, room: int) -> bool:
-    """Whether vectors of the reader, an iteration of its reduction after the other, lie apart in a tensor.
+    """Whether vectors of a product, an iteration of its reduction after the other, lie apart in a tensor.
 
     They are of its last axis. Where they do not run along memory they are gathered; if they do, each begins a
-    row of the tensor, and it is a panel if its rows are more than `room` bytes together.
+    row of the tensor, and it is a panel if its rows are more than `room` bytes together. A product reads all
+    at its axes; what windows of a convolution meet is not packed for their sake.
     """
     tensor, op = state.stages[stage_id].op.output(0), state.stages[reader].compute
+    others = [state.stage_id(other) for other in state.access.producers(op)]
+    if any(isinstance(reading_axes(state, other, reader), str) for other in others):
+        return False
     found = reading_axes(state, stage_id, reader)
     lanes, terms = op.axis[-1].name, {axis.name for axis in op.reduce_axis}
     if isinstance(found, str) or lanes not in found or terms.isdisjoint(found):
