@@ -54,8 +54,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, apart_from: Sequence[Array
     Raises
     ------
     DefinitionError
-        If there is no such dtype, or `apart_from` is one array, whose rows would be taken for arrays.
+        If there is no such dtype, an extent is negative, or `apart_from` is one array, whose rows would be
+        taken for arrays.
     """
+    if any(extent < 0 for extent in shape):
+        raise DefinitionError(f"aligned_empty of shape {tuple(shape)}: extents are 0 or more")
     given: object = apart_from
     if isinstance(given, np.ndarray):
         raise DefinitionError("apart_from is one array; pass a sequence of arrays, as apart_from=(x,)")

@@ -238,6 +238,8 @@ def test_aligned_empty() -> None:
         assert array.shape == shape
         assert array.ctypes.data % 64 == 0
         assert array.flags.c_contiguous
+    with pytest.raises(DefinitionError, match=r"shape \(3, -1\): extents are 0 or more"):
+        aligned_empty((3, -1), "float16")
 
 
 def test_outputs_begin_elsewhere_in_a_page_than_inputs(module: Module) -> None:
