@@ -119,20 +119,19 @@ def read_ahead(
     """
     by, inside, around = None, ranging, dict(ranging)
     for var, extent in outwards if room else outwards[:1]:
-        read = boxes(loads, around)
-        if room and (read is None or _bytes(read) > room):
+        if room and not _fit(boxes(loads, around), room):
             break
         by, inside = var, dict(around)
         around[var] = extent
     if by is None:
         return [], False
     ahead = _next_iteration(loads, by)
-    asked = boxes(ahead, inside)
-    return ahead, asked is not None and _bytes(asked) <= NEAR
+    return ahead, _fit(boxes(ahead, inside), NEAR)
 
 
-def _bytes(read: Iterable[Box]) -> int:
-    return sum(box.bytes for box in read)
+def _fit(read: Sequence[Box] | None, room: int) -> bool:
+    """Whether what is read is known, and at most so many bytes."""
+    return read is not None and sum(box.bytes for box in read) <= room
 
 
 def _next_iteration(loads: Iterable[Load], by: Var) -> list[Load]:
