@@ -31,7 +31,7 @@ from sketches.padding import SWIZZLED
 from sketches.params import GPU_UNROLL_CANDIDATES
 from sketches.repair import repaired
 from tests.gpu_cases import GPU, GPU_SMALL, check_gpu_program, gpu_task
-from tests.gpu_schedules import kernels
+from tests.gpu_schedules import argmax, kernels
 from tests.program_laws import Case
 from tests.sketches_cases import (
     matmul,
@@ -275,6 +275,21 @@ def test_a_product_with_its_own_transpose_shares_rows_and_columns() -> None:
         nest = kernels(state)
         assert {"A.d.shared", "A.shared"} <= allocations(nest.body).keys()
         Case.of(state).check_interpreted(nest, check_races=True)
+
+
+def test_what_has_several_outputs_is_not_copied() -> None:
+    """A product reads one of them, which is no reason to refuse the whole computation."""
+    b = te.placeholder((12, 20), name="B")
+    _, _, best = argmax(16, 24)
+    x = best.op.input_tensors[0]
+    picked = te.compute((16, 12), lambda i, j: (best[i] + j, best[i] * j), name="P")
+    k = te.reduce_axis((0, 12), name="k")
+    c = te.compute((16, 20), lambda i, j: te.sum(te.cast(picked[0][i, k], "float32") * b[k, j], axis=k))
+    space = ProgramSpace.of(gpu_task([x, b, c]))
+    for population, row in space.sample(8, rng()).in_order():
+        state = population.materialize(row)
+        check_gpu_program(state)
+        Case.of(state).check_interpreted(kernels(state), check_races=True)
 
 
 def test_a_vector_of_a_copy_lies_in_one_row() -> None:
