@@ -35,13 +35,15 @@ class AddCacheRead:
     The walk revisits the stage, which then is read by its copies only and usually gets inlined into them.
     Every consumer has to qualify (the reference looks at the first only). One that reads the stage along
     different axes, as a product with its own transpose does, has a copy for each way: a single one would hold
-    all that lies between. What has several outputs is read where it is, as none of them is copied alone.
+    all that lies between. What has several outputs is read where it is, as none of them is copied alone, and
+    so is a tensor without axes, of which nothing is fetched together.
     """
 
     name = "AddCacheRead"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        if state.stages[stage_id].op.num_outputs != 1:
+        source = state.stages[stage_id].op
+        if source.num_outputs != 1 or not source.output(0).shape:
             return Verdict.PASS
         consumers = state.consumers(stage_id)
         fits = all(

@@ -292,6 +292,17 @@ def test_what_has_several_outputs_is_not_copied() -> None:
         Case.of(state).check_interpreted(kernels(state), check_races=True)
 
 
+def test_a_single_element_is_not_copied() -> None:
+    """A product reads it again and again, and there is nothing that threads could fetch together."""
+    a, b, scale = te.placeholder((20, 24)), te.placeholder((24, 12)), te.placeholder(())
+    k = te.reduce_axis((0, 24), name="k")
+    c = te.compute((20, 12), lambda i, j: te.sum(a[i, k] * b[k, j] * scale(), axis=k), name="C")
+    for population, row in ProgramSpace.of(gpu_task([a, b, scale, c])).sample(8, rng()).in_order():
+        state = population.materialize(row)
+        check_gpu_program(state)
+        Case.of(state).check_interpreted(kernels(state), check_races=True)
+
+
 def test_a_vector_of_a_copy_lies_in_one_row() -> None:
     """Its length divides the copy's last extent and is no longer than the device loads at once."""
     seen = set()
