@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.schedule.conditions import always_holds
-from ansor.te.expr import Const, Expr, Read, Var, walk
+from ansor.te.expr import Const, Expr, Read, Var, distinct_nodes
 from costmodel.extract_body import Body, counts_of
 from costmodel.extract_form import Mask
 from costmodel.extract_indices import Value
@@ -33,7 +33,7 @@ def are_separable(conditions: Iterable[Expr], spatial: Extents, reducing: Extent
     """Whether every condition is known to hold or is about axes of one kind only, row by row."""
     result: Mask = True
     for condition in conditions:
-        nodes = set(walk(condition))
+        nodes = set(distinct_nodes(condition))
         if any(isinstance(node, Read) for node in nodes):
             return False
         ties = _some_loop(spatial, nodes) & _some_loop(reducing, nodes)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ansor.errors import DefinitionError
 from ansor.schedule.affine import Affine, Interval, LoopAtom, OpaqueAtom, SizeAtom
 from ansor.schedule.stages import Annotation
-from ansor.te.expr import BinaryOp, Expr, Var, walk
+from ansor.te.expr import BinaryOp, Expr, Var, distinct_nodes
 from costmodel.extract_form import Mask
 
 Value = Any
@@ -101,7 +101,7 @@ class LoopIndices:
     def anywhere(self, index: Expr, axes: Mapping[Var, Interval], shape: Value) -> dict[int, Value]:
         """Terms of an index that depends on data: every loop that it reads moves it across the dimension."""
         terms: dict[int, Value] = {}
-        for node in walk(index):
+        for node in distinct_nodes(index):
             form = axes.get(node) if isinstance(node, Var) else None
             for atom in form.base.terms if form is not None else ():
                 for number in self._loops_in(atom):

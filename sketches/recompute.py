@@ -19,7 +19,7 @@ from typing import Final
 from ansor.dtypes import is_float
 from ansor.schedule.access import body_roots
 from ansor.schedule.state import State
-from ansor.te.expr import Binary, BinaryOp, Call, int_value, walk
+from ansor.te.expr import Binary, BinaryOp, Call, distinct_nodes, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.inline import is_always_inlineable
 from sketches.relations import is_copy
@@ -39,7 +39,7 @@ def is_costly(op: ComputeOp) -> bool:
         (isinstance(node, Call) and node.name not in CHEAP_CALLS)
         or (isinstance(node, Binary) and node.op is BinaryOp.DIV and is_float(node.dtype))
         for root in body_roots(op)
-        for node in walk(root)
+        for node in distinct_nodes(root)
     )
 
 

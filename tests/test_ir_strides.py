@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ansor.ir.bounds import Bounds
 from ansor.ir.nest import Buffer
-from ansor.ir.strides import flat_form, runs_along, step_of
-from ansor.te.expr import Var
+from ansor.ir.strides import coefficient, flat_form, runs_along, step_of
+from ansor.te.expr import Expr, Var
 from tests.test_ir_simplify import evaluate, grid
 
 sizes = st.integers(1, 7)
@@ -87,3 +87,14 @@ def test_strides_of_padded_rows_count():
     assert runs_along(Buffer("D", "float32", (4, 8)), (i // 8, i % 8), i, bounds)
     assert not runs_along(padded, (i // 8, i % 8), i, bounds)
     assert runs_along(padded, (0 * i, j), j, bounds)
+
+
+def test_an_index_that_is_doubled_60_times() -> None:
+    """It is 2**60 as a tree."""
+    var = Var("i", "int64")
+    index: Expr = var
+    for _ in range(60):
+        index = index + index
+    assert coefficient(index, var) == 2**60
+    assert coefficient(index, Var("j", "int64")) == 0
+    assert coefficient(index // 2, var) is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ansor.ir.affine import Affine, add, scaled
 from ansor.ir.bounds import Bounds
 from ansor.te.buffer import Buffer
-from ansor.te.expr import Binary, BinaryOp, Expr, Var, free_vars, int_value, walk
+from ansor.te.expr import Binary, BinaryOp, Expr, Var, children, distinct_nodes, free_vars, int_value
 
 if TYPE_CHECKING:
     from ansor.ir.simplifier import Simplifier
@@ -16,21 +16,34 @@ if TYPE_CHECKING:
 
 def coefficient(expr: Expr, var: Var) -> int | None:
     """The factor of `var` in an index that is linear in it; None if it is not seen to be linear."""
-    if expr is var:
-        return 1
-    if not any(node is var for node in walk(expr)):
-        return 0
-    if isinstance(expr, Binary):
-        a, b = coefficient(expr.a, var), coefficient(expr.b, var)
-        if a is None or b is None:
-            return None
-        if expr.op is BinaryOp.ADD:
-            return a + b
-        if expr.op is BinaryOp.SUB:
-            return a - b
-        if expr.op is BinaryOp.MUL:
-            scale = int_value(expr.b) if b == 0 else int_value(expr.a)
-            return None if scale is None else scale * (a + b)
+    found: dict[int, int | None] = {}
+    depends: set[int] = set()
+    for node in distinct_nodes(expr):
+        if node is var:
+            found[id(node)] = 1
+        elif depends.isdisjoint(map(id, children(node))):
+            found[id(node)] = 0
+            continue
+        else:
+            found[id(node)] = _combined(node, [found[id(child)] for child in children(node)])
+        depends.add(id(node))
+    return found[id(expr)]
+
+
+def _combined(node: Expr, factors: list[int | None]) -> int | None:
+    """The factor of a variable in a node, given those in its children, one of which depends on it."""
+    if not isinstance(node, Binary):
+        return None
+    a, b = factors
+    if a is None or b is None:
+        return None
+    if node.op is BinaryOp.ADD:
+        return a + b
+    if node.op is BinaryOp.SUB:
+        return a - b
+    if node.op is BinaryOp.MUL:
+        scale = int_value(node.b) if b == 0 else int_value(node.a)
+        return None if scale is None else scale * (a + b)
     return None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ansor.ir.rewriting import conjunction
 from ansor.ir.terms import needed
 from ansor.schedule.conditions import always_holds
-from ansor.te.expr import Const, Expr, IterVar, Reduce, Var, free_vars, int_value, walk
+from ansor.te.expr import Const, Expr, IterVar, Reduce, Var, distinct_nodes, free_vars, int_value
 from ansor.te.reduction import builtin_name
 from ansor.te.vectorize import Kernel, without_tensors
 
@@ -73,7 +73,7 @@ def _share(tests: tuple[Expr, ...], axes: Sequence[IterVar]) -> float:
     Or where they hold numbers of many programs at once, as those of padded tiles do.
     """
     extents = [int_value(axis.extent) or 0 for axis in axes]
-    constants = [node.value for test in tests for node in walk(test) if isinstance(node, Const)]
+    constants = [node.value for test in tests for node in distinct_nodes(test) if isinstance(node, Const)]
     if not all(isinstance(value, (int, float)) for value in (*extents, *constants)):
         return 1.0
     if not 0 < prod(extents) <= MOST_POINTS or any(not free_vars(test) <= set(axes) for test in tests):
