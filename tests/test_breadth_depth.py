@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,11 @@ from ansor import te
 from ansor.depth import with_depth
 from ansor.errors import LoweringError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.source import schedule_code
 from costmodel.extract import extract
+from search.cli import run
+from search.identity import plan_key
+from tests.program_laws import check_printed_code
 
 
 def test_5000_additions_in_one_compute() -> None:
@@ -62,21 +67,78 @@ def test_a_chain_of_1000_computes(inline: bool) -> None:
     np.testing.assert_array_equal(built(np.ones(4, np.float32)), np.full(4, 1001, np.float32))
 
 
-def test_60_steps_that_each_read_the_one_before_twice() -> None:
-    """Inlined into each other they read the first one 2**60 times, and are 60 steps all the same."""
-    source = te.placeholder((8,), name="A")
-    root = te.compute((8,), lambda i: source[i] * 0.5 + 0.5, name="Root")
-    for step in range(60):
+@ansor.register_workload
+def roots_in_stages(length: int, steps: int) -> list[te.Tensor]:
+    """Square roots by Newton's method, a stage for each step, which reads the one before twice."""
+    source = te.placeholder((length,), name="A")
+    root = te.compute((length,), lambda i: source[i] * 0.5 + 0.5, name="Root")
+    for step in range(steps):
         root = te.compute(
-            (8,), lambda i, guess=root: (guess[i] + source[i] / guess[i]) * 0.5, name=f"root{step}_"
+            (length,), lambda i, guess=root: (guess[i] + source[i] / guess[i]) * 0.5, name=f"root{step}_"
         )
-    task = ansor.SearchTask(compute_dag=[source, root])
+    return [source, root]
+
+
+@ansor.register_workload
+def roots_in_one(length: int, steps: int) -> list[te.Tensor]:
+    """The same, all steps in one stage."""
+    source = te.placeholder((length,), name="A")
+
+    def body(i: te.Expr) -> te.Expr:
+        guess = source[i] * 0.5 + 0.5
+        for _ in range(steps):
+            guess = (guess + source[i] / guess) * 0.5
+        return guess
+
+    return [source, te.compute((length,), body, name="Root")]
+
+
+ROOTS = [roots_in_stages, roots_in_one]
+
+
+@pytest.mark.parametrize("workload", ROOTS)
+def test_60_steps_that_each_read_the_one_before_twice(workload: object) -> None:
+    """Inlined into each other they read the first one 2**60 times, and are 60 steps all the same."""
+    task = ansor.SearchTask(func=workload, args=(8, 60))
     (state,) = ansor.sample_programs(task, 1, np.random.default_rng(0))
-    assert len(state.steps) >= 60
     assert np.isfinite(extract(task, [state]).values).all()
-    built = ansor.build(state, [source, root])
+    built = ansor.build(state, task.compute_dag.tensors)
     squares = np.arange(1, 9, dtype=np.float32)
     np.testing.assert_allclose(built(squares), np.sqrt(squares), rtol=1e-6)
+
+
+@pytest.mark.parametrize("workload", ROOTS)
+def test_60_steps_are_written_as_60_steps(workload: object) -> None:
+    """The computation, its body, the loop nest and the program as code."""
+    task = ansor.SearchTask(func=workload, args=(8, 60))
+    (state,) = ansor.sample_programs(task, 1, np.random.default_rng(0))
+    nest = str(ansor.lower(state, target=task.target))
+    for text in (str(task.compute_dag), str(state.dag.ops[-1].body[0]), nest, schedule_code(state)):
+        assert len(text) < 60 * 400
+    assert 60 <= nest.count("/") < 60 * 5
+    check_printed_code(state)
+    assert len(plan_key(task, state)) == 32
+
+
+def test_60_steps_are_tuned_and_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, page, file = tmp_path / "log.json", tmp_path / "report.html", tmp_path / "roots.py"
+    file.write_text(f"from {__name__} import roots_in_one, roots_in_stages\n")
+    for workload in ROOTS:
+        name = f"{file}:{workload.__name__}"
+        task = ansor.SearchTask(func=workload, args=(64, 60))
+        with ansor.LocalRunner(number=1, min_repeat_ms=0) as runner:
+            callbacks = [ansor.RecordToFile(log)]
+            options = ansor.TuningOptions(
+                num_measure_trials=4, runner=runner, verbose=0, measure_callbacks=callbacks
+            )
+            result = task.tune(options)
+        assert not result.errors, result.error_examples
+        for wanted in ((), ("--code",), ("--json",)):
+            assert run(["best", str(log), name, "64", "60", *wanted]) == 0
+        assert run(["show", name, "64", "60"]) == 0
+    assert run(["report", str(log), "-o", str(page)]) == 0
+    assert run(["best", str(log)]) == 0
+    assert len(capsys.readouterr().out) + len(page.read_text()) < 500_000
 
 
 def test_the_loops_that_the_ends_of_a_chain_of_1000_computes_share() -> None:

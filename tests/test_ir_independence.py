@@ -4,8 +4,8 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.independence import IndependenceTest, loop_ranges
 from ansor.ir.nest import Alloc, Buffer, For, Let, LoopKind, Store, seq
 from ansor.ir.rewriting import fresh_copy
-from ansor.ir.structure import same_structure
 from ansor.te.expr import Load, Var, cast, const, free_vars
+from ansor.te.structure import same_structure
 
 i, j, k = Var("i"), Var("j"), Var("k")
 X = Buffer("X", "int32", (1000,))

@@ -84,3 +84,17 @@ def test_an_expression_may_be_deep():
     for _ in range(5000):
         expr = Binary(BinaryOp.ADD, expr, j, "int32")
     assert format_expr(expr).count("+") == 5000
+
+
+def test_long_parts_that_occur_several_times_are_written_once():
+    """In a line before the statement; which parts are the same does not depend on which objects they are."""
+
+    def step():
+        return call("exp", load(A, i, j) * load(A, i, j + 1) + load(A, i, j + 2) + load(A, i, j + 3))
+
+    twice = step()
+    text = ["$0 := exp(A[i, j]*A[i, j + 1] + A[i, j + 2] + A[i, j + 3])", "C[i, j] = $0*$0"]
+    assert format_stmt(Store(C, (i, j), twice * twice)).splitlines() == text
+    assert format_stmt(Store(C, (i, j), step() * step())).splitlines() == text
+    assert format_expr(step() * step()) == f"$0*$0 where {text[0]}"
+    assert format_expr(load(A, i, j) * load(A, i, j)) == "A[i, j]*A[i, j]"

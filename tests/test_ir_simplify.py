@@ -9,7 +9,6 @@ from ansor.dtypes import int_range
 from ansor.ir.nest import Buffer
 from ansor.ir.printer import format_expr
 from ansor.ir.simplify import Bounds, assume, interval, prove, simplify
-from ansor.ir.structure import same_structure
 from ansor.te.expr import (
     Binary,
     BinaryOp,
@@ -25,6 +24,7 @@ from ansor.te.expr import (
     logical_not,
     select,
 )
+from ansor.te.structure import same_structure
 
 # -- evaluation of integer expressions on grids of values ----------------------------------------------
 

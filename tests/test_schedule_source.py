@@ -114,3 +114,32 @@ def test_two_inputs_may_be_prepared_from_one() -> None:
 
 def test_a_program_without_prepared_inputs_does_not_mention_them() -> None:
     assert "prepared" not in schedule_code(te.create_schedule(rows(te.sum)).state)
+
+
+def test_a_sum_of_300_is_printed_as_python_reads_it() -> None:
+    """300 brackets in each other are more than it allows."""
+    a = te.placeholder((4,), name="A")
+    t0 = te.compute((4,), lambda i: sum(([a[i]] * 300)[1:], start=a[i]), name="t0")
+    check_printed_code(State.initial(ansor.ComputeDAG([a, te.compute((4,), lambda i: t0[i] + a[i])])))
+
+
+def test_combiners_and_conditions_that_use_a_value_again() -> None:
+    a, k = te.placeholder((4, 9), name="A"), te.reduce_axis((0, 9), name="k")
+
+    def steps(guess: te.Expr, of: te.Expr) -> te.Expr:
+        for _ in range(20):
+            guess = (guess + of / guess) * 0.5
+        return guess
+
+    def larger(x: Any, y: Any) -> Any:
+        root = steps(x[0] + y[0], y[1])
+        return root * 2.0, root + x[1]
+
+    reducer = te.comm_reducer(larger, lambda *dtypes: [te.const(1, dtype) for dtype in dtypes], name="larger")
+
+    def body(i: te.Expr) -> Any:
+        root = steps(a[i, k], a[i, k] + 1.0)
+        return reducer((root, root * 2.0), axis=[k], where=root > 0.0)
+
+    first, second = te.compute((4,), body, name="C")
+    check_printed_code(State.initial(ansor.ComputeDAG([a, first, second])))

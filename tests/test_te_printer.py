@@ -56,3 +56,11 @@ def test_nesting() -> None:
     i, j = te.var("i"), te.var("j")
     expr = te.fma(A[i, j], -A[0, 0], te.sigmoid(A[i + 1, j % 2])) / 3.0
     assert str(expr) == "(fma(A[i, j], (-A[0, 0]), sigmoid(A[(i + 1), floormod(j, 2)]))/3f)"
+
+
+def test_long_parts_that_occur_several_times_are_written_once() -> None:
+    i, j = te.var("i"), te.var("j")
+    long = te.exp(A[i, j] * A[i, j + 1] + A[i + 1, j] * A[i + 1, j + 1])
+    assert str(long * 2.0 + long) == (
+        "(($0*2f) + $0) where $0 := exp(((A[i, j]*A[i, (j + 1)]) + (A[(i + 1), j]*A[(i + 1), (j + 1)])))"
+    )

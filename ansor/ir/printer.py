@@ -7,12 +7,13 @@
         C[i.0, j] = C[i.0, j] + A[i.0, k]
 
 Variables and buffers are told apart by identity; where two share a name the later one gets a number.
-Arithmetic is printed with as few parentheses as keep the tree readable from the text.
+Arithmetic is printed with as few parentheses as keep the tree readable from the text. A long part that occurs
+several times in a statement is written once, in a line `$0 := ...` before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopNest, Prefetch, Seq, Stmt, Store
 from ansor.te.expr import (
@@ -28,8 +29,9 @@ from ansor.te.expr import (
     Reduce,
     Select,
     Var,
-    distinct_nodes,
 )
+from ansor.te.printer import where
+from ansor.te.sharing import LONG, written_once
 
 _INFIX = {
     BinaryOp.OR: (1, " or "),
@@ -48,7 +50,8 @@ _INFIX = {
     BinaryOp.FLOORMOD: (6, "%"),
 }
 _ASSOCIATIVE = frozenset({BinaryOp.OR, BinaryOp.AND})
-_Texts = dict[int, tuple[int, str]]
+_Text = tuple[int, str]
+"""Binding strength, and the text itself."""
 _NOT = 3
 _ATOM = 9
 
@@ -101,12 +104,9 @@ def format_excerpt(stmt: Stmt) -> str:
 
 
 def format_expr(expr: Expr, names: Names | None = None) -> str:
-    """An expression of a loop nest."""
-    known = names or Names()
-    texts: _Texts = {}
-    for node in distinct_nodes(expr):
-        texts[id(node)] = _node(node, texts, known)
-    return texts[id(expr)][1]
+    """An expression of a loop nest, on one line."""
+    (text,), definitions = _texts([expr], names or Names())
+    return text + where(definitions)
 
 
 def format_item(item: Stmt | Expr) -> str:
@@ -122,6 +122,20 @@ def _extent(extent: int | Expr, names: Names) -> str:
     return str(extent) if isinstance(extent, int) else format_expr(extent, names)
 
 
+def _texts(exprs: Sequence[Expr], names: Names) -> tuple[list[str], list[str]]:
+    """Expressions that stand together, and what `$0`, `$1`, ... in them are."""
+    definitions: list[str] = []
+
+    def define(text: _Text, repeated: bool) -> _Text:
+        if not repeated or len(text[1]) <= LONG:
+            return text
+        definitions.append(text[1])
+        return _ATOM, f"${len(definitions) - 1}"
+
+    texts = written_once(exprs, lambda node, inner: _node(node, inner, names), define)
+    return [text for _, text in texts], definitions
+
+
 def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
     inner = indent + "  "
     match stmt:
@@ -130,13 +144,19 @@ def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
             yield from _lines(body, inner, names)
         case Store(buffer=buffer, indices=indices, value=value):
             name = names.of(buffer)
-            where = ", ".join(format_expr(index, names) for index in indices)
-            yield f"{indent}{name}[{where}] = {format_expr(value, names)}"
+            (*at, text), definitions = _texts([*indices, value], names)
+            yield from _defined(definitions, indent)
+            yield f"{indent}{name}[{', '.join(at)}] = {text}"
         case Let(var=var, value=value, body=body):
-            yield f"{indent}let {names.of(var)}: {var.dtype} = {format_expr(value, names)}"
+            name = names.of(var)
+            (text,), definitions = _texts([value], names)
+            yield from _defined(definitions, indent)
+            yield f"{indent}let {name}: {var.dtype} = {text}"
             yield from _lines(body, indent, names)
         case If(cond=cond, then=then, other=other):
-            yield f"{indent}if {format_expr(cond, names)}:"
+            (text,), definitions = _texts([cond], names)
+            yield from _defined(definitions, indent)
+            yield f"{indent}if {text}:"
             yield from _lines(then, inner, names)
             if other is not None:
                 yield f"{indent}else:"
@@ -154,52 +174,55 @@ def _lines(stmt: Stmt, indent: str, names: Names) -> Iterator[str]:
         case Commit():
             yield f"{indent}commit"
         case Prefetch(buffer=buffer, indices=indices, near=near):
-            where = ", ".join(format_expr(index, names) for index in indices)
-            yield f"{indent}prefetch {'near ' if near else ''}{names.of(buffer)}[{where}]"
+            name = names.of(buffer)
+            at, definitions = _texts(indices, names)
+            yield from _defined(definitions, indent)
+            yield f"{indent}prefetch {'near ' if near else ''}{name}[{', '.join(at)}]"
 
 
-def _inner(expr: Expr, limit: int, texts: _Texts) -> str:
-    strength, text = texts[id(expr)]
-    return text if strength >= limit else f"({text})"
+def _defined(definitions: Sequence[str], indent: str) -> Iterator[str]:
+    """The lines before a statement that say what `$0`, `$1`, ... are."""
+    return (f"{indent}${number} := {text}" for number, text in enumerate(definitions))
 
 
-def _node(expr: Expr, texts: _Texts, names: Names) -> tuple[int, str]:
-    """Binding strength and text of a node whose children's are in `texts`."""
+def _inner(text: _Text, limit: int) -> str:
+    return text[1] if text[0] >= limit else f"({text[1]})"
 
-    def listed(*parts: Expr) -> str:
-        return ", ".join(texts[id(part)][1] for part in parts)
 
+def _node(expr: Expr, inner: list[_Text], names: Names) -> _Text:
+    """Binding strength and text of a node, from those of its children."""
+    texts = [text for _, text in inner]
     match expr:
         case Const(value=value):
             return (_ATOM if value >= 0 else 0), str(value)
         case Var():
             return _ATOM, names.of(expr)
-        case Binary():
-            return _operator(expr, texts)
-        case Not(a=a):
-            return _NOT, f"not {_inner(a, _NOT, texts)}"
-        case Cast(a=a, dtype=dtype):
-            return _ATOM, f"{dtype}({listed(a)})"
-        case Select(cond=cond, then=then, other=other, lazy=lazy):
-            return _ATOM, f"{'if_then_else' if lazy else 'select'}({listed(cond, then, other)})"
-        case Call(name=name, args=args):
-            return _ATOM, f"{name}({listed(*args)})"
-        case Load(buffer=buffer, indices=indices):
-            return _ATOM, f"{names.of(buffer)}[{listed(*indices)}]"
-        case Read(tensor=tensor, indices=indices):
-            return _ATOM, f"{tensor.name}[{listed(*indices)}]"
+        case Binary(op=op):
+            return _operator(op, *inner)
+        case Not():
+            return _NOT, f"not {_inner(inner[0], _NOT)}"
+        case Cast(dtype=dtype):
+            return _ATOM, f"{dtype}({texts[0]})"
+        case Select(lazy=lazy):
+            return _ATOM, f"{'if_then_else' if lazy else 'select'}({', '.join(texts)})"
+        case Call(name=name):
+            return _ATOM, f"{name}({', '.join(texts)})"
+        case Load(buffer=buffer):
+            return _ATOM, f"{names.of(buffer)}[{', '.join(texts)}]"
+        case Read(tensor=tensor):
+            return _ATOM, f"{tensor.name}[{', '.join(texts)}]"
         case Reduce(combiner=combiner, sources=sources, axes=axes):
             over = ", ".join(names.of(axis) for axis in axes)
-            return _ATOM, f"{combiner.name}({listed(*sources)}, over {over})"
+            return _ATOM, f"{combiner.name}({', '.join(texts[: len(sources)])}, over {over})"
         case _:
             return _ATOM, repr(expr)
 
 
-def _operator(expr: Binary, texts: _Texts) -> tuple[int, str]:
-    infix = _INFIX.get(expr.op)
+def _operator(op: BinaryOp, a: _Text, b: _Text) -> _Text:
+    infix = _INFIX.get(op)
     if infix is None:
-        return _ATOM, f"{expr.op}({texts[id(expr.a)][1]}, {texts[id(expr.b)][1]})"
+        return _ATOM, f"{op}({a[1]}, {b[1]})"
     strength, sign = infix
     left_limit = strength + (1 if strength == 4 else 0)
-    right_limit = strength + (0 if expr.op in _ASSOCIATIVE else 1)
-    return strength, f"{_inner(expr.a, left_limit, texts)}{sign}{_inner(expr.b, right_limit, texts)}"
+    right_limit = strength + (0 if op in _ASSOCIATIVE else 1)
+    return strength, f"{_inner(a, left_limit)}{sign}{_inner(b, right_limit)}"

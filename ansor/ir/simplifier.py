@@ -25,7 +25,6 @@ from ansor.ir.bounds import (
 from ansor.ir.comparisons import ORDER, below_zero, compared
 from ansor.ir.learning import Sum, learn_ranges
 from ansor.ir.rewriting import NEGATED, operands
-from ansor.ir.structure import same_structure
 from ansor.te.expr import (
     COMPARISONS,
     FOLDERS,
@@ -49,6 +48,7 @@ from ansor.te.expr import (
     with_children,
     wrap_int,
 )
+from ansor.te.structure import same_structure
 
 TRUE = Const(True, "bool")
 FALSE = Const(False, "bool")

@@ -19,11 +19,11 @@ from ansor.ir.bounds import (
     OptionalInterval,
     to_optional,
 )
-from ansor.ir.structure import same_structure
 from ansor.te.expr import (
     Const,
     Expr,
 )
+from ansor.te.structure import same_structure
 
 __all__ = ["Bounds", "assume", "interval", "prove", "same_structure", "simplify"]
 

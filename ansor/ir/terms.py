@@ -16,9 +16,9 @@ from typing import Final
 
 from ansor.ir.nest import Store
 from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
-from ansor.ir.structure import is_among, same_structure
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Select, rewrite
 from ansor.te.reduction import builtin_combiner
+from ansor.te.structure import is_among, same_structure
 
 REDUCERS: Final = {
     BinaryOp.ADD: "sum",

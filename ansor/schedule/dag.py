@@ -28,8 +28,8 @@ from ansor.schedule.access import AccessAnalysis
 from ansor.schedule.access_check import check_accesses
 from ansor.schedule.flops import count_flops
 from ansor.schedule.structure import structure_hash, workload_key
-from ansor.te.expr import Expr, Reduce
-from ansor.te.printer import format_expr
+from ansor.te.expr import Expr, Reduce, children
+from ansor.te.printer import format_expr, format_together, where
 from ansor.te.reduction import builtin_name
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor, format_shape
 
@@ -225,6 +225,7 @@ def _format_value(value: Expr) -> str:
     if not isinstance(value, Reduce):
         return f"= {format_expr(value)}"
     sign = _REDUCTION_SIGNS.get(builtin_name(value.combiner) or "", f"{value.combiner.name}=")
-    sources = ", ".join(format_expr(source) for source in value.sources)
+    texts, definitions = format_together(children(value))
+    sources = ", ".join(texts[: len(value.sources)])
     text = f"{sign} {sources}" if len(value.sources) == 1 else f"{sign} ({sources})"
-    return text if value.condition is None else f"{text} if {format_expr(value.condition)}"
+    return f"{text}{''.join(f' if {test}' for test in texts[len(value.sources) :])}{where(definitions)}"

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ansor.ir.rewriting import negated
-from ansor.ir.structure import shared
 from ansor.schedule.graph_steps import rewrite_body
 from ansor.schedule.stages import ComputeAt
 from ansor.te.expr import (
@@ -22,6 +21,7 @@ from ansor.te.expr import (
     rewrite,
     substitute,
 )
+from ansor.te.structure import shared
 from ansor.te.tensor import ComputeOp, Operation
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from ansor.alignment import LINE
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer, For, LoopKind, Prefetch, Stmt
 from ansor.ir.rewriting import reads_memory
-from ansor.ir.structure import same_structure
 from ansor.schedule.affine import Affine, Interval, UnknownBoundError, evaluate
 from ansor.schedule.extents import Extent
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, substitute
+from ansor.te.structure import same_structure
 
 Ranging = Mapping[Var, Extent]
 """Loops that range, by their variables, with their extents."""

@@ -4,12 +4,14 @@ Every operator is parenthesised; sums, comparisons and logic have spaces, produc
 `((A[i, k]*B[k, j]) + 1f)`. Literals show their dtype unless it is the usual one: `2` int32, `2f` float32,
 `2.0` float64, `2h` float16, `2bf` bfloat16, `int64(2)`. Integer division prints as a function, because
 `/` would not say which way it rounds.
+
+A long part that occurs several times is written once, behind the rest: `($0*$0) where $0 := ...`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ansor.te.expr import (
     INDEX_DTYPE,
@@ -25,9 +27,8 @@ from ansor.te.expr import (
     Reduce,
     Select,
     Var,
-    children,
-    distinct_nodes,
 )
+from ansor.te.sharing import LONG, written_once
 
 _INFIX: Mapping[BinaryOp, str] = {
     BinaryOp.ADD: " + ",
@@ -48,10 +49,27 @@ _FLOAT_SUFFIX = {"float32": "f", "float16": "h", "bfloat16": "bf"}
 
 def format_expr(expr: Expr) -> str:
     """`expr` on one line, e.g. `(A[i, k]*B[k, j])`."""
-    texts: dict[int, str] = {}
-    for node in distinct_nodes(expr):
-        texts[id(node)] = _format_node(node, [texts[id(child)] for child in children(node)])
-    return texts[id(expr)]
+    (text,), definitions = format_together([expr])
+    return text + where(definitions)
+
+
+def format_together(exprs: Sequence[Expr]) -> tuple[list[str], list[str]]:
+    """Expressions that stand together, and what `$0`, `$1`, ... in them are."""
+    definitions: list[str] = []
+
+    def define(text: str, repeated: bool) -> str:
+        if not repeated or len(text) <= LONG:
+            return text
+        definitions.append(text)
+        return f"${len(definitions) - 1}"
+
+    return written_once(exprs, _format_node, define), definitions
+
+
+def where(definitions: Sequence[str]) -> str:
+    """What a text on one line says of `$0`, `$1`, ..., if there are any."""
+    listed = ", ".join(f"${number} := {text}" for number, text in enumerate(definitions))
+    return f" where {listed}" if listed else ""
 
 
 def _format_node(node: Expr, parts: list[str]) -> str:

@@ -3,6 +3,9 @@
 Schedules are printed as programs that stand alone; this writes their first half, the `te` definitions.
 Executing the text gives a graph of the same structure and names, with the attributes of what is computed. Of
 those of inputs it keeps what they stand for, if that is wanted (`ansor.schedule.prepared`).
+
+A long part of a body that occurs several times is a local variable there, and so is what is nested more
+deeply than Python reads. A body without any is a `lambda`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import keyword
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ansor.te.expr import (
     INDEX_DTYPE,
@@ -26,9 +29,11 @@ from ansor.te.expr import (
     Reduce,
     Select,
     Var,
+    children,
     free_vars,
 )
 from ansor.te.reduction import builtin_name
+from ansor.te.sharing import LONG, written_once
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 _INFIX = {
@@ -54,6 +59,10 @@ _FUNCTIONS = {
     BinaryOp.OR: "te.any",
 }
 _USED_IN_BODIES = {"te", "float"}
+_MOST_DEPTH = 50
+"""Brackets in each other from which on a part is defined; Python reads 200."""
+_Text = tuple[str, int]
+"""An expression as Python code, and how many brackets are in each other there."""
 PREPARED = "prepared"
 """The function that makes an input of what it stands for."""
 
@@ -125,14 +134,14 @@ class _Writer:
         arguments = set(self.taken)
         for axis in op.axis:
             self.vars[axis] = axis.name if axis.name in self.kept else identifier(axis.name, arguments)
-        body = self._body(op)
+        header = ", ".join(self.vars[axis] for axis in op.axis)
+        body = self._body(op, header, arguments)
         extra = f", name={op.name!r}"
         if op.tag:
             extra += f", tag={op.tag!r}"
         if op.attrs:
             extra += f", attrs={self._attrs(op.attrs)}"
-        header = ", ".join(self.vars[axis] for axis in op.axis)
-        call = f"te.compute({self._shape(op.shape)}, lambda{' ' if header else ''}{header}: {body}{extra})"
+        call = f"te.compute({self._shape(op.shape)}, {body}{extra})"
         if op.num_outputs == 1:
             self.lines.append(f"{self._name(op.outputs[0], op.name)} = {call}")
         else:
@@ -181,21 +190,41 @@ class _Writer:
             return "[" + ", ".join(self._attr(item) for item in value) + "]"
         return repr(value)
 
-    def _body(self, op: ComputeOp) -> str:
-        if isinstance(op.body[0], Reduce):
-            return self._reduce(op.body[0])
-        if len(op.body) == 1:
-            return self.root(op.body[0])
-        return f"({', '.join(self.root(expr) for expr in op.body)})"
+    # -- functions ---------------------------------------------------------------------------------------
 
-    def root(self, expr: Expr) -> str:
-        """A body's root; a constant needs its dtype written."""
-        return self._typed(expr)
+    def _body(self, op: ComputeOp, header: str, taken: set[str]) -> str:
+        """The function that a stage is computed by; `taken` are the names that mean something in it."""
+        name = f"{op.name}_body"
+        reduce = op.body[0]
+        if isinstance(reduce, Reduce):
+            return self._function(
+                name, header, taken, children(reduce), lambda texts: self._reduce(reduce, texts)
+            )
+        return self._function(name, header, taken, op.body, _one_or_tuple)
 
-    def _reduce(self, reduce: Reduce) -> str:
+    def _function(
+        self,
+        name: str,
+        header: str,
+        taken: set[str],
+        exprs: Sequence[Expr],
+        result: Callable[[list[str]], str],
+    ) -> str:
+        """A function of what `header` lists: a lambda, or the name of one that is defined before."""
+        local = set(taken)
+        lines: list[str] = []
+        value = result(self._texts(exprs, local, lines))
+        if not lines:
+            return f"lambda{' ' if header else ''}{header}: {value}"
+        name = identifier(name, self.taken)
+        self.lines.append(f"def {name}({header}):")
+        self.lines += (f"    {line}" for line in (*lines, f"return {value}"))
+        return name
+
+    def _reduce(self, reduce: Reduce, texts: list[str]) -> str:
         axes = ", ".join(self.vars[axis] for axis in reduce.axes)
-        where = "" if reduce.condition is None else f", where={self.expr(reduce.condition)}"
-        sources = [self._typed(source) for source in reduce.sources]
+        sources = texts[: len(reduce.sources)]
+        where = "".join(f", where={text}" for text in texts[len(sources) :])
         combiner = reduce.combiner
         if combiner.name == builtin_name(combiner):
             return f"te.{combiner.name}({sources[0]}, axis=[{axes}]{where})"
@@ -209,53 +238,76 @@ class _Writer:
             # The two arguments are tuples; name their items by position.
             for group, letter in ((combiner.lhs, "x"), (combiner.rhs, "y")):
                 self.vars.update({var: f"{letter}[{i}]" for i, var in enumerate(group)})
-            result = f"({', '.join(self._typed(r) for r in combiner.result)})"
-            identity = f"({', '.join(self._typed(i) for i in combiner.identity)})"
-            reducer = (
-                f"te.comm_reducer(lambda x, y: {result}, lambda *dtypes: {identity}, name={combiner.name!r})"
-            )
-            return f"{reducer}(({', '.join(sources)}), axis=[{axes}]{where})"
-        result, identity = self._typed(combiner.result[0]), self._typed(combiner.identity[0])
-        arguments = f"{sides[0][0]}, {sides[1][0]}"
-        reducer = (
-            f"te.comm_reducer(lambda {arguments}: {result}, lambda dtype: {identity}, name={combiner.name!r})"
-        )
-        return f"{reducer}({sources[0]}, axis=[{axes}]{where})"
+        arguments = "x, y" if pair else f"{sides[0][0]}, {sides[1][0]}"
+        taken = {*self.taken, "x", "y"}
+        combine = self._function(combiner.name, arguments, taken, combiner.result, _one_or_tuple)
+        identity = _one_or_tuple([self._typed(one, "") for one in combiner.identity])
+        given = "*dtypes" if pair else "dtype"
+        reducer = f"te.comm_reducer({combine}, lambda {given}: {identity}, name={combiner.name!r})"
+        return f"{reducer}({sources[0] if not pair else _one_or_tuple(sources)}, axis=[{axes}]{where})"
 
-    def _typed(self, expr: Expr) -> str:
-        if isinstance(expr, Const):
-            return f"te.const({_literal(expr)}, {expr.dtype!r})"
-        return self.expr(expr)
+    # -- expressions -------------------------------------------------------------------------------------
 
     def expr(self, expr: Expr) -> str:
-        """An expression as Python code; int32 constants are plain numbers."""
-        match expr:
-            case Const(dtype=dtype):
-                return _literal(expr) if dtype == INDEX_DTYPE else self._typed(expr)
+        """An expression outside of all functions; int32 constants are plain numbers."""
+        return _literal(expr) if _is_plain(expr) else self._texts([expr], self.taken, self.lines)[0]
+
+    def _texts(self, exprs: Sequence[Expr], taken: set[str], lines: list[str]) -> list[str]:
+        """Expressions that stand together; `lines`, which are to stand before, define variables of them."""
+
+        def define(text: _Text, repeated: bool) -> _Text:
+            if not (repeated and len(text[0]) > LONG) and text[1] <= _MOST_DEPTH:
+                return text
+            name = identifier(f"t{len(lines)}", taken)
+            lines.append(f"{name} = {text[0]}")
+            return name, 0
+
+        texts = written_once(exprs, self._node, define)
+        return [self._typed(expr, text) for expr, (text, _) in zip(exprs, texts, strict=True)]
+
+    def _node(self, node: Expr, inner: list[_Text]) -> _Text:
+        """A node, from the texts of its children."""
+        texts = [text for text, _ in inner]
+        depth = 1 + max((depth for _, depth in inner), default=0)
+        typed = [self._typed(child, text) for child, text in zip(children(node), texts, strict=True)]
+        return self._code(node, texts, typed), depth
+
+    def _typed(self, expr: Expr, text: str) -> str:
+        """The text of an expression that nothing tells the dtype of: that of a constant has to be written."""
+        return f"te.const({_literal(expr)}, {expr.dtype!r})" if isinstance(expr, Const) else text
+
+    def _code(self, node: Expr, texts: list[str], typed: list[str]) -> str:
+        match node:
+            case Const():
+                return _literal(node) if _is_plain(node) else self._typed(node, "")
             case Var():
-                return self.vars[expr]
+                return self.vars[node]
             case Binary(op=op, a=a, b=b):
-                both_constant = isinstance(a, Const) and isinstance(b, Const)
-                left, right = (
-                    (self._typed(a), self._typed(b)) if both_constant else (self.expr(a), self.expr(b))
+                left, right = typed if isinstance(a, Const) and isinstance(b, Const) else texts
+                return (
+                    f"({left} {_INFIX[op]} {right})" if op in _INFIX else f"{_FUNCTIONS[op]}({left}, {right})"
                 )
-                if op in _INFIX:
-                    return f"({left} {_INFIX[op]} {right})"
-                return f"{_FUNCTIONS[op]}({left}, {right})"
-            case Not(a=a):
-                return f"te.logical_not({self._typed(a)})"
-            case Cast(a=a, dtype=dtype):
-                return f"te.cast({self._typed(a)}, {dtype!r})"
-            case Select(cond=cond, then=then, other=other, lazy=lazy):
-                name = "te.if_then_else" if lazy else "te.select"
-                return f"{name}({self._typed(cond)}, {self._typed(then)}, {self._typed(other)})"
-            case Call(name=name, args=args):
-                return f"te.{name}({', '.join(self._typed(arg) for arg in args)})"
-            case Read(tensor=tensor, indices=indices):
-                inside = ", ".join(self.expr(index) for index in indices)
-                return f"{self.tensors[tensor]}[{inside}]" if indices else f"{self.tensors[tensor]}()"
+            case Not():
+                return f"te.logical_not({typed[0]})"
+            case Cast(dtype=dtype):
+                return f"te.cast({typed[0]}, {dtype!r})"
+            case Select(lazy=lazy):
+                return f"{'te.if_then_else' if lazy else 'te.select'}({', '.join(typed)})"
+            case Call(name=name):
+                return f"te.{name}({', '.join(typed)})"
+            case Read(tensor=tensor):
+                return f"{self.tensors[tensor]}[{', '.join(texts)}]" if texts else f"{self.tensors[tensor]}()"
             case _:
-                raise TypeError(f"no source form for {type(expr).__name__}")
+                raise TypeError(f"no source form for {type(node).__name__}")
+
+
+def _is_plain(expr: Expr) -> TypeGuard[Const]:
+    """Whether a plain number says all."""
+    return isinstance(expr, Const) and expr.dtype == INDEX_DTYPE
+
+
+def _one_or_tuple(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def _literal(expr: Const) -> str:

@@ -21,9 +21,9 @@ from ansor.ir.copies import copied
 from ansor.ir.nest import If, Seq, Stmt, Store
 from ansor.ir.rewriting import reads_memory
 from ansor.ir.strides import flat_form
-from ansor.ir.structure import same_structure
 from ansor.te.buffer import Buffer
 from ansor.te.expr import Const, Expr, Load, Select, Var, children, free_vars, rewrite, substitute
+from ansor.te.structure import same_structure
 
 _BYTES: Final = 16
 _WORD: Final = 4

@@ -51,7 +51,6 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.rewriting import guarded, map_statements, reads_memory, with_rows, with_statements
-from ansor.ir.structure import same_structure
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
@@ -65,6 +64,7 @@ from ansor.te.expr import (
     int_value,
     rewrite,
 )
+from ansor.te.structure import same_structure
 
 _ZERO: Final = Const(0, INDEX_DTYPE)
 _Active = Mapping[LoopKind, For]

@@ -22,8 +22,8 @@ from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq, walk_stateme
 from ansor.ir.passes.peeling import peel_tiles
 from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, reads_memory, with_statements
 from ansor.ir.simplify import assume, prove, simplify
-from ansor.ir.structure import is_among
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, free_vars, int_value
+from ansor.te.structure import is_among
 
 _SHORTENED_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL})
 

@@ -35,8 +35,8 @@ from ansor.ir.rewriting import (
 from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplifier import Simplifier
 from ansor.ir.simplify import assume
-from ansor.ir.structure import same_structure
 from ansor.te.expr import Binary, Const, Expr, Var, free_vars, int_value
+from ansor.te.structure import same_structure
 
 ENOUGH = 16
 """Iterations of a tile that are worth a test."""

@@ -29,8 +29,8 @@ from ansor.ir.independence import IndependenceTest, loop_ranges
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
 from ansor.ir.rewriting import conjuncts, guarded, map_statements, reads_memory, replace_in
-from ansor.ir.structure import is_among, same_structure
 from ansor.te.expr import Expr, Load, Var, children, distinct_nodes, free_vars, int_value, rewrite
+from ansor.te.structure import is_among, same_structure
 
 _TILE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
 _REDUCE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})

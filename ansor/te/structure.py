@@ -14,6 +14,7 @@ from ansor.te.expr import (
     Not,
     Read,
     Select,
+    Var,
     children,
     distinct_nodes,
     with_children,
@@ -42,11 +43,21 @@ def is_among(expr: Expr, others: Iterable[Expr]) -> bool:
 
 def shared(expr: Expr, known: dict[object, Expr]) -> Expr:
     """The same tree, equal subtrees of which are one object; also of others with which `known` was given."""
+    return shared_parts(expr, known)[id(expr)]
+
+
+def shared_parts(expr: Expr, known: dict[object, Expr]) -> dict[int, Expr]:
+    """What `shared` makes of each node of `expr`, by the number of that node, children first."""
     made: dict[int, Expr] = {}
     for node in distinct_nodes(expr):
-        new = with_children(node, tuple(made[id(child)] for child in children(node)))
-        made[id(node)] = known.setdefault((_own(new), *map(id, children(new))), new)
-    return made[id(expr)]
+        inner = children(node)
+        if not inner and isinstance(node, Var):
+            made[id(node)] = node
+            continue
+        own = tuple([made[id(child)] for child in inner])
+        new = with_children(node, own) if inner else node
+        made[id(node)] = known.setdefault((_own(new), *map(id, own)), new)
+    return made
 
 
 def _own(node: Expr) -> tuple[object, ...]:
