@@ -1,8 +1,9 @@
 import pytest
 
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import IndependenceTest, loop_ranges
+from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, Let, LoopKind, Store, seq
+from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import fresh_copy
 from ansor.te.expr import Load, Var, cast, const, free_vars
 from ansor.te.structure import same_structure

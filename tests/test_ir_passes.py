@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 from ansor import te
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import loop_ranges
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Store, seq, walk_statements
 from ansor.ir.passes.guards import hoist_guards, remove_known_guards, simplify_guards
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.printer import format_nest, format_stmt
+from ansor.ir.ranges import loop_ranges
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.te.expr import Binary, BinaryOp, Load, Var, binary, const, free_vars, select

@@ -15,7 +15,6 @@ import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx
-from ansor.ir.independence import row_major_strides
 from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.shuffles import WARP
 from ansor.schedule.stages import Annotation
@@ -23,6 +22,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import TensorizeStep
 from ansor.task.gpu_limits import count_kernels
 from ansor.te import Tensor
+from ansor.te.buffer import row_major_strides
 from ansor.te.expr import Expr, int_value
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs

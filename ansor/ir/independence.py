@@ -10,13 +10,13 @@ dependent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 from math import gcd
 
+from ansor.ir.accesses import accesses_of
 from ansor.ir.affine import Affine
-from ansor.ir.bounds import Bounds, End, OptionalInterval
-from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Prefetch, Stmt, Store, walk_statements
+from ansor.ir.bounds import Bounds, End
+from ansor.ir.nest import Buffer, For
 from ansor.ir.rewriting import reads_memory
 from ansor.ir.strides import flat_form
 from ansor.te.expr import (
@@ -31,80 +31,6 @@ from ansor.te.expr import (
     free_vars,
     int_value,
 )
-
-
-@dataclass
-class Accesses:
-    """What a statement reads, writes, allocates and binds."""
-
-    reads: dict[Buffer, list[tuple[Expr, ...]]] = field(default_factory=dict)
-    writes: dict[Buffer, list[tuple[Expr, ...]]] = field(default_factory=dict)
-    allocated: set[Buffer] = field(default_factory=set)
-    bound: set[Var] = field(default_factory=set)
-
-
-def statement_expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions that `stmt` itself, not its sub-statements, evaluates."""
-    match stmt:
-        case For(extent=extent):
-            return () if isinstance(extent, int) else (extent,)
-        case Store(indices=indices, value=value):
-            return (*indices, value)
-        case Prefetch(indices=indices):
-            return indices
-        case Let(value=value):
-            return (value,)
-        case If(cond=cond):
-            return (cond,)
-        case _:
-            return ()
-
-
-def accesses_of(stmt: Stmt) -> Accesses:
-    """Collect the accesses of `stmt` and everything in it."""
-    found = Accesses()
-    for inner in walk_statements(stmt):
-        for expr in statement_expressions(inner):
-            for node in distinct_nodes(expr):
-                if isinstance(node, Load):
-                    found.reads.setdefault(node.buffer, []).append(node.indices)
-        match inner:
-            case Store(buffer=buffer, indices=indices):
-                found.writes.setdefault(buffer, []).append(indices)
-            case Alloc(buffer=buffer):
-                found.allocated.add(buffer)
-            case For(var=var) | Let(var=var):
-                found.bound.add(var)
-            case _:
-                pass
-    return found
-
-
-def loop_ranges(stmt: Stmt) -> dict[Var, OptionalInterval]:
-    """The ranges of all loop variables of `stmt` (an empty loop counts as one iteration)."""
-    ranges: dict[Var, OptionalInterval] = {}
-    for inner in walk_statements(stmt):
-        if isinstance(inner, For):
-            extent = int_value(inner.extent)
-            ranges[inner.var] = (0, None if extent is None else max(extent - 1, 0))
-    return ranges
-
-
-def nest_bounds(nest: LoopNest, sizes: Mapping[Var, int] | None = None) -> Bounds:
-    """Bounds of all variables of a nest; symbolic sizes are not negative, or as given."""
-    known = sizes or {}
-    ranges = loop_ranges(nest.body)
-    for size in nest.sizes:
-        ranges[size] = (known[size], known[size]) if size in known else (0, None)
-    return Bounds(ranges)
-
-
-def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides, in elements, of a dense array."""
-    strides = [1]
-    for extent in reversed(shape[1:]):
-        strides.append(strides[-1] * extent)
-    return tuple(reversed(strides))[len(strides) - len(shape) :]
 
 
 class IndependenceTest:

@@ -33,7 +33,7 @@ import numpy.typing as npt
 from ansor.dtypes import to_numpy
 from ansor.errors import ArgumentError, RunError
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import IndependenceTest, nest_bounds
+from ansor.ir.independence import IndependenceTest
 from ansor.ir.kernel_form import BLOCK_KINDS, THREAD_KINDS
 from ansor.ir.lanes import LANES, Array, BlockSlots, Env, Storage, keep, per_lane, spread, varies
 from ansor.ir.nest import (
@@ -54,6 +54,7 @@ from ansor.ir.nest import (
 )
 from ansor.ir.printer import format_stmt
 from ansor.ir.races import LoopWatch, RaceDetector
+from ansor.ir.ranges import nest_bounds
 from ansor.ir.rewriting import tested_in_turn
 from ansor.ir.shuffles import is_meeting, shuffled
 from ansor.ir.values import ExpressionCompiler, Value

@@ -182,6 +182,23 @@ def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
             return ()
 
 
+def statement_expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions that `stmt` itself, not its sub-statements, evaluates."""
+    match stmt:
+        case For(extent=extent):
+            return () if isinstance(extent, int) else (extent,)
+        case Store(indices=indices, value=value):
+            return (*indices, value)
+        case Prefetch(indices=indices):
+            return indices
+        case Let(value=value):
+            return (value,)
+        case If(cond=cond):
+            return (cond,)
+        case _:
+            return ()
+
+
 def walk_statements(stmt: Stmt) -> Iterator[Stmt]:
     """All statements of the tree, parents before children."""
     stack = [stmt]

@@ -15,13 +15,13 @@ import numpy as np
 from ansor.dtypes import to_numpy
 from ansor.errors import RunError
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import row_major_strides
 from ansor.ir.lanes import Env, Storage, keep, per_lane, varies
 from ansor.ir.nest import Buffer, Stmt
 from ansor.ir.printer import format_item
 from ansor.ir.races import RaceDetector
 from ansor.ir.shuffles import SHUFFLE
 from ansor.ir.simplify import simplify
+from ansor.te.buffer import row_major_strides
 from ansor.te.expr import (
     Binary,
     Call,

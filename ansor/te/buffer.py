@@ -5,6 +5,7 @@ They live beside the expressions because `Load` is one; everything else about lo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -52,3 +53,11 @@ class Buffer:
     def size_bytes(self) -> int:
         """Bytes of a constant-shaped buffer, padding by strides included."""
         return self.elements * dtype_info(self.dtype).bytes
+
+
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides, in elements, of a dense array."""
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides))[len(strides) - len(shape) :]

@@ -41,10 +41,9 @@ from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.bounds import Bounds
 from ansor.ir.copies import copied, is_copy
-from ansor.ir.independence import row_major_strides
 from ansor.ir.nest import Store
 from ansor.ir.simplify import simplify
-from ansor.te.buffer import Buffer
+from ansor.te.buffer import Buffer, row_major_strides
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,

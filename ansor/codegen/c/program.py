@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ansor.codegen.names import c_name
 from ansor.errors import BuildError, LoweringError
-from ansor.ir.independence import accesses_of, statement_expressions
+from ansor.ir.accesses import accesses_of
 from ansor.ir.kernel_form import (
     BLOCK_KINDS,
     THREAD_KINDS,
@@ -17,7 +17,7 @@ from ansor.ir.kernel_form import (
     open_kernel,
     scratch_of,
 )
-from ansor.ir.nest import Buffer, LoopKind, LoopNest, Stmt, walk_statements
+from ansor.ir.nest import Buffer, LoopKind, LoopNest, Stmt, statement_expressions, walk_statements
 from ansor.ir.verify import check_nest
 from ansor.te.expr import Expr, Var, free_vars, int_value
 

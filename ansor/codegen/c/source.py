@@ -11,8 +11,8 @@ from ansor.codegen.c.names import Names
 from ansor.codegen.c.program import DeviceProgram, Kernel
 from ansor.codegen.c.statements import KernelText
 from ansor.depth import with_depth
-from ansor.ir.independence import nest_bounds, statement_expressions
-from ansor.ir.nest import Alloc, walk_statements
+from ansor.ir.nest import Alloc, statement_expressions, walk_statements
+from ansor.ir.ranges import nest_bounds
 from ansor.te.expr import distinct_nodes
 
 _DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"

@@ -27,7 +27,6 @@ from ansor.codegen.c.text import SUM, Text, indented
 from ansor.codegen.c.vectors import Vectors
 from ansor.errors import BuildError
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import (
     Alloc,
     Barrier,
@@ -41,6 +40,7 @@ from ansor.ir.nest import (
     Seq,
     Stmt,
     Store,
+    statement_expressions,
     walk_statements,
 )
 from ansor.ir.printer import format_stmt

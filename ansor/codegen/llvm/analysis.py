@@ -11,7 +11,6 @@ from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import own_instructions, vectors_of
-from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import (
     Alloc,
     Buffer,
@@ -22,6 +21,7 @@ from ansor.ir.nest import (
     Prefetch,
     Stmt,
     Store,
+    statement_expressions,
     sub_statements,
     walk_statements,
 )

@@ -25,8 +25,8 @@ from ansor.codegen.llvm.values import Env
 from ansor.codegen.machine import Machine
 from ansor.depth import with_depth
 from ansor.dtypes import dtype_info
-from ansor.ir.independence import nest_bounds
 from ansor.ir.nest import Buffer, For, LoopNest
+from ansor.ir.ranges import nest_bounds
 from ansor.te.expr import Expr, Var, free_vars
 
 _SIZE_LIMIT = 1 << 31

@@ -25,8 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ansor.errors import ScheduleError
+from ansor.ir.accesses import accesses_of
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import IndependenceTest, accesses_of, loop_ranges, statement_expressions
+from ansor.ir.independence import IndependenceTest
 from ansor.ir.kernel_form import OpenKernel, differs, open_kernel
 from ansor.ir.nest import (
     Alloc,
@@ -39,10 +40,12 @@ from ansor.ir.nest import (
     Stmt,
     Store,
     seq,
+    statement_expressions,
     sub_statements,
     walk_statements,
 )
 from ansor.ir.printer import format_stmt
+from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import conjuncts, guarded, map_statements, reads_memory, with_statements
 from ansor.ir.simplify import assume, interval
 from ansor.te.expr import Expr, Load, Var, distinct_nodes

@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ansor.errors import ScheduleError
-from ansor.ir.independence import statement_expressions
 from ansor.ir.kernel_form import BLOCK_KINDS, LAUNCH_KINDS, THREAD_KINDS
 from ansor.ir.nest import (
     Alloc,
@@ -47,6 +46,7 @@ from ansor.ir.nest import (
     Stmt,
     Store,
     seq,
+    statement_expressions,
     sub_statements,
     walk_statements,
 )

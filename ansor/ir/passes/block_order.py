@@ -28,9 +28,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-from ansor.ir.independence import statement_expressions
 from ansor.ir.kernel_form import open_kernel
-from ansor.ir.nest import LoopKind, Stmt, walk_statements
+from ansor.ir.nest import LoopKind, Stmt, statement_expressions, walk_statements
 from ansor.ir.rewriting import map_expressions
 from ansor.te.expr import (
     Binary,

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import loop_ranges
 from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq, walk_statements
 from ansor.ir.passes.peeling import peel_tiles
+from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, reads_memory, with_statements
 from ansor.ir.simplify import assume, prove, simplify
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, free_vars, int_value

@@ -27,9 +27,9 @@ from typing import Final
 
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
-from ansor.ir.independence import loop_ranges
 from ansor.ir.nest import For, LoopKind, Stmt, Store, seq, sub_statements, walk_statements
 from ansor.ir.passes.guards import NOTHING, settle_guards
+from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import fresh_copy, guarded, map_expressions, map_statements
 from ansor.ir.simplify import prove, simplify
 from ansor.ir.terms import assumed, combination_of, is_identity, needed

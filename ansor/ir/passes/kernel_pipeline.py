@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Final
 
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import loop_ranges, nest_bounds
 from ansor.ir.kernel_form import map_kernels, open_kernel
 from ansor.ir.nest import LoopNest, Stmt
 from ansor.ir.passes.barriers import place_barriers
@@ -29,6 +28,7 @@ from ansor.ir.passes.private_arrays import unroll_private_arrays
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.swizzle import swizzle
 from ansor.ir.passes.virtual_threads import inject_virtual_threads
+from ansor.ir.ranges import loop_ranges, nest_bounds
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
 

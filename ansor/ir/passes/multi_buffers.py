@@ -39,7 +39,6 @@ from math import prod
 from typing import Final
 
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import loop_ranges, statement_expressions
 from ansor.ir.kernel_form import OpenKernel, differs, open_kernel
 from ansor.ir.nest import (
     Alloc,
@@ -55,9 +54,11 @@ from ansor.ir.nest import (
     Stmt,
     Store,
     seq,
+    statement_expressions,
     sub_statements,
     walk_statements,
 )
+from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, with_rows
 from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.shuffles import is_meeting

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import nest_bounds
 from ansor.ir.nest import LoopNest
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.identities import skip_identities
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.ranges import nest_bounds
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
 

@@ -22,8 +22,8 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
+from ansor.ir.accesses import accesses_of
 from ansor.ir.code_size import value_bits
-from ansor.ir.independence import accesses_of
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, walk_statements
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import Unrolled, unroll

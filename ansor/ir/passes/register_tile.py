@@ -25,9 +25,10 @@ from math import prod
 
 from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.code_size import own_instructions, value_bits
-from ansor.ir.independence import IndependenceTest, loop_ranges
+from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
+from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import conjuncts, guarded, map_statements, reads_memory, replace_in
 from ansor.te.expr import Expr, Load, Var, children, distinct_nodes, free_vars, int_value, rewrite
 from ansor.te.structure import is_among, same_structure

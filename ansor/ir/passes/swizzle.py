@@ -15,13 +15,14 @@ from dataclasses import replace
 
 from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
-from ansor.ir.independence import loop_ranges, row_major_strides
 from ansor.ir.kernel_form import open_kernel
 from ansor.ir.nest import Alloc, Buffer, Stmt, Store
+from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import map_expressions, map_statements
 from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.simplify import simplify
 from ansor.ir.swizzles import PIECE, can_swizzle, turns
+from ansor.te.buffer import row_major_strides
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, cast, rewrite
 
 

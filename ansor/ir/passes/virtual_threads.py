@@ -23,7 +23,6 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from ansor.errors import ScheduleError
-from ansor.ir.independence import statement_expressions
 from ansor.ir.nest import (
     Alloc,
     Barrier,
@@ -38,6 +37,7 @@ from ansor.ir.nest import (
     Stmt,
     Store,
     seq,
+    statement_expressions,
     sub_statements,
     walk_statements,
 )
