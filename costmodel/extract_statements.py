@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from ansor.schedule.affine import (
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.inlining import effective_body
-from ansor.schedule.kernel_usage import KernelUsage, kernels_of
+from ansor.schedule.kernel_usage import KernelUsage, kernel_usages
 from ansor.schedule.layout import layout_of
 from ansor.schedule.prepared import source_of
 from ansor.schedule.skipping import needed_parts
@@ -190,7 +191,7 @@ class _Gatherer:
         }
         self.rewritten = rewritten_inputs(self.state) if rewrites_layouts else {}
         self._around: dict[int, list[tuple[LoopAtom, bool]]] = {}
-        kernels = () if device is None else kernels_of(form.bounds)
+        kernels = () if device is None else kernel_usages(form.bounds)
         self.kernels = {stage_id: kernel for kernel in kernels for stage_id in kernel.stages}
 
     def run(self) -> list[Statement]:
@@ -328,11 +329,11 @@ class _StageGatherer:
                     parent=-1,
                     touches=touches,
                     is_scratch=(self.stage_id, output) not in self.all.arguments,
-                    needed=_product([*widths, *reduce_extents]),
-                    whole=_product([*full, *reduce_extents]),
-                    reduced=_product(reduce_extents),
+                    needed=prod([*widths, *reduce_extents]),
+                    whole=prod([*full, *reduce_extents]),
+                    reduced=prod(reduce_extents),
                     unroll_steps=steps if isinstance(steps, np.ndarray) else max(int(steps), 0),  # type: ignore[arg-type]
-                    virtual=_product([x.extent for x in self.loops if Annotation.VTHREAD in x.marks]),
+                    virtual=prod([x.extent for x in self.loops if Annotation.VTHREAD in x.marks]),
                     streaming=self.form.streaming.get(self.stage_id, False),
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
                     separable=are_separable(body.conditions, part, reducing),
@@ -431,7 +432,7 @@ class _StageGatherer:
         if space != SHARED:
             return found
         around = [atom for atom, _ in self.all.around(producer) if not self.all.is_thread(atom)]
-        return replace(found, fills=_product([self.all.stages[a.stage].extents[a.name] for a in around]))
+        return replace(found, fills=prod([self.all.stages[a.stage].extents[a.name] for a in around]))
 
     def _index(self, index: Expr) -> Interval | None:
         try:
@@ -485,10 +486,3 @@ def _row_major(shape: Sequence[Value]) -> list[Value]:
         strides.append(stride)
         stride = stride * extent
     return strides[::-1]
-
-
-def _product(values: Sequence[Value]) -> Value:
-    result: Value = 1
-    for value in values:
-        result = result * value
-    return result

@@ -14,7 +14,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.schedule.kernel_usage import kernels_of
+from ansor.schedule.kernel_usage import kernel_usages
 from ansor.task.limits import AMOUNTS, Limits
 from sketches.columns import ColumnKind
 from sketches.launch import launchable
@@ -51,7 +51,7 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
         mask = np.broadcast_to(np.asarray(broken, dtype=np.bool_), rows)
         found[reason] = found[reason] | mask if reason in found else mask
 
-    for kernel in kernels_of(population.stored(population.inferred)):
+    for kernel in kernel_usages(population.stored(population.inferred)):
         for amount in AMOUNTS:
             most = getattr(limits, amount.name)
             refuse(f"more than {most} {amount.what}", getattr(kernel, amount.name) > most)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -82,7 +83,7 @@ class PadSite:
         names = [axis.name for axis in bounds.state.stages[self.stage].compute.axis]
         widths: list[Any] = [region.width for region in bounds.stages[self.stage].region]
         at = names.index(self.axis)
-        rows, row = _product(widths[: at + 1]), _product(widths[at + 1 :])
+        rows, row = prod(widths[: at + 1]), prod(widths[at + 1 :])
         padded = row % np.maximum(2 * wished, 1) != wished
         moves = (rows > 1) & np.where(wished == SWIZZLED, can_swizzle(row, self.size), padded)
         return np.asarray(np.where(moves, wished, 0))
@@ -147,10 +148,3 @@ def padded(bounds: Bounds, sites: Sequence[PadSite], columns: Sequence[Values]) 
         padding = site.axis, np.maximum(2 * length, 1), length
         stages[site.stage] = replace(stages[site.stage], storage_align=padding, swizzle=swizzle)
     return replace(bounds, state=replace(bounds.state, stages=tuple(stages)))
-
-
-def _product(widths: Sequence[Any]) -> Any:
-    product: Any = 1
-    for width in widths:
-        product = product * width
-    return product

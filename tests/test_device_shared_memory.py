@@ -16,7 +16,7 @@ from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, LoopNest, seq
 from ansor.ir.shared_memory import in_whole, shared_bytes
 from ansor.runtime.device.build import package_nest
 from ansor.runtime.device.resources import resources_of
-from ansor.schedule.kernel_usage import kernels_of
+from ansor.schedule.kernel_usage import kernel_usages
 from ansor.task.gpu_limits import count_kernels
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
@@ -129,6 +129,6 @@ def test_a_search_proposes_large_kernels_where_they_may_be() -> None:
         space = ProgramSpace.of(task)
         (population,) = space.sample(400, np.random.default_rng(0)).populations
         assert not refusals(population, space.context)
-        (kernel,) = kernels_of(population.stored(population.inferred))
+        (kernel,) = kernel_usages(population.stored(population.inferred))
         taken[arch] = int(np.max(kernel.shared_bytes))
     assert taken["sm_61"] <= 49152 < taken["sm_90"] <= 227 * 1024

@@ -15,7 +15,7 @@ from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx
 from ansor.errors import RunError, ScheduleError
 from ansor.ir.nest import Barrier, LoopNest
 from ansor.schedule.bounds import infer_bounds
-from ansor.schedule.kernel_usage import kernels_of
+from ansor.schedule.kernel_usage import kernel_usages
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from ansor.task.gpu_limits import count_kernels
@@ -151,7 +151,7 @@ def test_memory_is_counted_as_often_as_it_is_there() -> None:
         (2, 3, 4), ((16, 16, 16, 4, 4), (16, 16, 8, 4, 4), (16, 16, 4, 4, 4))
     ):
         s = ahead(small_product(*sizes), buffers=buffers)
-        (usage,), (kernel,) = kernels_of(infer_bounds(s.state)), count_kernels(kernels(s.state))
+        (usage,), (kernel,) = kernel_usages(infer_bounds(s.state)), count_kernels(kernels(s.state))
         assert usage.shared_bytes == kernel.shared_bytes
         assert usage.lead == min(buffers, sizes[2] // sizes[3]) - 1
 

@@ -17,7 +17,7 @@ from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, LoopKind, LoopNest, Seq, Stmt, Store, seq
 from ansor.ir.rewriting import conjuncts, map_statements
 from ansor.schedule.bounds import infer_bounds
-from ansor.schedule.kernel_usage import kernels_of
+from ansor.schedule.kernel_usage import kernel_usages
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from ansor.task.gpu_limits import count_kernels
@@ -125,7 +125,7 @@ def test_loops_with_something_between_are_not_one() -> None:
     s[tile].compute_at(s[local], s[local].op.reduce_axis[0])
     s = ahead(s, ["B.shared"], buffers=4)
     nest = check_schedule(s)
-    (usage,), (kernel,) = kernels_of(infer_bounds(s.state)), count_kernels(kernels(s.state))
+    (usage,), (kernel,) = kernel_usages(infer_bounds(s.state)), count_kernels(kernels(s.state))
     assert usage.shared_bytes == kernel.shared_bytes
     text = text_of(nest)
     assert text.index("for p in 0..3:") < text.index("B.shared[0, ") < text.index("for k.0 in 0..6:")
@@ -134,7 +134,7 @@ def test_loops_with_something_between_are_not_one() -> None:
 def test_memory_of_nested_loops_is_counted_as_often_as_it_is_there() -> None:
     for inner, buffers, rows in itertools.product((2, 4, 12), (2, 3, 4), (1, 2)):
         s = ahead(nested_product(inner, 2, rows), buffers=buffers)
-        (usage,), (kernel,) = kernels_of(infer_bounds(s.state)), count_kernels(kernels(s.state))
+        (usage,), (kernel,) = kernel_usages(infer_bounds(s.state)), count_kernels(kernels(s.state))
         assert usage.shared_bytes == kernel.shared_bytes
         assert usage.lead == min(buffers, 3 * inner // 2) - 1
 

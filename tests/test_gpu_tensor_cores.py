@@ -21,7 +21,7 @@ from ansor.errors import DefinitionError, ScheduleError
 from ansor.intrinsics import get_warp_intrinsic, warp_intrinsics
 from ansor.ir.nest import LoopNest
 from ansor.schedule.bounds import infer_bounds
-from ansor.schedule.kernel_usage import kernels_of
+from ansor.schedule.kernel_usage import kernel_usages
 from ansor.schedule.source import schedule_code
 from tests.cuda_on_host import run_cuda_on_host
 from tests.gpu_schedules import ahead, check_schedule, kernels, text_of
@@ -64,7 +64,7 @@ def test_a_thread_holds_four_sums_of_a_tile() -> None:
 def test_regions_are_those_of_tiles() -> None:
     """What a thread has, and what a block shares, is no more than its tiles."""
     s = tensor_cores(half_product(128, 64, 64), warps=(2, 2), tiles=(2, 4), steps=2)
-    (usage,) = kernels_of(infer_bounds(s.state))
+    (usage,) = kernel_usages(infer_bounds(s.state))
     assert usage.local_bytes == 2 * 4 * 4 * 4
     assert usage.shared_bytes == 2 * (64 * 32 + 32 * 64)
     assert (usage.threads, usage.blocks) == (128, 2)

@@ -12,6 +12,7 @@ import ansor
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.codegen.c.compile import compile_cuda, find_nvcc, find_nvrtc
 from ansor.ir.nest import Alloc, LoopNest, walk_statements
+from ansor.schedule.kernel_usage import kernel_usages
 from ansor.schedule.state import State
 from ansor.schedule.steps import MultiBufferStep
 from ansor.task.device import copies_without_waiting
@@ -23,7 +24,7 @@ from measure import load_records
 from search.mutation import GPU_MUTATIONS, Lead
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Family, Population, ProgramSpace
-from sketches.limits import kernels_of, runnable, thinned
+from sketches.limits import runnable, thinned
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.repair import admitted, repaired
@@ -111,7 +112,7 @@ def test_programs_are_right_and_take_the_memory_that_is_counted() -> None:
             counted = np.array(
                 [
                     np.broadcast_to(kernel.shared_bytes, len(children))
-                    for kernel in kernels_of(children.stored(children.inferred))
+                    for kernel in kernel_usages(children.stored(children.inferred))
                 ]
             )
             for row in range(len(children)):
@@ -133,7 +134,7 @@ def test_leads_run_through_loops_that_lie_in_each_other(name: str) -> None:
     seen = set[int]()
     for population in space.sample(20, rng(3)).populations:
         children = admitted(asked(population, 1 + np.arange(len(population)) % MOST), space.context)
-        counted = [kernel.shared_bytes for kernel in kernels_of(children.stored(children.inferred))]
+        counted = [kernel.shared_bytes for kernel in kernel_usages(children.stored(children.inferred))]
         for row in range(len(children)):
             nest = kernels(children.materialize(row))
             found = [kernel.shared_bytes for kernel in count_kernels(nest)]

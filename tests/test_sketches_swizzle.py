@@ -10,6 +10,7 @@ import numpy as np
 import ansor
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.codegen.c.compile import compile_cuda, find_nvcc, find_nvrtc
+from ansor.schedule.kernel_usage import kernel_usages
 from ansor.schedule.state import State
 from ansor.schedule.steps import StorageAlignStep, SwizzleStep
 from ansor.task.gpu_limits import count_kernels
@@ -18,7 +19,7 @@ from costmodel.extract import extract
 from costmodel.features import unscale
 from measure import load_records
 from sketches import ColumnKind, Family, Population, ProgramSpace
-from sketches.limits import kernels_of, refusals, thinned
+from sketches.limits import refusals, thinned
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.padding import SWIZZLED
@@ -89,7 +90,7 @@ def test_programs_are_right_and_take_no_more_memory() -> None:
         counted = np.array(
             [
                 np.broadcast_to(kernel.shared_bytes, len(children))
-                for kernel in kernels_of(children.stored(children.inferred))
+                for kernel in kernel_usages(children.stored(children.inferred))
             ]
         )
         for row in np.flatnonzero(pads(children)):

@@ -8,7 +8,7 @@ import ansor
 from ansor import te
 from ansor.errors import ScheduleError
 from ansor.schedule.bounds import infer_bounds
-from ansor.schedule.kernel_usage import kernels_of
+from ansor.schedule.kernel_usage import kernel_usages
 from ansor.schedule.lowering import lower
 from ansor.task.gpu_limits import count_kernels, gpu_faults
 from ansor.task.hardware import HardwareParams
@@ -48,7 +48,7 @@ def tiled(block: int = 16, inner: int = 4) -> ansor.Schedule:
 def counts(schedule: ansor.Schedule) -> list[KernelCount]:
     """What the kernels of a schedule take; that is what is told of columns."""
     found = count_kernels(lower(schedule.state, kernels=True))
-    for usage, kernel in zip(kernels_of(infer_bounds(schedule.state)), found, strict=True):
+    for usage, kernel in zip(kernel_usages(infer_bounds(schedule.state)), found, strict=True):
         assert usage.threads == kernel.threads
         assert usage.shared_bytes == kernel.shared_bytes
         assert usage.local_bytes == kernel.local_bytes

@@ -17,7 +17,7 @@ from typing import Any, Union
 import numpy as np
 
 from ansor.dtypes import int_range, is_integer
-from ansor.schedule.extents import Column, Extent, Number, where
+from ansor.schedule.extents import Column, Extent, Number, greater, smaller, where
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var
 
 
@@ -133,9 +133,9 @@ class Interval:
         if isinstance(self.width, Expr):
             return Interval.full(extent)
         if self.base.is_constant:
-            low = _maximum(self.base.const, 0)
-            high = _minimum(self.base.const + self.width, extent)
-            return Interval(Affine(low), _maximum(high - low, 1))
+            low = greater(self.base.const, 0)
+            high = smaller(self.base.const + self.width, extent)
+            return Interval(Affine(low), greater(high - low, 1))
         whole = self.width >= extent
         if isinstance(whole, np.ndarray):
             keep = (~whole).astype(np.int64)
@@ -158,14 +158,6 @@ def _add_widths(a: Extent, b: Extent) -> Extent:
         return a
     total: Any = a + b - 1  # type: ignore[operator]
     return total  # type: ignore[no-any-return]
-
-
-def _maximum(a: Number, b: Number) -> Number:
-    return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
-
-
-def _minimum(a: Number, b: Number) -> Number:
-    return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
 
 
 def _gcd(values: list[Number]) -> Number:
@@ -267,8 +259,8 @@ def union(a: Interval, b: Interval, extent: LoopExtents) -> Interval:
         if _is_zero(offset) and str(a.width) == str(b.width):
             return a
         raise UnknownBoundError
-    low = _minimum(offset, 0)
-    high = _maximum(a.width, offset + b.width)
+    low = smaller(offset, 0)
+    high = greater(a.width, offset + b.width)
     return Interval(a.base.shift(low), high - low)
 
 
@@ -340,8 +332,8 @@ def _ends(form: Affine, extent: LoopExtents) -> tuple[Any, Any] | None:
         if own is None:
             return None
         ends = own[0] * coefficient, own[1] * coefficient
-        low = low + _minimum(*ends)
-        high = high + _maximum(*ends)
+        low = low + smaller(*ends)
+        high = high + greater(*ends)
     return low, high
 
 

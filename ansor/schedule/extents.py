@@ -82,9 +82,17 @@ def minimum(a: Extent, b: Extent) -> Extent:
         return b if not isinstance(b, Expr) else a
     if isinstance(b, Expr):
         return a
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.minimum(a, b)
-    return min(a, b)
+    return smaller(a, b)
+
+
+def smaller(a: Number, b: Number) -> Number:
+    """The smaller of two known extents."""
+    return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
+
+
+def greater(a: Number, b: Number) -> Number:
+    """The greater of two known extents."""
+    return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
 
 
 def where(cond: Any, a: Number, b: Number) -> Number:

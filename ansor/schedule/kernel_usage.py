@@ -24,7 +24,7 @@ from ansor.dtypes import dtype_info
 from ansor.errors import ScheduleError
 from ansor.ir.shared_memory import in_whole
 from ansor.schedule.bounds import Bounds
-from ansor.schedule.extents import Extent, Number, where
+from ansor.schedule.extents import Extent, Number, greater, where
 from ansor.schedule.kernels import (
     THREADS,
     iterations,
@@ -85,7 +85,7 @@ class KernelUsage:
     uneven: Mask
 
 
-def kernels_of(bounds: Bounds) -> tuple[KernelUsage, ...]:
+def kernel_usages(bounds: Bounds) -> tuple[KernelUsage, ...]:
     """
     Count what each kernel of a program takes, kernels in stage order.
 
@@ -109,7 +109,7 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
         lengths = [iterations(state.stages[s].iterators, index) for s in members]
         longest: Number = 1
         for length in lengths:
-            longest = _greater(longest, length)
+            longest = greater(longest, length)
         for length in lengths:
             uneven = uneven | ((length != 1) & (length != longest))
         threads = threads * longest
@@ -119,12 +119,12 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
     lead: Number = 0
     for stage_id in members:
         if np.any(state.stages[stage_id].lead):
-            lead = _greater(lead, lead_of(state, stage_id))
+            lead = greater(lead, lead_of(state, stage_id))
         own, partial = _scratch_bytes(bounds, stage_id), _partial_bytes(state, stage_id)
         shared, local = shared + own[0] + partial[0], local + own[1] + partial[1]
         lanes = iterations(state.stages[stage_id].iterators, Annotation.VECTORIZE)
         widest = max(dtype_info(tensor.dtype).bytes for tensor in state.stages[stage_id].op.outputs)
-        vectors = _greater(vectors, lanes * widest)
+        vectors = greater(vectors, lanes * widest)
     loops = state.stages[root].iterators
     return KernelUsage(
         root,
@@ -138,10 +138,6 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
         lead,
         uneven,
     )
-
-
-def _greater(a: Number, b: Number) -> Number:
-    return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
 
 
 def _number(extent: Extent | None, what: str) -> Number:
