@@ -61,13 +61,24 @@ def scale(raw: NDArray[Any]) -> NDArray[np.float32]:
     ----------
     raw
         One row per feature, the first ones of the table, shape ``(features, statements)``.
+
+    Notes
+    -----
+    What float32 does not hold is not infinite for that: a value that each of 130 steps reads twice counts
+    2**130 times. Logarithms in float64 take four times as long, so only these are.
     """
-    result = raw.astype(np.float32)
+    with np.errstate(over="ignore"):
+        result = raw.astype(np.float32)
     scaled = SCALED[: len(raw)]
     magnitudes = result[scaled]
     size = np.abs(magnitudes)
     size += 1.0
-    result[scaled] = np.copysign(np.log2(size, out=size), magnitudes)
+    np.log2(size, out=size)
+    beyond = np.isinf(size)
+    if beyond.any():
+        exact = np.minimum(np.abs(raw[scaled][beyond], dtype=np.float64), 2.0**1023)
+        size[beyond] = np.log2(exact)
+    result[scaled] = np.copysign(size, magnitudes)
     return result
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel.features import FEATURES, feature_names
+import numpy as np
+
+from costmodel.features import FEATURES, SCALED, feature_names, scale, unscale
 
 POSITIONS = (
     "kPosNone",
@@ -59,3 +61,13 @@ def test_the_first_columns_are_the_references_by_name_and_order() -> None:
 
 def test_no_column_has_the_name_of_another() -> None:
     assert len(set(feature_names())) == len(FEATURES) > 164
+
+
+def test_magnitudes_beyond_float32_are_finite_and_in_order() -> None:
+    column = int(np.argmax(SCALED))
+    raw = np.zeros((len(FEATURES), 6))
+    raw[column] = [2.0**127, 2.0**128, -(2.0**130), 1e300, np.inf, 3.0]
+    scaled = scale(raw)
+    np.testing.assert_allclose(scaled[column], [127, 128, -130, 300 * np.log2(10), 1023, 2], rtol=1e-6)
+    back = unscale(scaled.T, [FEATURES[column].name])[FEATURES[column].name]
+    np.testing.assert_allclose(back[[0, 1, 2, 5]], raw[column, [0, 1, 2, 5]], rtol=1e-4)
