@@ -4,7 +4,7 @@ import pytest
 
 from ansor import te
 from ansor.errors import LoweringError
-from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Store, seq
+from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Prefetch, Store, seq
 from ansor.ir.verify import check_nest
 from ansor.te.expr import Load, Read, Var, const
 
@@ -22,9 +22,10 @@ def loop(body, var=i, extent=8, kind=LoopKind.SERIAL):
     return For(var, extent, kind, body)
 
 
-def in_register(index, kind=LoopKind.UNROLLED, shape=(8,)):
+def in_register(index, kind=LoopKind.UNROLLED, shape=(8,), *, asked=False):
     registers = Buffer("R", "float32", shape, "register")
-    return Alloc(registers, loop(Store(registers, (index,), Load(X, (i,), "float32")), kind=kind))
+    filled = Store(registers, (index,), Load(X, (i,), "float32"))
+    return Alloc(registers, loop(seq(filled, Prefetch(registers, (index,))) if asked else filled, kind=kind))
 
 
 ZERO = const(0.0, "float32")
@@ -41,6 +42,11 @@ T = Buffer("T", "float32", (8,), "local")
         in_register(i),
         in_register(const(7) - i, LoopKind.VECTORIZED),
         seq(loop(COPY), loop(Store(Y, (j,), ZERO), j)),
+        loop(seq(Prefetch(X, (i + 1,)), COPY)),
+        loop(seq(Prefetch(X, (i * 16 - 8,)), COPY)),
+        loop(seq(Prefetch(X, (i + 22,)), COPY)),
+        For(i, n, LoopKind.SERIAL, seq(Prefetch(X, (i + 1,)), COPY)),
+        seq(Prefetch(X, (n + 8,)), loop(COPY)),
     ],
 )
 def test_good_nests_pass(body):
@@ -48,6 +54,7 @@ def test_good_nests_pass(body):
 
 
 A = te.placeholder((8,), name="A")
+GATHERED = Load(Y, (i,), "float32").astype("int32")
 GATHER = Load(Buffer("Z", "float32", (8,)), (i,), "float32")
 
 
@@ -73,6 +80,11 @@ GATHER = Load(Buffer("Z", "float32", (8,)), (i,), "float32")
         (in_register(i, shape=(n,)), "shape of the register buffer 'R' is not constant"),
         (Alloc(replace(T, scope="attic"), loop(COPY)), "scope 'attic' of 'T' is none of global"),
         (loop(COPY, extent=-1), "the extent is negative"),
+        (loop(seq(Prefetch(X, (GATHERED,)), COPY)), "the index .* of what is asked for reads memory"),
+        (loop(seq(Prefetch(X, (i + 23,)), COPY)), "what is asked for of 'X' is never there"),
+        (loop(seq(Prefetch(X, (i - 23,)), COPY)), "what is asked for of 'X' is never there"),
+        (loop(seq(Prefetch(X, (j,)), COPY)), "variable 'j' is not bound here"),
+        (in_register(i, asked=True), "the register buffer 'R' is asked for"),
     ],
 )
 def test_broken_nests_are_refused(body, message):

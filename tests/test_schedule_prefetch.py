@@ -272,6 +272,20 @@ def test_the_room_is_printed_and_recorded_and_records_without_one_are_read() -> 
             step_from_json(["PF", *wrong])
 
 
+def test_rows_that_are_never_there_are_not_asked_for() -> None:
+    """One row of padding below those of the input; below the only one, nothing but padding is next."""
+    for rows, place in ((2, "near X[i + 1, j]"), (1, None)):
+        x = te.placeholder((rows, 32), name="X")
+        y = te.compute(
+            (rows + 1, 32), lambda i, j, x=x, rows=rows: te.if_then_else(i < rows, x[i, j], 0.0), name="Y"
+        )
+        s = te.create_schedule(y)
+        s[y].vectorize(s[y].op.axis[1])
+        s[y].prefetch(32 * 4)
+        assert asked(s) == place
+        check_all(Case.of(s.state))
+
+
 def test_kernels_do_not_ask() -> None:
     s, tensors = pool()
     y = tensors[-1]

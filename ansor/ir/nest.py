@@ -134,8 +134,8 @@ class Commit:
 class Prefetch:
     """Ask the memory for an element that will be read soon; nothing happens where there is none.
 
-    The indices read no memory. They may lie outside of the buffer, which such an instruction may, too. It is
-    to come into the first cache if it is `near`, else into the second.
+    The indices read no memory. They may lie outside of the buffer in some iterations, which such an
+    instruction may, too. It is to come into the first cache if it is `near`, else into the second.
     """
 
     buffer: Buffer

@@ -6,10 +6,12 @@ A nest that breaks one is a bug in whatever made it, so the error is a `Lowering
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NoReturn
 
 from ansor.dtypes import is_integer
 from ansor.errors import LoweringError
+from ansor.ir.bounds import Bounds
 from ansor.ir.nest import (
     Alloc,
     Barrier,
@@ -26,11 +28,15 @@ from ansor.ir.nest import (
     Store,
     sub_statements,
 )
+from ansor.ir.prefetches import may_bring
 from ansor.ir.printer import format_excerpt, format_expr
+from ansor.ir.ranges import nest_bounds
 from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import Expr, Load, Read, Reduce, Var, distinct_nodes, free_vars, int_value
 
 SCOPES = ("global", "shared", "local", "register")
+_ASKED = frozenset({"global", "local"})
+"""Scopes of buffers in memory that has caches before it."""
 _EXPANDED = frozenset({LoopKind.UNROLLED, LoopKind.VECTORIZED})
 
 
@@ -70,6 +76,11 @@ class _Checker:
         self.writable = {params[position] for position in self.nest.outputs if 0 <= position < len(params)}
         self.met = {*self.nest.sizes, *params}
 
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The values that the variables may have."""
+        return nest_bounds(self.nest)
+
     def fail(self, stmt: Stmt, what: str) -> NoReturn:
         raise LoweringError(f"{self.nest.name}: {what}, in\n{format_excerpt(stmt)}")
 
@@ -94,7 +105,7 @@ class _Checker:
             case Alloc():
                 self._alloc(stmt)
             case Prefetch():
-                self._place(stmt)
+                self._prefetch(stmt)
             case Barrier() | Commit():
                 pass
 
@@ -141,6 +152,17 @@ class _Checker:
         self._access(stmt.buffer, stmt.indices, stmt)
         for index in stmt.indices:
             self.expression(index, stmt)
+
+    def _prefetch(self, stmt: Prefetch) -> None:
+        self._place(stmt)
+        buffer = stmt.buffer
+        if buffer.scope not in _ASKED:
+            self.fail(stmt, f"the {buffer.scope} buffer {buffer.name!r} is asked for, and is in no cache")
+        for index in stmt.indices:
+            if reads_memory(index):
+                self.fail(stmt, f"the index `{format_expr(index)}` of what is asked for reads memory")
+        if not may_bring(buffer, stmt.indices, self.bounds):
+            self.fail(stmt, f"what is asked for of {buffer.name!r} is never there")
 
     def _alloc(self, stmt: Alloc) -> None:
         buffer = stmt.buffer

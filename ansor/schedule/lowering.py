@@ -25,6 +25,7 @@ from ansor.ir.passes.pipeline import polish
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
+from ansor.ir.prefetches import may_bring
 from ansor.ir.rewriting import guarded
 from ansor.ir.simplify import simplify
 from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds, loops_outwards
@@ -377,7 +378,8 @@ class _Lowering:
         own, around = self._own_places(stage_id), loops_outwards(self.state, stage_id)
         inside = first if room else 0
         outwards = self._variables([*own[:inside][::-1], *around])
-        return read_ahead(loads, outwards, dict(self._variables(own[inside:])), room)
+        ahead, near = read_ahead(loads, outwards, dict(self._variables(own[inside:])), room)
+        return [load for load in ahead if may_bring(load.buffer, load.indices, self.known)], near
 
     def _own_places(self, stage_id: int) -> list[tuple[int, int]]:
         """The loops of a stage, outermost first."""
