@@ -64,6 +64,8 @@ KEPT_STATES: Final = 1_000
 _ENDLESS: Final = 8
 """So often applied to one stage, a rule has no end that makes more and more states."""
 
+_GOLDEN: Final = (5**0.5 - 1) / 2
+
 _note = logging.getLogger(__name__)
 
 
@@ -269,7 +271,19 @@ def _thinned(states: Sequence[_Derived]) -> list[_Derived]:
                 "states"
             )
     _note.info("of %d program structures %d are kept", len(states), KEPT_STATES)
-    return [states[number * len(states) // KEPT_STATES] for number in range(KEPT_STATES)]
+    return [states[number] for number in _spread(len(states), KEPT_STATES)]
+
+
+def _spread(count: int, kept: int) -> list[int]:
+    """Some numbers below `count`, one in each interval of equal length, and each time elsewhere in it.
+
+    Rules answer each state with as many others, so what one of them made recurs with a period, and every n-th
+    state might be its. Multiples of the golden ratio, as parts of the interval, keep in step with no period.
+    """
+    if 2 * kept > count:  # in shorter intervals there is no elsewhere
+        left_out = set(_spread(count, count - kept))
+        return [number for number in range(count) if number not in left_out]
+    return [int((number + number * _GOLDEN % 1) * count / kept) for number in range(kept)]
 
 
 def _visit(

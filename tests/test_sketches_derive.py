@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -411,6 +412,33 @@ def test_of_too_many_structures_some_are_kept(monkeypatch: pytest.MonkeyPatch) -
     assert {str(sketch) for sketch in kept} < {str(sketch) for sketch in every}
     assert links(kept) == links(every)
     assert [str(sketch) for sketch in kept] == [str(sketch) for sketch in sketches_of(products(4))]
+
+
+class Variant:
+    """One of some structures of every stage."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"Variant{number}"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        return Verdict.APPLY
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> list[Successor]:
+        return [(state, stage_id - 1)]
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 10])
+def test_no_rule_is_favoured_where_some_structures_are_kept(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten structures for each, every tenth would always be the first."""
+    monkeypatch.setattr(derive, "MOST_STATES", 100)
+    monkeypatch.setattr(derive, "KEPT_STATES", 100)
+    kept = sketches_of(products(4), rules=tuple(Variant(number) for number in range(count)))
+    assert len(kept) == 100
+    for stage in range(9):
+        chosen = Counter(sketch.derivation[stage].rule for sketch in kept)
+        assert all(80 / count <= chosen[f"Variant{number}"] <= 120 / count for number in range(count))
 
 
 def links(sketches: Sequence[Sketch]) -> set[tuple[str, str]]:
