@@ -230,3 +230,25 @@ def test_points_touch_only_what_they_need(monkeypatch: pytest.MonkeyPatch) -> No
     for limit in (1 << 24, 0):
         monkeypatch.setattr(interp, "CACHE_ELEMENTS", limit)
         np.testing.assert_allclose(evaluate_points(soft, points, {x: values}), expected, rtol=1e-6)
+
+
+def test_60_choices_each_of_whose_sides_uses_the_one_before() -> None:
+    """It is computed either way; a neighbour is read where there is one, on one of the sides alone."""
+    row = te.placeholder((8,), name="row")
+
+    def body(i: te.Expr) -> te.Expr:
+        value = row[i]
+        for step in range(60):
+            neighbour = te.if_then_else(i + 1 < 8, row[i + 1], value)
+            value = te.if_then_else(i < step % 8, value * 0.5 + neighbour, value * 0.25)
+        return value
+
+    expected = np.zeros(8, np.float32)
+    for i in range(8):
+        value = np.float32(i)
+        for step in range(60):
+            neighbour = np.float32(i + 1) if i + 1 < 8 else value
+            value = value * np.float32(0.5) + neighbour if i < step % 8 else value * np.float32(0.25)
+        expected[i] = value
+    chosen = te.compute((8,), body, name="chosen")
+    np.testing.assert_array_equal(run(chosen, {row: np.arange(8, dtype=np.float32)}), expected)

@@ -6,12 +6,14 @@ own), and each node becomes one call. Nodes that depend on few axes stay small a
 which is what makes the interpreter usable on a real matmul. Arrays are dropped after their last use.
 
 Laziness is a mask: below the chosen side of an `if_then_else` only the points at which it is chosen are
-*active*. Inactive points may read out of bounds; they get some value nobody looks at.
+*active*. Inactive points may read out of bounds; they get some value nobody looks at. A node whose value is
+there under a wider mask is not computed again, and what both sides need is computed before they part: of
+choices in each other, each of whose sides uses the one before, the masks double with every choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -116,37 +118,68 @@ class _Builder:
         self.instructions: list[_Instruction] = []
         self._slots: dict[tuple[int, int | None], int] = {}
         self._masks: dict[tuple[int, bool, int | None], int] = {}
+        self._wider: dict[int, int | None] = {}
+        self._of_both: dict[int, list[Expr]] = {}
 
     def emit(self, root: Expr, mask: int | None) -> int:
         stack = [(root, mask)]
         while stack:
             node, under = stack[-1]
-            pending = [(n, m) for n, m in self._operands(node, under) if (id(n), m) not in self._slots]
-            if pending:
-                stack.extend(reversed(pending))
+            if self._find(node, under) is not None:
+                stack.pop()
+                continue
+            operands = self._operands(node, under)
+            sources = [slot for n, m in operands if (slot := self._find(n, m)) is not None]
+            if len(sources) < len(operands):
+                stack.extend((n, m) for n, m in reversed(operands) if self._find(n, m) is None)
                 continue
             stack.pop()
-            if (id(node), under) not in self._slots:
-                sources = tuple(self._slots[id(n), m] for n, m in self._operands(node, under))
-                self._slots[id(node), under] = self._append(_action(node), sources, under)
-        return self._slots[id(root), mask]
+            self._slots[id(node), under] = self._append(_action(node), tuple(sources), under)
+        found = self._find(root, mask)
+        assert found is not None
+        return found
+
+    def _find(self, node: Expr, mask: int | None) -> int | None:
+        """The slot of a node's value at all points of a mask, if it is computed."""
+        while mask is not None:
+            if (id(node), mask) in self._slots:
+                return self._slots[id(node), mask]
+            mask = self._wider.get(mask)
+        return self._slots.get((id(node), None))
 
     def _operands(self, node: Expr, mask: int | None) -> list[tuple[Expr, int | None]]:
-        """The children of `node` with their masks; of a lazy choice first the condition alone."""
+        """
+        The children of `node` with their masks.
+
+        Of a lazy choice first the condition alone, then what both sides need.
+        """
         if not (isinstance(node, Select) and node.lazy):
             return [(child, mask) for child in children(node)]
-        condition = self._slots.get((id(node.cond), mask))
+        condition = self._find(node.cond, mask)
         if condition is None:
             return [(node.cond, mask)]
+        both = [(part, mask) for part in self._needed_by_both(node) if self._find(part, mask) is None]
+        if both:
+            return both
         chosen, other = self._narrow(condition, True, mask), self._narrow(condition, False, mask)
         return [(node.cond, mask), (node.then, chosen), (node.other, other)]
+
+    def _needed_by_both(self, choice: Select) -> list[Expr]:
+        """The nodes that are computed whichever side is chosen."""
+        found = self._of_both.get(id(choice))
+        if found is None:
+            then = {id(node) for node in _always(choice.then)}
+            found = [node for node in _always(choice.other) if id(node) in then]
+            self._of_both[id(choice)] = found
+        return found
 
     def _narrow(self, condition: int, wanted: bool, mask: int | None) -> int:
         """The slot of the mask `mask and (condition is wanted)`."""
         key = (condition, wanted, mask)
         if key not in self._masks:
             sources = (condition,) if mask is None else (condition, mask)
-            self._masks[key] = self._append(_keep if wanted else _negate, sources, None)
+            made = self._masks[key] = self._append(_keep if wanted else _negate, sources, None)
+            self._wider[made] = mask
         return self._masks[key]
 
     def _append(
@@ -158,6 +191,18 @@ class _Builder:
         slot = len(self.instructions)
         self.instructions.append(_Instruction(slot, run, sources, mask, ()))
         return slot
+
+
+def _always(expr: Expr) -> Iterator[Expr]:
+    """The nodes that are computed wherever `expr` is."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack.extend([node.cond] if isinstance(node, Select) and node.lazy else children(node))
 
 
 def _keep(_: Context, operands: list[Array], __: Array | None) -> Array:
