@@ -70,19 +70,19 @@ def _remove(stmt: Stmt, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
             return _remove_if(stmt, bounds, held)
         case For(var=var, extent=extent, kind=kind, body=body):
             new = _remove(body, bounds, held)
-            if _is_nothing(new):
+            if is_nothing(new):
                 return NOTHING
             limit, new = _shortened(var, extent, kind, new)
             same = new is body and limit is extent
             return stmt if same else For(var, limit, kind, new)
         case Seq(stmts=stmts):
             parts = tuple(_remove(one, bounds, held) for one in stmts)
-            if any(map(_is_nothing, parts)):
-                return seq(*(part for part in parts if not _is_nothing(part)))
+            if any(map(is_nothing, parts)):
+                return seq(*(part for part in parts if not is_nothing(part)))
             return with_statements(stmt, parts)
         case _:
             new_stmt = map_statements(stmt, lambda inner: _remove(inner, bounds, held))
-            if isinstance(new_stmt, Alloc) and _is_nothing(new_stmt.body):
+            if isinstance(new_stmt, Alloc) and is_nothing(new_stmt.body):
                 return NOTHING
             return new_stmt
 
@@ -109,9 +109,9 @@ def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
     other = None
     if stmt.other is not None:
         other = _remove(stmt.other, assume(bounds, cond, holds=False), held)
-    if other is not None and _is_nothing(other):
+    if other is not None and is_nothing(other):
         other = None
-    if other is None and _is_nothing(then):
+    if other is None and is_nothing(then):
         return NOTHING
     same = len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True))
     if same and then is stmt.then and other is stmt.other:
@@ -136,10 +136,10 @@ def _shortened(var: Var, extent: int | Expr, kind: LoopKind, body: Stmt) -> tupl
 
 def _is_plain(stmt: Stmt) -> bool:
     """Whether nothing can be removed from a statement."""
-    return not any(isinstance(inner, If) or _is_nothing(inner) for inner in walk_statements(stmt))
+    return not any(isinstance(inner, If) or is_nothing(inner) for inner in walk_statements(stmt))
 
 
-def _is_nothing(stmt: Stmt) -> bool:
+def is_nothing(stmt: Stmt) -> bool:
     return isinstance(stmt, Seq) and not stmt.stmts
 
 

@@ -3,7 +3,8 @@
 Lowering has made a kernel of each stage at root (`bind_threads`), its reductions across threads spelled out,
 with shuffles (`ansor.ir.shuffles`) or without.
 
-1. Blocks of large grids get their tiles in groups (`block_order`), and virtual threads move inwards.
+1. Blocks of large grids get their tiles in groups (`block_order`), and virtual threads move inwards. Indices
+   and values are made short, and what nothing reads then is left out (`unread`).
 2. Reductions that accumulate in global or shared memory do so in registers, as on a CPU (`register_tile`),
    and small private arrays are brought there (`private_arrays`).
 3. Barriers are placed, which is where threads meet. Tiles that are there several times are filled ahead
@@ -27,6 +28,7 @@ from ansor.ir.passes.multi_buffers import multi_buffers
 from ansor.ir.passes.private_arrays import unroll_private_arrays
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.swizzle import swizzle
+from ansor.ir.passes.unread import drop_unread
 from ansor.ir.passes.virtual_threads import inject_virtual_threads
 from ansor.ir.ranges import loop_ranges, nest_bounds
 from ansor.ir.rewriting import map_expressions
@@ -49,7 +51,7 @@ def polish_kernels(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     nest = map_kernels(nest, order_blocks)
     nest = replace(nest, body=inject_virtual_threads(nest.body))
     known = nest_bounds(nest)
-    body = map_expressions(nest.body, lambda expr: simplify(expr, known))
+    body = drop_unread(map_expressions(nest.body, lambda expr: simplify(expr, known)))
     body = promote_accumulators(body, limits, sizes)
     nest = replace(nest, body=unroll_private_arrays(body, limits))
     return map_kernels(nest, lambda kernel: _finished(kernel, sizes))
