@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from ansor.errors import ScheduleError
@@ -102,14 +103,16 @@ class Hole:
         return self.columns[0].kind
 
 
-def find_holes(preview: State, steps: tuple[Step, ...], binding_from: int | None = None) -> tuple[Hole, ...]:
+def find_holes(
+    states: Sequence[State], steps: tuple[Step, ...], binding_from: int | None = None
+) -> tuple[Hole, ...]:
     """
     List the open splits of a history, by kind, those of one kind in their order.
 
     Parameters
     ----------
-    preview
-        A state with the same history, in which lengths that replay needs are set.
+    states
+        Those that the same history leads through (see `Replays`), lengths that replay needs set.
     steps
         The history with open lengths None.
     binding_from
@@ -124,8 +127,7 @@ def find_holes(preview: State, steps: tuple[Step, ...], binding_from: int | None
     found: dict[int, Hole] = {}
     taken: dict[tuple[str, str], int] = {}
     divided: set[str] = set()
-    state = State.initial(preview.dag)
-    for position, (step, replayable) in enumerate(zip(steps, preview.steps, strict=True)):
+    for position, (step, (state, following)) in enumerate(zip(steps, pairwise(states), strict=True)):
         if isinstance(step, SplitStep) and any(length is None for length in step.lengths):
             stage = state.stages[step.stage]
             loop = stage.iterators[step.iterator]
@@ -148,11 +150,9 @@ def find_holes(preview: State, steps: tuple[Step, ...], binding_from: int | None
             if source.kind is ColumnKind.THREADS and source.extent and isinstance(extent, int):
                 most = 0 if stage.name in divided else max(source.extent, extent)
                 found[step.source] = replace(source, extent=most)
-        following = state.apply(replayable)
         if isinstance(step, RfactorStep) and position - 1 in found:
             divided |= {stage.name for stage in following.stages[step.stage : step.stage + 2]}
         _follow_stages(found, state, following)
-        state = following
     holes: list[Hole] = []
     for hole in sorted(found.values(), key=lambda hole: _ORDER.index(hole.kind)):
         holes.append(replace(hole, start=holes[-1].stop if holes else 0))

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 from ansor.errors import ScheduleError
 from ansor.schedule.graph_steps import RfactorStep
+from ansor.schedule.replays import Replays
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, SplitStep, Step
@@ -145,19 +146,23 @@ class Sketch:
     binding
         How its loops become blocks and threads, for GPUs (`sketches.threads`); the last ones of `steps` say
         so, too.
+    replays
+        Where its history is replayed: with open lengths unknown, and with all of them 1. Sketches that were
+        derived together share these.
     """
 
     state: State
     steps: tuple[Step, ...]
     derivation: tuple[Derivation, ...]
     binding: Binding | None = None
+    replays: tuple[Replays, Replays] = field(default_factory=lambda: (Replays(), Replays()), repr=False)
 
     @cached_property
     def holes(self) -> tuple[Hole, ...]:
         """The open splits, in order; a `ScheduleError` if one cannot be sampled."""
         if self.binding is None:
-            return find_holes(self.state, self.steps)
-        return find_holes(self.binding.structure, self.steps, self.binding.first)
+            return find_holes(self._states(self.state), self.steps)
+        return find_holes(self._states(self.binding.structure), self.steps, self.binding.first)
 
     @property
     def spelling(self) -> tuple[Step, ...]:
@@ -169,7 +174,11 @@ class Sketch:
         """The holes where they are in `spelling`, with the same columns."""
         if self.binding is None:
             return self.holes
-        return find_holes(self.binding.program, self.binding.steps, self.binding.first)
+        return find_holes(self._states(self.binding.program), self.binding.steps, self.binding.first)
+
+    def _states(self, preview: State) -> Sequence[State]:
+        """What the history of a state leads through."""
+        return self.replays[0].along(preview.dag, preview.steps)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -180,7 +189,7 @@ class Sketch:
     def bare(self) -> State:
         """The structure with all tile lengths 1; a `ScheduleError` if it cannot be sampled."""
         ones = [1] * sum(len(hole.columns) for hole in self.holes)
-        return State.replay(self.state.dag, fill_holes(self.steps, self.holes, ones))
+        return self.replays[1].along(self.state.dag, fill_holes(self.steps, self.holes, ones))[-1]
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -240,12 +249,14 @@ def generate_sketches(
     start = State.initial(context.dag)
     frontier: list[_Derived] = [(start, len(start.stages) - 1, ())]
     finished: list[Sketch] = []
+    replays = Replays(), Replays()
     most = MOST_STATES
     while frontier:
         following: list[_Derived] = []
         for state, stage_id, history in frontier:
             if stage_id < 0:
-                finished.append(Sketch(state, open_splits(state.steps, context.is_gpu), history))
+                opened = open_splits(state.steps, context.is_gpu)
+                finished.append(Sketch(state, opened, history, replays=replays))
                 continue
             following.extend(_visit(context, chosen, state, stage_id, history))
         if len(following) > most:

@@ -75,11 +75,15 @@ class State:
         state = cls.initial(dag)
         for position, item in enumerate(steps):
             step = item if isinstance(item, Step) else step_from_json(item)
-            try:
-                state = state.apply(step)
-            except ScheduleError as error:
-                raise ScheduleError(f"step {position} {step}: {error}") from error
+            state = state.replayed(position, step)
         return state
+
+    def replayed(self, position: int, step: Step) -> State:
+        """The state after `step` of a history, whose position an error names."""
+        try:
+            return self.apply(step)
+        except ScheduleError as error:
+            raise ScheduleError(f"step {position} {step}: {error}") from error
 
     def apply(self, step: Step) -> State:
         """The state after `step`, which is added to the history."""
