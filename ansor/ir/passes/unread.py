@@ -13,8 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansor.ir.independence import statement_expressions
-from ansor.ir.nest import Alloc, Buffer, Prefetch, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.nest import (
+    Alloc,
+    Buffer,
+    Prefetch,
+    Stmt,
+    Store,
+    statement_expressions,
+    sub_statements,
+    walk_statements,
+)
 from ansor.ir.passes.guards import NOTHING, is_nothing
 from ansor.ir.rewriting import map_statements
 from ansor.te.expr import Load, distinct_nodes
