@@ -16,12 +16,13 @@ from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from ansor.te import Tensor
-from ansor.te.expr import Const, Expr, Load, Select, Var, children, walk
+from ansor.te.expr import Const, Expr, Load, Select, Var, children
 from ansor.workloads import Workload
 from ansor.workloads.catalogue import Args, Array
 from measure.check import Tolerance, mismatch, output_tolerance, rms
 from search.params import REFERENCE_SPACE
 from sketches import sample_programs
+from tests.paths import walk
 from tests.sketches_cases import HARDWARE
 
 PROGRAMS = 2

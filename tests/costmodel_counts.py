@@ -14,7 +14,8 @@ from typing import Any
 
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, LoopNest, Store, sub_statements
-from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr, Load, Var, children, free_vars, walk
+from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr, Load, Var, children, free_vars
+from tests.paths import walk
 
 LINE = 64
 MAX_POINTS = 40000

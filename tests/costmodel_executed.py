@@ -14,7 +14,8 @@ from math import prod
 
 from ansor.ir.code_size import is_product
 from ansor.ir.nest import Alloc, For, If, Let, LoopKind, LoopNest, Seq, Stmt, Store
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Not, Select, Var, children, walk
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Not, Select, Var, children
+from tests.paths import walk
 
 Point = dict[Var, int]
 

@@ -28,7 +28,7 @@ from ansor.ir.nest import LoopNest
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
-from ansor.te.expr import Binary, BinaryOp, Expr, Load, Read, Reduce, Select, children, walk
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, Read, Reduce, Select, children
 from ansor.te.tensor import ComputeOp
 from costmodel.extract_body import COUNTS
 from costmodel.extract_form import Form
@@ -46,6 +46,7 @@ from tests.costmodel_counts import (
     is_affine,
     stored_statements,
 )
+from tests.paths import walk
 
 Values = np.ndarray
 _DIVIDING = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD)

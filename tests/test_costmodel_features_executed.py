@@ -13,7 +13,7 @@ from ansor.ir.nest import Buffer, Store
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.task.task import Task
-from ansor.te.expr import Load, int_value, walk
+from ansor.te.expr import Load, int_value
 from ansor.te.tensor import ComputeOp
 from costmodel.extract import extract_forms
 from costmodel.extract_form import Form
@@ -24,6 +24,7 @@ from sketches import ColumnKind, Population, ProgramSpace
 from tests.costmodel_counts import allocation, stored_statements
 from tests.costmodel_executed import Executed
 from tests.costmodel_law import buffer_name, odd_lengths
+from tests.paths import walk
 from tests.sketches_cases import SMALL, task_of
 
 TASKS = {name: task_of(make()) for name, make in SMALL.items() if name != "matmul of primes"}

@@ -19,7 +19,7 @@ from ansor.schedule.state import State
 from ansor.task.target import Target
 from ansor.task.task import Task
 from ansor.te import Tensor
-from ansor.te.expr import Load, int_value, walk
+from ansor.te.expr import Load, int_value
 from ansor.workloads.catalogue import get_workload
 from costmodel.extract import core_of
 from costmodel.extract_columns import pack
@@ -28,6 +28,7 @@ from costmodel.extract_plan import plan
 from costmodel.extract_statements import statements_of
 from sketches import Population, ProgramSpace
 from tests.costmodel_law import buffer_name, odd_lengths
+from tests.paths import walk
 from tests.sketches_cases import SMALL, matmul, oracle_workload, task_of
 
 WORKLOADS = (

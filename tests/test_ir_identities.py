@@ -25,10 +25,11 @@ from ansor.schedule.inlining import effective_body
 from ansor.schedule.lowering import lower
 from ansor.schedule.skipping import needed_parts
 from ansor.schedule.state import State
-from ansor.te.expr import Cast, Const, Expr, Select, Var, const, int_value, walk
+from ansor.te.expr import Cast, Const, Expr, Select, Var, const, int_value
 from ansor.te.tensor import Tensor
 from tests.costmodel_executed import products_made
 from tests.device_nests import SERIAL, UNROLLED, VECTORIZED, load
+from tests.paths import walk
 
 Level = tuple[Var, int, LoopKind]
 

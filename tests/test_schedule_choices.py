@@ -13,11 +13,12 @@ from ansor.schedule.inlining import effective_body
 from ansor.schedule.lowering import lower
 from ansor.schedule.skipping import needed_parts
 from ansor.schedule.state import State
-from ansor.te.expr import Const, Expr, Select, walk
+from ansor.te.expr import Const, Expr, Select
 from ansor.te.tensor import Tensor
 from costmodel.extract import extract
 from sketches import ProgramSpace
 from tests.costmodel_executed import products_made
+from tests.paths import walk
 from tests.program_laws import check_results
 from tests.sketches_cases import task_of
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ansor import te
-from ansor.te.expr import Binary, Const, Read, distinct_nodes, free_vars, rewrite, walk
+from ansor.te.expr import Binary, Const, Read, distinct_nodes, free_vars, rewrite
 
 A = te.placeholder((8, 4), name="A")
 
@@ -208,7 +208,7 @@ def test_traversal_of_shared_and_deep_expressions() -> None:
     for _ in range(5000):
         deep = deep + 1.0
     assert str(deep).startswith("((((")
-    assert sum(1 for _ in walk(deep)) == 10001
+    assert sum(1 for _ in distinct_nodes(deep)) == 10001
     shared: te.Expr = x
     for _ in range(60):
         shared = shared * shared

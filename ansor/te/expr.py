@@ -64,7 +64,6 @@ from ansor.te.traversal import (
     free_vars,
     rewrite,
     substitute,
-    walk,
     with_children,
 )
 
@@ -112,7 +111,6 @@ __all__ = [
     "rewrite",
     "select",
     "substitute",
-    "walk",
     "with_children",
     "wrap_int",
 ]

@@ -1,8 +1,7 @@
 """Walking and rebuilding expressions, without recursion: an expression may be thousands of nodes deep.
 
-Nodes are shared freely (`y = x * x; z = y * y`), so an expression is a graph: `walk` gives a node once for
-each path to it, which is what counting operations wants, and may be exponential; everything else visits a
-shared node once.
+Nodes are shared freely (`y = x * x; z = y * y`), so an expression is a graph. A shared node is visited once:
+there may be exponentially many paths to it.
 """
 
 from __future__ import annotations
@@ -20,18 +19,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     return expr.children()
 
 
-def walk(expr: Expr) -> Iterator[Expr]:
-    """All nodes of `expr`, children before parents, shared nodes once per path."""
-    return _children_first(expr, shared=True)
-
-
 def distinct_nodes(expr: Expr) -> Iterator[Expr]:
-    """The nodes of `expr` as `walk` gives them, but each shared node only the first time."""
-    return _children_first(expr, shared=False)
-
-
-def _children_first(expr: Expr, *, shared: bool) -> Iterator[Expr]:
-    """The nodes of `expr`, those that are `shared` again on each path to them."""
+    """All nodes of `expr`, children before parents, a shared node the first time that it is met."""
     seen: set[int] = set()
     opened: list[Expr] = []
     stack: list[Expr | None] = [expr]
@@ -40,10 +29,9 @@ def _children_first(expr: Expr, *, shared: bool) -> Iterator[Expr]:
         if node is None:  # all below the node that was opened last is done
             yield opened.pop()
             continue
-        if not shared:
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
         inner = node.children()
         if inner:
             opened.append(node)
