@@ -28,6 +28,11 @@ def machine_of(target: str) -> MachineModel:
     return MachineModel.for_target(Target.parse(target))
 
 
+def first_cache(target: str) -> int:
+    """Bytes of the smallest cache of a core of a target's machine, by the target's text."""
+    return machine_of(target).l1_bytes
+
+
 def second_cache(target: str) -> int:
     """Bytes of the cache that a core of a target's machine has to itself, by the target's text."""
     return machine_of(target).l2_bytes
