@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,6 +149,12 @@ def test_rounding_functions_are_exact(name: str, dtype: str, cpu: str) -> None:
         expected = apply_call(name, [x], dtype)
         found = apply(name, [x], dtype, 16, cpu)
         np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
+def test_the_documentation_has_the_same_limits() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "targets.md").read_text(encoding="utf-8")
+    stated = {name: float(limit) for name, limit in re.findall(r"`(\w+)` \| ([\d.]+) \|", page)}
+    assert stated == {**MAX_ULP, "sqrt": 0.5}
 
 
 @pytest.mark.parametrize("cpu", CPUS)
