@@ -50,6 +50,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
   (`AddPackedRead`), 2 of all inputs, which makes sketches many that seldom hold the best of 64 trials.
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
+- `cpu_row_tiling`: 1 for tiles of short rows that several stages pass over, as in a softmax (`RowTiling`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often (`KeepCostlyProducer`).
 - `cpu_inline_padding`: 1 for computing padding where a reduction uses it a few times, or where it then is not
@@ -84,6 +85,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no tensor intrinsics": {"cpu_tensor_intrinsics": 0},
     "no tiled streams": {"cpu_stream_tiling": 0},
     "no tiled windows": {"cpu_window_tiling": 0},
+    "no tiled rows": {"cpu_row_tiling": 0},
     "no factored lanes": {"cpu_rfactor_lanes": 0},
     "all cheap reads inlined": {"cpu_keep_costly": 0},
     "no inlined padding": {"cpu_inline_padding": 0},
@@ -115,6 +117,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_packed_read": 0,
     "cpu_stream_tiling": 0,
     "cpu_window_tiling": 0,
+    "cpu_row_tiling": 0,
     "cpu_rfactor_lanes": 0,
     "cpu_keep_costly": 0,
     "cpu_inline_padding": 0,

@@ -40,6 +40,7 @@ from sketches.recompute import KeepCostlyProducer
 from sketches.rfactor import AddRfactor
 from sketches.rfactor_blocks import AddRfactorBlocks
 from sketches.rfactor_lanes import AddRfactorLanes
+from sketches.row_tiling import RowTiling
 from sketches.rule import (
     MOST_VISITS,
     Derivation,
@@ -105,6 +106,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_store_converted": (StoreConverted(),),
     "cpu_stream_tiling": (StreamTiling(),),
     "cpu_window_tiling": (WindowTiling(),),
+    "cpu_row_tiling": (RowTiling(),),
     "cpu_rfactor_lanes": (AddRfactorLanes(),),
     "cpu_keep_costly": (KeepCostlyProducer(),),
 }

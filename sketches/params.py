@@ -116,6 +116,8 @@ class SketchParams:
         1 adds `StreamTiling`: outputs with a short last axis, and transposes, are tiled.
     cpu_window_tiling
         1 adds `WindowTiling`: reductions without reuse, such as pooling, are tiled.
+    cpu_row_tiling
+        1 adds `RowTiling`: what passes over short rows, as a softmax, does so for several rows together.
     cpu_rfactor_lanes
         1 adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
     cpu_keep_costly
@@ -162,6 +164,7 @@ class SketchParams:
     cpu_packed_read: int = _parameter(1, high=2)
     cpu_stream_tiling: int = _parameter(1, high=1)
     cpu_window_tiling: int = _parameter(1, high=1)
+    cpu_row_tiling: int = _parameter(1, high=1)
     cpu_rfactor_lanes: int = _parameter(1, high=1)
     cpu_keep_costly: int = _parameter(1, high=1)
     cpu_inline_padding: int = _parameter(1, high=1)

@@ -23,6 +23,8 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
+import numpy as np
+
 from ansor.schedule.bounds import enclosing_loops
 from ansor.schedule.lookahead import NEAR
 from ansor.schedule.prefetch_steps import PrefetchStep, inputs_read
@@ -72,10 +74,11 @@ def _passes_again(state: State, stage: int, computed: list[int], least: int) -> 
 
 
 def _iterations(state: State, place: tuple[int, int]) -> int:
-    """How often the body of a stage's loop runs; 0 if unknown."""
+    """How often the body of a stage's loop runs, at least, whatever lengths are drawn; 0 if unknown."""
     stage, position = place
     extents = [iterator.extent for iterator in state.stages[stage].iterators[: position + 1]]
-    return prod(extent if isinstance(extent, int) else 0 for extent in extents)
+    known = [extent for extent in extents if isinstance(extent, int | np.ndarray)]
+    return prod(int(np.min(extent)) for extent in known) if len(known) == len(extents) else 0
 
 
 def _reads_windows(state: State, stage: int, least: int) -> bool:

@@ -1,0 +1,78 @@
+"""Tiles of rows: what passes over short rows several times does so for a few rows together.
+
+A softmax of one row is a chain: its maximum, which the exponentials wait for, their sum, a reciprocal, the
+quotients. Each link ends with a reduction of lanes, and takes longer than the arithmetic of a short row; the
+next row is too far away for a processor to begin with. With the output's loop over rows split, the others
+can be computed for a tile of rows, one stage after the other, and rows of one stage wait for nothing.
+
+Softmax of 1536 rows of 128 floats, 2 cores of a Zen 4: 2 rows at a time take 0.88 of the time, 3 to 16 rows
+0.81 of it. Not in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Final
+
+from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
+from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.state import State
+from ansor.te.expr import int_value
+from ansor.te.tensor import ComputeOp
+from sketches.relations import attribute_names, is_computed, needs_tiling
+from sketches.rule import SketchContext, Successor, Verdict
+
+LONGEST_ROW: Final = 1024
+"""Elements of the longest row: longer ones keep a processor busy between two reductions of lanes."""
+
+
+def row_loop(state: State, stage_id: int) -> int | None:
+    """The position of the loop over short rows of an untransformed output that reductions of rows go into."""
+    stage, op = state.stages[stage_id], state.stages[stage_id].op
+    if not isinstance(op, ComputeOp) or not state.is_output(stage_id) or not is_computed(state, stage_id):
+        return None
+    if stage.relations or needs_tiling(state, stage_id) or SIMPLIFY_CONST_ATTR in op.attrs:
+        return None
+    if any(loop.kind is not IteratorKind.SPATIAL for loop in stage.iterators):
+        return None
+    if attribute_names(state, stage_id, NO_SPLIT_ATTR):
+        return None
+    extents = [int_value(axis.extent) or 0 for axis in op.axis]
+    for rows in _rows_reduced(state, op):
+        count = len(rows)
+        row = prod(extents[count:])
+        if count and rows == extents[:count] and rows[-1] > 1 and 1 < row <= LONGEST_ROW:
+            return count - 1
+    return None
+
+
+def _rows_reduced(state: State, op: ComputeOp) -> Iterator[list[int]]:
+    """Extents of the results of all reductions without reuse that a stage reads, through other stages.
+
+    Rows are known by these: sums of the columns of a square look alike, and get a sketch that helps nothing.
+    """
+    seen, pending = {op}, [op]
+    while pending:
+        for producer in state.access.producers(pending.pop()):
+            if isinstance(producer, ComputeOp) and producer not in seen:
+                seen.add(producer)
+                pending.append(producer)
+                if producer.reduce_axis and not needs_tiling(state, state.stage_id(producer)):
+                    yield [int_value(axis.extent) or 0 for axis in producer.axis]
+
+
+class RowTiling:
+    """An output of short rows that reductions of rows go into -> also with its loop over rows split."""
+
+    name = "RowTiling"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        return Verdict.PASS if row_loop(state, stage_id) is None else Verdict.APPLY
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        position = row_loop(state, stage_id)
+        assert position is not None
+        split = state.split(stage_id, position, (None,))
+        # Nothing is computed inside an unrolled loop: others are for all rows of the tile, or elsewhere.
+        return [(split.annotate(stage_id, position + 1, Annotation.UNROLL), stage_id - 1)]
