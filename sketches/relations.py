@@ -6,6 +6,7 @@ it should be tiled comes from the state's access analysis.
 
 from __future__ import annotations
 
+from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
 from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
 from ansor.schedule.kernels import root_of
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
@@ -53,6 +54,16 @@ def has_cross_thread_reduction(state: State, stage_id: int) -> bool:
 def needs_tiling(state: State, stage_id: int) -> bool:
     """Whether the stage's operation reuses its inputs, so that multi-level tiling pays."""
     return state.access.needs_multi_level_tiling(state.stages[stage_id].op)
+
+
+def plain_operation(state: State, stage_id: int) -> ComputeOp | None:
+    """The operation of a stage with its loops as defined, all of which may be split, that reuses nothing."""
+    stage = state.stages[stage_id]
+    if not isinstance(stage.op, ComputeOp) or not is_computed(state, stage_id) or stage.relations:
+        return None
+    if needs_tiling(state, stage_id) or SIMPLIFY_CONST_ATTR in stage.op.attrs:
+        return None
+    return None if attribute_names(state, stage_id, NO_SPLIT_ATTR) else stage.op
 
 
 def axes_of_reads(state: State, stage_id: int, consumer: int) -> set[frozenset[Var]]:

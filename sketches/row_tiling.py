@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Final
 
-from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
-from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te.expr import int_value
 from ansor.te.tensor import ComputeOp
-from sketches.relations import attribute_names, is_computed, needs_tiling
+from sketches.relations import has_reduce_iterator, needs_tiling, plain_operation
 from sketches.rule import SketchContext, Successor, Verdict
 
 LONGEST_ROW: Final = 1024
@@ -29,14 +28,8 @@ LONGEST_ROW: Final = 1024
 
 def row_loop(state: State, stage_id: int) -> int | None:
     """The position of the loop over short rows of an untransformed output that reductions of rows go into."""
-    stage, op = state.stages[stage_id], state.stages[stage_id].op
-    if not isinstance(op, ComputeOp) or not state.is_output(stage_id) or not is_computed(state, stage_id):
-        return None
-    if stage.relations or needs_tiling(state, stage_id) or SIMPLIFY_CONST_ATTR in op.attrs:
-        return None
-    if any(loop.kind is not IteratorKind.SPATIAL for loop in stage.iterators):
-        return None
-    if attribute_names(state, stage_id, NO_SPLIT_ATTR):
+    op = plain_operation(state, stage_id)
+    if op is None or not state.is_output(stage_id) or has_reduce_iterator(state, stage_id):
         return None
     extents = [int_value(axis.extent) or 0 for axis in op.axis]
     for rows in _rows_reduced(state, op):

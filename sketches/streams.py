@@ -26,13 +26,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
-from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te.expr import free_vars, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.recompute import MANY, SOME, uses_per_element
-from sketches.relations import attribute_names, is_computed, needs_tiling
+from sketches.relations import has_reduce_iterator, plain_operation
 from sketches.rule import SketchContext, Successor, Verdict
 
 LONGEST_SHORT_AXIS: Final = 4
@@ -49,15 +48,8 @@ class StreamTiles(NamedTuple):
 
 def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
     """Choose the tiles of an untransformed stage without reduction or reuse; None if it is well as it is."""
-    stage = state.stages[stage_id]
-    op = stage.op
-    if not isinstance(op, ComputeOp) or not is_computed(state, stage_id):
-        return None
-    if stage.relations or needs_tiling(state, stage_id) or SIMPLIFY_CONST_ATTR in op.attrs:
-        return None
-    if any(loop.kind is not IteratorKind.SPATIAL for loop in stage.iterators):
-        return None
-    if attribute_names(state, stage_id, NO_SPLIT_ATTR) or _reads_reduction(state, stage_id):
+    op = plain_operation(state, stage_id)
+    if op is None or has_reduce_iterator(state, stage_id) or _reads_reduction(state, stage_id):
         return None
     extents = [int_value(axis.extent) for axis in op.axis]
     wide = [at for at, extent in enumerate(extents) if extent is not None and extent > 1]

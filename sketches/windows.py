@@ -17,18 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
 from ansor.schedule.stages import IteratorKind
 from ansor.schedule.state import State
 from ansor.te.expr import free_vars, int_value
 from ansor.te.tensor import ComputeOp
-from sketches.relations import (
-    attribute_names,
-    elementwise_consumer,
-    extents_product,
-    is_computed,
-    needs_tiling,
-)
+from sketches.relations import elementwise_consumer, extents_product, plain_operation
 from sketches.rfactor_lanes import vectors_for_all_tasks
 from sketches.rule import SketchContext, Successor, Verdict
 from sketches.tiling import follow_tiling, tile
@@ -53,16 +46,10 @@ class WindowTiling:
     name = "WindowTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        stage = state.stages[stage_id]
-        if not isinstance(stage.op, ComputeOp) or not is_computed(state, stage_id):
+        op = plain_operation(state, stage_id)
+        if op is None or not op.reduce_axis or any(int_value(axis.extent) is None for axis in op.axis):
             return Verdict.PASS
-        if stage.relations or needs_tiling(state, stage_id) or not stage.op.reduce_axis:
-            return Verdict.PASS
-        if attribute_names(state, stage_id, NO_SPLIT_ATTR) or SIMPLIFY_CONST_ATTR in stage.op.attrs:
-            return Verdict.PASS
-        if any(int_value(axis.extent) is None for axis in stage.op.axis):
-            return Verdict.PASS
-        if not runs_along_memory(state, stage.op):
+        if not runs_along_memory(state, op):
             return Verdict.PASS
         last = stage_id if (consumer := self._follower(state, stage_id)) is None else consumer
         products = extents_product(state, stage_id)
