@@ -41,6 +41,18 @@ def distinct_nodes(expr: Expr) -> Iterator[Expr]:
             yield node
 
 
+def reached(expr: Expr, into: Callable[[Expr], tuple[Expr, ...]]) -> Iterator[Expr]:
+    """The distinct nodes that `into`, which gives those below a node that count, leads to; parents first."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack.extend(into(node))
+
+
 def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """`expr` over other children (raw, no folding); the same object if they are the same objects."""
     if all(map(is_, expr.children(), new)):

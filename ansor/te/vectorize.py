@@ -31,6 +31,7 @@ from ansor.te.expr import (
     Select,
     Var,
     children,
+    reached,
 )
 from ansor.te.numeric import BINARY, Array, apply_call, apply_cast, constant
 from ansor.te.tensor import Tensor
@@ -195,14 +196,7 @@ class _Builder:
 
 def _always(expr: Expr) -> Iterator[Expr]:
     """The nodes that are computed wherever `expr` is."""
-    seen: set[int] = set()
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            stack.extend([node.cond] if isinstance(node, Select) and node.lazy else children(node))
+    return reached(expr, lambda x: (x.cond,) if isinstance(x, Select) and x.lazy else children(x))
 
 
 def _keep(_: Context, operands: list[Array], __: Array | None) -> Array:

@@ -26,7 +26,7 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.rewriting import tested_in_turn
-from ansor.te.expr import Call, Cast, Expr, Load, Var, children, distinct_nodes, free_vars
+from ansor.te.expr import Call, Cast, Expr, Load, Var, children, distinct_nodes, free_vars, reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +177,4 @@ class Analysis:
 
 def _value_nodes(expr: Expr) -> Iterator[Expr]:
     """The distinct nodes of an expression that are not part of an index."""
-    seen: set[int] = set()
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            if not isinstance(node, Load):
-                stack.extend(children(node))
+    return reached(expr, lambda node: () if isinstance(node, Load) else children(node))
