@@ -1,18 +1,25 @@
-"""Conditions on axes that hold wherever these are.
+"""Conditions on axes: all of several, and those that hold wherever the axes are.
 
 Extents may be columns, and so may numbers in conditions; so are the answers then, with one element per row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ansor.schedule.affine import SizeAtom, UnknownBoundError, evaluate, joined
-from ansor.te.expr import Binary, BinaryOp, Expr, Var
+from ansor.te.expr import Binary, BinaryOp, Expr, Var, binary
+
+
+def all_of(conditions: Iterable[Expr]) -> Expr | None:
+    """That all conditions hold, constants folded; None if there are none."""
+    parts = list(conditions)
+    return reduce(lambda a, b: binary(BinaryOp.AND, a, b), parts) if parts else None
 
 
 def always_holds(condition: Expr, extents: Mapping[Var, Any]) -> bool | NDArray[np.bool_]:

@@ -7,12 +7,13 @@ these functions, so bound inference exists once for all three.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.te.expr import Expr, int_value
+from ansor.te.expr import INDEX_DTYPE, Const, Expr, int_value
 
 Column = NDArray[np.int64]
 Extent = Union[int, Column, Expr]
@@ -27,6 +28,11 @@ def extent_of(expr: Expr | int) -> Extent:
         return value
     constant = int_value(expr)
     return expr if constant is None else constant
+
+
+def expr_of(extent: Extent) -> Expr:
+    """The expression of an extent; a column becomes a constant of many values."""
+    return extent if isinstance(extent, Expr) else Const(extent, INDEX_DTYPE)  # type: ignore[arg-type]
 
 
 MAX_EXTENT = 2**31 - 1
@@ -68,12 +74,18 @@ def multiply(a: Extent, b: Extent) -> Extent:
     return a * b
 
 
-def product(extents: list[Extent] | tuple[Extent, ...]) -> Extent:
+def product(extents: Sequence[Extent]) -> Extent:
     """Product of extents, 1 for none."""
     result: Extent = 1
     for extent in extents:
         result = multiply(result, extent)
     return result
+
+
+def product_if_known(extents: Sequence[Extent | None]) -> Extent | None:
+    """Product of extents, None if one of them is not known yet."""
+    known = [extent for extent in extents if extent is not None]
+    return product(known) if len(known) == len(extents) else None
 
 
 def minimum(a: Extent, b: Extent) -> Extent:

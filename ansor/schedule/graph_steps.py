@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ansor.errors import ScheduleError
-from ansor.schedule.extents import Extent, extent_of, is_one, product
+from ansor.schedule.conditions import all_of
+from ansor.schedule.extents import Extent, expr_of, extent_of, is_one, product
 from ansor.schedule.layout import layout_attr
 from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.naming import code_names, fresh_name
@@ -29,13 +30,11 @@ from ansor.te.expr import (
     AxisKind,
     Binary,
     BinaryOp,
-    Const,
     Expr,
     IterVar,
     Read,
     Reduce,
     Var,
-    binary,
     distinct_nodes,
     free_vars,
     rewrite,
@@ -194,10 +193,7 @@ def insert_copy(
     if not wanted:
         raise ScheduleError(f"{what} of {source.name!r}: name at least one reader")
     along = None if part is None else _along_part(state, tensor, wanted, part, what)
-    axes = tuple(
-        IterVar(f"ax{d}", INDEX_DTYPE, Const(e, INDEX_DTYPE) if isinstance(e, int) else e)
-        for d, e in enumerate(tensor.shape)
-    )
+    axes = tuple(IterVar(f"ax{d}", INDEX_DTYPE, expr_of(e)) for d, e in enumerate(tensor.shape))
     copy = ComputeOp(_unique_name(state, source.name, suffix), axes, (), (Read(tensor, axes, tensor.dtype),))
     at = stage_id + 1
     moved = {r + 1 if r >= at else r for r in wanted}
@@ -372,16 +368,11 @@ class RfactorStep(Step):
         return state.with_stages(rebuild(stages, lambda op: redirect(op, moved)), self.stage)
 
 
-def _index(value: Extent) -> Expr:
-    """An extent as an expression; a column becomes a constant of many values."""
-    return value if isinstance(value, Expr) else Const(value, INDEX_DTYPE)  # type: ignore[arg-type]
-
-
 def _times(expr: Expr, stride: Extent) -> Expr:
     """`expr * stride`, where the stride may be a column."""
     if is_one(stride):
         return expr
-    return Binary(BinaryOp.MUL, expr, _index(stride), INDEX_DTYPE)
+    return Binary(BinaryOp.MUL, expr, expr_of(stride), INDEX_DTYPE)
 
 
 def axis_values(
@@ -400,10 +391,10 @@ def axis_values(
                 parent = relation.parents[position]
                 extent = extents[parent]
                 value = (
-                    fused if is_one(inner) else Binary(BinaryOp.FLOORDIV, fused, _index(inner), INDEX_DTYPE)
+                    fused if is_one(inner) else Binary(BinaryOp.FLOORDIV, fused, expr_of(inner), INDEX_DTYPE)
                 )
                 if position > 0:
-                    value = Binary(BinaryOp.FLOORMOD, value, _index(extent), INDEX_DTYPE)
+                    value = Binary(BinaryOp.FLOORMOD, value, expr_of(extent), INDEX_DTYPE)
                 values[parent] = value
                 inner = inner * extent  # type: ignore[assignment]
         else:
@@ -420,12 +411,10 @@ def axis_values(
 
 def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[ComputeOp, ComputeOp]:
     """The partial-result operation and the one that merges it."""
-    op = stage.compute
+    op, chosen = stage.compute, stage.iterators[position]
     roots = [root for root in op.body if isinstance(root, Reduce)]
     reduce_loops = stage.iterators[len(op.axis) :]
-    chosen = stage.iterators[position]
-    names = code_names(stage)
-    extents = loop_extents(stage)
+    names, extents = code_names(stage), loop_extents(stage)
     for loop in reduce_loops:
         if loop.name not in extents:
             raise refuse(
@@ -434,58 +423,50 @@ def _factor(state: State, stage: Stage, position: int, factor_at: int) -> tuple[
                 position,
             )
 
-    def axis(name: str, extent: Extent, kind: AxisKind) -> IterVar:
-        return IterVar(name, INDEX_DTYPE, _index(extent), kind)
-
     spatial = tuple(IterVar(a.name, a.dtype, a.extent) for a in op.axis)
-    factor = axis(names[chosen.name], extents[chosen.name], AxisKind.SPATIAL)
+    factor = _axis(names[chosen.name], extents[chosen.name], AxisKind.SPATIAL)
     remaining = {
-        loop.name: axis(names[loop.name], extents[loop.name], AxisKind.REDUCE)
+        loop.name: _axis(names[loop.name], extents[loop.name], AxisKind.REDUCE)
         for loop in reduce_loops
         if loop is not chosen
     }
     axes = (*spatial[:factor_at], factor, *spatial[factor_at:])
+    # If all of the reduction is factored out, an axis of one iteration stands for "no loop left".
+    reduce_axes = tuple(remaining.values()) or (
+        _axis(fresh_name(f"{factor.name}_u", {a.name for a in axes}), 1, AxisKind.REDUCE),
+    )
 
-    # Original reduction axes in terms of the new ones, and the condition that padding lanes are off.
-    leaves: dict[str, Expr] = {**remaining, chosen.name: factor}
-    values = axis_values(stage.relations, leaves, extents)
+    # The terms, which all roots share, and which of them are none: those of lanes past the end.
+    values = axis_values(stage.relations, {**remaining, chosen.name: factor}, extents)
     mapping: dict[Var, Expr] = dict(zip(op.axis, spatial, strict=True))
-    conditions = [c for root in roots[:1] if (c := root.condition) is not None]
-    for reduced in op.reduce_axis:
-        value = values[reduced.name]
-        mapping[reduced] = value
-    conditions.extend(_padding_conditions(stage.relations, values, extents))
-    first = roots[0]
-    sources = tuple(substitute(source, mapping) for source in first.sources)
-    condition: Expr | None = None
-    for part in conditions:
-        part = substitute(part, mapping)
-        condition = part if condition is None else binary(BinaryOp.AND, condition, part)
-    reduce_axes = tuple(remaining.values())
-    body = tuple(
-        Reduce(root.combiner, sources, reduce_axes, root.index, root.dtype, condition) for root in roots
-    )
-    if not reduce_axes:
-        # All of the reduction is factored out: one iteration stands for "no loop left".
-        unit = axis(fresh_name(f"{factor.name}_u", {a.name for a in axes}), 1, AxisKind.REDUCE)
-        body = tuple(Reduce(r.combiner, sources, (unit,), r.index, r.dtype, condition) for r in roots)
-        reduce_axes = (unit,)
-    attrs = dict(op.attrs)
-    factored = ComputeOp(_unique_name(state, op.name, "rf"), axes, reduce_axes, body, op.tag, attrs)
+    mapping.update({reduced: values[reduced.name] for reduced in op.reduce_axis})
+    terms = roots[0]
+    sources = tuple(substitute(source, mapping) for source in terms.sources)
+    own = () if terms.condition is None else (terms.condition,)
+    padding = _padding_conditions(stage.relations, values, extents)
+    condition = all_of(substitute(part, mapping) for part in (*own, *padding))
 
-    out = tuple(IterVar(f"ax{d}", a.dtype, a.extent) for d, a in enumerate(op.axis))
-    merged_axis = axis(f"{factor.name}_v", extents[chosen.name], AxisKind.REDUCE)
-    indices = (*out[:factor_at], merged_axis, *out[factor_at:])
+    body = tuple(Reduce(r.combiner, sources, reduce_axes, r.index, r.dtype, condition) for r in roots)
+    name = _unique_name(state, op.name, "rf")
+    factored = ComputeOp(name, axes, reduce_axes, body, op.tag, dict(op.attrs))
+    return factored, _merge(_unique_name(state, op.name, "repl"), op, roots, factored, factor_at)
+
+
+def _merge(
+    name: str, op: ComputeOp, roots: Iterable[Reduce], factored: ComputeOp, factor_at: int
+) -> ComputeOp:
+    """The operation that computes `op` from partial results, by reducing over one of their axes."""
+    factor = factored.axis[factor_at]
+    merged = IterVar(f"{factor.name}_v", INDEX_DTYPE, factor.extent, AxisKind.REDUCE)
+    axes = tuple(IterVar(f"ax{d}", a.dtype, a.extent) for d, a in enumerate(op.axis))
+    indices = (*axes[:factor_at], merged, *axes[factor_at:])
     partials = tuple(Read(t, indices, t.dtype) for t in factored.outputs)
-    merge = ComputeOp(
-        _unique_name(state, op.name, "repl"),
-        out,
-        (merged_axis,),
-        tuple(Reduce(r.combiner, partials, (merged_axis,), r.index, r.dtype) for r in roots),
-        op.tag,
-        layout_attr(op),
-    )
-    return factored, merge
+    body = tuple(Reduce(r.combiner, partials, (merged,), r.index, r.dtype) for r in roots)
+    return ComputeOp(name, axes, (merged,), body, op.tag, layout_attr(op))
+
+
+def _axis(name: str, extent: Extent, kind: AxisKind) -> IterVar:
+    return IterVar(name, INDEX_DTYPE, expr_of(extent), kind)
 
 
 def loop_extents(stage: Stage) -> dict[str, Extent]:
@@ -520,5 +501,5 @@ def _padding_conditions(
         extent: Any = extents[relation.parent]
         over = covered > extent
         if bool(np.any(over)) if not isinstance(over, Expr) else True:
-            conditions.append(Binary(BinaryOp.LT, values[relation.parent], _index(extent), "bool"))
+            conditions.append(Binary(BinaryOp.LT, values[relation.parent], expr_of(extent), "bool"))
     return conditions

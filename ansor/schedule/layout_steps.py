@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ansor.errors import DefinitionError, LogFormatError, ScheduleError
-from ansor.schedule.extents import Extent
+from ansor.schedule.conditions import all_of
+from ansor.schedule.extents import expr_of
 from ansor.schedule.graph_steps import insert_copy, rebuild, refuse_transformed, reread
 from ansor.schedule.layout import LAYOUT_ATTR, Layout
 from ansor.schedule.layout_reading import tile_layout
@@ -36,7 +37,6 @@ from ansor.schedule.step_base import (
 )
 from ansor.te.expr import (
     INDEX_DTYPE,
-    BinaryOp,
     Const,
     Expr,
     IterVar,
@@ -44,7 +44,6 @@ from ansor.te.expr import (
     Reduce,
     Select,
     Var,
-    binary,
     const,
     substitute,
 )
@@ -167,21 +166,17 @@ def _computed_in(op: ComputeOp, layout: Layout) -> ComputeOp:
     axes = _digit_axes(op, layout)
     old = layout.old_indices(axes)
     mapping: dict[Var, Expr] = dict(zip(op.axis, old, strict=True))
-    condition: Expr | None = None
-    for part in layout.inside(old):
-        condition = part if condition is None else binary(BinaryOp.AND, condition, part)
+    padding = layout.inside(old)
     (root,) = op.body
     body: Expr
     if isinstance(root, Reduce):
         sources = tuple(substitute(source, mapping) for source in root.sources)
-        if root.condition is not None:
-            own = substitute(root.condition, mapping)
-            condition = own if condition is None else binary(BinaryOp.AND, condition, own)
-        body = replace(root, sources=sources, condition=condition)
+        own = () if root.condition is None else (substitute(root.condition, mapping),)
+        body = replace(root, sources=sources, condition=all_of((*padding, *own)))
     else:
-        body = substitute(root, mapping)
-        if condition is not None:
-            body = Select(condition, body, _zero(body.dtype), True, body.dtype)
+        body, inside = substitute(root, mapping), all_of(padding)
+        if inside is not None:
+            body = Select(inside, body, _zero(body.dtype), True, body.dtype)
     attrs = {**op.attrs, LAYOUT_ATTR: layout}
     return ComputeOp(op.name, axes, op.reduce_axis, (body,), op.tag, attrs)
 
@@ -197,9 +192,5 @@ def _digit_axes(op: ComputeOp, layout: Layout) -> tuple[IterVar, ...]:
     for position, digit in enumerate(layout.digits):
         chain, base = layout.by_dim[digit.dim], op.axis[digit.dim].name
         name = base if len(chain) == 1 else f"{base}_{chain.index(position)}"
-        axes.append(IterVar(fresh_name(name, taken), INDEX_DTYPE, _index(digit.extent)))
+        axes.append(IterVar(fresh_name(name, taken), INDEX_DTYPE, expr_of(digit.extent)))
     return tuple(axes)
-
-
-def _index(extent: Extent) -> Expr:
-    return extent if isinstance(extent, Expr) else Const(extent, INDEX_DTYPE)  # type: ignore[arg-type]
