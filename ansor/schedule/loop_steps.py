@@ -8,14 +8,32 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ansor.errors import ScheduleError
-from ansor.schedule.extents import MAX_EXTENT, Extent, any_above, ceil_div, minimum, multiply, product
+from ansor.schedule.extents import (
+    MAX_EXTENT,
+    Extent,
+    any_above,
+    ceil_div,
+    minimum,
+    multiply,
+    product,
+    product_if_known,
+)
 from ansor.schedule.naming import fresh_name
-from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, IteratorKind, SplitRelation
+from ansor.schedule.stages import (
+    Annotation,
+    ComputeAt,
+    FuseRelation,
+    Iterator,
+    IteratorKind,
+    SplitRelation,
+    Stage,
+)
 from ansor.schedule.step_base import (
     Step,
     iterator_at,
@@ -130,9 +148,7 @@ class FollowSplitStep(Step):
             raise ScheduleError(
                 f"follow_split: asked for {self.n_split} lengths, but step {self.source} has {len(lengths)}"
             )
-        rest = lengths[self.n_split - 1 :]
-        merged = None if any(x is None for x in rest) else product([x for x in rest if x is not None])
-        return (*lengths[: self.n_split - 1], merged)
+        return (*lengths[: self.n_split - 1], product_if_known(lengths[self.n_split - 1 :]))
 
     def apply(self, state: State) -> State:
         return split(state, self.stage, self.iterator, self.lengths(state.steps), inner_to_outer=True)
@@ -258,76 +274,67 @@ class FuseStep(Step):
     iterators: tuple[int, ...]
 
     def apply(self, state: State) -> State:
-        if not self.iterators:
-            raise refuse(stage_at(state, self.stage, "fuse"), "fuse: no loops given")
-        loops = []
         stage = stage_at(state, self.stage, "fuse")
-        for position in self.iterators:
-            stage, loop = iterator_at(state, self.stage, position, "fuse")
-            loops.append(loop)
-        first, last = self.iterators[0], self.iterators[-1]
-        if self.iterators != tuple(range(first, first + len(loops))):
-            gap = next(b for a, b in zip(self.iterators, self.iterators[1:], strict=False) if b != a + 1)
-            names = ", ".join(repr(loop.name) for loop in loops)
-            raise refuse(
-                stage,
-                f"fuse {names} of stage {stage.name!r}: the loops must be directly nested in this order; "
-                "reorder first",
-                gap,
-            )
-        for position in self.iterators[:-1]:
-            inner = state.attached_to(self.stage, position)
-            if inner:
-                raise refuse(
-                    stage,
-                    f"fuse of stage {stage.name!r}: stage {state.stages[inner[0]].name!r} is computed inside "
-                    f"{stage.iterators[position].name!r}, which is not the innermost of the fused loops; "
-                    f"fuse first, or compute it inside {loops[-1].name!r}",
-                    position,
-                )
-        if any(loop.annotation is not Annotation.NONE for loop in loops):
-            bad = next(
-                p for p, x in zip(self.iterators, loops, strict=True) if x.annotation is not Annotation.NONE
-            )
-            loop = stage.iterators[bad]
-            raise refuse(
-                stage,
-                f"fuse of stage {stage.name!r}: {loop.name!r} is annotated {loop.annotation.word} already; "
-                "fuse first",
-                bad,
-            )
-        if any_above(product([e for e in (loop.extent for loop in loops) if e is not None]), MAX_EXTENT):
-            raise refuse(
-                stage,
-                f"fuse of stage {stage.name!r}: the fused loop would have more than 2**31 - 1 iterations, "
-                "which loop variables cannot count; fuse fewer loops",
-                last,
-            )
-        kinds = {loop.kind for loop in loops}
-        if len(kinds) > 1:
-            other = next(p for p, x in zip(self.iterators, loops, strict=True) if x.kind is not loops[0].kind)
-            raise refuse(
-                stage,
-                f"fuse of stage {stage.name!r}: {loops[0].name!r} is a {loops[0].kind} loop and "
-                f"{stage.iterators[other].name!r} a {stage.iterators[other].kind} loop; "
-                "they cannot become one loop",
-                other,
-            )
-        kind = kinds.pop()
-        extents = [loop.extent for loop in loops]
-        extent = None if any(e is None for e in extents) else product([e for e in extents if e is not None])
+        if not self.iterators:
+            raise refuse(stage, "fuse: no loops given")
+        loops = [iterator_at(state, self.stage, position, "fuse")[1] for position in self.iterators]
+        self._check(state, stage, loops)
         name = fresh_name("".join(f"{loop.name}@" for loop in loops), stage.loop_names())
-        fused = Iterator(name, extent, kind)
-        relation = FuseRelation(tuple(loop.name for loop in loops), name)
+        fused = Iterator(name, product_if_known([loop.extent for loop in loops]), loops[0].kind)
+        first, last, lost = self.iterators[0], self.iterators[-1], len(loops) - 1
         changed = replace(
             stage,
             iterators=(*stage.iterators[:first], fused, *stage.iterators[last + 1 :]),
-            relations=(*stage.relations, relation),
+            relations=(*stage.relations, FuseRelation(tuple(loop.name for loop in loops), name)),
         )
-        lost = len(loops) - 1
         return state.with_stage(self.stage, changed).with_attach_moved(
-            self.stage, lambda at: at if at < first else (first if at <= last else at - lost)
+            self.stage, lambda at: at if at < first else max(first, at - lost)
         )
+
+    def _check(self, state: State, stage: Stage, loops: Sequence[Iterator]) -> None:
+        """Refuse loops that cannot become one."""
+        for outer, inner in pairwise(self.iterators):
+            if inner != outer + 1:
+                names = ", ".join(repr(loop.name) for loop in loops)
+                raise refuse(
+                    stage,
+                    f"fuse {names} of stage {stage.name!r}: the loops must be directly nested in this order; "
+                    "reorder first",
+                    inner,
+                )
+        what = f"fuse of stage {stage.name!r}"
+        for position, loop in zip(self.iterators[:-1], loops, strict=False):
+            inside = state.attached_to(self.stage, position)
+            if inside:
+                raise refuse(
+                    stage,
+                    f"{what}: stage {state.stages[inside[0]].name!r} is computed inside {loop.name!r}, which "
+                    f"is not the innermost of the fused loops; fuse first, or compute it inside "
+                    f"{loops[-1].name!r}",
+                    position,
+                )
+        for position, loop in zip(self.iterators, loops, strict=True):
+            if loop.annotation is not Annotation.NONE:
+                raise refuse(
+                    stage,
+                    f"{what}: {loop.name!r} is annotated {loop.annotation.word} already; fuse first",
+                    position,
+                )
+        if any_above(product([loop.extent for loop in loops if loop.extent is not None]), MAX_EXTENT):
+            raise refuse(
+                stage,
+                f"{what}: the fused loop would have more than 2**31 - 1 iterations, which loop variables "
+                "cannot count; fuse fewer loops",
+                self.iterators[-1],
+            )
+        for position, loop in zip(self.iterators, loops, strict=True):
+            if loop.kind is not loops[0].kind:
+                raise refuse(
+                    stage,
+                    f"{what}: {loops[0].name!r} is a {loops[0].kind} loop and {loop.name!r} a {loop.kind} "
+                    "loop; they cannot become one loop",
+                    position,
+                )
 
 
 @dataclass(frozen=True, slots=True)
