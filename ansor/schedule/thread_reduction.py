@@ -40,7 +40,7 @@ cross-thread reductions (reference, section 3.5); J. Luitjens, "Faster parallel 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ansor.ir.bounds import Bounds
@@ -52,7 +52,7 @@ from ansor.schedule.combining import Targets, combined
 from ansor.schedule.stages import IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.step_base import refuse
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Reduce, Var
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Expr, Load, Reduce, Var, const
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,127 +148,163 @@ def reduce_across_threads(
     shuffles
         Whether there are shuffles, and all threads of a block come by.
     """
-    shape = tuple(loop.extent for loop in elements)
-    parts = [Buffer(f"{b.name}.part", b.dtype, shape, "local") for b in results]
+    blocks = [loop for loop in bound if loop.kind in BLOCK_KINDS]
     threads = [loop for loop in bound if loop.kind not in BLOCK_KINDS]
-    rows = [loop for loop in threads if not loop.reduces]
-    reducing = [loop for loop in threads if loop.reduces]
-    count = prod(loop.extent for loop in reducing)
-    warps = _warps(reducing) if shuffles else 0
-    met = [*(loop.extent for loop in rows), warps or count]
-    meeting = [Buffer(f"{b.name}.red", b.dtype, tuple(met), "local") for b in results]
-    row, thread = tuple(loop.var for loop in rows), _number(reducing)
-
-    point = tuple(loop.init for loop in elements)
+    team = _Team(
+        roots,
+        results,
+        tuple(loop for loop in threads if not loop.reduces),
+        tuple(loop for loop in threads if loop.reduces),
+        bounds,
+    )
+    parts = team.buffers("part", tuple(loop.extent for loop in elements))
+    inside, after = tuple(loop.var for loop in elements), tuple(loop.init for loop in elements)
     neutral = [root.combiner.identity[root.index] for root in roots]
-    begin = seq(*(Store(part, point, value) for part, value in zip(parts, neutral, strict=True)))
-    partial = update([(part, tuple(loop.var for loop in elements)) for part in parts])
-    own = [Load(part, point, part.dtype) for part in parts]
-    if warps:
-        others = [Buffer(f"{b.name}.other", b.dtype, (), "local") for b in results]
-        targets = [(part, point) for part in parts]
-        steps = _through_warps(roots, targets, others, meeting, row, thread, warps, min(count, WARP), bounds)
-        finish = seq(*steps, store(own))
-        parts, meeting = [*parts, *others], meeting if warps > 1 else []
-    else:
-        arrive = [Store(shared, (*row, thread), x) for shared, x in zip(meeting, own, strict=True)]
-        first = [Load(shared, (*row, _index(0)), shared.dtype) for shared in meeting]
-        finish = seq(*arrive, *_tree(roots, meeting, row, reducing, bounds), store(first))
+    begin = seq(*(Store(part, after, value) for part, value in zip(parts, neutral, strict=True)))
+    partial = update([(part, inside) for part in parts])
+
+    own = [(part, after) for part in parts]
+    meeting = _through_warps(team, own) if shuffles and team.warps else _in_memory(team, own)
+    finish = seq(*meeting.steps, store(meeting.results))
 
     body = seq(_over(elements, begin), partial, fresh_copy(_over(_in_order(elements), finish)))
-    for private in reversed(parts):
-        body = Alloc(private, body)
-    for loop in reversed(threads):
-        body = For(loop.var, loop.extent, loop.kind, body)
-    for shared in reversed(meeting):
-        body = Alloc(shared, body)
-    for loop in reversed(bound):
-        if loop.kind in BLOCK_KINDS:
-            body = For(loop.var, loop.extent, loop.kind, body)
-    return body
+    body = _bound(threads, _allocated((*parts, *meeting.private), body))
+    return _bound(blocks, _allocated(meeting.shared, body))
 
 
-def _warps(reducing: Sequence[BoundLoop]) -> int:
-    """Over how many warps threads are spread that can reduce by shuffles; 0 if they cannot."""
-    if len(reducing) != 1 or reducing[0].kind is not LoopKind.THREAD_X:
-        return 0
-    count = reducing[0].extent
-    return 0 if count & (count - 1) else max(count // WARP, 1)
+@dataclass(frozen=True, slots=True)
+class _Team:
+    """The threads of a block: those of `reducing` loops reduce together, those of each of the `rows` apart.
+
+    `roots` are the reduction's expressions and `results` its outputs; `bounds` are those of all variables.
+    """
+
+    roots: Sequence[Reduce]
+    results: Sequence[Buffer]
+    rows: tuple[BoundLoop, ...]
+    reducing: tuple[BoundLoop, ...]
+    bounds: Bounds
+
+    @property
+    def row(self) -> tuple[Var, ...]:
+        """The row of a thread."""
+        return tuple(loop.var for loop in self.rows)
+
+    @property
+    def thread(self) -> Expr:
+        """The number of a thread in its row."""
+        return _number(self.reducing)
+
+    @property
+    def count(self) -> int:
+        """Threads of a row."""
+        return prod(loop.extent for loop in self.reducing)
+
+    @property
+    def warps(self) -> int:
+        """Over how many warps a row is spread whose threads can reduce by shuffles; 0 if they cannot."""
+        if [loop.kind for loop in self.reducing] != [LoopKind.THREAD_X] or self.count & (self.count - 1):
+            return 0
+        return max(self.count // WARP, 1)
+
+    def buffers(self, name: str, shape: tuple[int, ...]) -> list[Buffer]:
+        """Memory for each of the outputs."""
+        return [Buffer(f"{b.name}.{name}", b.dtype, shape, "local") for b in self.results]
+
+    def meeting_places(self, places: int) -> list[Buffer]:
+        """Memory for each of the outputs with so many elements for a row."""
+        return self.buffers("red", (*(loop.extent for loop in self.rows), places))
+
+    def take(self, targets: Targets, others: Targets) -> Stmt:
+        """Combine elements, one for each output, with what others hold."""
+        by_index = {root.index: other for root, other in zip(self.roots, others, strict=True)}
+        values = [_held(by_index[index]) for index in range(len(self.roots))]
+        return combined(self.roots, targets, values, self.bounds)
 
 
-def _through_warps(
-    roots: Sequence[Reduce],
-    targets: Targets,
-    others: Sequence[Buffer],
-    meeting: Sequence[Buffer],
-    row: tuple[Expr, ...],
-    thread: Expr,
-    warps: int,
-    lanes: int,
-    bounds: Bounds,
-) -> Iterator[Stmt]:
-    """The steps that combine the partial results of all threads in each of them, in warps of `lanes`."""
-    yield from _butterfly(roots, targets, others, lanes, bounds)
-    if warps == 1:
-        return
-    warp = Binary(BinaryOp.FLOORDIV, thread, _index(lanes), INDEX_DTYPE)
-    lane = Binary(BinaryOp.FLOORMOD, thread, _index(lanes), INDEX_DTYPE)
-    one_of_all = Binary(BinaryOp.FLOORMOD, thread, _index(warps), INDEX_DTYPE)
-    is_first = Binary(BinaryOp.EQ, lane, _index(0), "bool")
-    for (part, point), shared in zip(targets, meeting, strict=True):
-        yield guarded((is_first,), Store(shared, (*row, warp), Load(part, point, part.dtype)))
-    for (part, point), shared in zip(targets, meeting, strict=True):
-        yield Store(part, point, Load(shared, (*row, one_of_all), shared.dtype))
-    yield from _butterfly(roots, targets, others, warps, bounds)
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """How the threads of a row get from the partial result of each to that of all.
+
+    After the `steps` it is the values `results`. Of the memory this takes, some is `private` to each thread.
+    """
+
+    steps: tuple[Stmt, ...]
+    results: Sequence[Expr]
+    private: Sequence[Buffer]
+    shared: Sequence[Buffer]
 
 
-def _butterfly(
-    roots: Sequence[Reduce], targets: Targets, others: Sequence[Buffer], lanes: int, bounds: Bounds
-) -> Iterator[Stmt]:
-    """The steps that combine private elements of so many neighbouring threads in each of them."""
-    by_index = {root.index: other for root, other in zip(roots, others, strict=True)}
-    values = [Load(by_index[i], (), by_index[i].dtype) for i in range(len(roots))]
-    while lanes > 1:
-        lanes //= 2
-        for (part, point), other in zip(targets, others, strict=True):
-            yield shuffle(other, (), Load(part, point, part.dtype), lanes)
-        yield combined(roots, targets, values, bounds)
-
-
-def _tree(
-    roots: Sequence[Reduce],
-    meeting: Sequence[Buffer],
-    row: tuple[Expr, ...],
-    reducing: Sequence[BoundLoop],
-    bounds: Bounds,
-) -> Iterator[Stmt]:
-    """The steps that combine the partial results into the first of them."""
-    thread, count = _number(reducing), prod(loop.extent for loop in reducing)
-    by_index = {root.index: shared for root, shared in zip(roots, meeting, strict=True)}
-    distance = 1 << (count - 1).bit_length()
+def _in_memory(team: _Team, own: Targets) -> _Meeting:
+    """The tree that combines partial results in shared memory, into the first of them."""
+    shared, thread = team.meeting_places(team.count), team.thread
+    mine = [(buffer, (*team.row, thread)) for buffer in shared]
+    first = [(buffer, (*team.row, const(0))) for buffer in shared]
+    steps: list[Stmt] = [Store(*place, _held(part)) for place, part in zip(mine, own, strict=True)]
+    distance = 1 << (team.count - 1).bit_length()
     while distance > 1:
         distance //= 2
-        other = Binary(BinaryOp.ADD, thread, _index(distance), INDEX_DTYPE)
-        values = [Load(by_index[i], (*row, other), by_index[i].dtype) for i in range(len(roots))]
-        step = combined(roots, [(shared, (*row, thread)) for shared in meeting], values, bounds)
-        yield guarded(_below(reducing, min(distance, count - distance)), step)
+        other = Binary(BinaryOp.ADD, thread, const(distance), INDEX_DTYPE)
+        step = team.take(mine, [(buffer, (*team.row, other)) for buffer in shared])
+        steps.append(guarded(_below(team.reducing, min(distance, team.count - distance)), step))
+    return _Meeting(tuple(steps), [_held(place) for place in first], [], shared)
+
+
+def _through_warps(team: _Team, own: Targets) -> _Meeting:
+    """The shuffles that combine the partial results of all threads in each of them, warp by warp."""
+    others = team.buffers("other", ())
+    held = [_held(part) for part in own]
+    lanes = min(team.count, WARP)
+    in_warp = tuple(_butterfly(team, own, others, lanes))
+    if team.warps == 1:
+        return _Meeting(in_warp, held, others, [])
+    shared, thread = team.meeting_places(team.warps), team.thread
+    warp = Binary(BinaryOp.FLOORDIV, thread, const(lanes), INDEX_DTYPE)
+    lane = Binary(BinaryOp.FLOORMOD, thread, const(lanes), INDEX_DTYPE)
+    one_of_all = Binary(BinaryOp.FLOORMOD, thread, const(team.warps), INDEX_DTYPE)
+    is_first = Binary(BinaryOp.EQ, lane, const(0), "bool")
+    leave = [
+        guarded((is_first,), Store(buffer, (*team.row, warp), value))
+        for buffer, value in zip(shared, held, strict=True)
+    ]
+    fetch = [
+        Store(*part, _held((buffer, (*team.row, one_of_all))))
+        for part, buffer in zip(own, shared, strict=True)
+    ]
+    between = _butterfly(team, own, others, team.warps)
+    return _Meeting((*in_warp, *leave, *fetch, *between), held, others, shared)
+
+
+def _butterfly(team: _Team, targets: Targets, others: Sequence[Buffer], lanes: int) -> Iterator[Stmt]:
+    """The steps that combine private elements of so many neighbouring threads in each of them."""
+    while lanes > 1:
+        lanes //= 2
+        for target, other in zip(targets, others, strict=True):
+            yield shuffle(other, (), _held(target), lanes)
+        yield team.take(targets, [(other, ()) for other in others])
+
+
+def _held(element: tuple[Buffer, tuple[Expr, ...]]) -> Load:
+    """What an element holds."""
+    buffer, indices = element
+    return Load(buffer, indices, buffer.dtype)
 
 
 def _below(loops: Sequence[BoundLoop], limit: int) -> tuple[Expr, ...]:
     """That the number of a thread is less than a limit, said of single indices where that is possible."""
     first, inner = loops[0].var, prod(loop.extent for loop in loops[1:])
     if limit % inner == 0:
-        return (Binary(BinaryOp.LT, first, _index(limit // inner), "bool"),)
+        return (Binary(BinaryOp.LT, first, const(limit // inner), "bool"),)
     if limit < inner:
-        return (Binary(BinaryOp.LT, first, _index(1), "bool"), *_below(loops[1:], limit))
-    return (Binary(BinaryOp.LT, _number(loops), _index(limit), "bool"),)
+        return (Binary(BinaryOp.LT, first, const(1), "bool"), *_below(loops[1:], limit))
+    return (Binary(BinaryOp.LT, _number(loops), const(limit), "bool"),)
 
 
 def _number(loops: Sequence[BoundLoop]) -> Expr:
     """The number of a thread among those that reduce together."""
     number: Expr = loops[0].var
     for loop in loops[1:]:
-        number = Binary(BinaryOp.MUL, number, _index(loop.extent), INDEX_DTYPE)
+        number = Binary(BinaryOp.MUL, number, const(loop.extent), INDEX_DTYPE)
         number = Binary(BinaryOp.ADD, number, loop.var, INDEX_DTYPE)
     return number
 
@@ -279,14 +315,20 @@ def _over(elements: Sequence[ElementLoop], stmt: Stmt) -> Stmt:
     return stmt
 
 
+def _bound(loops: Sequence[BoundLoop], stmt: Stmt) -> Stmt:
+    for loop in reversed(loops):
+        stmt = For(loop.var, loop.extent, loop.kind, stmt)
+    return stmt
+
+
+def _allocated(buffers: Sequence[Buffer], stmt: Stmt) -> Stmt:
+    for buffer in reversed(buffers):
+        stmt = Alloc(buffer, stmt)
+    return stmt
+
+
 def _in_order(elements: Sequence[ElementLoop]) -> list[ElementLoop]:
     """Loops in which the threads of a block can wait for each other."""
-    kinds = (LoopKind.UNROLLED if loop.kind is LoopKind.UNROLLED else LoopKind.SERIAL for loop in elements)
     return [
-        ElementLoop(loop.var, loop.init, loop.extent, kind)
-        for loop, kind in zip(elements, kinds, strict=True)
+        loop if loop.kind is LoopKind.UNROLLED else replace(loop, kind=LoopKind.SERIAL) for loop in elements
     ]
-
-
-def _index(value: int) -> Const:
-    return Const(value, INDEX_DTYPE)
