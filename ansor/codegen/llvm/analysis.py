@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.machine import Machine
@@ -27,6 +28,8 @@ from ansor.ir.nest import (
 )
 from ansor.ir.rewriting import tested_in_turn
 from ansor.te.expr import Call, Cast, Expr, Load, Var, children, distinct_nodes, free_vars, reached
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +75,48 @@ class Analysis:
         return known[1]
 
     def _collect(self, stmt: Stmt) -> Facts:
-        inner = [self.facts(sub) for sub in sub_statements(stmt)]
+        parts = [self._own_facts(stmt), *(self.facts(sub) for sub in sub_statements(stmt))]
+        return Facts(
+            written=_union(part.written for part in parts),
+            buffers=_union(part.buffers for part in parts),
+            variables=_union(part.variables for part in parts),
+            register_variables=_union(part.register_variables for part in parts),
+            has_allocs=any(part.has_allocs for part in parts),
+            has_parallel=any(part.has_parallel for part in parts),
+            has_vectors=any(part.has_vectors for part in parts),
+            instructions=self._copies(stmt) * sum(part.instructions for part in parts),
+            value_bytes=max(part.value_bytes for part in parts),
+        )
+
+    def _own_facts(self, stmt: Stmt) -> Facts:
+        """What is so of a statement whatever its sub-statements are."""
         nodes = [node for expr in statement_expressions(stmt) for node in distinct_nodes(expr)]
-        places = [(node.buffer, node.indices) for node in nodes if isinstance(node, Load)]
-        written: set[Buffer] = set()
-        if isinstance(stmt, Store):
-            written.add(stmt.buffer)
+        accesses: list[Load | Store | Prefetch] = [node for node in nodes if isinstance(node, Load)]
         if isinstance(stmt, (Store, Prefetch)):
-            places.append((stmt.buffer, stmt.indices))
-        registers = (index for buffer, indices in places if buffer.scope == "register" for index in indices)
-        code = sum(f.instructions for f in inner) + own_instructions(stmt)
-        if isinstance(stmt, For) and isinstance(stmt.extent, int):
-            if stmt.kind is LoopKind.UNROLLED:
-                code *= stmt.extent
-            elif stmt.kind is LoopKind.VECTORIZED:
-                code *= vectors_of(stmt, self.machine.vector_bits)
+            accesses.append(stmt)
+        registers = (access for access in accesses if access.buffer.scope == "register")
         kind = stmt.kind if isinstance(stmt, For) else None
         return Facts(
-            written=frozenset(written).union(*(f.written for f in inner)),
-            buffers=frozenset(buffer for buffer, _ in places).union(*(f.buffers for f in inner)),
-            variables=frozenset(node for node in nodes if isinstance(node, Var)).union(
-                *(f.variables for f in inner)
-            ),
-            register_variables=frozenset[Var]().union(
-                *map(self.variables, registers), *(f.register_variables for f in inner)
-            ),
-            has_allocs=isinstance(stmt, Alloc) or any(f.has_allocs for f in inner),
-            has_parallel=kind is LoopKind.PARALLEL or any(f.has_parallel for f in inner),
-            has_vectors=kind is LoopKind.VECTORIZED or any(f.has_vectors for f in inner),
-            instructions=code,
-            value_bytes=max([self._width(stmt), *(f.value_bytes for f in inner)]),
+            written=frozenset({stmt.buffer} if isinstance(stmt, Store) else ()),
+            buffers=frozenset(access.buffer for access in accesses),
+            variables=frozenset(node for node in nodes if isinstance(node, Var)),
+            register_variables=_union(self.variables(index) for one in registers for index in one.indices),
+            has_allocs=isinstance(stmt, Alloc),
+            has_parallel=kind is LoopKind.PARALLEL,
+            has_vectors=kind is LoopKind.VECTORIZED,
+            instructions=own_instructions(stmt),
+            value_bytes=self._width(stmt),
         )
+
+    def _copies(self, stmt: Stmt) -> int:
+        """How often a statement's instructions are in the code."""
+        match stmt:
+            case For(extent=int(extent), kind=LoopKind.UNROLLED):
+                return extent
+            case For(extent=int(), kind=LoopKind.VECTORIZED):
+                return vectors_of(stmt, self.machine.vector_bits)
+            case _:
+                return 1
 
     def variables(self, expr: Expr) -> frozenset[Var]:
         """The variables that occur in an expression."""
@@ -173,6 +187,10 @@ class Analysis:
 
     def _bytes(self, dtype: str) -> int:
         return 4 if is_narrow_float(dtype, self.machine) else dtype_info(dtype).bytes
+
+
+def _union(sets: Iterable[frozenset[Item]]) -> frozenset[Item]:
+    return frozenset[Item]().union(*sets)
 
 
 def _value_nodes(expr: Expr) -> Iterator[Expr]:
