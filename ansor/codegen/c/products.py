@@ -42,11 +42,10 @@ from ansor.ir.shuffles import WARP
 from ansor.ir.simplify import simplify
 from ansor.ir.strides import flat_form
 from ansor.te.expr import (
-    INDEX_DTYPE,
-    Const,
     Expr,
     Load,
     Var,
+    const,
     distinct_nodes,
     free_vars,
     int_value,
@@ -264,13 +263,13 @@ class Products:
                 words = Buffer(f"{like}.words", "uint32", (*extents, operand.registers), "local")
                 type_, name = self._e.dialect.values["uint32"], self._e.names.of(words)
                 lines += [f"{type_} {name}[{words.elements}];", *self._loaded(operand, words, loops, tile)]
-                parts.append(self._address(words, (*(x.var for x in loops), _index(0))))
+                parts.append(self._address(words, (*(x.var for x in loops), const(0))))
             return [*lines, *self._loops(inside, lambda: self._call(tile, parts), unrolled=True)]
 
         return self._loops(tile.outer[:outside], body)
 
     def _call(self, tile: _Tile, parts: Sequence[str]) -> list[str]:
-        start: Places = {tile.row: _index(0), tile.column: _index(0)}
+        start: Places = {tile.row: const(0), tile.column: const(0)}
         store = tile.update.store
         to = self._address(store.buffer, tuple(substitute(index, start) for index in store.indices))
         helper = self._e.helpers.use(products(tile.intrinsic.operand))
@@ -319,13 +318,13 @@ class Products:
         if across is None:
             return None
         count, moved = operand.registers, self._rows(operand, tile, across)
-        place: tuple[Expr, ...] = (*(x.var for x in loops), _index(0))
+        place: tuple[Expr, ...] = (*(x.var for x in loops), const(0))
         last = int_value(loops[-1].extent) or 1 if loops else 1
         if count == 2 and last % 2 == 0:
             count, half = 4, loops[-1]
             loops = (*loops[:-1], *([For(half.var, last // 2, half.kind, half.body)] if last > 2 else []))
-            first = half.var * 2 if last > 2 else _index(0)
-            place = (*place[:-2], first, _index(0))
+            first = half.var * 2 if last > 2 else const(0)
+            place = (*place[:-2], first, const(0))
             moved = {**moved, half.var: first + self._lane // 16 % 2}
         helper = self._e.helpers.use(matrices(count, across))
 
@@ -377,7 +376,7 @@ class Products:
         """
         assert self._thread is not None
         lane, row = self._lane, self._lane % _ROWS
-        warp: Expr = self._thread // WARP * WARP if self._warps > 1 else _index(0)
+        warp: Expr = self._thread // WARP * WARP if self._warps > 1 else const(0)
         if operand.is_row:
             held, half = lane // 8 % 2, lane // 16 % 2 * tile.side
             if across:
@@ -385,7 +384,7 @@ class Products:
             return {self._thread: warp + row * 4, operand.held: held, tile.depth: half}
         half = lane // 8 % 2 * tile.side
         if across:
-            return {self._thread: warp, operand.held: _index(0), tile.depth: half + row}
+            return {self._thread: warp, operand.held: const(0), tile.depth: half + row}
         return {self._thread: warp + row // 2, operand.held: row % 2, tile.depth: half}
 
     # -- elements ----------------------------------------------------------------------------------------
@@ -398,7 +397,7 @@ class Products:
         for number in range(operand.registers):
             own = [self._own(operand, tile, number, at) for at in range(tile.in_word)]
             values = [simplify(substitute(operand.value, places), self._e.bounds) for places in own]
-            place = (*(x.var for x in loops), _index(number))
+            place = (*(x.var for x in loops), const(number))
             self._e.start(*values, *place)
             elements = [self._e.stored(value).text for value in values]
             to = self._e.access(words, place).text
@@ -420,8 +419,8 @@ class Products:
         row, column = lane // 4, lane % 4
         if operand.is_row:
             depth = column * tile.in_word + (word // 2 * tile.side + at)
-            return {operand.held: _index(word % 2), tile.depth: depth}
-        warp: Expr = self._thread // WARP * WARP if self._warps > 1 else _index(0)
+            return {operand.held: const(word % 2), tile.depth: depth}
+        warp: Expr = self._thread // WARP * WARP if self._warps > 1 else const(0)
         depth = column * tile.in_word + (word * tile.side + at)
         return {self._thread: warp + row // 2, operand.held: row % 2, tile.depth: depth}
 
@@ -434,7 +433,3 @@ def _is_own(operand: Expr) -> bool:
 
 def _count(loops: Sequence[For]) -> int:
     return prod(int_value(loop.extent) or 1 for loop in loops)
-
-
-def _index(value: int) -> Const:
-    return Const(value, INDEX_DTYPE)

@@ -23,7 +23,7 @@ from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.simplify import simplify
 from ansor.ir.swizzles import PIECE, can_swizzle, turns
 from ansor.te.buffer import row_major_strides
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, cast, rewrite
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Expr, Load, cast, const, rewrite
 
 
 def swizzle(kernel: Stmt, bounds: Bounds) -> Stmt:
@@ -78,7 +78,7 @@ def _place(tile: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return indices
     lanes, (rows, orders) = PIECE // size, turns(shape[-1], size)
     indices = tuple(cast(index, INDEX_DTYPE) for index in indices)
-    row: Expr = _number(0)
+    row: Expr = const(0)
     for index, extent in zip(indices[:-1], shape[:-1], strict=True):
         row = _with(BinaryOp.ADD, _with(BinaryOp.MUL, row, extent), index)
     turn = _with(BinaryOp.FLOORMOD, _with(BinaryOp.FLOORDIV, row, int(rows)), int(orders))
@@ -87,9 +87,5 @@ def _place(tile: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return (*indices[:-1], _with(BinaryOp.ADD, _with(BinaryOp.MUL, piece, lanes), inside))
 
 
-def _number(value: int) -> Expr:
-    return Const(value, INDEX_DTYPE)
-
-
 def _with(op: BinaryOp, a: Expr, b: Expr | int) -> Expr:
-    return Binary(op, a, _number(b) if isinstance(b, int) else b, INDEX_DTYPE)
+    return Binary(op, a, const(b) if isinstance(b, int) else b, INDEX_DTYPE)
