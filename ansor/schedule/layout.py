@@ -17,10 +17,10 @@ Source: reference section 9.2 (layout rewriting), with numbers instead of the te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -279,45 +279,62 @@ def _apply(op: BinaryOp, index: Expr, amount: Extent) -> Expr:
     return Binary(op, index, Const(amount, index.dtype), index.dtype)  # type: ignore[arg-type]
 
 
+class _Written(NamedTuple):
+    """A digit as it was written: None for an extent that is left open, and a stride that the order tells."""
+
+    dim: int
+    extent: int | None
+    stride: int | None
+
+
 def _read(title: str, sizes: tuple[int, ...], digits: Sequence[DigitLike]) -> tuple[Digit, ...]:
     """The checked digits of a layout as written."""
     if not isinstance(digits, (list, tuple)):
         raise DefinitionError(f"{title}: expected a list of digits such as (dim, extent), found {digits!r}")
-    plain = [_digit(title, sizes, item) for item in digits]
-    chains = {dim: [at for at, item in enumerate(plain) if item[0] == dim] for dim in range(len(sizes))}
+    written = [_digit(title, sizes, item) for item in digits]
     made: dict[int, Digit] = {}
-    for dim, chain in chains.items():
-        given = [at for at in chain if plain[at][2] is not None]
-        if not chain and sizes[dim] > 1:
-            raise DefinitionError(f"{title}: dimension {dim} of extent {sizes[dim]} has no digit")
-        if given and len(given) < len(chain):
-            raise DefinitionError(f"{title}: give all digits of dimension {dim} a stride, or none")
-        order = sorted(chain, key=lambda at: (plain[at][2], plain[at][1], -at)) if given else chain[::-1]
-        stride = 1
-        for at in order:
-            _, extent, own = plain[at]
-            if own is not None and own != stride:
-                raise DefinitionError(
-                    f"{title}: the digits of dimension {dim} leave gaps; the one of extent {extent} has "
-                    f"stride {own}, and those inside of it cover {stride}"
-                )
-            if extent is None:
-                if at != order[-1]:
-                    raise DefinitionError(
-                        f"{title}: only the outermost digit of dimension {dim} may be left open"
-                    )
-                extent = -(-sizes[dim] // stride)
-            made[at] = Digit(dim, extent, stride)
-            stride *= extent
-        if stride < sizes[dim]:
+    for dim, size in enumerate(sizes):
+        own = {at: digit for at, digit in enumerate(written) if digit.dim == dim}
+        made.update(_pieces(title, dim, size, own))
+    return tuple(made[at] for at in range(len(written)))
+
+
+def _pieces(title: str, dim: int, size: int, written: Mapping[int, _Written]) -> dict[int, Digit]:
+    """The checked digits of one dimension, by their positions among all."""
+    if not written and size > 1:
+        raise DefinitionError(f"{title}: dimension {dim} of extent {size} has no digit")
+    with_stride = sum(digit.stride is not None for digit in written.values())
+    if 0 < with_stride < len(written):
+        raise DefinitionError(f"{title}: give all digits of dimension {dim} a stride, or none")
+    outwards = list(written)[::-1]
+    if with_stride:
+        outwards = sorted(written, key=lambda at: (written[at].stride, written[at].extent, -at))
+    made: dict[int, Digit] = {}
+    covered = 1
+    for at in outwards:
+        _, extent, stride = written[at]
+        if stride not in (None, covered):
             raise DefinitionError(
-                f"{title}: the digits of dimension {dim} cover {stride} of its {sizes[dim]} elements"
+                f"{title}: the digits of dimension {dim} leave gaps; the one of extent {extent} has "
+                f"stride {stride}, and those inside of it cover {covered}"
             )
-    return tuple(made[at] for at in range(len(plain)))
+        if extent is None:
+            if at != outwards[-1]:
+                raise DefinitionError(
+                    f"{title}: only the outermost digit of dimension {dim} may be left open"
+                )
+            extent = -(-size // covered)
+        made[at] = Digit(dim, extent, covered)
+        covered *= extent
+    if covered < size:
+        raise DefinitionError(
+            f"{title}: the digits of dimension {dim} cover {covered} of its {size} elements"
+        )
+    return made
 
 
-def _digit(title: str, sizes: tuple[int, ...], item: DigitLike) -> tuple[int, int | None, int | None]:
-    """One digit as `(dimension, extent or None, stride or None)`."""
+def _digit(title: str, sizes: tuple[int, ...], item: DigitLike) -> _Written:
+    """One digit, each number by itself."""
     parts: list[Any] = [item, None] if isinstance(item, (int, np.integer)) else list(item)
     if len(parts) not in (2, 3) or not isinstance(parts[0], (int, np.integer)):
         raise DefinitionError(
@@ -330,4 +347,4 @@ def _digit(title: str, sizes: tuple[int, ...], item: DigitLike) -> tuple[int, in
         if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
             raise DefinitionError(f"{title}: {value!r} in {item!r} is not a positive integer")
     extent, stride = (None if v is None else int(v) for v in (*parts[1:], None)[:2])
-    return dim, extent, stride
+    return _Written(dim, extent, stride)
