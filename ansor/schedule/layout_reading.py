@@ -278,48 +278,44 @@ def tile_layout(state: State, stage_id: int, reader: int) -> Layout:
     source, stage = state.stages[stage_id], state.stages[reader]
     if isinstance(found, str):
         raise ScheduleError(f"follow_layout of stage {source.name!r}: {found}")
-    shape = tuple(int_value(extent) for extent in source.op.output(0).shape)
-    filled = replace(
-        stage,
-        relations=tuple(
-            replace(r, lengths=tuple(1 if length is None else length for length in r.lengths))
-            if isinstance(r, SplitRelation)
-            else r
-            for r in stage.relations
-        ),
-    )
+    shape = [size for extent in source.op.output(0).shape if (size := int_value(extent)) is not None]
+    filled = _with_lengths(stage)
     extents = loop_extents(filled)
-    origin = loop_strides(filled, extents)
+    axis_of = {loop: axis for loop, (axis, _) in loop_strides(filled, extents).items()}
     dims = {axis: dim for dim, axis in enumerate(found) if axis is not None}
-    walks = [
-        (dims[axis], loop)
-        for names in unfused_loops(filled)
-        for loop in names
-        if (axis := origin[loop][0]) in dims
-    ]
-    below: dict[int, list[str]] = {}
-    for dim, loop in walks:
-        below.setdefault(dim, []).append(loop)
-    # Strides are what the pieces inside cover, which is more than a loop's step where nested splits overlap.
-    inside: dict[int, Extent] = dict.fromkeys(below, 1)
-    digits: list[Digit] = []
-    for dim, loop in reversed(walks):
-        size, stride = shape[dim], inside[dim]
-        assert size is not None
-        # The outermost piece covers what the tensor has, which may be more than the axis runs over.
-        extent = ceil_div(size, stride) if below[dim][0] == loop else extents[loop]
-        digits.append(Digit(dim, extent, stride))
-        inside[dim] = multiply(stride, extent)
-    digits += [
-        Digit(d, e, 1) for d, e in reversed(list(enumerate(shape))) if found[d] is None and e is not None
-    ]
-    for dim, names in below.items():
+    loops = [loop for names in unfused_loops(filled) for loop in names if axis_of[loop] in dims]
+    pieces: dict[int, list[str]] = {}
+    for loop in loops:
+        pieces.setdefault(dims[axis_of[loop]], []).append(loop)
+    for dim, names in pieces.items():
         if names != [loop for loop in _outer_to_inner(filled) if loop in names]:
             raise ScheduleError(
                 f"follow_layout of stage {source.name!r}: {stage.name!r} runs through the pieces of "
                 f"dimension {dim} from the inside out ({', '.join(names)}); use rewrite_layout"
             )
-    return Layout(tuple(size for size in shape if size is not None), tuple(reversed(digits)))
+    constant = [Digit(dim, size, 1) for dim, size in enumerate(shape) if found[dim] is None]
+    # Strides are what the pieces inside cover, which is more than a loop's step where nested splits overlap.
+    covered: dict[int, Extent] = dict.fromkeys(pieces, 1)
+    moved: list[Digit] = []
+    for loop in reversed(loops):
+        dim = dims[axis_of[loop]]
+        # The outermost piece covers what the tensor has, which may be more than the axis runs over.
+        outermost = pieces[dim][0] == loop
+        extent = ceil_div(shape[dim], covered[dim]) if outermost else extents[loop]
+        moved.append(Digit(dim, extent, covered[dim]))
+        covered[dim] = multiply(covered[dim], extent)
+    return Layout(tuple(shape), (*constant, *reversed(moved)))
+
+
+def _with_lengths(stage: Stage) -> Stage:
+    """The stage with lengths of 1 where they are open."""
+    relations = tuple(
+        replace(relation, lengths=tuple(1 if length is None else length for length in relation.lengths))
+        if isinstance(relation, SplitRelation)
+        else relation
+        for relation in stage.relations
+    )
+    return replace(stage, relations=relations)
 
 
 def _outer_to_inner(stage: Stage) -> list[str]:
