@@ -15,6 +15,8 @@ Conditions that read memory stay where they are.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import reduce
+from operator import is_
 
 from ansor.ir.bounds import Bounds
 from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq, walk_statements
@@ -89,34 +91,37 @@ def _remove(stmt: Stmt, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
 
 def _remove_if(stmt: If, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
     parts = conjuncts(stmt.cond)
+    kept = _undecided(parts, bounds, held)
+    if kept is None:
+        return NOTHING if stmt.other is None else _remove(stmt.other, bounds, held)
+    then, other = stmt.then, stmt.other
+    if not _is_plain(then):
+        inside = reduce(assume, kept, bounds)
+        then = _remove(then, inside, (*held, *(part for part in kept if not reads_memory(part))))
+    cond = conjunction(kept)
+    if cond is None:
+        return then
+    if other is not None:
+        other = _remove(other, assume(bounds, cond, holds=False), held)
+        other = None if is_nothing(other) else other
+    if other is None and is_nothing(then):
+        return NOTHING
+    if len(kept) == len(parts) and all(map(is_, kept, parts)):
+        cond = stmt.cond
+    same = cond is stmt.cond and then is stmt.then and other is stmt.other
+    return stmt if same else If(cond, then, other)
+
+
+def _undecided(parts: tuple[Expr, ...], bounds: Bounds, held: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+    """Those conditions that may hold or not, simplified; None if one of them does not hold."""
     kept: list[Expr] = []
     for part in parts:
         known = True if is_among(part, held) else prove(part, bounds)
         if known is False:
-            return NOTHING if stmt.other is None else _remove(stmt.other, bounds, held)
+            return None
         if known is None:
             kept.append(simplify(part, bounds))
-    then = stmt.then
-    if not _is_plain(then):
-        inside = bounds
-        for part in kept:
-            inside = assume(inside, part)
-        then = _remove(then, inside, (*held, *(p for p in kept if not reads_memory(p))))
-    if not kept:
-        return then
-    cond = conjunction(tuple(kept))
-    assert cond is not None
-    other = None
-    if stmt.other is not None:
-        other = _remove(stmt.other, assume(bounds, cond, holds=False), held)
-    if other is not None and is_nothing(other):
-        other = None
-    if other is None and is_nothing(then):
-        return NOTHING
-    same = len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True))
-    if same and then is stmt.then and other is stmt.other:
-        return stmt
-    return If(stmt.cond if same else cond, then, other)
+    return tuple(kept)
 
 
 def _shortened(var: Var, extent: int | Expr, kind: LoopKind, body: Stmt) -> tuple[int | Expr, Stmt]:
