@@ -24,7 +24,7 @@ Source: the grouped order of programs in Triton's tutorial on matrix multiplicat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -73,28 +73,32 @@ def order_blocks(kernel: Stmt) -> Stmt:
 
 def _grid(body: Stmt, block: Var, blocks: int) -> tuple[int, int]:
     """How many rows and columns of tiles there are, of which operands are shared; 1, 1 for none."""
-    places = {1, blocks}
-    reads: list[set[_Part]] = []
-    for stmt in walk_statements(body):
-        for expr in statement_expressions(stmt):
-            places.update(place for part in _parts((expr,), block, blocks) for place in part)
-            loads = (node for node in distinct_nodes(expr) if isinstance(node, Load))
-            reads += [_parts(load.indices, block, blocks) for load in loads if load.buffer.scope == "global"]
+    exprs = [expr for stmt in walk_statements(body) for expr in statement_expressions(stmt)]
+    loads = (node for expr in exprs for node in distinct_nodes(expr) if isinstance(node, Load))
+    reads = [_parts(load.indices, block, blocks) for load in loads if load.buffer.scope == "global"]
+    places = {1, blocks}.union(*_parts(exprs, block, blocks))
     steps = list(pairwise(sorted(places)))
     if len(steps) < 2 or any(high % low for low, high in steps):
         return 1, 1
     column, row = steps[:2]
-    by_columns = [parts for parts in reads if _has(parts, column) and not _has(parts, row)]
-    by_rows = [parts for parts in reads if _has(parts, row) and not _has(parts, column)]
+    by_columns, by_rows = _along(reads, column, row), _along(reads, row, column)
     if not by_columns or not by_rows:
         return 1, 1
-    rows = 1
-    for step in steps[1:]:
-        if any(_has(parts, step) for parts in by_columns):
-            grouped = not any(_has(parts, step) for parts in by_rows)
-            return (1, 1) if grouped else (rows, column[1])
-        rows = step[1] // column[1]
-    return rows, column[1]
+    again = next((step for step in steps[1:] if _changes(by_columns, step)), None)
+    if again is not None and not _changes(by_rows, again):
+        return 1, 1  # Columns go on outside of the rows: the schedule has groups of its own.
+    end = blocks if again is None else again[0]
+    return end // column[1], column[1]
+
+
+def _along(reads: Sequence[set[_Part]], step: _Part, other: _Part) -> list[set[_Part]]:
+    """Those of `reads` that change within a step, and not within the other one."""
+    return [parts for parts in reads if _has(parts, step) and not _has(parts, other)]
+
+
+def _changes(reads: Sequence[set[_Part]], step: _Part) -> bool:
+    """Whether some of `reads` changes within a step."""
+    return any(_has(parts, step) for parts in reads)
 
 
 def _has(parts: Iterable[_Part], step: _Part) -> bool:
