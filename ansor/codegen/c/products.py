@@ -160,6 +160,7 @@ class Products:
     # -- what can be a call ------------------------------------------------------------------------------
 
     def _tile(self, loop: For) -> _Tile | None:
+        """The tile of loops around one call; None if a loop is something else."""
         if self._thread is None or not self._warps:
             return None
         loops: list[For] = []
@@ -167,28 +168,19 @@ class Products:
         while isinstance(inner, For):
             loops.append(inner)
             inner = inner.body
-        held = loops[-3:]
-        outer = tuple(loops[:-3])
-        if len(held) < 3 or any(one.kind is not LoopKind.TENSORIZE for one in held):
+        outer, held = tuple(loops[:-3]), loops[-3:]
+        if not isinstance(inner, Store) or len(held) < 3:
+            return None
+        if any(one.kind is not LoopKind.TENSORIZE for one in held):
             return None
         if any(one.kind not in _LOOPS or int_value(one.extent) is None for one in outer):
-            return None
-        if not isinstance(inner, Store):
             return None
         selecting: set[Var] = set().union(*map(free_vars, inner.indices))
         if any(one.var not in selecting and int_value(one.extent) != 1 for one in outer):
             return None
-        extents = tuple(int_value(one.extent) for one in held)
-        for intrinsic in warp_intrinsics():
-            update = update_of(held[-1], intrinsic.is_converted)
-            if update is None:
-                continue
-            dtypes = {operand.dtype for operand in update.operands}
-            same = dtypes == {intrinsic.operand} and inner.buffer.dtype == intrinsic.dtype
-            if same and extents == intrinsic.held:
-                row, column, depth = (one.var for one in held)
-                return _Tile(outer, row, column, depth, update, intrinsic)
-        return None
+        row, column, depth = (one.var for one in held)
+        call = _call_of(held)
+        return None if call is None else _Tile(outer, row, column, depth, *call)
 
     def _apart(self, around: Sequence[Expr]) -> bool:
         """Whether some threads of a warp may come by, and others not."""
@@ -423,6 +415,19 @@ class Products:
         warp: Expr = self._thread // WARP * WARP if self._warps > 1 else const(0)
         depth = column * tile.in_word + (word * tile.side + at)
         return {self._thread: warp + row // 2, operand.held: row % 2, tile.depth: depth}
+
+
+def _call_of(held: Sequence[For]) -> tuple[Update, WarpIntrinsic] | None:
+    """What the loops of one thread do, and the intrinsic that does it."""
+    extents = tuple(int_value(loop.extent) for loop in held)
+    for intrinsic in warp_intrinsics():
+        update = update_of(held[-1], intrinsic.is_converted)
+        if update is None or extents != intrinsic.held:
+            continue
+        operands, result = {operand.dtype for operand in update.operands}, update.store.buffer.dtype
+        if operands == {intrinsic.operand} and result == intrinsic.dtype:
+            return update, intrinsic
+    return None
 
 
 def _is_own(operand: Expr) -> bool:
