@@ -243,6 +243,34 @@ define i32 @{name}(<64 x i8> %a, <64 x i8> %b) {{
 
 @cache
 def _probe(triple: str, cpu: str, features: str) -> Machine:
+    data_layout, text = _compiled_probes(triple, cpu, features)
+    x86 = triple.startswith(("x86_64", "i386", "i686"))
+    arm = triple.startswith(("aarch64", "arm64"))
+    bits = 128
+    if x86:
+        bits = 512 if "zmm" in text["arith"] else 256 if "ymm" in text["arith"] else 128
+    convert = text["half_convert"]
+    return Machine(
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        data_layout=data_layout,
+        vector_bits=bits,
+        num_registers=16 if x86 and bits < 512 else 32,
+        has_fma="fmaf" not in text["fma"],
+        has_masks=x86 and bits > 128 and ("maskmov" in text["mask"] or "%k" in text["mask"]),
+        has_gather=x86 and "vgather" in text["gather"],
+        has_f16_conversion="__" not in convert and (arm or "vcvtph2ps" in convert or "vcvtsh2ss" in convert),
+        has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
+        has_scaling="vscalef" in text["scale"],
+        has_range=bits == 512 and "vcvtqq2pd" in text["long_convert"],  # they came together
+        instructions=tuple(name for name, known in _dot_products(text).items() if known),
+        widens_lane_stores=x86 and not re.search(r"\b(movb|v?pextrb)\b", text["lane_store"]),
+    )
+
+
+def _compiled_probes(triple: str, cpu: str, features: str) -> tuple[str, dict[str, str]]:
+    """The data layout of a machine, and its assembly of each probe function."""
     try:
         module = llvm.parse_assembly(_probe_text(), llvm.create_context())
     except RuntimeError as error:  # not a fault of the machine: the LLVM under us is too old for the text
@@ -255,32 +283,9 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
                 f"a target for {triple} with -mcpu={cpu}: LLVM {llvm.llvm_version_info[0]} says "
                 f"{line.strip()}; use a name that `llc -mcpu=help` lists"
             )
-    module.triple = triple
-    module.data_layout = str(tm.target_data)
-    text = _functions(str(tm.emit_assembly(module)))
-    x86 = triple.startswith(("x86_64", "i386", "i686"))
-    arm = triple.startswith(("aarch64", "arm64"))
-    bits = 128
-    if x86:
-        bits = 512 if "zmm" in text["arith"] else 256 if "ymm" in text["arith"] else 128
-    convert = text["half_convert"]
-    return Machine(
-        triple=triple,
-        cpu=cpu,
-        features=features,
-        data_layout=str(tm.target_data),
-        vector_bits=bits,
-        num_registers=32 if arm or bits == 512 or not x86 else 16,
-        has_fma="fmaf" not in text["fma"],
-        has_masks=x86 and bits > 128 and ("maskmov" in text["mask"] or "%k" in text["mask"]),
-        has_gather=x86 and "vgather" in text["gather"],
-        has_f16_conversion="__" not in convert and (arm or "vcvtph2ps" in convert or "vcvtsh2ss" in convert),
-        has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
-        has_scaling="vscalef" in text["scale"],
-        has_range=bits == 512 and "vcvtqq2pd" in text["long_convert"],  # they came together
-        instructions=tuple(name for name, known in _dot_products(text).items() if known),
-        widens_lane_stores=x86 and not re.search(r"\b(movb|v?pextrb)\b", text["lane_store"]),
-    )
+    module.triple, data_layout = triple, str(tm.target_data)
+    module.data_layout = data_layout
+    return data_layout, _functions(str(tm.emit_assembly(module)))
 
 
 def _dot_products(text: Mapping[str, str]) -> dict[str, bool]:
