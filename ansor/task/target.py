@@ -347,35 +347,40 @@ def _warn_of_idle_option(kind: str, name: str) -> None:
 
 
 def _value(text: str, kind: str, name: str, value: str | None, *, strict: bool) -> AttrValue:
-    options = {**_COMMON, **KINDS[kind].options}
-    value_type = options.get(name)
+    """What an option says, by the type that the kind gives it; `value` is None for a bare switch."""
+    value_type = {**_COMMON, **KINDS[kind].options}.get(name)
     if value_type is None:
-        if not strict:
-            return value if value is not None else 1
-        near = difflib.get_close_matches(name, options, 1)
-        hint = f"did you mean -{near[0]}? " if near else ""
-        known = " ".join(f"-{option}" for option in sorted(options))
-        raise TargetError(
-            f"target {text!r} has the unknown option -{name}; {hint}kind {kind!r} knows {known}"
-        )
-    if value is None or value == "":
-        if value_type == "int" and value is None and name != "num-cores":
-            return 1  # a bare switch, as in -system-lib
+        if strict:
+            raise _unknown_option(text, kind, name)
+        return 1 if value is None else value
+    if value is None and value_type == "int" and name != "num-cores":
+        return 1  # as in -system-lib
+    if not value:
         raise TargetError(f"target {text!r}: -{name} has no value; write -{name}=VALUE")
     if value_type == "list":
         items = tuple(item.strip() for item in value.split(",") if item.strip())
         if strict and name == "mattr":
             _check_features(text, items)
         return items
-    if value_type == "int":
-        try:
-            number = int(value)
-        except ValueError:
-            raise TargetError(f"target {text!r}: -{name} needs an integer, found {value!r}") from None
-        if strict and name == "num-cores" and number < 1:
-            raise TargetError(f"target {text!r}: -num-cores must be at least 1, found {number}")
-        return number
-    return value
+    return _integer(text, name, value, strict=strict) if value_type == "int" else value
+
+
+def _unknown_option(text: str, kind: str, name: str) -> TargetError:
+    options = {**_COMMON, **KINDS[kind].options}
+    near = difflib.get_close_matches(name, options, 1)
+    hint = f"did you mean -{near[0]}? " if near else ""
+    known = " ".join(f"-{option}" for option in sorted(options))
+    return TargetError(f"target {text!r} has the unknown option -{name}; {hint}kind {kind!r} knows {known}")
+
+
+def _integer(text: str, name: str, value: str, *, strict: bool) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise TargetError(f"target {text!r}: -{name} needs an integer, found {value!r}") from None
+    if strict and name == "num-cores" and number < 1:
+        raise TargetError(f"target {text!r}: -num-cores must be at least 1, found {number}")
+    return number
 
 
 def _check_features(text: str, features: tuple[str, ...]) -> None:
