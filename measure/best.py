@@ -139,6 +139,7 @@ def find_best_record(
     LogFormatError
         If it has a line that cannot be understood.
     """
+    wanted = _Wanted(workload_key, target, include_compatible, dag, layout_rewrite_option)
     fitting: dict[tuple[str, int | None], FoundRecord] = {}
     wrong: set[str] = set()
     numbers: dict[tuple[str, int | None], int] = {}
@@ -147,35 +148,46 @@ def find_best_record(
     reader = RecordReader(filename)
     for inp, res in reader.measurements():
         trial = program, _ = trial_of(inp)
-        known = fitting.get(trial)
         if trial not in numbers:
             group = record_group(inp, options)
             trials[group] += 1
             numbers[trial] = trials[group]
         if res.error_no is MeasureErrorNo.WRONG_ANSWER:
             wrong.add(program)
-        if (
-            not res.ok
-            or program in wrong
-            or (target is not None and not same_target(target, target_text(inp.task)))
-        ):
+        if not res.ok or program in wrong:
             continue
-        if layout_rewrite_option not in (None, inp.task.layout_rewrite_option or 0):
-            continue
-        factor = 1.0
-        if workload_key is not None:
-            factor = workload_distance(workload_key, inp.task.workload_key)
-            if factor != 1.0 and not include_compatible:
-                factor = math.inf
-            if math.isinf(factor) and dag is not None and is_of_structure(inp, dag):
-                factor = 1.0
-        if math.isfinite(factor) and (known is None or takes_over(res, known.result)):
+        scale, known = wanted.scale_of(inp), fitting.get(trial)
+        if math.isfinite(scale) and (known is None or takes_over(res, known.result)):
             place = reader.filename, reader.line, numbers[trial]
             conditions = "" if target is None else other_conditions(inp.task, target, num_cores)
-            fitting[trial] = FoundRecord(inp, res, *place, scale=factor, conditions=conditions)
+            fitting[trial] = FoundRecord(inp, res, *place, scale=scale, conditions=conditions)
     right = [found for (program, _), found in fitting.items() if program not in wrong]
     ranked = sorted(right, key=lambda found: found.rank)
     return next((found for found in ranked if dag is None or _applies(found.input, dag)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a record must be of to serve, as `find_best_record` is asked for it."""
+
+    workload_key: str | None
+    target: Target | str | None
+    include_compatible: bool
+    dag: ComputeDAG | None
+    layout_rewrite_option: int | None
+
+    def scale_of(self, inp: MeasureInput) -> float:
+        """How much more work is wanted than was recorded; infinite for a record that cannot serve."""
+        if self.target is not None and not same_target(self.target, target_text(inp.task)):
+            return math.inf
+        if self.layout_rewrite_option not in (None, inp.task.layout_rewrite_option or 0):
+            return math.inf
+        if self.workload_key is None:
+            return 1.0
+        distance = workload_distance(self.workload_key, inp.task.workload_key)
+        if distance == 1.0 or (self.include_compatible and math.isfinite(distance)):
+            return distance
+        return 1.0 if self.dag is not None and is_of_structure(inp, self.dag) else math.inf
 
 
 def workload_distance(wanted: str, found: str) -> float:
