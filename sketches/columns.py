@@ -6,7 +6,7 @@ move from one family to another when a search mutates structure or crosses two p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -129,34 +129,49 @@ def find_holes(
     divided: set[str] = set()
     for position, (step, (state, following)) in enumerate(zip(steps, pairwise(states), strict=True)):
         if isinstance(step, SplitStep) and any(length is None for length in step.lengths):
-            stage = state.stages[step.stage]
-            loop = stage.iterators[step.iterator]
             kind = ColumnKind.TILE if binding_from is None else _kind_of(steps, position, binding_from)
-            if step.extent is None and kind is not ColumnKind.FETCH:
-                raise ScheduleError(
-                    f"split of loop {loop.name!r} of stage {stage.name!r}: its extent is not a number, so "
-                    "its lengths cannot be sampled; tile a stage before it is attached, with constant sizes"
-                )
-            name = numbered(loop.name, taken, stage.name)
-            columns = tuple(
-                Column(kind, stage.name, name, level) for level in range(1, len(step.lengths) + 1)
-            )
-            varies = kind is ColumnKind.THREADS and stage.name in divided
-            known = 0 if varies else step.extent or 0
-            found[position] = Hole(position, known, 0, columns, (step.stage, loop.name))
+            found[position] = _open_split(state, step, position, kind, taken, divided)
         elif isinstance(step, FollowSplitStep) and step.source in found:
-            stage = state.stages[step.stage]
-            extent, source = stage.iterators[step.iterator].extent, found[step.source]
-            if source.kind is ColumnKind.THREADS and source.extent and isinstance(extent, int):
-                most = 0 if stage.name in divided else max(source.extent, extent)
-                found[step.source] = replace(source, extent=most)
-        if isinstance(step, RfactorStep) and position - 1 in found:
+            found[step.source] = _split_alike(found[step.source], state, step, divided)
+        elif isinstance(step, RfactorStep) and position - 1 in found:
             divided |= {stage.name for stage in following.stages[step.stage : step.stage + 2]}
         _follow_stages(found, state, following)
     holes: list[Hole] = []
     for hole in sorted(found.values(), key=lambda hole: _ORDER.index(hole.kind)):
         holes.append(replace(hole, start=holes[-1].stop if holes else 0))
     return tuple(holes)
+
+
+def _open_split(
+    state: State,
+    step: SplitStep,
+    position: int,
+    kind: ColumnKind,
+    taken: dict[tuple[str, str], int],
+    divided: Container[str],
+) -> Hole:
+    """The hole of an open split; extents in stages that are `divided` depend on other columns."""
+    stage = state.stages[step.stage]
+    loop = stage.iterators[step.iterator]
+    if step.extent is None and kind is not ColumnKind.FETCH:
+        raise ScheduleError(
+            f"split of loop {loop.name!r} of stage {stage.name!r}: its extent is not a number, so "
+            "its lengths cannot be sampled; tile a stage before it is attached, with constant sizes"
+        )
+    name = numbered(loop.name, taken, stage.name)
+    levels = range(1, len(step.lengths) + 1)
+    columns = tuple(Column(kind, stage.name, name, level) for level in levels)
+    varies = kind is ColumnKind.THREADS and stage.name in divided
+    return Hole(position, 0 if varies else step.extent or 0, 0, columns, (step.stage, loop.name))
+
+
+def _split_alike(hole: Hole, state: State, step: FollowSplitStep, divided: Container[str]) -> Hole:
+    """A hole whose lengths also split the loop of another step."""
+    stage = state.stages[step.stage]
+    extent = stage.iterators[step.iterator].extent
+    if hole.kind is not ColumnKind.THREADS or not hole.extent or not isinstance(extent, int):
+        return hole
+    return replace(hole, extent=0 if stage.name in divided else max(hole.extent, extent))
 
 
 def _follow_stages(found: dict[int, Hole], before: State, after: State) -> None:
