@@ -243,24 +243,7 @@ def split_dimension(
         check_number(f"{title}: max_factor", max_factor, low=1, integer=True)
     if (policy == "candidate") != (candidate is not None):
         raise DefinitionError(f"{title}: policy='candidate' and candidate=[[...], ...] go together")
-    inner = num_outputs - 1
-    lengths: set[tuple[int, ...]] = set()
-    if policy in ("factors", "verbose"):
-        listed = enumerate_factorizations(extent, inner, extent) if inner else [()]
-        lengths.update(tuple(int(length) for length in row) for row in listed)
-    if policy in ("power2", "verbose"):
-        powers = [1 << exponent for exponent in range(extent.bit_length())]
-        lengths.update(row for row in product(powers, repeat=inner) if prod(row) <= extent)
-    if policy == "candidate":
-        lengths.update(_inner_lengths(title, row) for row in candidate or ())
-        if len(parts := sorted({1 + len(row) for row in lengths})) > 1:
-            raise DefinitionError(
-                f"{title}: candidates have {' and '.join(map(str, parts))} parts; all must have as many"
-            )
-    elif policy not in ("factors", "power2", "verbose"):
-        raise DefinitionError(
-            f"{title}: unknown policy {policy!r}; known are 'factors', 'power2', 'verbose' and 'candidate'"
-        )
+    lengths = _listed(title, extent, policy, num_outputs - 1, candidate or ())
     found = [SplitEntity((ceil(extent / prod(row)), *row)) for row in sorted(lengths)]
     found = [
         entity
@@ -270,6 +253,34 @@ def split_dimension(
         and (keep is None or keep(entity))
     ]
     return Dimension(title, _some(title, found))
+
+
+def _listed(
+    title: str, extent: int, policy: str, inner: int, candidate: Sequence[Sequence[int]]
+) -> set[tuple[int, ...]]:
+    """The lengths of so many inner parts that a policy lists."""
+    match policy:
+        case "factors":
+            listed = enumerate_factorizations(extent, inner, extent) if inner else [()]
+            return {tuple(int(length) for length in row) for row in listed}
+        case "power2":
+            powers = [1 << exponent for exponent in range(extent.bit_length())]
+            return {row for row in product(powers, repeat=inner) if prod(row) <= extent}
+        case "verbose":
+            both = (_listed(title, extent, one, inner, ()) for one in ("factors", "power2"))
+            return set[tuple[int, ...]]().union(*both)
+        case "candidate":
+            given = {_inner_lengths(title, row) for row in candidate}
+            if len(parts := sorted({1 + len(row) for row in given})) > 1:
+                raise DefinitionError(
+                    f"{title}: candidates have {' and '.join(map(str, parts))} parts; all must have as many"
+                )
+            return given
+        case _:
+            raise DefinitionError(
+                f"{title}: unknown policy {policy!r}; known are 'factors', 'power2', 'verbose' and "
+                "'candidate'"
+            )
 
 
 def _inner_lengths(title: str, row: Sequence[int]) -> tuple[int, ...]:
@@ -310,46 +321,59 @@ def reorder_dimension(
         If the policy or an argument is wrong, or there are too many loops to list all orders.
     """
     count = len(axes)
-    begin, end = interval or (0, count)
-    orders: list[tuple[int, ...]]
-    if policy == "identity":
-        orders = [tuple(range(count))]
-    elif policy in ("all", "interval_all"):
-        if policy == "interval_all" and (interval is None or not 0 <= begin < end <= count):
+    orders: Sequence[tuple[int, ...]]
+    match policy:
+        case "identity":
+            orders = [tuple(range(count))]
+        case "all":
+            orders = _all_orders(title, count, 0, count)
+        case "interval_all":
+            begin, end = interval or (0, count)
+            if interval is None or not 0 <= begin < end <= count:
+                raise DefinitionError(
+                    f"{title}: policy='interval_all' needs interval=(begin, end) within (0, {count}), "
+                    f"found {interval!r}"
+                )
+            orders = _all_orders(title, count, begin, end)
+        case "candidate":
+            orders = [tuple(_position(title, axes, axis) for axis in row) for row in candidate or ()]
+        case "interleave":
+            orders = _interleaved(title, axes, (*(spatial or ()), *(reduce or ())))
+        case _:
             raise DefinitionError(
-                f"{title}: policy='interval_all' needs interval=(begin, end) within (0, {count}), "
-                f"found {interval!r}"
+                f"{title}: unknown policy {policy!r}; known are 'identity', 'all', 'interval_all', "
+                "'candidate' and 'interleave'"
             )
-        middle = range(begin, end) if policy == "interval_all" else range(count)
-        if len(middle) > REORDER_LIMIT:
-            raise DefinitionError(
-                f"{title}: all orders of {len(middle)} loops are too many to list; permute at most "
-                f"{REORDER_LIMIT} with policy='interval_all', or name some with policy='candidate'"
-            )
-        head, tail = tuple(range(middle.start)), tuple(range(middle.stop, count))
-        orders = [(*head, *order, *tail) for order in permutations(middle)]
-    elif policy == "candidate":
-        orders = [tuple(_position(title, axes, axis) for axis in row) for row in candidate or ()]
-    elif policy == "interleave":
-        rows = (*(spatial or ()), *(reduce or ()))
-        if not all(isinstance(row, (list, tuple)) for row in rows):
-            raise DefinitionError(
-                f"{title}: policy='interleave' takes lists of chains of loops, as in "
-                "spatial=[[yo, yi], [xo, xi]], reduce=[[ko, ki]]"
-            )
-        chains = [[_position(title, axes, axis) for axis in row] for row in rows]
-        orders = list(_merges([chain for chain in chains if chain]))
-    else:
-        raise DefinitionError(
-            f"{title}: unknown policy {policy!r}; known are 'identity', 'all', 'interval_all', 'candidate' "
-            "and 'interleave'"
-        )
     for order in orders:
         if sorted(order) != list(range(count)):
             raise DefinitionError(
                 f"{title}: an order must name each of the {count} loops once, found {order}"
             )
     return Dimension(title, _some(title, [ReorderEntity(order) for order in dict.fromkeys(orders)]))
+
+
+def _all_orders(title: str, count: int, begin: int, end: int) -> list[tuple[int, ...]]:
+    """All orders of so many loops that permute those from `begin` up to, not including, `end`."""
+    if end - begin > REORDER_LIMIT:
+        raise DefinitionError(
+            f"{title}: all orders of {end - begin} loops are too many to list; permute at most "
+            f"{REORDER_LIMIT} with policy='interval_all', or name some with policy='candidate'"
+        )
+    head, tail = tuple(range(begin)), tuple(range(end, count))
+    return [(*head, *order, *tail) for order in permutations(range(begin, end))]
+
+
+def _interleaved(
+    title: str, axes: Sequence[object], chains: Sequence[Sequence[object]]
+) -> list[tuple[int, ...]]:
+    """All orders that keep that inside of each chain."""
+    if not all(isinstance(chain, (list, tuple)) for chain in chains):
+        raise DefinitionError(
+            f"{title}: policy='interleave' takes lists of chains of loops, as in "
+            "spatial=[[yo, yi], [xo, xi]], reduce=[[ko, ki]]"
+        )
+    positions = [[_position(title, axes, axis) for axis in chain] for chain in chains]
+    return list(_merges([chain for chain in positions if chain]))
 
 
 def _position(title: str, axes: Sequence[object], axis: object) -> int:
