@@ -142,10 +142,9 @@ def ablation(
     shown = shown or {}
     curves: dict[str, dict[str, list[float]]] = {}
     for case in tasks:
-        task = CASES[case].task()
-        tried = variants(task)
+        tried = variants(CASES[case].task())
         if case in shown:
-            tried = [one for one in tried if one.title == DEFAULT or one.title in shown[case]]
+            tried = [one for one in tried if one.title in (DEFAULT, *shown[case])]
         tried = tried[:only]
         if len(tried) < 2:
             continue
