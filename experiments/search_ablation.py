@@ -43,6 +43,8 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "matmul-bf16": ("no tensor intrinsics", "no packed reads"),
     "conv2d-f16": ("conversions where values are used",),
     "tanh_matmul-512": ("all cheap reads inlined",),
+    "filters-3": ("no tiled stencils", "all cheap reads inlined"),
+    "filters-7": ("no tiled stencils", "all cheap reads inlined"),
     "winograd-28": ("no unrolled tiles", "a loop left out of vectors"),
 }
 """Tasks for what may be left out of the space of programs, and what each of them shows."""

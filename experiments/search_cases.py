@@ -47,9 +47,31 @@ def _tanh_matmul(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
     return np.asarray(np.tanh(a) @ b)
 
 
+def two_filters(n: int, m: int, taps: int) -> list[te.Tensor]:
+    """Means over squares of an image, along its rows and then its columns, without margins."""
+    image = te.placeholder((n + taps - 1, m + taps - 1), name="Image")
+    rows = te.compute(
+        (n + taps - 1, m),
+        lambda y, x: sum(image[y, x + tap] for tap in range(taps)) * (1.0 / taps),
+        name="Rows",
+    )
+    both = te.compute(
+        (n, m), lambda y, x: sum(rows[y + tap, x] for tap in range(taps)) * (1.0 / taps), name="Both"
+    )
+    return [image, both]
+
+
+def _two_filters(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
+    (image,), taps = arrays, args["taps"]
+    rows = np.lib.stride_tricks.sliding_window_view(image, taps, axis=1).mean(axis=-1)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(rows, taps, axis=0).mean(axis=-1))
+
+
 ansor.register_workload("tanh_matmul", tanh_matmul)
+ansor.register_workload("two_filters", two_filters)
 OWN: Final = {
-    "tanh_matmul": workloads.Workload("tanh_matmul", tanh_matmul, _tanh_matmul, (), (), ("float32",))
+    "tanh_matmul": workloads.Workload("tanh_matmul", tanh_matmul, _tanh_matmul, (), (), ("float32",)),
+    "two_filters": workloads.Workload("two_filters", two_filters, _two_filters, (), (), ("float32",)),
 }
 """Workloads that the catalogue does not have."""
 
@@ -132,6 +154,8 @@ CASES: Final[Mapping[str, Case]] = {
     "matmul-bf16": Case("matmul", (512, 512, 512, "bfloat16", "float32")),
     "conv2d-f16": Case("conv2d", (1, 28, 28, 128, 128, 3, 1, 1, 1, 1, "float16", "float32")),
     "tanh_matmul-512": Case("tanh_matmul", (512, 512, 512)),
+    "filters-3": Case("two_filters", (2048, 2048, 3)),
+    "filters-7": Case("two_filters", (2048, 2048, 7)),
     "winograd-28": Case("conv2d_winograd", (1, 28, 28, 128, 128)),
 }
 TORCH: Final = frozenset({"matmul", "matmul_add", "batch_matmul", "conv2d", "depthwise_conv2d", "softmax"})

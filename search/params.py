@@ -48,11 +48,14 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits and panels of products
   (`AddPackedRead`), 2 of all inputs, which makes sketches many that seldom hold the best of 64 trials.
+- `cpu_stencil_tiling`: 1 for tiles in outputs of stencils, which what they read is computed for
+  (`StencilTiling`).
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
 - `cpu_row_tiling`: 1 for tiles of short rows that several stages pass over, as in a softmax (`RowTiling`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
-- `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often (`KeepCostlyProducer`).
+- `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often, and what stencils read at several
+  places (`KeepCostlyProducer`).
 - `cpu_inline_padding`: 1 for computing padding where a reduction uses it a few times, or where it then is not
   multiplied at all (`InlinePadding`).
 - `cpu_store_converted`: 1 for storing what reductions widen again and again widened (`StoreConverted`).
@@ -83,6 +86,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "dividing tile lengths": {"max_tile_waste": 1.0},
     "no unrolled tiles": {"cpu_unrolled_tiles": 0},
     "no tensor intrinsics": {"cpu_tensor_intrinsics": 0},
+    "no tiled stencils": {"cpu_stencil_tiling": 0},
     "no tiled streams": {"cpu_stream_tiling": 0},
     "no tiled windows": {"cpu_window_tiling": 0},
     "no tiled rows": {"cpu_row_tiling": 0},
@@ -115,6 +119,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_unrolled_tiles": 0,
     "cpu_tensor_intrinsics": 0,
     "cpu_packed_read": 0,
+    "cpu_stencil_tiling": 0,
     "cpu_stream_tiling": 0,
     "cpu_window_tiling": 0,
     "cpu_row_tiling": 0,

@@ -52,6 +52,7 @@ from sketches.rule import (
     successors_of,
     verdict_of,
 )
+from sketches.stencils import StencilTiling
 from sketches.streams import StreamTiling
 from sketches.tensor import TensorIntrinsicRule
 from sketches.tensor_cores import TensorCores
@@ -104,6 +105,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_packed_read": (AddPackedRead(everything=False), AddPackedRead()),
     "cpu_inline_padding": (InlinePadding(),),
     "cpu_store_converted": (StoreConverted(),),
+    "cpu_stencil_tiling": (StencilTiling(),),
     "cpu_stream_tiling": (StreamTiling(),),
     "cpu_window_tiling": (WindowTiling(),),
     "cpu_row_tiling": (RowTiling(),),

@@ -112,6 +112,8 @@ class SketchParams:
     cpu_packed_read
         1 adds `AddPackedRead` to the rules for CPUs, for tensors of dtypes below 32 bits and for panels of
         products; 2 for all tensors: inputs of a tile may go through contiguous scratch.
+    cpu_stencil_tiling
+        1 adds `StencilTiling`: outputs that read what others compute at several places are tiled.
     cpu_stream_tiling
         1 adds `StreamTiling`: outputs with a short last axis, and transposes, are tiled.
     cpu_window_tiling
@@ -121,7 +123,8 @@ class SketchParams:
     cpu_rfactor_lanes
         1 adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
     cpu_keep_costly
-        1 adds `KeepCostlyProducer`: dear stages that a reduction uses often are stored, not inlined.
+        1 adds `KeepCostlyProducer`: dear stages that a reduction uses often, and what stencils read at
+        several places, are stored, not inlined.
     cpu_inline_padding
         1 adds `InlinePadding`: padding that reductions use a few times, or can leave out, is also inlined.
     cpu_store_converted
@@ -162,6 +165,7 @@ class SketchParams:
     cpu_unrolled_tiles: int = _parameter(1, high=1)
     cpu_tensor_intrinsics: int = _parameter(1, high=1)
     cpu_packed_read: int = _parameter(1, high=2)
+    cpu_stencil_tiling: int = _parameter(1, high=1)
     cpu_stream_tiling: int = _parameter(1, high=1)
     cpu_window_tiling: int = _parameter(1, high=1)
     cpu_row_tiling: int = _parameter(1, high=1)

@@ -1,10 +1,14 @@
-"""Recomputation: an elementwise stage that is dear, read again and again, and would be inlined.
+"""Recomputation: a stage that would be inlined, though its work is then done again and again.
 
-The reference inlines whatever reads in order and calls no `exp`. A `tanh` or a division in front of a matrix
-product is then computed in the innermost loops, once for each column tile; stored first, once in all.
+The reference inlines whatever reads in order and calls no `exp`. There are two ways to lose by it:
 
-Only readers with a reduction count: elsewhere the value is invariant in the loops that read it again, and
-hoisted out of them.
+- A `tanh` or a division in front of a matrix product is computed in the innermost loops, once for each
+  column tile; stored first, once in all.
+- What a stencil reads at several places is computed once for each of them: two filters of seven taps, one
+  along rows and one along columns, become one of 49.
+
+Of readers without a reduction only the places count: elsewhere the value is invariant in the loops that read
+it again, and hoisted out of them.
 
 Source: the cost of redundant work in Halide's autoscheduler (Adams et al., 2019), reduced to a count. Not in
 the reference.
@@ -17,20 +21,26 @@ from math import prod
 from typing import Final
 
 from ansor.dtypes import is_float
-from ansor.schedule.access import body_roots
+from ansor.schedule.access import body_roots, constant_extents
+from ansor.schedule.flops import op_flops
 from ansor.schedule.state import State
 from ansor.te.expr import Binary, BinaryOp, Call, distinct_nodes, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.inline import is_always_inlineable
-from sketches.relations import is_copy
+from sketches.places import Place, places_read
+from sketches.relations import has_reduce_iterator, is_computed, is_copy
 from sketches.rule import SketchContext, Successor, Verdict
 
 CHEAP_CALLS: Final = frozenset({"abs", "ceil", "floor", "fma", "round"})
 """Intrinsics that are one instruction or two."""
 SOME: Final = 4
-"""From so many uses of an element on, storing it is worth a sketch of its own."""
+"""From so many uses of an element by reductions on, storing it is worth a sketch of its own."""
 MANY: Final = 16
 """From so many uses on, inlining is not."""
+SOME_WORK: Final = 8
+"""From so many operations that are repeated for one element of a stencil on, storing is worth a sketch."""
+MANY_WORK: Final = 32
+"""From so many on, inlining is not."""
 
 
 def is_costly(op: ComputeOp) -> bool:
@@ -67,8 +77,17 @@ def _iterations(op: object) -> int:
     return prod(int_value(axis.extent) or 0 for axis in (*op.axis, *op.reduce_axis))
 
 
+def repeated_work(state: State, stage_id: int, places: int) -> float:
+    """Operations that an element of a reader repeats, by reading an inlined stage at some places [flop]."""
+    op = state.stages[stage_id].op
+    if not isinstance(op, ComputeOp):
+        return 0.0
+    extents, flops = constant_extents(op.axis), op_flops(op)
+    return (places - 1) * flops / prod(extents) if extents and flops and places else 0.0
+
+
 class KeepCostlyProducer:
-    """A dear stage that would be inlined into a reduction using it often -> also, or only, stored."""
+    """A stage that would be inlined, its work often repeated -> also, or only, stored."""
 
     name = "KeepCostlyProducer"
 
@@ -76,10 +95,23 @@ class KeepCostlyProducer:
         op = state.stages[stage_id].op
         if not isinstance(op, ComputeOp) or not is_always_inlineable(context, state, stage_id):
             return Verdict.PASS
-        uses = uses_per_element(state, stage_id) if is_costly(op) else 0.0
-        if uses < SOME:
-            return Verdict.PASS
-        return Verdict.APPLY if uses < MANY else Verdict.APPLY_AND_SKIP_REST
+        readers = state.consumers(stage_id)
+        if any(has_reduce_iterator(state, reader) for reader in readers):
+            uses = uses_per_element(state, stage_id) if is_costly(op) else 0.0
+            return _verdict_on(uses, SOME, MANY)
+        places = max(len(_places(state, reader, stage_id)) for reader in readers)
+        return _verdict_on(repeated_work(state, stage_id, places), SOME_WORK, MANY_WORK)
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         return [(state, stage_id - 1)]
+
+
+def _places(state: State, reader: int, stage_id: int) -> set[Place]:
+    """Where a reader reads a stage, through what has been inlined."""
+    return places_read(state, reader, lambda stage: not is_computed(state, stage), stage_id)[stage_id]
+
+
+def _verdict_on(amount: float, some: float, many: float) -> Verdict:
+    if amount < some:
+        return Verdict.PASS
+    return Verdict.APPLY if amount < many else Verdict.APPLY_AND_SKIP_REST

@@ -98,6 +98,23 @@ def elementwise_chain(n: int, m: int) -> list[Tensor]:
     return [x, te.compute((m, n), lambda i, j: te.exp(b[j, i]), name="T")]
 
 
+def two_filters(n: int, m: int, taps: int) -> list[Tensor]:
+    """A filter along the columns of what one along the rows leaves, without margins."""
+    image = te.placeholder((n + taps - 1, m + taps - 1), name="Image")
+
+    def weighted(reads: list[te.Expr]) -> te.Expr:
+        total = reads[0]
+        for position, read in enumerate(reads[1:], start=2):
+            total = total + read * float(position)
+        return total
+
+    rows = te.compute(
+        (n + taps - 1, m), lambda i, j: weighted([image[i, j + k] for k in range(taps)]), name="Rows"
+    )
+    both = te.compute((n, m), lambda i, j: weighted([rows[i + k, j] for k in range(taps)]), name="Both")
+    return [image, both]
+
+
 SMALL = {
     "matmul": lambda: matmul(6, 8, 12),
     "matmul of primes": lambda: matmul(67, 7, 71),
@@ -112,6 +129,7 @@ SMALL = {
     "softmax": lambda: softmax(4, 18),
     "padding": lambda: padded_conv1d(12, 4, 6),
     "transposes": lambda: elementwise_chain(5, 6),
+    "two filters": lambda: two_filters(9, 14, 4),
 }
 """Small computations, among them prime extents, extents of 1, zero rank and chains."""
 

@@ -70,15 +70,23 @@ class AxisPattern:
         return self.in_order and not self.missing and not self.duplicated
 
 
+def shift_of(index: Expr, axis: Var) -> int | None:
+    """The constant that `index` adds to `axis`; None if it is anything else."""
+    if index is axis:
+        return 0
+    if not isinstance(index, Binary):
+        return None
+    if index.op is BinaryOp.ADD and index.b is axis:
+        return int_value(index.a)
+    if index.a is not axis or index.op not in (BinaryOp.ADD, BinaryOp.SUB):
+        return None
+    shift = int_value(index.b)
+    return shift if shift is None or index.op is BinaryOp.ADD else -shift
+
+
 def is_shifted(index: Expr, axis: Var) -> bool:
     """Whether `index` is `axis`, or `axis` plus or minus an integer constant."""
-    if index is axis:
-        return True
-    if not isinstance(index, Binary):
-        return False
-    if index.op is BinaryOp.ADD and index.b is axis:
-        return int_value(index.a) is not None
-    return index.op in (BinaryOp.ADD, BinaryOp.SUB) and index.a is axis and int_value(index.b) is not None
+    return shift_of(index, axis) is not None
 
 
 def match_axes(op: ComputeOp, indices: Indices) -> AxisPattern | None:
