@@ -11,14 +11,14 @@ Softmax of 1536 rows of 128 floats, 2 cores of a Zen 4: 2 rows at a time take 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Final
 
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te.expr import int_value
-from ansor.te.tensor import ComputeOp
+from sketches.places import NO_AXIS, places_read
 from sketches.relations import has_reduce_iterator, needs_tiling, plain_operation
 from sketches.rule import SketchContext, Successor, Verdict
 
@@ -32,27 +32,16 @@ def row_loop(state: State, stage_id: int) -> int | None:
     if op is None or not state.is_output(stage_id) or has_reduce_iterator(state, stage_id):
         return None
     extents = [int_value(axis.extent) or 0 for axis in op.axis]
-    for rows in _rows_reduced(state, op):
+    read = places_read(state, stage_id, lambda stage: not has_reduce_iterator(state, stage))
+    for stage, places in read.items():
+        if not has_reduce_iterator(state, stage) or needs_tiling(state, stage) or len(places) != 1:
+            continue
+        rows = [part for part in next(iter(places)) if part[0] != NO_AXIS]
         count = len(rows)
-        row = prod(extents[count:])
-        if count and rows == extents[:count] and rows[-1] > 1 and 1 < row <= LONGEST_ROW:
+        are_outer = rows == [(axis, 0) for axis in range(count)]
+        if are_outer and count and extents[count - 1] > 1 and 1 < prod(extents[count:]) <= LONGEST_ROW:
             return count - 1
     return None
-
-
-def _rows_reduced(state: State, op: ComputeOp) -> Iterator[list[int]]:
-    """Extents of the results of all reductions without reuse that a stage reads, through other stages.
-
-    Rows are known by these: sums of the columns of a square look alike, and get a sketch that helps nothing.
-    """
-    seen, pending = {op}, [op]
-    while pending:
-        for producer in state.access.producers(pending.pop()):
-            if isinstance(producer, ComputeOp) and producer not in seen:
-                seen.add(producer)
-                pending.append(producer)
-                if producer.reduce_axis and not needs_tiling(state, state.stage_id(producer)):
-                    yield [int_value(axis.extent) or 0 for axis in producer.axis]
 
 
 class RowTiling:

@@ -40,9 +40,12 @@ def test_the_last_axis_of_several_rows_is_tiled() -> None:
     k = te.reduce_axis((0, 40), name="k")
     most = te.compute((3, 5), lambda b, i: te.max(x[b, i, k], axis=k), name="Most")
     out = te.compute((3, 5, 40), lambda b, i, j: x[b, i, j] - most[b, i], name="Out")
-    for sketch in tiled([x, out]):
-        assert [loop.name for loop in sketch.state.stages[-1].iterators] == ["b", "i.0", "i.1", "j"]
-    assert tiled([x, out])
+    kept = te.compute((3, 5, 1), lambda b, i, one: te.max(x[b, i, k], axis=k), name="Kept")
+    same = te.compute((3, 5, 40), lambda b, i, j: x[b, i, j] - kept[b, i, 0], name="Same")
+    for tensors in ([x, out], [x, same]):
+        for sketch in tiled(tensors):
+            assert [loop.name for loop in sketch.state.stages[-1].iterators] == ["b", "i.0", "i.1", "j"]
+        assert tiled(tensors)
 
 
 def test_what_has_no_short_rows_that_reductions_go_into_is_left() -> None:
@@ -50,10 +53,13 @@ def test_what_has_no_short_rows_that_reductions_go_into_is_left() -> None:
     k = te.reduce_axis((0, 64), name="k")
     column = te.compute((96,), lambda j: te.max(x[k, j], axis=k), name="Column")
     across = te.compute((64, 96), lambda i, j: x[i, j] - column[j], name="Across")
+    square = te.placeholder((64, 64), name="Square")
+    depth = te.compute((64,), lambda j: te.max(square[k, j], axis=k), name="Depth")
+    deep = te.compute((64, 64), lambda i, j: square[i, j] - depth[j], name="Deep")
     plain = te.compute((64, 96), lambda i, j: x[i, j] + 1.0, name="Plain")
     assert not tiled(softmax(64, 4096))
     assert not tiled(softmax(1, 96))
-    for tensors in (matmul(32, 32, 32), row_sum(32, 64), [x, across], [x, plain]):
+    for tensors in (matmul(32, 32, 32), row_sum(32, 64), [x, across], [x, plain], [square, deep]):
         assert not tiled(tensors)
     without = generate_sketches(task_of(softmax(64, 96)), {"cpu_row_tiling": 0})
     assert not any("RowTiling" in sketch.rules for sketch in without)
