@@ -58,6 +58,8 @@ class Group:
         What regions have more than that, same shape; None if nothing.
     spread, shape
         Of each dimension, shape `(buffers, dimensions, columns)` [elements].
+    scattered
+        Of each dimension, as of `Dimension`, same shape.
     kind, count, element_bytes, shared, behind_line
         As of `Touch`, shape `(buffers, columns)`.
     warps
@@ -69,6 +71,7 @@ class Group:
     correction: Floats | None
     spread: Floats
     shape: Floats
+    scattered: Bools
     kind: Ints
     count: Floats
     element_bytes: Floats
@@ -377,6 +380,7 @@ class _Packer:
             coefficients=np.zeros(four, np.float32),
             correction=np.zeros(four, np.float32) if inexact else None,
             spread=np.zeros((buffers, ranks, total), np.float32),
+            scattered=np.zeros((buffers, ranks, total), np.bool_),
             shape=np.ones((buffers, ranks, total), np.float32),
             kind=np.zeros((buffers, total), np.int64),
             count=np.zeros((buffers, total)),
@@ -398,6 +402,7 @@ class _Packer:
                 lead = ranks - len(touch.dimensions)  # dimensions are aligned at the innermost
                 for position, dimension in enumerate(touch.dimensions, lead):
                     made.spread[buffer, position, at] = dimension.spread
+                    made.scattered[buffer, position, at] = dimension.scattered
                     made.shape[buffer, position, at] = dimension.shape
                     for number, coefficient in dimension.terms.items():
                         made.coefficients[number, buffer, position, at] = coefficient

@@ -4,7 +4,8 @@ Quotients and remainders are taken apart row by row, `(c x + y) // d` into
 `(c // d) x + ((c % d) x + y) // d`, and those that cannot reach the divisor vanish. Nor does a quotient move
 with `y` if all else in it and `d` are multiples of some `g` that `y` stays below. What remains is not
 linear: a quotient moves by 1/d of what is divided, a remainder like it, up to `d`; regions follow the exact
-spans. An index that depends on data moves across the whole dimension.
+spans. An index that depends on data moves across the whole dimension, to as many places as it is computed
+times.
 
 The result of a row does not depend on the other rows of its column.
 """
@@ -57,6 +58,8 @@ class Dimension:
         What regions at each loop level have more than the terms say, shape `(loops, rows)`; None if nothing.
     divisions
         Quotients and remainders in the index that are not linear after all.
+    scattered
+        Whether the indices of a region may be far from each other.
     """
 
     terms: dict[int, Value]
@@ -64,6 +67,7 @@ class Dimension:
     shape: Value
     correction: Floats | None = None
     divisions: Value = 0
+    scattered: bool = False
 
 
 class LoopIndices:
@@ -98,15 +102,19 @@ class LoopIndices:
                 terms[number] = terms.get(number, 0) + move * coefficient
         return Dimension(terms, spread, shape, span - self._spans(terms), divisions)
 
-    def anywhere(self, index: Expr, axes: Mapping[Var, Interval], shape: Value) -> dict[int, Value]:
-        """Terms of an index that depends on data: every loop that it reads moves it across the dimension."""
-        terms: dict[int, Value] = {}
+    def anywhere(self, index: Expr, axes: Mapping[Var, Interval], spread: Value, shape: Value) -> Dimension:
+        """An index that depends on data: each iteration of the loops that it reads is anywhere else."""
+        numbers: set[int] = set()
         for node in distinct_nodes(index):
             form = axes.get(node) if isinstance(node, Var) else None
             for atom in form.base.terms if form is not None else ():
-                for number in self._loops_in(atom):
-                    terms[number] = shape - 1
-        return terms
+                numbers.update(self._loops_in(atom))
+        terms: dict[int, Value] = dict.fromkeys(numbers, shape - 1)
+        reached = np.ones((len(self.loops), self.rows))
+        for number in numbers:
+            reached[: number + 1] *= self.loops[number].extent
+        most = np.minimum(reached, shape) - 1
+        return Dimension(terms, spread, shape, most - self._spans(terms), scattered=True)
 
     def _loops_in(self, atom: object) -> list[int]:
         if isinstance(atom, OpaqueAtom):

@@ -1,8 +1,9 @@
 """Regions, strides and reuse of accesses, closed-form over columns.
 
 For each buffer and each loop level, the region that a body touches is a box: in every dimension the sum over
-the loops inside of |coefficient| x (extent - 1), plus 1, cut to the buffer. Everything else follows from
-boxes and strides. Level `l` is the body of loop `l - 1`: loops `l` and on run in it; level 0 is the whole
+the loops inside of |coefficient| x (extent - 1), plus 1, cut to the buffer; an index that depends on data
+reaches as many elements as it is computed times, none of them neighbours. Everything else follows from boxes
+and strides. Level `l` is the body of loop `l - 1`: loops `l` and on run in it; level 0 is the whole
 statement, the last level one point.
 """
 
@@ -134,7 +135,7 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
         flat=flat,
         used=used,
         elements=_product(box),
-        run=_runs(box, shape),
+        run=_runs(box, shape, group.scattered[..., part]),
         element_bytes=group.element_bytes[:, part],
         count=group.count[:, part],
         kind=group.kind[:, part],
@@ -166,14 +167,15 @@ def _product(box: Floats) -> Floats:
     return elements
 
 
-def _runs(box: Floats, shape: Floats) -> Floats:
-    """Contiguous elements of boxes: whole inner dimensions join the next one."""
+def _runs(box: Floats, shape: Floats, scattered: Bools) -> Floats:
+    """Contiguous elements of boxes: whole inner dimensions join the next one, unless that is scattered."""
     loops, buffers, ranks, width = box.shape
     if not ranks:
         return np.ones((loops, buffers, width), np.float32)
-    run = box[:, :, ranks - 1].copy()
-    whole = run == shape[:, ranks - 1]
+    run = np.where(scattered[:, ranks - 1], np.float32(1.0), box[:, :, ranks - 1])
+    whole = box[:, :, ranks - 1] == shape[:, ranks - 1]
     for rank in range(ranks - 2, -1, -1):
+        whole &= ~scattered[:, rank]
         np.multiply(run, box[:, :, rank], out=run, where=whole)
         whole &= box[:, :, rank] == shape[:, rank]
     return run

@@ -368,12 +368,11 @@ class _StageGatherer:
         forms = [self._index(index) for index in access.indices]
         dimensions, bases = self._dimensions(forms, producer, access.tensor)
         size = dtype_info(access.tensor.dtype).bytes
-        for dimension, index, form, spread in zip(
-            dimensions, access.indices, forms, access.spread, strict=True
-        ):
-            dimension.spread = dimension.spread + spread
+        for at, (index, form, spread) in enumerate(zip(access.indices, forms, access.spread, strict=True)):
+            dimensions[at].spread = dimensions[at].spread + spread
             if form is None:
-                dimension.terms = self.indices.anywhere(index, self.axes, dimension.shape)
+                known = dimensions[at]
+                dimensions[at] = self.indices.anywhere(index, self.axes, known.spread, known.shape)
         behind: Value = CALLERS if self._is_callers(producer, access.tensor) else 0
         if self.all.rewritten.get(producer) == self.stage_id:
             dimensions, bases, rows = self._in_loop_order(dimensions, forms, bases)

@@ -129,7 +129,7 @@ SMALL = {
     "softmax": lambda: softmax(4, 18),
     "padding": lambda: padded_conv1d(12, 4, 6),
     "transposes": lambda: elementwise_chain(5, 6),
-    "two filters": lambda: two_filters(9, 14, 4),
+    "two filters": lambda: two_filters(8, 16, 4),
 }
 """Small computations, among them prime extents, extents of 1, zero rank and chains."""
 

@@ -498,6 +498,24 @@ def integers() -> Program:
     return Program([x, f, y], unchanged, {name: n * count for name, count in counts.items()})
 
 
+def gathered_rows() -> Program:
+    """64 rows of two lines each, out of a table of a million: as many rows as there are numbers of rows."""
+    rows, row = 64, 2 * FLOATS
+    table, which = te.placeholder((2**20, row), name="Table"), te.placeholder((rows,), "int32", "Which")
+    y = te.compute((rows, row), lambda i, j: table[which[i], j] + te.const(1.0, "float32"), name="Y")
+    lines = rows * 2 + rows // FLOATS + rows * 2
+    return Program([table, which, y], unchanged, {"footprint": lines * LINE, "L1_fill": lines * LINE / L1})
+
+
+def gathered_elements(length: int) -> Program:
+    """Elements of a table, each in a line of its own while there are so many; 64 numbers, read twice."""
+    numbers = 64
+    table, which = te.placeholder((length,), name="Table"), te.placeholder((numbers,), "int32", "Which")
+    y = te.compute((2, numbers), lambda i, j: table[which[j]] + te.const(1.0, "float32"), name="Y")
+    lines = min(numbers, length) + numbers // FLOATS + 2 * numbers // FLOATS
+    return Program([table, which, y], unchanged, {"footprint": lines * LINE})
+
+
 PROGRAMS = {
     "a tiled product": tiled_product(),
     "a product by rows": product_by_rows(),
@@ -539,6 +557,9 @@ PROGRAMS = {
         {"parallel_chunks": 2, "parallel_launches": 1, "parallel_balance": 2 / CORES, "parallel_cores": 2},
     ),
     "integers": integers(),
+    "gathered rows": gathered_rows(),
+    "gathered elements": gathered_elements(2**20),
+    "elements gathered from a few": gathered_elements(5),
 }
 
 
