@@ -6,7 +6,7 @@ exclude, as far as the loops allow it. Conditions that share no axis are indepen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -54,17 +54,25 @@ def needed_parts(root: Expr, axes: tuple[IterVar, ...]) -> tuple[Needed, ...]:
         return ()
     sizes = {axis: int_value(axis.extent) for axis in axes}
     extents: dict[Var, int] = {axis: size for axis, size in sizes.items() if size is not None}
-    groups: list[tuple[frozenset[IterVar], tuple[Expr, ...]]] = []
-    for test in needed(root.sources[0], root.combiner.identity[0]):
-        if np.all(always_holds(test, extents)):
-            continue
-        used = frozenset(axis for axis in axes if axis in free_vars(test))
-        together = [group for group in groups if group[0] & used]
-        groups = [group for group in groups if not group[0] & used]
-        tests = (*(one for _, own in together for one in own), test)
-        groups.append((used.union(*(own for own, _ in together)), tests))
-    found = (Needed(used, _share(tests, tuple(used))) for used, tests in groups)
+    tests = needed(root.sources[0], root.combiner.identity[0])
+    varying = [test for test in tests if not np.all(always_holds(test, extents))]
+    found = (Needed(used, _share(own, tuple(used))) for used, own in _by_shared_axes(varying, axes))
     return tuple(part for part in found if part.share < 1)
+
+
+def _by_shared_axes(
+    tests: Iterable[Expr], axes: Sequence[IterVar]
+) -> list[tuple[frozenset[IterVar], tuple[Expr, ...]]]:
+    """Tests in groups that share no axes, each group with its axes."""
+    groups: list[tuple[frozenset[IterVar], tuple[Expr, ...]]] = []
+    for test in tests:
+        variables = free_vars(test)
+        used = frozenset(axis for axis in axes if axis in variables)
+        joined = [group for group in groups if group[0] & used]
+        groups = [group for group in groups if not group[0] & used]
+        own = (*(one for _, others in joined for one in others), test)
+        groups.append((used.union(*(others for others, _ in joined)), own))
+    return groups
 
 
 def _share(tests: tuple[Expr, ...], axes: Sequence[IterVar]) -> float:
