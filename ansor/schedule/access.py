@@ -261,9 +261,7 @@ class AccessAnalysis:
 
     def axes_of_reads(self, op: ComputeOp, producer: Operation) -> frozenset[frozenset[Var]]:
         """The axes along which `op` reads an input: those of each read, once for reads along the same."""
-        return frozenset(
-            frozenset().union(*map(free_vars, indices)) for indices in self._scans[op].reads[producer]
-        )
+        return frozenset(frozenset(free_vars(*indices)) for indices in self._scans[op].reads[producer])
 
     # -- two operations ----------------------------------------------------------------------------
 

@@ -209,7 +209,7 @@ def insert_copy(
 
 def _along(read: Read) -> frozenset[Var]:
     """The axes along which a tensor is read: what makes reads of one kind."""
-    return frozenset().union(*map(free_vars, read.indices))
+    return frozenset(free_vars(*read.indices))
 
 
 def _along_part(

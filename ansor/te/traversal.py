@@ -107,11 +107,11 @@ def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
     return rewrite(expr, visit)
 
 
-def free_vars(expr: Expr) -> set[Var]:
-    """All variables that occur, reduction axes included."""
+def free_vars(*exprs: Expr) -> set[Var]:
+    """All variables that occur in some of `exprs`, reduction axes included."""
     found: set[Var] = set()
     seen: set[int] = set()
-    stack = [expr]
+    stack = list(exprs)
     while stack:
         node = stack.pop()
         inner = node.children()

@@ -175,7 +175,7 @@ class Products:
             return None
         if any(one.kind not in _LOOPS or int_value(one.extent) is None for one in outer):
             return None
-        selecting: set[Var] = set().union(*map(free_vars, inner.indices))
+        selecting = free_vars(*inner.indices)
         if any(one.var not in selecting and int_value(one.extent) != 1 for one in outer):
             return None
         row, column, depth = (one.var for one in held)

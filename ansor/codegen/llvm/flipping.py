@@ -48,7 +48,7 @@ from ansor.ir.nest import (
     sub_statements,
     walk_statements,
 )
-from ansor.ir.passes.guards import NOTHING
+from ansor.ir.passes.guards import NOTHING, is_nothing
 from ansor.ir.passes.lane_reduction import REGISTER
 from ansor.ir.passes.register_tile import RegisterTile, promoted
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, reads_memory
@@ -229,7 +229,7 @@ class _Tile:
         if isinstance(stmt, If) and free_vars(stmt.cond) & self.dropped:
             return self._indebting(stmt.then)
         new = map_statements(stmt, self._indebting)
-        empty = all(isinstance(inner, Seq) and not inner.stmts for inner in sub_statements(new))
+        empty = all(map(is_nothing, sub_statements(new)))
         return NOTHING if empty else new
 
 
@@ -245,7 +245,7 @@ def _find_tile(stmt: Alloc, known: tuple[TensorIntrinsic, ...]) -> _Tile | None:
     if any(isinstance(inner, Store) and inner.buffer is registers for inner in walk_statements(after)):
         return None
     places = [product.store.indices for product in products.values()]
-    used = frozenset[Expr]().union(*(free_vars(product.other) for product in products.values()))
+    used = frozenset[Expr](free_vars(*(product.other for product in products.values())))
     dimensions = range(len(registers.shape))
     kept = tuple(d for d in dimensions if any(place[d] in used for place in places))
     selecting = frozenset(index for place in places for index in place)

@@ -70,7 +70,7 @@ class _Update:
 
     @classmethod
     def of(cls, store: Store, loops: tuple[For, ...]) -> _Update:
-        selecting, count = frozenset[Var]().union(*map(free_vars, store.indices)), len(loops)
+        selecting, count = frozenset(free_vars(*store.indices)), len(loops)
         while count and (loops[count - 1].kind in _STRAIGHT or loops[count - 1].var in selecting):
             count -= 1
         found = combination_of(store)

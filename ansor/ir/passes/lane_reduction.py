@@ -162,7 +162,7 @@ def _strided_loads(tile: RegisterTile, source: Expr) -> int | None:
             return None
         side_by_side |= step == 1
         if step > 1:
-            used = set().union(*map(free_vars, load.indices))
+            used = free_vars(*load.indices)
             places = (n for loop, n in zip(tile.tile, tile.extents, strict=True) if loop.var in used)
             total += prod(places) * strided_load(step)
     return total if side_by_side else None

@@ -83,5 +83,5 @@ def _deciding(stmt: Alloc) -> set[Var] | None:
     for indices in (*found.reads.get(stmt.buffer, ()), *found.writes.get(stmt.buffer, ())):
         if any(map(reads_memory, indices)):
             return None
-        used.update(*map(free_vars, indices))
+        used |= free_vars(*indices)
     return used

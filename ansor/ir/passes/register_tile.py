@@ -20,7 +20,6 @@ but for reductions along memory without a vector loop, which are done in lanes (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -167,17 +166,13 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
     if not isinstance(stmt, For) or not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
         return None
     inside = (loops.pop(),) if loops[-1].kind is LoopKind.TENSORIZE else ()
-    selecting = _variables(inner.indices)
+    selecting = free_vars(*inner.indices)
     count = len(loops)
     while count and loops[count - 1].var in selecting:
         count -= 1
     found = RegisterTile(tuple(loops[:count]), tuple(loops[count:]), guards, inner, inside)
     fits = _has_fitting_loops(found) and _updates_itself(found) and _is_separable(found, test)
     return found if fits else None
-
-
-def _variables(exprs: Iterable[Expr]) -> set[Var]:
-    return set[Var]().union(*map(free_vars, exprs))
 
 
 def _levels(stmt: Stmt) -> tuple[list[For], tuple[Expr, ...], Stmt]:
@@ -197,14 +192,14 @@ def _levels(stmt: Stmt) -> tuple[list[For], tuple[Expr, ...], Stmt]:
 
 def _has_fitting_loops(found: RegisterTile) -> bool:
     """Whether the loops are such as may be around a tile, of a tile, and inside of it."""
-    selecting = _variables(found.update.indices)
+    selecting = free_vars(*found.update.indices)
     reduces = found.reduce and all(
         loop.kind in _REDUCE_KINDS and loop.var not in selecting for loop in found.reduce
     )
     is_tile = all(loop.kind in _TILE_KINDS and int_value(loop.extent) is not None for loop in found.tile)
     if not reduces or not is_tile:
         return False
-    deciding = selecting | _variables(found.guards)
+    deciding = selecting | free_vars(*found.guards)
     has_vectors = any(loop.kind is LoopKind.VECTORIZED for loop in found.tile)
     return all(has_vectors and loop.var not in deciding for loop in found.inside)
 
@@ -230,7 +225,7 @@ def _updates_itself(found: RegisterTile) -> bool:
 def _is_separable(found: RegisterTile, test: IndependenceTest) -> bool:
     """Whether each point of the tile has its own element and the copies can be guarded."""
     reducing = {loop.var for loop in found.reduce}
-    selecting = _variables(found.update.indices)
+    selecting = free_vars(*found.update.indices)
     for guard in found.guards:
         variables = free_vars(guard)
         if variables & reducing and variables & selecting:
