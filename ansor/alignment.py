@@ -37,6 +37,11 @@ Others begin at any multiple of 16 bytes: on a line is one of four, and the best
 """
 
 
+def bytes_of(array: Array) -> NDArray[np.uint8]:
+    """View a contiguous array as bytes, shape ``(n_bytes,)``; some dtypes have no buffer of their own."""
+    return array.reshape(-1).view(np.uint8)
+
+
 def aligned_empty(shape: tuple[int, ...], dtype: str, apart_from: Sequence[Array] = ()) -> Array:
     """
     Allocate an uninitialised row-major array whose data begins at a multiple of 64 bytes.

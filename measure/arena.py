@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ansor.alignment import LINE, place_apart
+from ansor.alignment import LINE, bytes_of, place_apart
 from ansor.dtypes import dtype_info, is_float, to_numpy
 from ansor.errors import RunError
 
@@ -154,7 +154,7 @@ def poison(array: Array, dtype: str, expected: Array) -> None:
         words[2::3] = low
     else:
         np.bitwise_xor(
-            np.ascontiguousarray(expected).reshape(-1).view(np.uint8),
+            bytes_of(np.ascontiguousarray(expected)),
             np.uint8(_FLIP),
-            out=array.reshape(-1).view(np.uint8),
+            out=bytes_of(array),
         )

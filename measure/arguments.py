@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ansor.alignment import CALLERS
+from ansor.alignment import CALLERS, bytes_of
 from ansor.dtypes import to_numpy
 from ansor.errors import WrongAnswerError
 from ansor.schedule.layout import Layout
@@ -194,7 +194,7 @@ class _Held(Generic[Memory]):
             raise WrongAnswerError(f"the program wrote outside argument {self.spec.name!r}: {damage}")
         if not self.spec.output:
             found = self.memory.read()
-            if not np.array_equal(_bytes(found), _bytes(self.wanted)):
+            if not np.array_equal(bytes_of(found), bytes_of(self.wanted)):
                 raise WrongAnswerError(_changed(self.spec, found, self.wanted))
 
     def verify_output(self) -> None:
@@ -203,16 +203,10 @@ class _Held(Generic[Memory]):
             raise WrongAnswerError(f"output {self.spec.name!r}: {wrong}")
 
 
-def _bytes(array: Array) -> npt.NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8)
-
-
 def _changed(spec: ArgumentSpec, found: Array, wanted: Array) -> str:
     """Describe how an input differs from what it was."""
     size = to_numpy(spec.dtype).itemsize
-    one, other = (
-        np.ascontiguousarray(a).reshape(-1).view(np.uint8).reshape(-1, size) for a in (found, wanted)
-    )
+    one, other = (bytes_of(np.ascontiguousarray(a)).reshape(-1, size) for a in (found, wanted))
     first = int(np.argmax((one != other).any(axis=1)))
     place = [int(i) for i in np.unravel_index(first, wanted.shape)]
     return (

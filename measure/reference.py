@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ansor.alignment import bytes_of
 from ansor.dtypes import is_float, to_numpy
 from ansor.errors import BuildError, LoweringError, MeasureTimeoutError, RunError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
@@ -302,7 +303,7 @@ def _remove_prepared(alternative: Reference) -> None:
 
 def _write(spec: ArgumentSpec, array: Array) -> None:
     with open(spec.path, "wb") as file:
-        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        file.write(bytes_of(np.ascontiguousarray(array)).data)
 
 
 def _run_compiled(

@@ -15,6 +15,7 @@ from importlib import import_module
 from math import prod
 from typing import Any, Final, Protocol, cast
 
+from ansor.alignment import bytes_of
 from ansor.codegen.c.dialect import CUDA
 from ansor.errors import BuildError, NoDeviceError
 from ansor.runtime.device.door import (
@@ -24,7 +25,6 @@ from ansor.runtime.device.door import (
     KernelCall,
     Launches,
     Memory,
-    bytes_of,
     choose_device,
 )
 

@@ -338,11 +338,6 @@ def choose_device(kind: str, names: Sequence[str]) -> int:
     )
 
 
-def bytes_of(array: Array) -> npt.NDArray[np.uint8]:
-    """View a contiguous array as bytes, shape ``(n_bytes,)``; some dtypes have no buffer of their own."""
-    return array.reshape(-1).view(np.uint8)
-
-
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise TargetError(f"there are no devices of kind {kind!r} here; kinds are {', '.join(KINDS)}")

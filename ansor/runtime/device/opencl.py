@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from ansor.alignment import bytes_of
 from ansor.errors import BuildError, NoDeviceError, RunError
 from ansor.runtime.device.door import (
     Array,
@@ -25,7 +26,6 @@ from ansor.runtime.device.door import (
     KernelCall,
     Launches,
     Memory,
-    bytes_of,
     choose_device,
 )
 from ansor.runtime.device.pocl import PLATFORM, check_cpu, name_cpu
