@@ -14,10 +14,10 @@ from __future__ import annotations
 from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import IndependenceTest
-from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq, walk_statements
+from ansor.ir.nest import Alloc, For, LoopKind, Stmt, Store, seq, walk_statements
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, replace_in
 from ansor.ir.strides import runs_along
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, int_value
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Expr, Var, const, int_value
 
 _KINDS = frozenset({LoopKind.SERIAL, LoopKind.PARALLEL})
 
@@ -55,9 +55,9 @@ def _vectorized(loop: For, bits: int, bounds: Bounds, alike: bool) -> Stmt:
     direct = all(runs_along(s.buffer, s.indices, loop.var, bounds) for s in stores)
     if extent <= lanes:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body) if direct else loop
-    least = -(-extent // lanes)
-    alike = alike or loop.kind is LoopKind.PARALLEL or not direct
-    for count in range(least, (2 * extent // lanes if alike else least) + 1):
+    fewest = -(-extent // lanes)
+    most = 2 * extent // lanes if alike or loop.kind is LoopKind.PARALLEL or not direct else fewest
+    for count in range(fewest, most + 1):
         if extent % count == 0 and (direct or _strips_are_contiguous(stores, loop, extent // count, bounds)):
             return _strips(loop, loop.body, count, extent // count)
     if not direct:
@@ -66,7 +66,7 @@ def _vectorized(loop: For, bits: int, bounds: Bounds, alike: bool) -> Stmt:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body)
     bulk = extent // lanes
     rest = Var(loop.var.name, loop.var.dtype)
-    tail = _replace(fresh_copy(loop.body), loop.var, _plus(rest, bulk * lanes))
+    tail = _replace(fresh_copy(loop.body), loop.var, _plus(rest, const(bulk * lanes)))
     return seq(
         _strips(loop, loop.body, bulk, lanes),
         For(rest, extent - bulk * lanes, LoopKind.VECTORIZED, tail),
@@ -79,15 +79,9 @@ def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: B
     assert extent is not None
     strip, lane = Var("strip", loop.var.dtype), Var("lane", loop.var.dtype)
     known = bounds.extended({strip: (0, extent // lanes - 1), lane: (0, lanes - 1)})
-    place = Binary(
-        BinaryOp.ADD,
-        Binary(BinaryOp.MUL, strip, Const(lanes, INDEX_DTYPE), INDEX_DTYPE),
-        lane,
-        INDEX_DTYPE,
-    )
-    nothing: dict[Buffer, Buffer] = {}
+    place: dict[Var, Expr] = {loop.var: _plus(_times(strip, lanes), lane)}
     return all(
-        runs_along(s.buffer, [replace_in(i, {loop.var: place}, nothing) for i in s.indices], lane, known)
+        runs_along(s.buffer, [replace_in(index, place, {}) for index in s.indices], lane, known)
         for s in stores
     )
 
@@ -95,15 +89,17 @@ def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: B
 def _strips(loop: For, body: Stmt, count: int, lanes: int) -> Stmt:
     """`count` vectors of `lanes` elements."""
     strip, lane = Var(loop.var.name, loop.var.dtype), Var(f"{loop.var.name}.v", loop.var.dtype)
-    start = Binary(BinaryOp.MUL, strip, Const(lanes, INDEX_DTYPE), INDEX_DTYPE)
-    vector = _replace(body, loop.var, Binary(BinaryOp.ADD, start, lane, INDEX_DTYPE))
+    vector = _replace(body, loop.var, _plus(_times(strip, lanes), lane))
     return For(strip, count, loop.kind, For(lane, lanes, LoopKind.VECTORIZED, vector))
 
 
-def _plus(var: Var, amount: int) -> Expr:
-    return Binary(BinaryOp.ADD, var, Const(amount, INDEX_DTYPE), INDEX_DTYPE)
+def _plus(a: Expr, b: Expr) -> Expr:
+    return Binary(BinaryOp.ADD, a, b, INDEX_DTYPE)
+
+
+def _times(a: Expr, factor: int) -> Expr:
+    return Binary(BinaryOp.MUL, a, const(factor), INDEX_DTYPE)
 
 
 def _replace(stmt: Stmt, var: Var, value: Expr) -> Stmt:
-    nothing: dict[Buffer, Buffer] = {}
-    return map_expressions(stmt, lambda expr: replace_in(expr, {var: value}, nothing))
+    return map_expressions(stmt, lambda expr: replace_in(expr, {var: value}, {}))
