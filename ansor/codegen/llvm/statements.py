@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from ansor.codegen.llvm.analysis import Analysis, Facts
@@ -223,15 +224,8 @@ class Function:
             pieces = constant(extent.const // lanes)
             self._counted(loop, pieces, env, lanes)
             first = pieces.const * lanes
-        while first < extent.const:
-            left = extent.const - first
-            if masked and left < lanes and left.bit_count() > 1:  # one masked vector instead of several
-                self._piece(loop, constant(first), env, 1 << left.bit_length(), left)
-                return
-            while lanes > left:
-                lanes //= 2
-            self._piece(loop, constant(first), env, lanes)
-            first += lanes
+        for start, width, active in _pieces(first, extent.const, lanes, masked):
+            self._piece(loop, constant(start), env, width, active)
 
     def _piece(self, loop: For, first: Affine, env: Env, lanes: int, active: int | None = None) -> None:
         """Some iterations as the lanes of vectors, of which the first `active` ones count (None: all)."""
@@ -298,3 +292,19 @@ class Function:
     def _free(self, pointer: Value) -> None:
         self.fn.declare("@ansor_free", "declare void @ansor_free(ptr)")
         self.fn.effect(f"call void @ansor_free(ptr {pointer.text})")
+
+
+def _pieces(first: int, extent: int, lanes: int, masked: bool) -> Iterator[tuple[int, int, int | None]]:
+    """The vectors of iterations from `first` on: where each begins, its lanes, and how many of them count.
+
+    All count where that is None.
+    """
+    while first < extent:
+        left = extent - first
+        if masked and left < lanes and left.bit_count() > 1:  # one masked vector instead of several
+            yield first, 1 << left.bit_length(), left
+            return
+        while lanes > left:
+            lanes //= 2
+        yield first, lanes, None
+        first += lanes
