@@ -59,6 +59,11 @@ def details(results: Sequence[Result]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in cells
     ]
+    return "\n".join([*lines, *(f"  {note}" for note in _notes(results))])
+
+
+def _notes(results: Sequence[Result]) -> list[str]:
+    """Say what the columns mean, and what must be said of some rows."""
     notes = ["times in ms; share: of the limit, for streams with the kind of stores that our kernel has"]
     notes.append(
         "quiet: the least share of its cores that the measuring process got, 1 on a machine of its own"
@@ -77,7 +82,7 @@ def details(results: Sequence[Result]) -> str:
     notes += _missing(results)
     notes += _states(results)
     notes += [f"{r.case.name}: {note}" for r in results for note in r.notes]
-    return "\n".join([*lines, *(f"  {note}" for note in notes)])
+    return notes
 
 
 def _states(results: Sequence[Result]) -> list[str]:
