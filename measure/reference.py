@@ -30,7 +30,7 @@ from ansor.dtypes import is_float, to_numpy
 from ansor.errors import BuildError, LoweringError, MeasureTimeoutError, RunError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.prepared import prepare, source_of
-from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.stages import Annotation, Iterator, IteratorKind
 from ansor.schedule.state import State
 from ansor.task.inputs import get_task_input_buffer
 from ansor.task.target import Target
@@ -370,20 +370,21 @@ def trivial_state(dag: ComputeDAG) -> State:
         ):
             state = state.compute_inline(stage)
     for stage, here in enumerate(state.stages):
-        if here.is_placeholder or here.compute_at != "root":
-            continue
-        n_spatial = sum(iterator.kind is IteratorKind.SPATIAL for iterator in here.iterators)
-        if n_spatial == 0:
-            continue
-        inner = here.iterators[n_spatial - 1].extent
-        if n_spatial > 1 and isinstance(inner, int) and inner % _VECTOR == 0 and inner > _VECTOR:
-            state = state.split(stage, n_spatial - 1, [_VECTOR])
-            count = len(here.iterators) + 1
-            order = [*(i for i in range(count) if i != n_spatial), n_spatial]
-            state = state.reorder(stage, order)
-            state = state.annotate(stage, count - 1, Annotation.VECTORIZE)
-        outer = here.iterators[0].extent
-        if isinstance(outer, int) and outer < 8 and n_spatial > 1:
-            state = state.fuse(stage, [0, 1])
-        state = state.annotate(stage, 0, Annotation.PARALLEL)
+        spatial = [loop for loop in here.iterators if loop.kind is IteratorKind.SPATIAL]
+        if not here.is_placeholder and here.compute_at == "root" and spatial:
+            state = _spread(state, stage, spatial)
     return state
+
+
+def _spread(state: State, stage: int, spatial: Sequence[Iterator]) -> State:
+    """Vectorise the innermost of a stage's spatial loops, and run the outermost in parallel."""
+    last, inner, outer = len(spatial) - 1, spatial[-1].extent, spatial[0].extent
+    if last and isinstance(inner, int) and inner % _VECTOR == 0 and inner > _VECTOR:
+        count = len(state.stages[stage].iterators) + 1
+        lanes = last + 1
+        state = state.split(stage, last, [_VECTOR])
+        state = state.reorder(stage, [*(at for at in range(count) if at != lanes), lanes])
+        state = state.annotate(stage, count - 1, Annotation.VECTORIZE)
+    if last and isinstance(outer, int) and outer < 8:
+        state = state.fuse(stage, [0, 1])
+    return state.annotate(stage, 0, Annotation.PARALLEL)
