@@ -261,17 +261,24 @@ class _Lowering:
         main = self.points.of(stage_id, variables.main)
         update = self._update(roots, main, self._targets(stage_id, main))
         inner = self._nest(stage_id, loops[first:], variables.main, update, first)
-        spatial = [(p, x) for p, x in enumerate(loops) if p >= first and x.kind is IteratorKind.SPATIAL]
+        init = self._initialised(stage_id, stage, roots, first)
+        ahead = self._prefetch_boxes(stage_id, roots[0].sources, main, first)
+        return self._nest(stage_id, loops[:first], variables.main, seq(*ahead, init, inner))
+
+    def _initialised(self, stage_id: int, stage: Stage, roots: list[Reduce], first: int) -> Stmt:
+        """Give elements the identity, in the loops over them from `first` on."""
+        loops, variables = stage.iterators, self.loops[stage_id]
         start_vars = {
-            loop.name: variables.init[loop.name] if p >= first else variables.main[loop.name]
-            for p, loop in enumerate(loops)
+            loop.name: variables.init[loop.name] if position >= first else variables.main[loop.name]
+            for position, loop in enumerate(loops)
         }
         start = self.points.of(stage_id, start_vars, spatial_only=True)
         init: Stmt = self._store(stage_id, start, [root.combiner.identity[root.index] for root in roots])
-        for position, loop in reversed(spatial):
-            init = self._loop(stage_id, position, loop, variables.init, init, attached=False)
-        ahead = self._prefetch_boxes(stage_id, roots[0].sources, main, first)
-        return self._nest(stage_id, loops[:first], variables.main, seq(*ahead, init, inner))
+        for position in range(len(loops) - 1, first - 1, -1):
+            loop = loops[position]
+            if loop.kind is IteratorKind.SPATIAL:
+                init = self._loop(stage_id, position, loop, variables.init, init, attached=False)
+        return init
 
     def _across_threads(self, stage_id: int, stage: Stage, roots: list[Reduce], first: int) -> Stmt:
         """The loops from `first` on of a reduction, some loops of which are bound to threads."""
