@@ -77,20 +77,18 @@ def solve(dim: Dim, value: int, sizes: dict[str, int]) -> None:
         return
     op, a, b = dim
     left, right = evaluate(a, sizes), evaluate(b, sizes)
-    if right is not None and left is None:
-        if op == "add":
-            solve(a, value - right, sizes)
-        elif op == "sub":
-            solve(a, value + right, sizes)
-        elif op == "mul" and right and value % right == 0:
-            solve(a, value // right, sizes)
+    if left is None and right is not None:
+        unknown, known = a, right
     elif left is not None and right is None:
-        if op == "add":
-            solve(b, value - left, sizes)
-        elif op == "sub":
-            solve(b, left - value, sizes)
-        elif op == "mul" and left and value % left == 0:
-            solve(b, value // left, sizes)
+        unknown, known = b, left
+    else:
+        return
+    if op == "add":
+        solve(unknown, value - known, sizes)
+    elif op == "sub":
+        solve(unknown, value + known if left is None else known - value, sizes)
+    elif op == "mul" and known and value % known == 0:
+        solve(unknown, value // known, sizes)
 
 
 def dim_to_json(dim: Dim) -> int | str | list[Any]:
