@@ -187,22 +187,9 @@ def _shape_of(family: Family) -> _Shape:
         if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
             continue
         runs = _runs(stage)
-        loops = tuple(
-            _Loop(
-                _hash(f"{_LEVEL.sub('', loop.name)} {_how(loop)}"),
-                _hash(f"{_PART.sub('', _LEVEL.sub('', loop.name))} {_how(loop)}"),
-                runs[position],
-                loop.annotation in _OPERATIONS,
-                loop.annotation not in _FREE,
-                loop.annotation is Annotation.VTHREAD,
-                loop.kind is not IteratorKind.SPATIAL,
-                state.attached_to(stage_id, position),
-            )
-            for position, loop in enumerate(stage.iterators)
-        )
         stages[stage_id] = _StageShape(
             _hash(names[stage_id]),
-            loops,
+            _loops(state, stage_id, runs),
             tuple(parallel.get(stage_id, ())),
             vector.get(stage_id, -1),
             unroll.get(stage_id, -1),
@@ -214,6 +201,22 @@ def _shape_of(family: Family) -> _Shape:
         )
     roots = tuple(s for s in stages if state.stages[s].compute_at is ComputeAt.ROOT)
     return _Shape(token, _hash(f"{alike} {inlined}"), roots, stages)
+
+
+def _loops(state: State, stage_id: int, runs: Sequence[int]) -> tuple[_Loop, ...]:
+    return tuple(
+        _Loop(
+            _hash(f"{_LEVEL.sub('', loop.name)} {_how(loop)}"),
+            _hash(f"{_PART.sub('', _LEVEL.sub('', loop.name))} {_how(loop)}"),
+            runs[position],
+            loop.annotation in _OPERATIONS,
+            loop.annotation not in _FREE,
+            loop.annotation is Annotation.VTHREAD,
+            loop.kind is not IteratorKind.SPATIAL,
+            state.attached_to(stage_id, position),
+        )
+        for position, loop in enumerate(state.stages[stage_id].iterators)
+    )
 
 
 def _how(loop: Iterator) -> str:
