@@ -6,14 +6,14 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, ScheduleError, TargetError
 from ansor.schedule.state import State
 from ansor.task.target import Target
 from ansor.task.task import Task
-from measure import MeasureInput, load_measurements, same_target
+from measure import MeasureInput, MeasureResult, load_measurements, same_target
 from measure.distill import DistillSummary, distill_record_file
 from measure.log import PathLike
 from measure.settled import settled_records
@@ -106,32 +106,39 @@ class TransferConfigs(InitSearchCallback):
                 f"configurations are carried over to the task of a template, not to {task.workload_key}; "
                 "make it with ansor.TemplateTask"
             )
-        by_key: dict[str, list[tuple[bool, float, int]]] = {}
         records = settled_records(load_measurements(self.filename))
-        wanted = task.layout_rewrite_option
-        for position, (inp, res) in enumerate(records):
-            if not of_no_use(task, inp, res):
-                differs = (inp.task.layout_rewrite_option or 0) != wanted
-                by_key.setdefault(inp.task.workload_key, []).append((differs, res.mean_cost, position))
-        distances = {key: size_distance(key, task.workload_key) for key in by_key}
         found: dict[int, State] = {}
-        near = (key for key in by_key if not math.isinf(distances[key]))
-        for key in sorted(near, key=distances.__getitem__):
-            for *_, position in sorted(by_key[key])[: self.count]:
-                config = recorded_config(task.template, records[position][0])
-                if config is None or len(found) >= self.count:
-                    continue
-                mine = task.config_space.adapt(config)
-                try:
-                    found.setdefault(mine.index, task.state_of(mine))
-                except ScheduleError:
-                    continue
+        for inp in self._nearest(task, records):
+            if len(found) >= self.count:
+                break
+            config = recorded_config(task.template, inp)
+            if config is None:
+                continue
+            mine = task.config_space.adapt(config)
+            try:
+                found.setdefault(mine.index, task.state_of(mine))
+            except ScheduleError:
+                continue
         if not found and self.count:
             why = Counter(
                 of_no_use(task, *record) or _other_computation(task, record[0]) for record in records
             )
             _note.warning("%s", nothing_for(task, [self.filename], why))
         return list(found.values())
+
+    def _nearest(
+        self, task: TemplateTask, records: Sequence[tuple[MeasureInput, MeasureResult]]
+    ) -> Iterator[MeasureInput]:
+        """Give the records to start with, those of the nearest sizes first, of one size the best first."""
+        by_key: dict[str, list[tuple[bool, float, int]]] = {}
+        for position, (inp, res) in enumerate(records):
+            if not of_no_use(task, inp, res):
+                differs = (inp.task.layout_rewrite_option or 0) != task.layout_rewrite_option
+                by_key.setdefault(inp.task.workload_key, []).append((differs, res.mean_cost, position))
+        distances = {key: size_distance(key, task.workload_key) for key in by_key}
+        near = (key for key in by_key if not math.isinf(distances[key]))
+        for key in sorted(near, key=distances.__getitem__):
+            yield from (records[position][0] for *_, position in sorted(by_key[key])[: self.count])
 
 
 def _other_computation(task: TemplateTask, inp: MeasureInput) -> str:
