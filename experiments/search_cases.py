@@ -149,6 +149,7 @@ CASES: Final[Mapping[str, Case]] = {
         "depthwise_conv2d", (1, 112, 112, 32, 3, 1, 1), "DEP.b1.112x112x32.k3s1", "torch-nhwc"
     ),
     "softmax-1024": Case("softmax", (1024, 1024), "SMX.1024x1024"),
+    "softmax-128": Case("softmax", (1536, 128)),
     "max_pool-112": Case("max_pool2d", (1, 112, 112, 64, 3, 2, 1)),
     "norm-256": Case("norm", (1, 256, 256)),
     "yuv-1080": Case("rgb_to_yuv", (1080, 1920)),
