@@ -37,6 +37,9 @@ Rows = NDArray[np.int64]
 Move = Union[ComputeAtStep, ComputeInlineStep, ComputeRootStep, None]
 """A step that changes where a stage is computed; None leaves it where it is."""
 
+_CLOSED = frozenset({Annotation.UNROLL, Annotation.VECTORIZE})
+"""Nothing is computed inside loops with one of these."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
@@ -76,7 +79,8 @@ def places(state: State, stage_id: int) -> list[Place]:
 
     First those of its consumer, down to the first loop that other stages are attached to: through the
     reduction tile of a tiled consumer, but not below a reduction of an untiled one, nor below an unrolled
-    loop. Then, if the consumer is itself attached somewhere, the loops around it by the same rules.
+    loop or one of lanes. Then, if the consumer is itself attached somewhere, the loops around it by the same
+    rules.
     """
     target = single_consumer(state, stage_id)
     if target is None:
@@ -85,7 +89,7 @@ def places(state: State, stage_id: int) -> list[Place]:
     if target in state.attach:
         around = state.attach[target][0]
         for position, loop in enumerate(state.stages[around].iterators):
-            if loop.kind is not IteratorKind.SPATIAL or loop.annotation is Annotation.UNROLL:
+            if loop.kind is not IteratorKind.SPATIAL or loop.annotation in _CLOSED:
                 break
             found.append(Place(around, position, loop.extent))
             if state.attached_to(around, position):
@@ -106,7 +110,7 @@ def _consumer_places(state: State, target: int) -> list[Place]:
             seen_reduction = True
         elif seen_reduction:
             break
-        if loop.annotation is Annotation.UNROLL:
+        if loop.annotation in _CLOSED:
             break
         # The outermost tiles of an attached stage have one iteration by construction.
         outermost = attached and loop.kind is IteratorKind.SPATIAL and loop.name in outer_parts

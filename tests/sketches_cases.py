@@ -115,6 +115,13 @@ def two_filters(n: int, m: int, taps: int) -> list[Tensor]:
     return [image, both]
 
 
+def pixels(n: int, m: int) -> list[Tensor]:
+    """A function of an image of three channels, and one of that."""
+    x = te.placeholder((n, m, 3), name="X")
+    light = te.compute((n, m, 3), lambda y, z, c: te.exp(x[y, z, c]), name="Light")
+    return [x, te.compute((n, m, 3), lambda y, z, c: light[y, z, c] * 2.0, name="Out")]
+
+
 SMALL = {
     "matmul": lambda: matmul(6, 8, 12),
     "matmul of primes": lambda: matmul(67, 7, 71),
@@ -129,6 +136,7 @@ SMALL = {
     "softmax": lambda: softmax(4, 18),
     "padding": lambda: padded_conv1d(12, 4, 6),
     "transposes": lambda: elementwise_chain(5, 6),
+    "pixels": lambda: pixels(5, 12),
     "two filters": lambda: two_filters(8, 16, 4),
 }
 """Small computations, among them prime extents, extents of 1, zero rank and chains."""

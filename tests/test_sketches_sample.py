@@ -243,6 +243,11 @@ def test_all_vectorisable_loops_may_be_fused() -> None:
         assert {state.stages[-1].iterators[-1].name for state in drawn} == expected
 
 
+def test_nothing_is_computed_inside_lanes() -> None:
+    """A vector of whole pixels is no place for another stage, so no program is lost."""
+    assert not SPACES["pixels"].sample(64, rng()).dropped
+
+
 def test_unroll_values_are_all_drawn() -> None:
     """Stages with a reduction get each of the CPU's unroll limits."""
     values: set[int] = set()
