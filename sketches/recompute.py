@@ -5,7 +5,7 @@ The reference inlines whatever reads in order and calls no `exp`. There are two 
 - A `tanh` or a division in front of a matrix product is computed in the innermost loops, once for each
   column tile; stored first, once in all.
 - What a stencil reads at several places is computed once for each of them: two filters of seven taps, one
-  along rows and one along columns, become one of 49.
+  along rows and one along columns, become one of 49. So is what several stages read.
 
 Of readers without a reduction only the places count: elsewhere the value is invariant in the loops that read
 it again, and hoisted out of them.
@@ -23,11 +23,12 @@ from typing import Final
 from ansor.dtypes import is_float
 from ansor.schedule.access import body_roots, constant_extents
 from ansor.schedule.flops import op_flops
+from ansor.schedule.places import uses_at
 from ansor.schedule.state import State
 from ansor.te.expr import Binary, BinaryOp, Call, distinct_nodes, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.inline import is_always_inlineable
-from sketches.places import Place, places_read
+from sketches.places import places_read
 from sketches.relations import has_reduce_iterator, is_computed, is_copy
 from sketches.rule import SketchContext, Successor, Verdict
 
@@ -41,16 +42,23 @@ SOME_WORK: Final = 8
 """From so many operations that are repeated for one element of a stencil on, storing is worth a sketch."""
 MANY_WORK: Final = 32
 """From so many on, inlining is not."""
+COSTLY_WORK: Final = 8
+"""So many operations a division of floats or a call counts for."""
 
 
-def is_costly(op: ComputeOp) -> bool:
-    """Whether the body divides floats or calls more than a rounding function."""
-    return any(
+def costly_operations(op: ComputeOp) -> int:
+    """How many divisions of floats, and calls but those of `CHEAP_CALLS`, the body has."""
+    return sum(
         (isinstance(node, Call) and node.name not in CHEAP_CALLS)
         or (isinstance(node, Binary) and node.op is BinaryOp.DIV and is_float(node.dtype))
         for root in body_roots(op)
         for node in distinct_nodes(root)
     )
+
+
+def is_costly(op: ComputeOp) -> bool:
+    """Whether the body divides floats or calls more than a rounding function."""
+    return costly_operations(op) > 0
 
 
 def uses_per_element(state: State, stage_id: int, *, of_copies: bool = False) -> float:
@@ -77,13 +85,47 @@ def _iterations(op: object) -> int:
     return prod(int_value(axis.extent) or 0 for axis in (*op.axis, *op.reduce_axis))
 
 
-def repeated_work(state: State, stage_id: int, places: int) -> float:
-    """Operations that an element of a reader repeats, by reading an inlined stage at some places [flop]."""
+def repeated_work(context: SketchContext, state: State, stage_id: int, uses: float) -> float:
+    """
+    Count what is computed again for each element of a stage if that is inlined.
+
+    Parameters
+    ----------
+    context, state, stage_id
+        A computed stage, and of what it reads nothing inlined yet.
+    uses
+        How often an element is used, by all readers together.
+
+    Returns
+    -------
+    float
+        Operations [flop], and those of what will be inlined into the stage, if it is read at one place: what
+        is read at several may be stored itself. More than `MANY_WORK` are not all counted.
+    """
+    if uses <= 1:
+        return 0.0
+
+    def is_inlined(stage: int) -> bool:
+        return is_always_inlineable(context, state, stage)
+
+    work = _own_work(state, stage_id)
+    for producer, places in places_read(state, stage_id, is_inlined):
+        if (uses - 1) * work >= MANY_WORK:
+            break
+        if len(places) == 1 and is_inlined(producer):
+            work += _own_work(state, producer)
+    return (uses - 1) * work
+
+
+def _own_work(state: State, stage_id: int) -> float:
+    """The operations of one element [flop], 0 where an extent is symbolic."""
     op = state.stages[stage_id].op
     if not isinstance(op, ComputeOp):
         return 0.0
     extents, flops = constant_extents(op.axis), op_flops(op)
-    return (places - 1) * flops / prod(extents) if extents and flops and places else 0.0
+    if extents is None or flops is None:
+        return 0.0
+    return flops / prod(extents) + COSTLY_WORK * costly_operations(op)
 
 
 class KeepCostlyProducer:
@@ -95,20 +137,27 @@ class KeepCostlyProducer:
         op = state.stages[stage_id].op
         if not isinstance(op, ComputeOp) or not is_always_inlineable(context, state, stage_id):
             return Verdict.PASS
-        readers = state.consumers(stage_id)
-        if any(has_reduce_iterator(state, reader) for reader in readers):
-            uses = uses_per_element(state, stage_id) if is_costly(op) else 0.0
-            return _verdict_on(uses, SOME, MANY)
-        places = max(len(_places(state, reader, stage_id)) for reader in readers)
-        return _verdict_on(repeated_work(state, stage_id, places), SOME_WORK, MANY_WORK)
+        uses = uses_per_element(state, stage_id) if is_costly(op) else 0.0
+        repeated = repeated_work(context, state, stage_id, _uses_by_others(state, stage_id))
+        return max(_verdict_on(uses, SOME, MANY), _verdict_on(repeated, SOME_WORK, MANY_WORK))
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         return [(state, stage_id - 1)]
 
 
-def _places(state: State, reader: int, stage_id: int) -> set[Place]:
-    """Where a reader reads a stage, through what has been inlined."""
-    return places_read(state, reader, lambda stage: not is_computed(state, stage), stage_id)[stage_id]
+def _uses_by_others(state: State, stage_id: int) -> float:
+    """How often readers without a reduction use each element of a stage, through what has been inlined.
+
+    Once where everything that is computed from it does.
+    """
+    if state.stages[stage_id].op in state.access.used_once:
+        return 1.0
+    uses = 0.0
+    for reader in state.consumers(stage_id):
+        if not has_reduce_iterator(state, reader):
+            read = places_read(state, reader, lambda stage: not is_computed(state, stage))
+            uses += next((uses_at(places) for stage, places in read if stage == stage_id), 0.0)
+    return uses
 
 
 def _verdict_on(amount: float, some: float, many: float) -> Verdict:

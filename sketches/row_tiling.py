@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
+from ansor.schedule.places import NO_AXIS
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te.expr import int_value
-from sketches.places import NO_AXIS, places_read
+from sketches.places import places_read
 from sketches.relations import has_reduce_iterator, needs_tiling, plain_operation
 from sketches.rule import SketchContext, Successor, Verdict
 
@@ -34,12 +35,12 @@ def row_loop(state: State, stage_id: int) -> int | None:
         return None
     extents = [int_value(axis.extent) or 0 for axis in op.axis]
     read = places_read(state, stage_id, lambda stage: not has_reduce_iterator(state, stage))
-    for stage, places in read.items():
+    for stage, places in read:
         if not has_reduce_iterator(state, stage) or needs_tiling(state, stage) or len(places) != 1:
             continue
         rows = [part for part in next(iter(places)) if part[0] != NO_AXIS]
         count = len(rows)
-        are_outer = rows == [(axis, 0) for axis in range(count)]
+        are_outer = rows == [(axis, 1, 0) for axis in range(count)]
         if are_outer and count and extents[count - 1] > 1 and 1 < prod(extents[count:]) <= LONGEST_ROW:
             return count - 1
     return None

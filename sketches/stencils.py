@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ansor.schedule.access import constant_extents
+from ansor.schedule.places import uses_at
 from ansor.schedule.state import State
 from sketches.inline import is_always_inlineable
 from sketches.places import places_read
@@ -55,11 +56,11 @@ def _reads_stencils(context: SketchContext, state: State, stage_id: int) -> bool
 
     pending, seen = [stage_id], {stage_id}
     while pending:
-        for stage, places in places_read(state, pending.pop(), is_inlined).items():
+        for stage, places in places_read(state, pending.pop(), is_inlined):
             if stage in seen or state.stages[stage].is_placeholder or has_reduce_iterator(state, stage):
                 continue
-            stored = not is_inlined(stage)
-            if len(places) > 1 and (stored or repeated_work(state, stage, len(places)) >= SOME_WORK):
+            stored, uses = not is_inlined(stage), uses_at(places)
+            if uses > 1 and (stored or repeated_work(context, state, stage, uses) >= SOME_WORK):
                 return True
             if stored:
                 seen.add(stage)

@@ -10,10 +10,11 @@ import pytest
 import ansor
 from ansor import te
 from ansor.schedule.lowering import lower
+from ansor.schedule.places import NO_AXIS, Place, uses_at
 from ansor.schedule.state import State
 from ansor.te import Tensor
 from sketches import ProgramSpace, generate_sketches
-from sketches.places import MOST_PLACES, NO_AXIS, places_read
+from sketches.places import MOST_PLACES, places_read
 from tests.program_laws import Case, check_all
 from tests.sketches_cases import check_program, elementwise_chain, matmul, softmax, task_of, two_filters
 
@@ -89,13 +90,13 @@ def decisions(tensors: list[Tensor], **params: int) -> set[str]:
 
 
 def test_what_is_read_at_several_places_is_stored_by_the_work_that_inlining_repeats() -> None:
-    tiled, plain, inlined = "StencilTiling(Both)", "(no rule applied)", "AlwaysInline(Rows)"
-    assert decisions(two_filters(20, 20, 2)) == {inlined}
-    some = {tiled, f"{tiled}, {inlined}", plain, inlined}
+    tiled, plain, in_place = "StencilTiling(Both)", "(no rule applied)", "AlwaysInline(Rows)"
+    assert decisions(two_filters(20, 20, 2)) == {in_place}
+    some = {tiled, f"{tiled}, {in_place}", plain, in_place}
     assert decisions(two_filters(20, 20, 3)) == some
     assert decisions(two_filters(20, 20, 7)) == {tiled, plain}
     assert decisions(two_filters(20, 20, 7), cpu_stencil_tiling=0) == {plain}
-    assert decisions(two_filters(20, 20, 7), cpu_stencil_tiling=0, cpu_keep_costly=0) == {inlined}
+    assert decisions(two_filters(20, 20, 7), cpu_stencil_tiling=0, cpu_keep_costly=0) == {in_place}
 
 
 def test_places_are_counted_through_what_is_inlined() -> None:
@@ -125,12 +126,75 @@ def test_outputs_of_nothing_that_is_read_at_several_places_are_left() -> None:
     assert not any("StencilTiling" in text for text in decisions(elementwise_chain(8, 8)))
 
 
+def polynomial(value: te.Expr) -> te.Expr:
+    return ((value * 0.5 + 1.0) * value - 2.0) * value * 3.0
+
+
+def inlined(tensors: list[Tensor], stage: str) -> set[bool]:
+    return {f"AlwaysInline({stage})" in text for text in decisions(tensors)}
+
+
+def test_channels_that_are_read_together_are_not_neighbours() -> None:
+    image = te.placeholder((30, 30, 3), name="Image")
+    light = te.compute((30, 30, 3), lambda y, x, c: polynomial(image[y, x, c]), name="Light")
+    grey = te.compute((30, 30), lambda y, x: sum(light[y, x, c] for c in range(3)), name="Grey")
+    assert decisions([image, grey]) == {"AlwaysInline(Light)"}
+    stored = te.compute((30, 30, 3), lambda y, x, c: te.exp(image[y, x, c]), name="Stored")
+    total = te.compute((), lambda: stored[0, 0, 0] + stored[1, 2, 0], name="Total")
+    for output in (te.compute((30, 30), lambda y, x: stored[y, x, 0] - stored[y, x, 2]), total):
+        assert not any("StencilTiling" in text for text in decisions([image, output]))
+
+
+def test_strides_count_by_how_many_read_an_element() -> None:
+    x = te.placeholder((64,), name="X")
+    curve = te.compute((64,), lambda i: polynomial(x[i]), name="Curve")
+
+    def halved(taps: int) -> list[Tensor]:
+        return [x, te.compute((30,), lambda i: sum(curve[2 * i + k] for k in range(taps)), name="Half")]
+
+    assert inlined(halved(2), "Curve") == {True}
+    assert inlined(halved(5), "Curve") == {True, False}
+    doubled = te.compute((61,), lambda i: curve[i // 2] + curve[i // 2 + 1], name="Doubled")
+    assert inlined([x, doubled], "Curve") == {True, False}
+
+
+def test_calls_and_what_is_inlined_are_work_as_well() -> None:
+    x = te.placeholder((40,), name="X")
+    curve = te.compute((40,), lambda i: te.tanh(x[i]), name="Curve")
+    assert inlined([x, te.compute((38,), lambda i: sum(curve[i + k] for k in range(3)))], "Curve") == {
+        True,
+        False,
+    }
+    assert inlined([x, te.compute((34,), lambda i: sum(curve[i + k] for k in range(7)))], "Curve") == {False}
+    stage = x
+    for number in range(20):
+        stage = te.compute((40,), lambda i, of=stage: of[i] * 0.5 + 1.0, name=f"S{number}")
+    last = te.compute((38,), lambda i: stage[i] + stage[i + 1] - stage[i + 2], name="Last")
+    inner = ", ".join(f"AlwaysInline(S{number})" for number in reversed(range(19)))
+    assert decisions([x, last]) == {f"StencilTiling(Last), {inner}", inner}
+
+
+def test_what_several_read_is_repeated_by_each() -> None:
+    x = te.placeholder((40,), name="X")
+    curve = te.compute((40,), lambda i: te.sqrt(polynomial(x[i])), name="Curve")
+    more = te.compute((40,), lambda i: curve[i] + x[i], name="More")
+    less = te.compute((40,), lambda i: curve[i] - x[i], name="Less")
+    k = te.reduce_axis((0, 40), name="k")
+    total = te.compute((1,), lambda i: te.sum(curve[k + i], axis=k), name="Total")
+    sums = te.compute((36,), lambda i: curve[i] + curve[i + 2] + curve[i + 4], name="Sums")
+    assert inlined([x, more], "Curve") == {True}
+    assert inlined([x, more, less], "Curve") == {True, False}
+    assert inlined([x, more, total], "Curve") == {True}
+    assert inlined([x, sums, total], "Curve") == {True, False}
+
+
 def test_a_stage_with_a_branch_is_stored_anyway_and_its_readers_tiled() -> None:
     assert any("StencilTiling(Last)" in text for text in decisions(colours(20, 20)))
 
 
-def place(*parts: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    return parts
+def place(*parts: tuple[int, int], factor: float = 1) -> Place:
+    """The place at some shifts of some axes."""
+    return tuple((axis, 0 if axis == NO_AXIS else factor, shift) for axis, shift in parts)
 
 
 def test_places_are_those_of_the_first_reader() -> None:
@@ -138,13 +202,36 @@ def test_places_are_those_of_the_first_reader() -> None:
     turned = te.compute((9, 8), lambda i, j: x[j, i, 2] + x[j + 1, i, 2], name="Turned")
     out = te.compute((8, 7), lambda i, j: turned[i + 1, j] * turned[i - 0, 1 + j], name="Out")
     state = State.initial(ansor.ComputeDAG([x, out]))
-    found = places_read(state, 2, lambda stage: True)
+    found = dict(places_read(state, 2, lambda stage: True))
+    assert list(found) == [1, 0]
     assert found[1] == {place((0, 1), (1, 0)), place((0, 0), (1, 1))}
     assert found[0] == {
         place((1, row), (0, column), (NO_AXIS, 2)) for row, column in ((0, 1), (1, 1), (1, 0), (2, 0))
     }
-    assert places_read(state, 2, lambda stage: False).keys() == {1}
-    assert places_read(state, 2, lambda stage: True, last=1).keys() == {1}
+    assert [stage for stage, _ in places_read(state, 2, lambda stage: False)] == [1]
+
+
+def test_places_of_strides_and_quotients() -> None:
+    """Of pixels that are halved: one in four, each read four times."""
+    x = te.placeholder((20, 20), name="X")
+    half = te.compute((9, 9), lambda i, j: x[2 * i + 1, 2 * j] + x[i * 2 + 2, j * 2], name="Half")
+    back = te.compute((18, 17), lambda i, j: half[i // 2, (j + 1) // 2], name="Back")
+    odd = te.compute((5, 5), lambda i, j: back[i + j, i] + back[3, 4 - j], name="Odd")
+    state = State.initial(ansor.ComputeDAG([x, odd]))
+    found = dict(places_read(state, 2, lambda stage: True))
+    assert found[1] == {place((0, 0), (1, 0.5), factor=0.5)}
+    assert found[0] == {place((0, 1), (1, 1)), place((0, 2), (1, 1))}
+    assert [uses_at(found[stage]) for stage in (1, 0)] == [4, 2]
+    assert dict(places_read(state, 3, lambda stage: False))[2] == {((NO_AXIS, 0, 3), (1, -1, 4))}
+
+
+def test_elements_are_used_as_often_as_others_read_them() -> None:
+    row = [place((0, 0), (1, shift)) for shift in range(3)]
+    every_other = [((0, 2, shift), (1, 1, 0)) for shift in range(4)]
+    channels = [place((0, row), (NO_AXIS, channel)) for channel in range(3) for row in range(2)]
+    assert [uses_at(places) for places in ([], row[:1], row, every_other, channels)] == [0, 1, 3, 2, 2]
+    assert uses_at(channels[::2]) == 1
+    assert uses_at([place((0, 0), (1, 0)), place((1, 0), (0, 0))]) == 2
 
 
 def test_many_places_are_not_told_apart() -> None:
@@ -158,7 +245,7 @@ def test_many_places_are_not_told_apart() -> None:
                 name=f"S{number}",
             )
         )
-    found = places_read(State.initial(ansor.ComputeDAG([x, stages[-1]])), 40, lambda stage: True)
+    found = dict(places_read(State.initial(ansor.ComputeDAG([x, stages[-1]])), 40, lambda stage: True))
     assert [len(found[stage]) for stage in (39, 38, 10, 0)] == [3, 5, 61, MOST_PLACES]
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from ansor.schedule.places import Place, place_of, uses_at
 from ansor.te.expr import (
     Binary,
     BinaryOp,
@@ -70,23 +71,15 @@ class AxisPattern:
         return self.in_order and not self.missing and not self.duplicated
 
 
-def shift_of(index: Expr, axis: Var) -> int | None:
-    """The constant that `index` adds to `axis`; None if it is anything else."""
-    if index is axis:
-        return 0
-    if not isinstance(index, Binary):
-        return None
-    if index.op is BinaryOp.ADD and index.b is axis:
-        return int_value(index.a)
-    if index.a is not axis or index.op not in (BinaryOp.ADD, BinaryOp.SUB):
-        return None
-    shift = int_value(index.b)
-    return shift if shift is None or index.op is BinaryOp.ADD else -shift
-
-
 def is_shifted(index: Expr, axis: Var) -> bool:
     """Whether `index` is `axis`, or `axis` plus or minus an integer constant."""
-    return shift_of(index, axis) is not None
+    if index is axis:
+        return True
+    if not isinstance(index, Binary):
+        return False
+    if index.op is BinaryOp.ADD and index.b is axis:
+        return int_value(index.a) is not None
+    return index.op in (BinaryOp.ADD, BinaryOp.SUB) and index.a is axis and int_value(index.b) is not None
 
 
 def match_axes(op: ComputeOp, indices: Indices) -> AxisPattern | None:
@@ -179,6 +172,7 @@ class AccessAnalysis:
         self._scans: Final = {op: _scan(op) for op in self.ops}
         self._exposed: Final = frozenset(outputs)
         self._common: Final[dict[tuple[Operation, Operation], int | None]] = {}
+        self._places: Final[dict[ComputeOp, Mapping[Operation, frozenset[Place]]]] = {}
 
     @cached_property
     def _readers(self) -> dict[Operation, tuple[Operation, ...]]:
@@ -196,6 +190,35 @@ class AccessAnalysis:
         Indices nested in other indices (`A[B[i]]`) count as reads, too, before the read that uses them.
         """
         return self._scans[op].reads
+
+    def places(self, op: ComputeOp) -> Mapping[Operation, frozenset[Place]]:
+        """Producer -> where `op` reads it, without the reads at no place."""
+        if op not in self._places:
+            reads = {
+                producer: (place_of(op.axis, indices) for indices in accesses)
+                for producer, accesses in self._scans[op].reads.items()
+            }
+            self._places[op] = {
+                producer: frozenset(place for place in places if place is not None)
+                for producer, places in reads.items()
+            }
+        return self._places[op]
+
+    @cached_property
+    def used_once(self) -> frozenset[Operation]:
+        """Operations that one other reads, each element for one of its own, and so on to an output.
+
+        Reads at no place do not count, as those of reductions.
+        """
+        found: set[Operation] = set()
+        pending = [op for op in self.ops if not self._readers[op]]
+        while pending:
+            op = pending.pop()
+            found.add(op)
+            for producer, places in self.places(op).items() if isinstance(op, ComputeOp) else ():
+                if len(self._readers[producer]) == 1 and uses_at(places) <= 1:
+                    pending.append(producer)
+        return frozenset(found)
 
     def producers(self, op: Operation) -> tuple[Operation, ...]:
         """Operations that `op` reads, in order of first occurrence."""
