@@ -17,6 +17,7 @@ the reference.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -104,10 +105,7 @@ def repeated_work(context: SketchContext, state: State, stage_id: int, uses: flo
     """
     if uses <= 1:
         return 0.0
-
-    def is_inlined(stage: int) -> bool:
-        return is_always_inlineable(context, state, stage)
-
+    is_inlined = partial(is_always_inlineable, context, state)
     work = _own_work(state, stage_id)
     for producer, places in places_read(state, stage_id, is_inlined):
         if (uses - 1) * work >= MANY_WORK:

@@ -16,6 +16,7 @@ Not in the reference.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from ansor.schedule.access import constant_extents
@@ -50,10 +51,7 @@ class StencilTiling:
 
 def _reads_stencils(context: SketchContext, state: State, stage_id: int) -> bool:
     """Whether something without reductions is read at several places, and is stored or may better be."""
-
-    def is_inlined(stage: int) -> bool:
-        return is_always_inlineable(context, state, stage)
-
+    is_inlined = partial(is_always_inlineable, context, state)
     pending, seen = [stage_id], {stage_id}
     while pending:
         for stage, places in places_read(state, pending.pop(), is_inlined):
