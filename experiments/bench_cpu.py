@@ -32,9 +32,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ansor.task.hardware import available_cores
 from experiments import cpu_metaschedule, search_runs
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
-from experiments.cpu_kept import UnusableError, check_place, keep, read
+from experiments.cpu_kept import UnusableError, alone, check_place, keep, read
 from experiments.cpu_measure import Effort, gist, measure, threads_everywhere
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows
@@ -67,14 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if given.table:
             return show(bench, folder, given)
-        check_place(folder, Run.now(bench.quick, given.threads))
-        for case in _asked(given):
-            result = measured(bench, case, folder, trials, effort, _tuner(given))
-            if result is not None:
-                add_rows(bench, result)
-            run = Run.now(bench.quick, given.threads)
-            keep(folder, case, result and replace(result, run=run), run)
-        return show(bench, folder, given)
+        with alone(folder):
+            check_place(folder, Run.now(bench.quick, given.threads))
+            for case in _asked(given):
+                result = measured(bench, case, folder, trials, effort, _tuner(given))
+                if result is not None:
+                    add_rows(bench, result)
+                run = Run.now(bench.quick, given.threads)
+                keep(folder, case, result and replace(result, run=run), run)
+            return show(bench, folder, given)
     except UnusableError as error:
         print(f"bench_cpu: {error}", file=sys.stderr)
         return 2
@@ -89,6 +91,8 @@ def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
     results = [result for result in kept.results if result.case.name in asked]
     failed = [case for case in kept.failed if case.name in asked]
     if given.table:
+        if not (results or failed):
+            raise UnusableError(f"{folder} holds no row of what was asked for")
         for result in results:
             add_rows(bench, result)
         for case in failed:
@@ -97,7 +101,7 @@ def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
     if results:
         print(details(results))
         report_quiet(bench, [share for result in results for share in result.measured.quiet])
-    if not any(result.rivalry for result in results):
+    if not (given.metaschedule or any(result.rivalry for result in results)):
         print(f"  not compared with {cpu_metaschedule.NAME}: {MISSING}")
     if kept.unknown:
         print(f"  not shown, since there are no such cases any more: {', '.join(kept.unknown)}")
@@ -165,7 +169,6 @@ def _tuner(given: argparse.Namespace) -> str | None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add this benchmark's own options."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     python = cpu_metaschedule.default_python()
     parser.add_argument(
         "--ops", type=_cases, default=(), metavar="A,B", help="operations, workloads or groups of them"
@@ -180,7 +183,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where logs lie, old ones to go on with included",
     )
     parser.add_argument(
-        "--threads", type=positive_number, default=min(2, cores), metavar="N", help="for everyone"
+        "--threads", type=positive_number, default=min(2, available_cores()), metavar="N", help="for everyone"
     )
     parser.add_argument(
         "--peers", type=names_among(PEERS), default=(), metavar="A,B", help=f"some of {', '.join(PEERS)}"

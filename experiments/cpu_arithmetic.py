@@ -8,6 +8,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from ansor.codegen.machine import Machine
+from ansor.intrinsics.pattern import tensor_intrinsics
 from ansor.te.expr import int_value
 from ansor.workloads.winograd import amplification
 from experiments.cpu_cases import Case
@@ -24,7 +26,8 @@ def arithmetic(case: Case, records: Path) -> float:
     task = case.task()
     inside = inside_share(case) if case.group in CONVOLUTIONS else 1.0
     if not case.algorithms:
-        return inside * max(0.0, task.compute_dag.flop_count) / case.products_per_lane
+        products = products_per_lane(case.dtype, Machine.for_target(task.target))
+        return inside * max(0.0, task.compute_dag.flop_count) / products
     key = task.best_record(records).input.task.workload_key
     winner = next(one for one in task.algorithms if one.workload_key == key)
     if winner.workload_key == task.workload_key:
@@ -34,6 +37,14 @@ def arithmetic(case: Case, records: Path) -> float:
         for op in winner.compute_dag.ops
         if op.reduce_axis
     )
+
+
+def products_per_lane(dtype: str, machine: Machine) -> float:
+    """Products of a dtype that one instruction of a machine adds to 32 bits of a register."""
+    if dtype == "float64":
+        return 0.5
+    fitting = filter(machine.has_intrinsic, tensor_intrinsics())
+    return max((one.depth for one in fitting if dtype in {read.dtype for read in one.operands}), default=1)
 
 
 def inside_share(case: Case) -> float:

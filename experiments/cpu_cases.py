@@ -90,11 +90,6 @@ class Case:
         return str(self.named.get("dtype", "float32"))
 
     @property
-    def products_per_lane(self) -> float:
-        """Products that one instruction of a CPU adds to 32 bits of a register, where it has such."""
-        return {"float64": 0.5, "bfloat16": 2, "int8": 4, "uint8": 4}.get(self.dtype, 1)
-
-    @property
     def tolerance(self) -> float:
         """How far answers may lie apart, relative to each element and to the largest one."""
         return 2.0**-7 if self.dtype == "bfloat16" else 1e-3

@@ -7,8 +7,11 @@ the file and are not shown.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -54,11 +57,36 @@ def read(folder: Path, cases: Mapping[str, Case] = CASES) -> Kept:
     """
     results, failed = _rows(folder)
     known = [case for name, case in cases.items() if name in results]
+    with _form_of(folder / FILE):
+        found = tuple(Result.from_json(results[case.name], case, folder) for case in known)
+        for result in found:
+            result.to_json()  # What can be written again has all that a table shows.
     return Kept(
-        tuple(Result.from_json(results[case.name], case, folder) for case in known),
+        found,
         tuple(case for name, case in cases.items() if name in failed),
         tuple(name for name in (*results, *failed) if name not in cases),
     )
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """
+    Mark a folder as that of a run, as long as the context lasts.
+
+    Raises
+    ------
+    UnusableError
+        If another run of this machine uses it: they would disturb each other's timing.
+    """
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UnusableError(f"another run is measuring into {folder} now: wait for its end") from None
+        yield
+    finally:
+        os.close(place)
 
 
 def check_place(folder: Path, run: Run) -> None:
@@ -70,6 +98,7 @@ def check_place(folder: Path, run: Run) -> None:
     UnusableError
         If the folder has rows of another, or none that can be read.
     """
+    read(folder)
     for row in _all(*_rows(folder)):
         if (other := Run(**row["run"]).place) != run.place:
             raise UnusableError(
@@ -98,17 +127,27 @@ def _rows(folder: Path) -> tuple[Rows, Rows]:
     path = folder / FILE
     if not path.exists():
         return {}, {}
-    try:
+    with _form_of(path):
         document = json.loads(path.read_text(encoding="utf-8"))
         found: tuple[Rows, Rows] = (
             {row["case"]: row for row in document["results"]},
             {row["case"]: row for row in document["failed"]},
         )
         for row in _all(*found):
-            Run(**row["run"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UnusableError(f"{path} is not of this version's form ({error!r}): move it away") from None
+            _ = Run(**row["run"]).place
     return found
+
+
+@contextmanager
+def _form_of(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while rows are read into an `UnusableError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UnusableError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise UnusableError(f"{path} is not of this version's form ({why}): move it away") from None
 
 
 def _all(results: Rows, failed: Rows) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -69,9 +68,10 @@ def _notes(results: Sequence[Result]) -> list[str]:
         "quiet: the least share of its cores that the measuring process got, 1 on a machine of its own"
     )
     if any(r.measured.subtracted for r in results):
-        costs = {name: cost for r in results for name, cost in r.measured.subtracted.items()}
-        listed = ", ".join(f"{name} {1e6 * cost:.1f}" for name, cost in costs.items())
-        notes.append(f"*: less the cost of a call from Python [us], measured at a tiny size: {listed}")
+        notes.append(
+            "*: less the cost of a call from Python [us], measured for each operation at a tiny size: "
+            + ", ".join(_call_costs(results))
+        )
     if any(r.weights for r in results):
         notes.append("weights: who brought constant weights into a layout of its own, beside the time")
     if any(r.rivalry for r in results):
@@ -83,6 +83,18 @@ def _notes(results: Sequence[Result]) -> list[str]:
     notes += _states(results)
     notes += [f"{r.case.name}: {note}" for r in results for note in r.notes]
     return notes
+
+
+def _call_costs(results: Sequence[Result]) -> list[str]:
+    """Say what was subtracted from the times of each library, from the least to the most."""
+    found: dict[str, list[float]] = {}
+    for result in results:
+        for name, cost in result.measured.subtracted.items():
+            found.setdefault(name, []).append(1e6 * cost)
+    return [
+        f"{name} {min(costs):.1f}" + (f" to {max(costs):.1f}" if len(costs) > 1 else "")
+        for name, costs in found.items()
+    ]
 
 
 def _states(results: Sequence[Result]) -> list[str]:
@@ -128,10 +140,11 @@ def chart(results: Sequence[Result], where: Path) -> str:
     ]
     if not bars:
         return "no chart: no operation was compared with a library"
-    if find_spec("matplotlib") is None:
-        return "no chart: matplotlib is not installed (extra `plot`)"
-    import_module("matplotlib").use("Agg")
-    pyplot: Any = import_module("matplotlib.pyplot")
+    try:
+        import_module("matplotlib").use("Agg")
+        pyplot: Any = import_module("matplotlib.pyplot")
+    except ImportError as error:
+        return f"no chart: matplotlib cannot be imported ({error}); the extra `plot` brings it"
     names, speeds, goals = (list(column) for column in zip(*reversed(bars), strict=True))
     places = range(len(bars))
     figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.22 * len(bars)))
@@ -150,6 +163,10 @@ def chart(results: Sequence[Result], where: Path) -> str:
     axes.margins(y=0.01)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.9 / (1.5 + 0.22 * len(bars))), ncols=3)
     figure.tight_layout()
-    figure.savefig(where, bbox_inches="tight")
-    pyplot.close(figure)
+    try:
+        figure.savefig(where, bbox_inches="tight")
+    except OSError as error:
+        return f"no chart: {where} cannot be written ({error.strerror})"
+    finally:
+        pyplot.close(figure)
     return f"the chart is {where}"

@@ -47,7 +47,7 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
     known = trials_in(log)
     spent: float | None = 0.0
     if known:
-        spent = json.loads(clock.read_text()) if clock.exists() else None
+        spent = _read_clock(clock)
     if known < trials:
         task = case.task()
         options = ansor.TuningOptions(
@@ -66,3 +66,11 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
                 clock.write_text(json.dumps(spent) + "\n")
         known = trials_in(log)
     return Tuned(log, known, spent)
+
+
+def _read_clock(clock: Path) -> float | None:
+    """The seconds that a file tells; None if there is none, or it was cut short."""
+    try:
+        return float(json.loads(clock.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None

@@ -33,6 +33,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from ansor.lifetime import die_with
 from ansor.medians import median_interval
 from ansor.runtime.interference import DISTURBED, Waited, waited_share
 
@@ -251,7 +252,8 @@ def fresh_process(function: str, *args: Any, timeout: float | None = None) -> An
     RuntimeError
         If the process fails; the message holds what it said.
     """
-    command = [sys.executable, "-m", "experiments.harness", function, json.dumps(args)]
+    parent = str(os.getpid())
+    command = [sys.executable, "-m", "experiments.harness", function, json.dumps(args), parent]
     # Files, as pipes stay open with whatever it has started.
     with tempfile.TemporaryFile("w+") as answer, tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, cwd=ROOT, stdout=answer, stderr=said, start_new_session=True)
@@ -384,7 +386,8 @@ def machine() -> str:
 
 
 def _call_in_this_process() -> None:
-    """Serve `fresh_process`: argument 1 names the function, argument 2 holds its arguments."""
+    """Serve `fresh_process`: argument 1 names the function, 2 holds its arguments, 3 is who asks."""
+    die_with(int(sys.argv[3]))
     module, _, name = sys.argv[1].partition(":")
     result = getattr(import_module(module), name)(*json.loads(sys.argv[2]))
     print(json.dumps(result))

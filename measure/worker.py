@@ -11,7 +11,6 @@ decides), no core file is written, memory can be limited, and the process dies w
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import resource
@@ -20,9 +19,9 @@ import sys
 import traceback
 from typing import Any, Final
 
+from ansor.lifetime import die_with
 from measure.wire import FrameReader, encode
 
-_PR_SET_PDEATHSIG: Final = 1
 _PIECE: Final = 1 << 20
 
 
@@ -37,7 +36,7 @@ def main(arguments: list[str]) -> None:
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with(parent)
+    die_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_limit:
         resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
@@ -52,14 +51,6 @@ def main(arguments: list[str]) -> None:
         if not piece:
             os._exit(0)  # Threads of compiled programs may still be parked: nothing is worth waiting for.
         reader.feed(piece)
-
-
-def _die_with(parent: int) -> None:
-    """Ask the system to kill this process when its parent is gone (Linux), also if that already happened."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def _send(file: int, frame: bytes) -> None:

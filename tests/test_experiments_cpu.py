@@ -16,6 +16,7 @@ import pytest
 import ansor
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
+from ansor.task import hardware
 from ansor.workloads import CATALOGUE
 from experiments import (
     bench_cpu,
@@ -127,6 +128,19 @@ def test_products_with_the_border_are_no_part_of_the_limit() -> None:
             ones = [np.ones(shape) for _, shape, _ in case.entry.input_shapes(args)]
             products = case.entry.reference(ones, case.named).sum()
             assert cpu_arithmetic.arithmetic(case, Path()) == pytest.approx(2 * products), case.name
+
+
+@pytest.mark.parametrize(
+    ("cpu", "products"),
+    [
+        ("znver4", {"float64": 0.5, "float32": 1, "float16": 1, "bfloat16": 2, "int8": 4, "uint8": 4}),
+        ("icelake-server", {"bfloat16": 1, "int8": 4}),
+        ("haswell", {"float64": 0.5, "bfloat16": 1, "int8": 1, "uint8": 1}),
+    ],
+)
+def test_a_limit_counts_the_instructions_that_the_machine_has(cpu: str, products: dict[str, float]) -> None:
+    machine = Machine.of("x86_64-linux-gnu", cpu)
+    assert {name: cpu_arithmetic.products_per_lane(name, machine) for name in products} == products
 
 
 def test_traffic_is_inputs_once_and_output_once() -> None:
@@ -298,6 +312,8 @@ def test_the_time_of_a_run_that_was_cut_short_counts_or_is_not_known(
     clock.unlink()
     assert cpu_tuning.tune(SMALL, tmp_path, 3).seconds is None
     assert not clock.exists()
+    clock.write_text("")
+    assert cpu_tuning.tune(SMALL, tmp_path, 4).seconds is None
     (tmp_path / f"{SMALL.name}.log.json").unlink()
     clock.write_text("1000.0\n")
     seconds = cpu_tuning.tune(SMALL, tmp_path, 1).seconds
@@ -414,6 +430,16 @@ def test_the_table_shows_everyone_and_says_what_is_missing() -> None:
     assert json.loads(json.dumps(result(SMALL, ansor=1.0, numpy=3.0).to_json()))["goal_is"] == "stated"
 
 
+def test_what_a_call_costs_is_told_from_the_least_to_the_most() -> None:
+    """It is another one for each operation."""
+    one = result(SMALL, ansor=1.0, numpy=3.0, torch=4.0)
+    some = [
+        replace(one, measured=replace(one.measured, subtracted=costs))
+        for costs in ({"numpy": 5e-6, "torch": 2e-6}, {"numpy": 1.7e-6}, {})
+    ]
+    assert "numpy 1.7 to 5.0, torch 2.0" in cpu_table.details(some)
+
+
 def test_missing_peers_are_told_by_reason() -> None:
     def without(name: str, why: str) -> Result:
         measured = Measured(times_of(1.0, 0.5, 0.4, ansor=1.0), {"onnxruntime": why}, [], {}, False)
@@ -430,8 +456,10 @@ def test_the_chart_is_drawn_or_it_is_said_why_not(tmp_path: Path, monkeypatch: p
     if find_spec("matplotlib"):
         assert cpu_table.chart(results, path) == f"the chart is {path}"
         assert path.stat().st_size > 1000
-    monkeypatch.setattr(cpu_table, "find_spec", lambda name: None)
-    assert cpu_table.chart(results, path).startswith("no chart: matplotlib is not installed")
+        nowhere = tmp_path / "none" / "speed.svg"
+        assert cpu_table.chart(results, nowhere).startswith(f"no chart: {nowhere} cannot be written")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cpu_table.chart(results, path).startswith("no chart: matplotlib cannot be imported")
     alone = [result(SMALL, ansor=1.0)]
     for nothing in ([], alone):
         assert cpu_table.chart(nothing, path) == "no chart: no operation was compared with a library"
@@ -551,7 +579,11 @@ def test_the_benchmark_goes_through_what_is_asked_for(
     printed = capsys.readouterr().out
     assert "softmax-16x1000: speed" in printed
     assert "the best library, 1 of 2 operations" in printed
-    assert "not compared with MetaSchedule" in printed
+    assert "not compared with MetaSchedule: that takes --metaschedule" in printed
+    bench_cpu.main([*command, "--threads", "1", "--metaschedule"])
+    printed = capsys.readouterr().out
+    assert "softmax-16x1000: speed" in printed
+    assert "that takes --metaschedule" not in printed
     asked.clear()
     bench_cpu.main(["--quick", "--log-dir", str(tmp_path), "--threads", "1"])
     assert [one[0] for one in asked] == list(QUICK)
@@ -563,6 +595,13 @@ def test_what_is_not_understood_is_refused(option: list[str], capsys: pytest.Cap
     with pytest.raises(SystemExit):
         bench_cpu.main(option)
     assert option[1] in capsys.readouterr().err
+
+
+def test_by_default_there_are_no_more_threads_than_the_control_group_grants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hardware, "cgroup_quota", lambda: 0.5)
+    assert Bench("", [], bench_cpu.add_options).arguments.threads == 1
 
 
 @pytest.mark.parametrize("where", ["tune", "measure"])

@@ -92,6 +92,48 @@ def test_a_file_of_another_form_is_refused_before_anything_is_measured(
     assert (tmp_path / cpu_kept.FILE).read_text() == text
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"times": None},
+        {"times": {}},
+        {"times": {"ansor": ["fast"], "numpy": [1.0]}},
+        {"times": {"ansor": [0.0], "numpy": [0.0]}},
+        {"limits": {"compute": 1.0}},
+        {"run": {"commit": "", "date": "", "quick": True, "surroundings": None}},
+        {"run": {"commit": "", "date": "", "quick": True, "surroundings": {}}},
+    ],
+)
+def test_a_row_that_cannot_be_shown_is_refused_before_anything_is_measured(
+    change: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bench_cpu, "measured", lambda *rest: pytest.fail("it began"))
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0, numpy=2.0), a_run())
+    place = tmp_path / cpu_kept.FILE
+    document = json.loads(place.read_text())
+    document["results"][0] |= change
+    place.write_text(json.dumps(document))
+    for option in ([], ["--table"]):
+        assert main(["--log-dir", str(tmp_path), *option]) == 2
+        assert "is not of this version's form" in capsys.readouterr().err
+
+
+def test_rows_that_cannot_be_read_are_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / cpu_kept.FILE
+    place.mkdir()
+    assert main(["--log-dir", str(tmp_path), "--table"]) == 2
+    assert f"{place} cannot be read" in capsys.readouterr().err
+    place.rmdir()
+    place.write_bytes(b" " * 1000 + b"\xff")
+    assert main(["--log-dir", str(tmp_path), "--table"]) == 2
+    assert len(capsys.readouterr().err) < 400, "what the file holds is no part of the message"
+
+
 def test_a_table_of_everything_is_made_by_several_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +173,33 @@ def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
     assert main(["--ops", f"{SOFTMAX.name},{NORM.name}", "--log-dir", str(tmp_path)]) == 130
     assert f"interrupted; logs and rows are kept in {tmp_path}" in capsys.readouterr().err
     assert [one.case for one in read(tmp_path).results] == [SOFTMAX]
+
+
+def test_two_runs_do_not_share_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would disturb each other's timing; looking at what there is disturbs nothing."""
+    again: list[int] = []
+
+    def measured(bench: Bench, case: Case, folder: Path, *rest: object) -> Any:
+        again.extend([main(command), main([*command, "--table"])])
+        return a_result(case, folder, ansor=1.0, numpy=3.0)
+
+    monkeypatch.setattr(bench_cpu, "measured", measured)
+    keep(tmp_path, SOFTMAX, None, Run.now(False, 1))
+    command = ["--ops", SOFTMAX.name, "--log-dir", str(tmp_path), "--threads", "1"]
+    assert main(command) != 2
+    assert again == [2, 1]
+    assert f"another run is measuring into {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_table_of_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--table", "--log-dir", str(tmp_path)]
+    assert main(where) == 2
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0), a_run())
+    assert main([*where, "--ops", NORM.name]) == 2
+    assert capsys.readouterr().err.count(f"{tmp_path} holds no row of what was asked for") == 2
+    assert main(where) == 1
 
 
 def test_what_is_measured_elsewhere_can_be_shown_here(tmp_path: Path) -> None:

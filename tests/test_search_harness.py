@@ -2,6 +2,9 @@
 
 import json
 import os
+import select
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -128,6 +131,30 @@ def test_a_fresh_process_that_hangs_is_killed_with_what_it_started(tmp_path: Pat
         pytest.fail("what the process has started goes on")
     os.close(reader)
     assert fresh_process("os:getcwd", timeout=60.0)
+
+
+def test_a_fresh_process_ends_with_who_asked(tmp_path: Path) -> None:
+    """A benchmark that is killed leaves nothing that goes on measuring."""
+    pipe = tmp_path / "alive"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    code = f"import tests.test_search_harness as t; t.fresh_process('{__name__}:hold', {str(pipe)!r})"
+    asks = subprocess.Popen([sys.executable, "-c", code], cwd=harness.ROOT)
+    select.select([reader], [], [], 60.0)
+    assert os.read(reader, 1) == b"x"
+    os.set_blocking(reader, True)
+    asks.kill()
+    asks.wait()
+    assert select.select([reader], [], [], 60.0)[0], "it goes on"
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
+def hold(pipe: str) -> None:
+    """Tell by a pipe that this process is there."""
+    with open(pipe, "wb", buffering=0) as file:
+        file.write(b"x")
+        time.sleep(600.0)
 
 
 def test_rows_are_written_before_the_end_too(tmp_path: Path) -> None:
