@@ -359,7 +359,11 @@ def iteration_points(dag: ComputeDAG) -> int:
 
 
 def trivial_state(dag: ComputeDAG) -> State:
-    """Return a plain schedule: elementwise stages inlined, outer loops in parallel, inner ones vectorised."""
+    """Return a plain schedule: elementwise stages inlined, outer loops in parallel, inner ones vectorised.
+
+    Stages that others read at several places are stored: eight filters of seven taps one after another would
+    be one of six million.
+    """
     state = State.initial(dag)
     for op in dag.ops:
         stage = state.stage_id(op)
@@ -367,6 +371,7 @@ def trivial_state(dag: ComputeDAG) -> State:
             isinstance(op, ComputeOp)
             and not state.is_output(stage)
             and state.access.is_strictly_inlineable(op)
+            and not state.access.is_read_around(op)
         ):
             state = state.compute_inline(stage)
     for stage, here in enumerate(state.stages):

@@ -82,6 +82,20 @@ def test_right_programs_pass(builder: LocalBuilder, runner: LocalRunner, dtype: 
     assert all(0 < result.mean_cost < 1 for result in results)
 
 
+def test_filters_one_after_another_have_a_reference(builder: LocalBuilder, runner: LocalRunner) -> None:
+    """Inlined, as what reads in order may be, 12 filters of 5 taps would be one of 244 million."""
+    rows = te.placeholder((256, 1024), name="X")
+    last: te.Tensor = rows
+    for level in range(12):
+        width = 1024 - 4 * (level + 1)
+        last = te.compute((256, width), lambda i, j, last=last: sum(last[i, j + k] * 0.2 for k in range(5)))
+    dag = ComputeDAG([rows, last])
+    assert iteration_points(dag) > INTERPRETED_POINTS
+    inp = MeasureInput(make_task(dag, "filters"), State.initial(dag))
+    (result,) = runner.run([inp], builder.build([inp]))
+    assert result.ok, result
+
+
 def test_logged_program_is_rebuilt(builder: LocalBuilder, runner: LocalRunner) -> None:
     dag = matmul(13, 37, 29)
     task = make_task(dag, "matmul float32")

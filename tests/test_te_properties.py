@@ -349,10 +349,8 @@ def test_float_reductions_against_plain_python(
 
 
 @settings(max_examples=80, deadline=None)
-@given(data=st.data(), values=arrays(), remember=st.booleans())
-def test_points_of_a_graph_equal_the_whole(
-    data: st.DataObject, values: dict[str, np.ndarray], remember: bool
-) -> None:
+@given(data=st.data(), values=arrays())
+def test_points_of_a_graph_equal_the_whole(data: st.DataObject, values: dict[str, np.ndarray]) -> None:
     """Two stages and a reduction over the second, some elements of each."""
     tensors = placeholders()
     inner, outer = data.draw(terms("int32", 3, AXES)), data.draw(terms("int64", 2, AXES))
@@ -363,10 +361,8 @@ def test_points_of_a_graph_equal_the_whole(
     third = te.compute((6,), lambda j: te.sum(second[(j + k) % 5, j], axis=k), name="third")
     inputs = inputs_of(tensors, values)
     whole = evaluate([third, first, second], inputs)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interp, "CACHE_ELEMENTS", 1 << 20 if remember else 0)
-        for tensor, array in whole.items():
-            count = data.draw(st.integers(0, 5))
-            points = [[data.draw(st.integers(0, n - 1)) for n in array.shape] for _ in range(count)]
-            index = np.array(points, np.int64).reshape(count, array.ndim)
-            np.testing.assert_array_equal(evaluate_points(tensor, index, inputs), array[tuple(index.T)])
+    for tensor, array in whole.items():
+        count = data.draw(st.integers(0, 5))
+        points = [[data.draw(st.integers(0, n - 1)) for n in array.shape] for _ in range(count)]
+        index = np.array(points, np.int64).reshape(count, array.ndim)
+        np.testing.assert_array_equal(evaluate_points(tensor, index, inputs), array[tuple(index.T)])

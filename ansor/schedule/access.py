@@ -220,6 +220,11 @@ class AccessAnalysis:
                     pending.append(producer)
         return frozenset(found)
 
+    def is_read_around(self, op: Operation) -> bool:
+        """Whether another operation reads each element of `op` for several of its own, as a stencil does."""
+        readers = (reader for reader in self._readers[op] if isinstance(reader, ComputeOp))
+        return any(uses_at(self.places(reader)[op]) > 1 for reader in readers)
+
     def producers(self, op: Operation) -> tuple[Operation, ...]:
         """Operations that `op` reads, in order of first occurrence."""
         return tuple(self._scans[op].reads)

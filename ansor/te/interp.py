@@ -29,9 +29,6 @@ from ansor.te.vectorize import Context, Kernel, Reader
 BLOCK_ELEMENTS = 1 << 18
 """Points evaluated at once; a temporary of float64 takes 2 MiB."""
 
-CACHE_ELEMENTS = 1 << 24
-"""`evaluate_points` remembers elements of producers up to this size; others may be computed again."""
-
 Arrays = Mapping[Tensor, npt.ArrayLike]
 Sizes = Mapping[Var, int]
 
@@ -303,12 +300,13 @@ def _topological(wanted: Sequence[Tensor], arguments: _Arguments) -> list[Operat
 
 
 class _PointReader:
-    """Elements of computed tensors on demand, remembered where the tensor is not too large."""
+    """Elements of computed tensors on demand, each computed once."""
 
     def __init__(self, arguments: _Arguments) -> None:
         self._arguments = arguments
         self._kernels: dict[ComputeOp, _OpKernel] = {}
-        self._cache: dict[ComputeOp, tuple[Array, list[Array]]] = {}
+        self._known: dict[ComputeOp, tuple[Array, list[Array]]] = {}
+        """Row-major positions, in order, and the elements there of each output."""
 
     def read(self, tensor: Tensor, indices: list[Array]) -> Array:
         if tensor in self._arguments or isinstance(tensor.op, PlaceholderOp):
@@ -325,19 +323,18 @@ class _PointReader:
         op, shape = tensor.op, self._arguments.shape_of(tensor)
         if tensor in self._arguments or isinstance(op, PlaceholderOp):
             return self._arguments.array(tensor).reshape(-1)[flat]
-        size = prod(shape)
-        if size > CACHE_ELEMENTS:
-            return self._compute(op, flat, shape)[tensor.value_index]
-        if op not in self._cache:
-            empty = [np.empty(size, to_numpy(output.dtype)) for output in op.outputs]
-            self._cache[op] = np.zeros(size, np.bool_), empty
-        known, values = self._cache[op]
-        missing = np.unique(flat[~known[flat]])
+        if op not in self._known:
+            empty = [np.empty(0, to_numpy(output.dtype)) for output in op.outputs]
+            self._known[op] = np.empty(0, np.int64), empty
+        known, values = self._known[op]
+        missing = np.setdiff1d(flat, known)
         if missing.size:
-            for array, value in zip(values, self._compute(op, missing, shape), strict=True):
-                array[missing] = value
-            known[missing] = True
-        return values[tensor.value_index][flat]
+            computed = self._compute(op, missing, shape)
+            at = np.searchsorted(known, missing)
+            known = np.insert(known, at, missing)
+            values = [np.insert(old, at, new) for old, new in zip(values, computed, strict=True)]
+            self._known[op] = known, values
+        return values[tensor.value_index][np.searchsorted(known, flat)]
 
     def _compute(self, op: ComputeOp, flat: Array, shape: tuple[int, ...]) -> list[Array]:
         if op not in self._kernels:
