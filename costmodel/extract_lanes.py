@@ -14,6 +14,7 @@ from ansor.ir.passes.register_tile import RegisterLimits
 from costmodel.extract_columns import Bools, Columns, Group, Ints
 from costmodel.extract_indices import Floats
 from costmodel.extract_statements import READ
+from costmodel.extract_steps import bending, steps_along
 
 
 def lane_reductions(
@@ -75,21 +76,11 @@ def _strided_loads(group: Group, loop: Ints, tile: Bools, extent: Floats) -> Flo
 
     Infinite where something lies too far apart, or nothing side by side.
     """
-    here = np.arange(len(loop))
-    coefficients = group.coefficients[loop, :, :, here]  # (columns, buffers, dimensions)
-    inexact = np.zeros(coefficients.shape, np.bool_)
     used = (group.coefficients != 0).any(axis=2)  # (loops, buffers, columns)
-    if group.correction is not None:  # it grows at the loops that are in quotients and remainders
-        inside = np.concatenate([group.correction[1:], np.zeros_like(group.correction[:1])])
-        bending = group.correction != inside
-        inexact = bending[loop, :, :, here]
-        used |= bending.any(axis=2)
-    stride = np.ones(group.shape.shape)
-    for dimension in range(group.shape.shape[1] - 2, -1, -1):
-        stride[:, dimension] = stride[:, dimension + 1] * group.shape[:, dimension + 1]
-    step = (coefficients * np.moveaxis(stride, 2, 0)).sum(axis=2).T  # (buffers, columns)
-    bent = inexact.any(axis=2).T
-    moving = ((coefficients != 0).any(axis=2).T | bent) & (group.kind == READ)
+    if group.correction is not None:
+        used |= bending(group.correction).any(axis=2)
+    step, moves, bent, _ = steps_along(group, loop, np.arange(len(loop)))
+    moving = moves & (group.kind == READ)
     places = np.where(tile[:, None] & used, extent[:, None], 1.0).prod(axis=0) * group.count
     each = np.where(moving & (step > 1), strided_load(step) * places, 0.0)
     good = (step >= 1) & (step <= MOST_APART) & ~bent

@@ -13,7 +13,7 @@ from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Bools, Columns, Ints
 from costmodel.extract_indices import Floats
 from costmodel.extract_kernels import VIRTUAL
-from costmodel.extract_plan import Plan
+from costmodel.extract_plan import Plan, strips_of
 from costmodel.extract_regions import Regions, first_loop, last_loop
 from costmodel.extract_statements import READ, READ_WRITE
 
@@ -95,7 +95,7 @@ class View:
         self.starts = plan.starts_in_registers[at]
         self.ragged = plan.ragged[at]
         self.counts = columns.counts[:, at]
-        self.strips = np.ceil(self.extent / self.lane)
+        self.strips = strips_of(self.extent, self.lane)
         self.chunks = plan.chunks[:, at]
         self.parallel = self.chunks > 1
         self.lanes = self.lane.prod(axis=0)
@@ -135,7 +135,10 @@ class View:
         others = in_lanes[:, None] & (self.numbers[:, None] < inner)
         if others.any():
             outer = np.where(others, regions.flat, 0.0)
-            contiguous = unit & ((outer == 0) | (outer == inner_lanes)).all(axis=0)
+            within = np.where(in_lanes[:, None] & (self.numbers[:, None] <= inner), self.lane[:, None], 1.0)
+            row = np.ones(within.shape)
+            row[:-1] = np.cumprod(within[:0:-1], axis=0)[::-1]  # what the lanes inside of each loop reach
+            contiguous = unit & ((outer == 0) | (outer == row)).all(axis=0)
         pieces = np.where(unit, lanes / inner_lanes, lanes)
         if self.tensorized.any():
             vector, vector_lanes, runs = self._innermost(moving & ~self.tensorized[:, None])
@@ -359,8 +362,10 @@ class View:
         return rows
 
     def conflicts(self) -> list[Floats]:
-        stored = self.regions.points[0] * self.regions.element_bytes[0]
-        streamed = np.where(self.columns.streaming[self.at], stored, 0.0)
+        terms = np.where(self.own & self.reduces, self.extent, 1.0).prod(axis=0)
+        stored = self.regions.points[0] / terms * self.regions.element_bytes[0]
+        once = self.starts | ~self.columns.is_reduction[self.at]
+        streamed = np.where(self.columns.streaming[self.at] & once, stored, 0.0)
         return [
             self.pieces.max(axis=0),
             np.minimum(self.crowd, _MOST),

@@ -2,6 +2,7 @@
 
 The counterpart of the passes that lowering applies, without a nest:
 
+- `ansor.ir.passes.short_rows`: loops over rows too short for a vector become one (`extract_joining`).
 - `ansor.ir.passes.vectorize`: the innermost loop, where the schedule left it alone and stores run along it,
   becomes vectors of the machine's width (`lanes_of`).
 - `ansor.ir.passes.unroll`: the pragma's limit unrolls loops from the inside out, as long as that makes little
@@ -18,6 +19,7 @@ on a remainder.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -27,7 +29,11 @@ from ansor.ir.passes.unroll import MAX_DEPTH
 from ansor.ir.passes.vectorize import LONGEST_ODD_VECTOR
 from costmodel.extract_columns import Bools, Columns, Ints
 from costmodel.extract_indices import Floats
+from costmodel.extract_joining import joined_loops
 from costmodel.extract_lanes import lane_reductions
+
+_ROUNDING: Final = 1e-6
+"""More than quotients of lanes are off by, and less than any that is not whole is from a whole number."""
 
 _Place = slice | tuple[int, slice | Ints]
 
@@ -80,7 +86,7 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
     own = columns.own & real
     inner = _last(own, loops)
     children = _children(columns)
-    lane, ragged = lanes_of(columns, inner, inner >= children, limits, own)
+    lane, ragged = lanes_of(columns, inner, children, limits, own)
     found = _register_tile(columns, limits, own, lane, ragged, children, loops)
     tile, steps, accumulators, starts = found
     unrolled = Unroller(columns, limits, own, lane, ragged, loops).run()
@@ -112,7 +118,7 @@ def spread_to_attached(columns: Columns, unrolled: Bools, loops: Ints) -> None:
 
 def _chunks(columns: Columns, own: Bools, lane: Floats, ragged: Bools) -> Floats:
     """Iterations that remain in parallel, shape `(loops, columns)`; a last, shorter vector comes after."""
-    chunks = np.where(columns.parallel, np.ceil(columns.extent / lane), 1.0)
+    chunks = np.where(columns.parallel, strips_of(columns.extent, lane), 1.0)
     fused = own & columns.parallel
     across = np.flatnonzero((fused & (lane > 1)).any(axis=0))
     if len(across):  # the vectors of fused loops are counted across all of them
@@ -125,6 +131,11 @@ def _chunks(columns: Columns, own: Bools, lane: Floats, ragged: Bools) -> Floats
         vectors = np.where(ragged[across], total // lanes, np.ceil(total / lanes))
         chunks[first, across] = vectors / others.prod(axis=0)
     return chunks
+
+
+def strips_of(extent: Floats, lane: Floats) -> Floats:
+    """Iterations that lanes leave of loops; of a loop that is partly in a vector, lanes are a quotient."""
+    return np.ceil(extent / lane - _ROUNDING)
 
 
 def _last(mask: Bools, loops: Ints) -> Ints:
@@ -146,7 +157,7 @@ def _children(columns: Columns) -> Ints:
 
 
 def lanes_of(
-    columns: Columns, inner: Ints, undisturbed: Bools, limits: RegisterLimits, own: Bools
+    columns: Columns, inner: Ints, children: Ints, limits: RegisterLimits, own: Bools
 ) -> tuple[Floats, Bools]:
     """
     Find how many iterations of each loop are lanes of vectors.
@@ -157,8 +168,8 @@ def lanes_of(
         The statements.
     inner
         Number of the innermost loop of each, -1 without one.
-    undisturbed
-        Where nothing else is computed inside that loop.
+    children
+        How many loops are also around a stage attached to one of them.
     limits
         The vector width.
     own
@@ -177,7 +188,7 @@ def lanes_of(
         return lane, ragged
     here = np.arange(total)
     at = np.maximum(inner, 0)
-    free = (inner >= 0) & undisturbed & ~chosen.any(axis=0)
+    free = (inner >= 0) & (inner >= children) & ~chosen.any(axis=0)
     free &= ~columns.reduces[at, here] & ~columns.unroll[at, here]
     if columns.bound is not None:
         free &= columns.bound[at, here] < 0
@@ -190,12 +201,19 @@ def lanes_of(
     if several.any():  # fused, they run along memory as far as the rows of the inner ones lie end to end
         spans = np.where(fused, columns.extent, 1.0)
         inside = np.cumprod(spans[::-1], axis=0)[::-1] / spans
-        joined = ~fused | (columns.step == inside)
-        joined = np.logical_and.accumulate(joined[::-1], axis=0)[::-1]
+        ends = ~fused | (columns.step == inside)
+        ends = np.logical_and.accumulate(ends[::-1], axis=0)[::-1]
         length = np.where(several, spans.prod(axis=0), length)
-        row = np.where(several, np.where(joined, spans, 1.0).prod(axis=0), row)
-        direct &= ~several | joined.all(axis=0)
+        row = np.where(several, np.where(ends, spans, 1.0).prod(axis=0), row)
+        direct &= ~several | ends.all(axis=0)
     widest = np.maximum(2.0, np.floor_divide(limits.vector_bits, columns.store_bits))
+    joined = joined_loops(columns, own, inner, children, widest)
+    together = joined.any(axis=0)
+    if together.any():  # short rows are one serial loop
+        free |= together
+        direct |= together
+        length = np.where(together, np.where(joined, columns.extent, 1.0).prod(axis=0), length)
+        row = np.where(together, length, row)
     best = np.ones(total)
     short = length <= widest
     best = np.where(short & direct, length, best)
@@ -216,10 +234,11 @@ def lanes_of(
     best = np.where(ragged, widest, best)
     lane[at[free], here[free]] = best[free]
     wide = np.flatnonzero(free & (best > extent))
-    if len(wide):  # a vector across fused loops takes all iterations of the inner ones
+    if len(wide):  # a vector across several loops takes all iterations of the inner ones
         left = best[wide]
+        across = np.where(together, joined, fused)[:, wide]
         for loop in range(columns.loops - 1, -1, -1):
-            taken = np.where(fused[loop, wide], np.minimum(columns.extent[loop, wide], left), 1.0)
+            taken = np.where(across[loop], np.minimum(columns.extent[loop, wide], left), 1.0)
             lane[loop, wide] = taken
             left = left / taken
     return lane, ragged
@@ -323,8 +342,8 @@ class Unroller:
             active = own[number]
             if not active.any():
                 continue
-            count = np.ceil(extent[number] / lane[number])
-            tail = ragged & (lane[number] > 1)
+            count = strips_of(extent[number], lane[number])
+            tail = ragged & (lane[number] > 1) & (count > 1)
             count -= tail
             before = main.take(slice(None)) if tail.any() else None
             done = main.loop(active & (count > 1), count, held[number], forced[number], bound)

@@ -10,7 +10,7 @@ import numpy as np
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import BOUND, Bools, Columns
 from costmodel.extract_indices import Floats
-from costmodel.extract_plan import Plan
+from costmodel.extract_plan import Plan, strips_of
 from costmodel.extract_regions import Regions, last_loop, reuse_of
 from costmodel.extract_statements import READ, READ_WRITE, WRITE
 from costmodel.features_reference import BUFFER_COLUMNS, N_BUFFERS, N_CURVE
@@ -60,7 +60,7 @@ def _annotated(columns: Columns, plan: Plan, at: slice) -> list[tuple[Bools, Flo
     """Vector, unrolled and parallel loops, their lengths, and whether neighbours are fused to one loop."""
     extent, lane = columns.extent[:, at], plan.lane[:, at]
     real = extent > 1
-    strips = np.ceil(extent / lane)
+    strips = strips_of(extent, lane)
     return [
         ((lane > 1) & real, lane, True),
         (plan.unrolled[:, at] & (strips > 1), strips, False),

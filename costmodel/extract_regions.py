@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from costmodel.extract_columns import Bools, Columns, Group, Ints
 from costmodel.extract_indices import Floats
+from costmodel.extract_steps import strides_of
 
 
 @dataclass(slots=True, eq=False)
@@ -120,9 +121,7 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
         box[:loops] += group.correction[..., part]
     shape = group.shape[..., part]
     np.minimum(box, shape, out=box)
-    strides = np.ones((buffers, max(ranks, 1), width))
-    for rank in range(ranks - 2, -1, -1):
-        np.multiply(strides[:, rank + 1], shape[:, rank + 1], out=strides[:, rank])
+    strides = strides_of(shape)
     flat = np.zeros((loops, buffers, width), np.float32)
     for rank in range(ranks):
         flat += coefficients[:, :, rank] * strides[:, rank].astype(np.float32)

@@ -28,7 +28,8 @@ class EmittedProgram:
     """Code that defines `entry`, and what to compile it for.
 
     For a CPU the text is LLVM IR and `machine` is `Machine.to_json`; for a device they are the source and the
-    rest of its package (`DevicePackage.to_json`). `kind` says which (`measure.processor.Processor`).
+    rest of its package (`DevicePackage.to_json`). `kind` says which (`measure.processor.Processor`). On a CPU
+    its outputs are to start on cache lines, as a runner's do (`measure.arguments.ArgumentSpec.behind_line`).
     """
 
     text: str
@@ -88,7 +89,8 @@ def emit_program(
     from ansor.codegen.machine import Machine
 
     machine = Machine.for_target(target)
-    return EmittedProgram(emit_llvm(nest, machine, ENTRY), ENTRY, machine.to_json())
+    text = emit_llvm(nest, machine, ENTRY, aligned=True)
+    return EmittedProgram(text, ENTRY, machine.to_json())
 
 
 def _emit_for_device(nest: LoopNest, target: Target, hardware: HardwareParams | None) -> EmittedProgram:

@@ -1,8 +1,12 @@
 """Which outputs are worth a choice between stores through the caches and stores past them.
 
 Streaming stores (`ansor.schedule.store_steps`) pay where an output would be written over before anybody reads
-it from a cache: where all that the program must move is more than the last cache holds. They are of no use
-where the output is a small part of that. In between the choice is open, and so a column of 0 or 1.
+it from a cache: where all that the program must move is more than the last cache holds, of which others take
+a share. They are of no use where the output is a small part of that. In between the choice is open, and so a
+column of 0 or 1.
+
+Convolutions on 2 cores of a Zen 4 with a last cache of 32 MiB, the same programs with streaming stores: 0.97
+to 1.01 of the time for 12 to 16 MB, 0.88 to 1.01, mostly 0.98, for 17 to 32 MB, 0.92 to 1.0 for more.
 
 Not in the reference.
 """
@@ -18,6 +22,8 @@ from sketches.memory import bytes_of, last_cache
 from sketches.relations import is_computed
 from sketches.rule import SketchContext
 
+CACHE_SHARE: Final = 2
+"""The choice is open for programs that move more than the last cache by this."""
 LEAST_SHARE: Final = 1 / 16
 """Least part of a program's compulsory traffic that an output with streaming stores makes up."""
 
@@ -27,7 +33,7 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
     if not context.params.cpu_streaming_stores:
         return ()
     traffic = sum(map(bytes_of, context.dag.tensors))
-    if traffic <= last_cache(str(context.target)):
+    if traffic * CACHE_SHARE <= last_cache(str(context.target)):
         return ()
     return tuple(
         stage_id

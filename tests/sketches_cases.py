@@ -115,6 +115,28 @@ def two_filters(n: int, m: int, taps: int) -> list[Tensor]:
     return [image, both]
 
 
+def channel_filters(n: int, m: int, channels: int, taps: int, dtype: str = "float32") -> list[Tensor]:
+    """A filter along the columns of what one along the rows leaves, of interleaved channels."""
+    image = te.placeholder((n + taps - 1, m + taps - 1, channels), dtype, name="Image")
+    one: te.Expr = te.const(1, dtype)
+
+    def total(reads: list[te.Expr]) -> te.Expr:
+        result = one
+        for read in reads:
+            result = result + read
+        return result
+
+    rows = te.compute(
+        (n + taps - 1, m, channels),
+        lambda i, j, c: total([image[i, j + k, c] for k in range(taps)]),
+        name="Rows",
+    )
+    both = te.compute(
+        (n, m, channels), lambda i, j, c: total([rows[i + k, j, c] for k in range(taps)]), name="Both"
+    )
+    return [image, both]
+
+
 def pixels(n: int, m: int) -> list[Tensor]:
     """A function of an image of three channels, and one of that."""
     x = te.placeholder((n, m, 3), name="X")
@@ -138,6 +160,7 @@ SMALL = {
     "transposes": lambda: elementwise_chain(5, 6),
     "pixels": lambda: pixels(5, 12),
     "two filters": lambda: two_filters(8, 16, 4),
+    "filters of channels": lambda: channel_filters(6, 10, 3, 3),
 }
 """Small computations, among them prime extents, extents of 1, zero rank and chains."""
 

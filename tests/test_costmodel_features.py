@@ -24,9 +24,19 @@ from tests.costmodel_law import Compared, check_rows, odd_lengths
 from tests.random_choice import Chooser
 from tests.random_graphs import random_graph
 from tests.random_schedules import random_state
-from tests.sketches_cases import HARDWARE, SMALL, matmul, oracle_lines, oracle_workload, softmax, task_of
+from tests.sketches_cases import (
+    HARDWARE,
+    SMALL,
+    channel_filters,
+    matmul,
+    oracle_lines,
+    oracle_workload,
+    softmax,
+    task_of,
+)
 
 TASKS = {name: task_of(make()) for name, make in SMALL.items()}
+TASKS["filters of bytes"] = task_of(channel_filters(5, 12, 5, 2, "uint8"))
 
 
 EXTENSIONS = {"packed reads": {"cpu_packed_read": 2}, "wasteful tiles": {"max_tile_waste": 1.4}}
@@ -74,7 +84,7 @@ def check_population(task: Task, population: Population) -> Compared:
 # -- the law ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", TASKS)
 def test_rows_of_a_population_are_what_a_count_over_each_nest_says(name: str) -> None:
     parts = (check_population(TASKS[name], one) for one in sample(TASKS[name], 10, 3))
     sum(parts, Compared()).check_most()
@@ -124,7 +134,7 @@ def test_random_programs_are_what_a_count_over_their_nest_says(block: int) -> No
 # -- one program, two ways ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_state_has_the_features_of_its_row(name: str) -> None:
     task = TASKS[name]
     populations = [*sample(task, 20), *(odd_lengths(one, 2) for one in sample(task, 6, 1))]

@@ -319,9 +319,41 @@ def ragged() -> Program:
 
 
 def three_lanes() -> Program:
-    x = te.placeholder((5, 3), name="X")
+    """Rows of three of what lies in rows of four: there is nothing to make whole vectors of."""
+    x = te.placeholder((5, 4), name="X")
     y = te.compute((5, 3), lambda i, j: x[i, j] + te.const(1.0, "float32"), name="Y")
     expected = {"lanes": 3, "lane_regs": 1, "lane_efficiency": 3 / LANES, "lane_ragged": 0, "work": 5}
+    return Program([x, y], unchanged, expected)
+
+
+def pixels() -> Program:
+    """A filter along rows of three channels, which whole vectors run across."""
+    n, m, taps = 4, 12, 5
+    x = te.placeholder((n, m + taps - 1, 3), name="X")
+    y = te.compute((n, m, 3), lambda i, j, c: sum((x[i, j + t, c] for t in range(1, taps)), x[i, j, c]))
+    vectors = n * m * 3 // LANES
+    expected = {
+        "lanes": LANES,
+        "lane_regs": 1,
+        "lane_efficiency": 1,
+        "lane_ragged": 0,
+        "work": vectors * (taps - 1),
+        "loads_contiguous": vectors * taps,
+        "loads_broadcast": 0,
+        "loads_scattered": 0,
+        "accumulator_moves": vectors,
+        "branches": n + vectors,
+    }
+    return Program([x, y], lambda state: state.annotate(1, 2, Annotation.VECTORIZE), expected)
+
+
+def small_images() -> Program:
+    """Two rows of two bytes each: vectors of sixteen run across four of them."""
+    n, lanes = 64, 4 * LANES
+    x = te.placeholder((n, 2, 2), "uint8", name="X")
+    y = te.compute((n, 2, 2), lambda i, j, c: x[i, j, c] + te.const(1, "uint8"), name="Y")
+    vectors = n * 4 // lanes
+    expected = {"lanes": lanes, "lane_regs": 1, "loads_contiguous": vectors, "loads_scattered": 0}
     return Program([x, y], unchanged, expected)
 
 
@@ -356,7 +388,8 @@ def long_vectors(lanes: int, straddling: float) -> Program:
     y = te.compute((n,), lambda i: x[i] + te.const(1.0, "float32"), name="Y")
 
     def schedule(state: State) -> State:
-        return state.split(1, 0, [lanes]).annotate(1, 1, Annotation.VECTORIZE)
+        state = state.split(1, 0, [lanes]).annotate(1, 0, Annotation.PARALLEL)  # else they were joined
+        return state.annotate(1, 1, Annotation.VECTORIZE)
 
     vectors = n // lanes
     expected = {"loads_contiguous": vectors * (1 + straddling), "accumulator_moves": vectors}
@@ -528,6 +561,8 @@ PROGRAMS = {
     "a corner": corner(),
     "a ragged vector": ragged(),
     "three lanes": three_lanes(),
+    "pixels": pixels(),
+    "small images": small_images(),
     "rows of an odd length": odd_rows(),
     "results in rows of an odd length": odd_results(),
     "vectors of a line": long_vectors(16, 1.0),

@@ -25,9 +25,10 @@ from tests.costmodel_counts import allocation, stored_statements
 from tests.costmodel_executed import Executed
 from tests.costmodel_law import buffer_name, odd_lengths
 from tests.paths import walk
-from tests.sketches_cases import SMALL, task_of
+from tests.sketches_cases import SMALL, channel_filters, task_of
 
 TASKS = {name: task_of(make()) for name, make in SMALL.items() if name != "matmul of primes"}
+TASKS["filters of bytes"] = task_of(channel_filters(5, 12, 5, 2, "uint8"))
 MOST_POINTS = 3000
 LIMITS = RegisterLimits(256, 16)
 """Of the tasks' target."""

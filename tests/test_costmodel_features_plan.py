@@ -24,12 +24,12 @@ from ansor.workloads.catalogue import get_workload
 from costmodel.extract import core_of
 from costmodel.extract_columns import pack
 from costmodel.extract_form import Form
-from costmodel.extract_plan import plan
+from costmodel.extract_plan import plan, strips_of
 from costmodel.extract_statements import statements_of
 from sketches import Population, ProgramSpace
 from tests.costmodel_law import buffer_name, odd_lengths
 from tests.paths import walk
-from tests.sketches_cases import SMALL, matmul, oracle_workload, task_of
+from tests.sketches_cases import SMALL, channel_filters, matmul, oracle_workload, padded_conv1d, task_of
 
 WORKLOADS = (
     "matmul_add",
@@ -142,8 +142,9 @@ def check(task: Task, population: Population, limits: RegisterLimits | None = No
     statements = statements_of(form)
     columns = pack([form], [statements])
     made = plan(columns, limits)
-    strips = np.ceil(columns.extent / made.lane) - (made.ragged & (made.lane > 1))  # The last one is apart.
-    lanes = made.lane.prod(axis=0)
+    strips = strips_of(columns.extent, made.lane)
+    strips -= made.ragged & (made.lane > 1) & (strips > 1)  # The last one is apart.
+    lanes = np.rint(made.lane.prod(axis=0))
     along = columns.reduces & (made.lane > 1)
     unrolled = np.where(made.unrolled & ~along, strips, 1.0).prod(axis=0)
     repeats = (along & ~made.unrolled).any(axis=0)
@@ -221,6 +222,24 @@ def test_the_plan_of_few_channels_is_what_lowering_makes(tensors: list[Tensor]) 
         for population in populations
         for row in range(len(population))
     )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+@pytest.mark.parametrize("channels", [2, 3, 5, 8])
+def test_the_plan_of_short_rows_is_what_lowering_makes(channels: int, dtype: str) -> None:
+    """Tiles of rows, and of columns, that divide or not, with vectors of several pixels."""
+    task = task_of(channel_filters(6, 24, channels, 3, dtype))
+    for population in sample(task, 12, 5):
+        check(task, population, RegisterLimits(512, 32))
+        check(task, odd_lengths(population, 6))
+
+
+@pytest.mark.parametrize(("length", "limits"), [(9, (512, 32)), (60, (256, 16)), (100, (512, 32))])
+def test_the_plan_of_padded_pixels_is_what_lowering_makes(length: int, limits: tuple[int, int]) -> None:
+    """Some copies are unrolled whose last vector is shorter."""
+    task = task_of(padded_conv1d(length, 3, 4))
+    for population in sample(task, 40, 7):
+        check(task, population, RegisterLimits(*limits))
 
 
 @pytest.mark.parametrize("name", ["matmul", "fused matmul"])

@@ -20,6 +20,7 @@ from ansor.schedule.source import schedule_code
 from ansor.te.buffer import Buffer
 from ansor.te.expr import Load, Var, const
 from ansor.te.tensor import Tensor
+from measure.emit import emit_program
 from tests.program_laws import Case, check_all
 
 X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu="
@@ -67,7 +68,7 @@ def test_a_record_with_it_is_one_that_tvm_skips() -> None:
     assert line.startswith("# ansor ")
 
 
-def test_results_that_are_read_again_or_accumulated_do_not_stream() -> None:
+def test_results_that_stages_read_again_do_not_stream() -> None:
     a = te.placeholder((8, 8), name="A")
     b = te.compute((8, 8), lambda i, j: a[i, j] + 1.0, name="B")
     k = te.reduce_axis((0, 8), name="k")
@@ -76,11 +77,20 @@ def test_results_that_are_read_again_or_accumulated_do_not_stream() -> None:
         te.create_schedule([c])[b].streaming_stores()
     with pytest.raises(ScheduleError, match="stage 'B': what it stores is read again, by 'C'"):
         te.create_schedule([b, c])[b].streaming_stores()
-    s = te.create_schedule([c])
-    with pytest.raises(ScheduleError, match="stage 'C': a reduction reads what it has stored; cache_write"):
-        s[c].streaming_stores()
-    s.cache_write(c, "local")
+
+
+@pytest.mark.parametrize("width", [16, 1024])
+def test_a_reduction_streams_where_registers_hold_its_results_all_the_time(width: int) -> None:
+    a = te.placeholder((8, 4, 1024), name="A")
+    k = te.reduce_axis((0, 4), name="k")
+    c = te.compute((8, 1024), lambda i, j: te.sum(a[i, k, j], axis=k), name="C")
+    s = te.create_schedule(c)
+    outer, inner = s[c].split(c.op.axis[1], width)
+    s[c].reorder(c.op.axis[0], outer, k, inner)
+    s[c].vectorize(inner)
     s[c].streaming_stores()
+    assert not lower(s, simple_mode=True).streamed, "the loops as written add in memory"
+    assert lower(s).streamed == ((1,) if width == 16 else ())
     check_all(Case.of(s.state))
 
 
@@ -161,6 +171,16 @@ def test_a_function_that_streams_is_written_twice_and_one_that_cannot_once() -> 
         text, names = versions(*cannot)
         assert "!nontemporal" not in text
         assert not any("streaming" in name or "cached" in name for name in names)
+
+
+def test_where_outputs_are_known_to_be_aligned_one_version_does() -> None:
+    s, tensors = relu(64, 64)
+    machine = Machine.of("x86_64-linux-gnu", "znver4")
+    text = emit_llvm(ansor.lower(s, tensors, name="relu", target=X86 + "znver4"), machine, aligned=True)
+    assert text.count("!nontemporal") == 1
+    assert ".cached" not in text
+    task = ansor.SearchTask(compute_dag=tensors, target=X86 + "znver4")
+    assert emit_program(s.state, task.compute_dag.tensors, task.target).text.count("!nontemporal") == 1
 
 
 def test_all_outputs_must_lie_on_cache_lines() -> None:

@@ -10,6 +10,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.schedule.lowering import lower
+from ansor.schedule.manual import Schedule
 from ansor.te.tensor import Tensor
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel
@@ -83,9 +84,9 @@ def test_outputs_are_offered_where_the_caches_cannot_hold_the_program() -> None:
     assert columns(space_of(elementwise(LARGE), cpu_streaming_stores=0)) == set()
 
 
-def test_small_accumulated_and_inner_results_are_not_offered() -> None:
+def test_small_and_inner_results_are_not_offered_and_accumulated_ones_are() -> None:
     assert columns(space_of(rows_of_sums(LARGE))) == set()
-    assert columns(space_of(sums_to_matrix(LARGE))) == set()
+    assert columns(space_of(sums_to_matrix(LARGE))) == {"stream B"}
     softmax = get_workload("softmax").tensors(LARGE, LARGE * 4)
     assert columns(space_of(softmax)) == {f"stream {softmax[-1].name}"}
 
@@ -190,6 +191,21 @@ def test_a_row_and_its_state_have_the_same_features_and_only_streaming_tells_the
     (stored,) = (nest.params[position] for position in nest.streamed)
     told = unscale(streamed, ["streamed"])["streamed"]
     assert (told >= stored.size_bytes * 0.999).all()  # more where tiles do not divide
+
+
+def test_a_reduction_is_told_to_stream_where_lowering_lets_it() -> None:
+    tensors = get_workload("matmul").tensors(2048, 4096, 64)
+    task = ansor.SearchTask(compute_dag=tensors, target=ZEN4)
+    sampled = ProgramSpace.of(task, ON).sample(60, np.random.default_rng(0)).populations
+    seen = set()
+    for population in map(streaming, sampled):
+        (at,) = population.family.positions(ColumnKind.STREAM)
+        for row in range(len(population)):
+            state = population.materialize(row)
+            told = unscale(extract(task, [state]).values, ["streamed"])["streamed"].any()
+            assert told == bool(ansor.lower(Schedule(state), tensors, target=ZEN4).streamed), str(state)
+            seen.add((population.values[row, at] > 0, told))
+    assert seen == {(False, False), (True, False), (True, True)}
 
 
 @pytest.mark.parametrize(("n", "sign"), [(LARGE, 1), (1 << 10, -1)])

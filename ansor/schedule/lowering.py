@@ -18,11 +18,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ansor.errors import DefinitionError, LoweringError, ScheduleError
+from ansor.ir.accesses import accesses_of
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Prefetch, Stmt, Store, seq
 from ansor.ir.passes.bind_threads import bind_threads
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS, polish_kernels
 from ansor.ir.passes.pipeline import polish
 from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.passes.short_rows import join_short_rows
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
 from ansor.ir.prefetches import may_bring
@@ -120,10 +122,13 @@ def lower(
     tensors = tuple(_as_stored(state, tensor) for tensor in tensors)
     bounds = infer_bounds(state, {state.stage_id(tensor) for tensor in tensors if state.has_stage(tensor)})
     if simple_mode:
-        return _Lowering(bounds, tensors, None).run(name)
-    limits = replace(limits or (THREAD_LIMITS if kernels else RegisterLimits()), per_thread=kernels)
-    nest = _Lowering(bounds, tensors, limits, kernels, shuffles).run(name)
-    return polish_kernels(nest, limits) if kernels else polish(nest, limits)
+        lowering = _Lowering(bounds, tensors, None)
+        nest = lowering.run(name)
+    else:
+        limits = replace(limits or (THREAD_LIMITS if kernels else RegisterLimits()), per_thread=kernels)
+        lowering = _Lowering(bounds, tensors, limits, kernels, shuffles)
+        nest = (polish_kernels if kernels else polish)(lowering.run(name), limits)
+    return replace(nest, streamed=lowering.streamed(nest))
 
 
 def _as_stored(state: State, tensor: Tensor) -> Tensor:
@@ -174,18 +179,22 @@ class _Lowering:
         if not parts:
             raise LoweringError(f"{name}: there is nothing to compute")
         body = self._allocate(seq(*parts), None)
-        return LoopNest(name, self.params.order, self.sizes, body, self.params.outputs, self._streamed())
+        return LoopNest(name, self.params.order, self.sizes, body, self.params.outputs)
 
     def _kernel(self, stage_id: int) -> Stmt:
         check_bound(self.state, stage_id)
         body = self._allocate(self.emit(stage_id), (stage_id, _KERNEL))
         return bind_threads(body, self.state.stages[stage_id].name)
 
-    def _streamed(self) -> tuple[int, ...]:
-        """Positions of the parameters that stages with streaming stores compute."""
+    def streamed(self, nest: LoopNest) -> tuple[int, ...]:
+        """Positions of the parameters that stages with streaming stores compute and `nest` does not read.
+
+        A reduction reads its partial sums, unless registers hold them all the time.
+        """
         results = self.params.results.items()
         streamed = {buffer for (stage_id, _), buffer in results if self.state.stages[stage_id].streaming}
-        return tuple(p for p, buffer in enumerate(self.params.order) if buffer in streamed)
+        streamed -= accesses_of(nest.body).reads.keys() if streamed else set()
+        return tuple(p for p, buffer in enumerate(nest.params) if buffer in streamed)
 
     def _allocate(self, body: Stmt, place: tuple[int, int] | None) -> Stmt:
         """`body` with the scratch that is allocated at `place`."""
@@ -211,7 +220,11 @@ class _Lowering:
         if self.kernels:
             most = stage.auto_unroll_max_step // int(virtual_threads(self.state, stage_id))
             return auto_unroll(made, most, self.limits)
-        made = vectorize_innermost(made, self.limits.vector_bits, self.known, alike=reduces)
+        known = self.known
+        if not reduces:
+            own = {var for var in self.loops[stage_id].main.values() if isinstance(var, Var)}
+            made, known = join_short_rows(made, self.limits.vector_bits, known, own)
+        made = vectorize_innermost(made, self.limits.vector_bits, known, alike=reduces)
         return auto_unroll(made, stage.auto_unroll_max_step, self.limits)
 
     def _nest(

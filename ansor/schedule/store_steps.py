@@ -6,7 +6,9 @@ Where the result is much larger than the caches and nobody reads it again soon, 
 have stayed in a cache they cost a trip to memory, so this is a choice of each program.
 
 What a program computes does not depend on it. Code generators apply it to the stores of whole, aligned
-vectors; a machine without such instructions has none. Not in TVM's records.
+vectors; a machine without such instructions has none. A reduction's results stream where registers hold them
+from its first term to its last; where it reads partial sums that it has stored, they had better stay in the
+caches, and do. Not in TVM's records.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ansor.schedule.stages import Stage
 from ansor.schedule.step_base import Step, refuse, stage_at
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class StreamingStoresStep(Step):
     """Let the vector stores of an output pass the caches by.
 
-    Only for a stage that stores each element once and whose result no other stage reads.
+    Only for an output that no other stage reads.
     """
 
     code: ClassVar[str] = "NTS"
@@ -42,12 +43,9 @@ class StreamingStoresStep(Step):
 
 def why_not_streaming(state: State, stage_id: int) -> str:
     """Say why the stores of a computed stage may not pass the caches by; empty if they may."""
-    stage: Stage = state.stages[stage_id]
     if not state.is_output(stage_id):
         return "it is no output, so what it stores is read again"
-    readers = state.access.consumers(stage.op)
+    readers = state.access.consumers(state.stages[stage_id].op)
     if readers:
         return f"what it stores is read again, by {min(op.name for op in readers)!r}"
-    if stage.combiner is not None:
-        return "a reduction reads what it has stored; cache_write it and stream the copy"
     return ""

@@ -10,7 +10,8 @@ of a block of 8-byte slots that the launching function filled, computes the thre
 (contiguous, equal up to one) and calls the chunk.
 
 A function with streamed outputs is written twice, as `NAME.streaming` and `NAME.cached`, and chooses by the
-addresses of these outputs: the instructions that pass the caches by need aligned vectors.
+addresses of these outputs: the instructions that pass the caches by need aligned vectors. Where its callers
+are known to align them, it is written once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _LINE = 64
 _LAUNCH = "declare void @ansor_parallel_launch(ptr, ptr)"
 
 
-def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None) -> str:
+def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None, aligned: bool = False) -> str:
     """Write `nest` as textual LLVM IR for `machine`.
 
     Parameters
@@ -46,6 +47,9 @@ def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None) -> str:
         The CPU to write for: its vector width, and which instructions are worth using.
     name
         Name of the exported function; default: the nest's.
+    aligned
+        All outputs start on cache lines whenever it is called, so one version does. That halves the time to
+        compile it.
 
     Returns
     -------
@@ -58,7 +62,7 @@ def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None) -> str:
     BuildError
         If the nest is a GPU program, or breaks the invariants of `ansor.ir.nest`.
     """
-    return with_depth(lambda: _Module(flip_factors(nest, machine), machine, name or nest.name).text())
+    return with_depth(lambda: _Module(flip_factors(nest, machine), machine, name or nest.name).text(aligned))
 
 
 class _Module:
@@ -73,10 +77,11 @@ class _Module:
         self.functions: list[str] = []
         self.regions = 0
 
-    def text(self) -> str:
-        streams = bool(self.nest.streamed) and self._versions()
-        if not streams:
-            self._function("define", self.name)
+    def text(self, aligned: bool) -> str:
+        streamed = frozenset(self.nest.params[position] for position in self.nest.streamed)
+        if aligned or not (streamed and self._versions(streamed)):
+            self._function("define", self.name, streamed if aligned else frozenset())
+        streams = self._streams()
         header = [
             f'target triple = "{self.machine.triple}"',
             f'target datalayout = "{self.machine.data_layout}"',
@@ -111,12 +116,16 @@ class _Module:
         arrays = [f"{pointer} %arg{position}" for position in range(len(self.nest.params))]
         return ", ".join(arrays + [f"i64 %size{position}" for position in range(len(self.nest.sizes))])
 
-    def _versions(self) -> bool:
+    def _streams(self) -> bool:
+        """Whether some store that is written passes the caches by."""
+        return any(STREAMING in text for text in self.functions)
+
+    def _versions(self, streamed: frozenset[Buffer]) -> bool:
         """Write both versions and the choice between them; False, and nothing, if no store would differ."""
         positions = self.nest.streamed
         streaming, cached = f"{self.name}.streaming", f"{self.name}.cached"
-        self._function("define internal", streaming, frozenset(self.nest.params[p] for p in positions))
-        if not any(STREAMING in text for text in self.functions):
+        self._function("define internal", streaming, streamed)
+        if not self._streams():
             self.functions.clear()
             self.declarations.clear()
             self.regions = 0

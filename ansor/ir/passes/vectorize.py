@@ -2,7 +2,8 @@
 
 A loop that nothing is computed in, that runs along the memory of its stores, and whose iterations are
 independent, becomes vector code of the machine's width. A fused loop runs along memory across the rows that
-it is made of, as far as these lie end to end. The extent is divided by the largest lane count
+it is made of, as far as these lie end to end; nested ones over short rows have been joined before
+(`ansor.ir.passes.short_rows`). The extent is divided by the largest lane count
 that divides it if that is at least half a vector; else short loops become one vector of odd length, and
 long ones a vectorised bulk and a vectorised rest. So do serial loops that would otherwise take more vectors,
 but for those of reductions, whose elements stay in registers only if all their vectors are alike. A parallel
@@ -10,6 +11,8 @@ loop is treated likewise, its strips remaining parallel; other annotated loops s
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
@@ -51,7 +54,7 @@ def _vectorized(loop: For, bits: int, bounds: Bounds, alike: bool) -> Stmt:
     stores = [s for s in walk_statements(loop.body) if isinstance(s, Store)]
     if extent is None or extent < 2 or not stores:
         return loop
-    lanes = max(2, bits // max(dtype_info(s.buffer.dtype).bits for s in stores))
+    lanes = lanes_for(stores, bits)
     direct = all(runs_along(s.buffer, s.indices, loop.var, bounds) for s in stores)
     if extent <= lanes:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body) if direct else loop
@@ -71,6 +74,11 @@ def _vectorized(loop: For, bits: int, bounds: Bounds, alike: bool) -> Stmt:
         _strips(loop, loop.body, bulk, lanes),
         For(rest, extent - bulk * lanes, LoopKind.VECTORIZED, tail),
     )
+
+
+def lanes_for(stores: Iterable[Store], vector_bits: int) -> int:
+    """How many elements a vector has that is stored by some stores, the widest of which fills a register."""
+    return max(2, vector_bits // max(dtype_info(store.buffer.dtype).bits for store in stores))
 
 
 def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: Bounds) -> bool:
