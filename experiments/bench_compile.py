@@ -26,6 +26,7 @@ from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer
 from ansor.schedule.lowering import lower
+from experiments import command
 from experiments.harness import Bench, Estimate, take_turns
 from experiments.search_cases import CASES, Case
 
@@ -116,4 +117,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

@@ -27,6 +27,7 @@ import numpy as np
 
 import ansor
 from ansor import workloads
+from experiments import command
 from experiments.harness import Bench, Estimate
 from experiments.search_runs import folder, trials_in, whole
 
@@ -218,4 +219,4 @@ def timed(call: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

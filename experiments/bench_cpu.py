@@ -32,8 +32,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ansor.command import INTERRUPTED
 from ansor.task.hardware import available_cores
-from experiments import cpu_metaschedule, search_runs
+from experiments import command, cpu_metaschedule, search_runs
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
 from experiments.cpu_kept import UnusableError, alone, check_place, keep, read
 from experiments.cpu_measure import Effort, gist, measure, threads_everywhere
@@ -50,8 +51,6 @@ QUICK_TRIALS: Final = 8
 NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu_cases", "cpu_tuning", "cpu_workloads", "search_cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
-INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C."""
 MISSING: Final = "that takes --metaschedule"
 
 
@@ -208,4 +207,4 @@ def _cases(text: str) -> list[Case]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

@@ -41,6 +41,7 @@ import ansor
 from ansor.codegen.c.compile import find_compiler
 from ansor.errors import AnsorError, BuildError, NoDeviceError
 from ansor.runtime.device.door import DeviceInfo, device_info
+from experiments import command
 from experiments.cpu_measure import OURS, gist
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
 from experiments.gpu_measure import (
@@ -245,4 +246,4 @@ def _cases(text: str) -> list[GPUCase]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

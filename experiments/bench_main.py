@@ -19,6 +19,7 @@ import numpy as np
 
 import ansor
 from ansor import workloads
+from experiments import command
 from experiments.harness import OUT, Bench, Estimate, fresh_process, interleave, speedup
 
 QUICK: Final = ("matmul", "conv2d_bn_relu", "softmax")
@@ -131,4 +132,4 @@ def compare(name: str, args: Sequence[Any], log: str) -> dict[str, list[float]]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

@@ -17,6 +17,7 @@ import numpy as np
 import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
+from experiments import command
 from experiments.fma_peak import fma_peak
 from experiments.harness import Bench, Estimate, fresh_process, interleave, speedup
 
@@ -72,4 +73,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

@@ -20,6 +20,7 @@ import numpy as np
 
 import ansor
 from ansor.dtypes import to_numpy
+from experiments import command
 from experiments.harness import Bench, Estimate, interleave, speedup
 
 CASES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -89,4 +90,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

@@ -19,6 +19,7 @@ import numpy as np
 import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
+from experiments import command
 from experiments.harness import Bench, Estimate, fresh_process, interleave, speedup
 
 VARIANTS = {"unpacked": "", "packed A": "A", "packed B": "B", "packed A and B": "AB"}
@@ -79,4 +80,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

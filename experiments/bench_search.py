@@ -48,6 +48,7 @@ from typing import Final
 
 import ansor
 from experiments import (
+    command,
     search_ablation,
     search_efficiency,
     search_models,
@@ -193,4 +194,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

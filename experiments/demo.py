@@ -16,6 +16,7 @@ import numpy as np
 
 import ansor
 from ansor import te
+from experiments import command
 from experiments.harness import OUT, interleave, machine, speedup
 
 
@@ -89,4 +90,4 @@ def heading(text: str) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

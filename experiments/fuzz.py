@@ -22,6 +22,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
+from experiments import command
 from tests.device_laws import case_of_seed
 from tests.program_laws import Case, check_all, lowered, seeded_case
 from tests.tuning_laws import machinery, policy_of_seed, task_of_seed
@@ -149,4 +150,4 @@ def report(seed: int, max_steps: int, case: Case | None, error: Exception) -> No
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

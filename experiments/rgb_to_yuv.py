@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 import ansor
 from ansor import te
+from experiments import command
 from experiments.harness import OUT, interleave, machine, speedup
 
 Array = npt.NDArray[np.float32]
@@ -140,4 +141,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

@@ -18,6 +18,7 @@ import numpy as np
 
 import ansor
 from ansor import te
+from experiments import command
 
 
 @ansor.template("experiments.tiled_matmul")
@@ -75,7 +76,7 @@ def compare(size: int, trials: int, seed: int = 0, min_repeat_ms: int = 50) -> d
     return {name: task.compute_dag.flop_count / median(times) / 1e9 for name, times in seconds.items()}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison."""
     parser = argparse.ArgumentParser(description="Tuners of a template beside the search without one.")
     parser.add_argument("--size", type=int, default=512)
@@ -85,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(ansor.TemplateTask(tiled_matmul, (chosen.size,) * 3).config_space)
     for name, speed in compare(chosen.size, chosen.trials, chosen.seed).items():
         print(f"{name:10} {speed:7.1f} GFLOP/s after {chosen.trials} trials")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -18,6 +18,7 @@ import numpy as np
 
 import ansor as auto_scheduler
 from ansor import te
+from experiments import command
 from experiments.harness import OUT
 
 
@@ -148,4 +149,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

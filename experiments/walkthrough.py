@@ -20,6 +20,7 @@ import numpy.typing as npt
 import ansor
 from ansor import te
 from ansor.ir.interp import run_nest
+from experiments import command
 
 Array = npt.NDArray[np.float32]
 
@@ -213,4 +214,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command.run(main)

@@ -16,6 +16,7 @@ from typing import Final
 
 import click
 
+from ansor.command import INTERRUPTED
 from ansor.errors import AnsorError
 from ansor.knobs import traceback_wanted
 from search.cli_bench import bench
@@ -24,8 +25,6 @@ from search.cli_explain import explain
 from search.cli_inspect import best, show, workloads
 from search.cli_report import report
 from search.cli_tune import tune
-
-INTERRUPTED: Final = 130
 
 _EXAMPLES: Final = """
 Examples:

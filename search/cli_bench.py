@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,12 @@ def bench(name: str, quick: bool, json_path: str | None, list_only: bool) -> int
     command = [sys.executable, "-m", f"experiments.bench_{name}"]
     command += ["--quick"] if quick else []
     command += ["--json", str(Path(json_path).resolve())] if json_path else []
-    return subprocess.run(command, cwd=source_tree(), check=False).returncode
+    with subprocess.Popen(command, cwd=source_tree()) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # It has rows to keep and files to remove, and says how to go on.
+            process.send_signal(signal.SIGINT)
+            return process.wait()
 
 
 def source_tree() -> Path:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from ansor.command import INTERRUPTED
 from ansor.errors import DefinitionError
 from costmodel import RandomModel
 from measure import LocalBuilder, LocalRunner, RecordToFile
@@ -184,7 +185,7 @@ def default_log(task: SearchTask) -> str:
 def exit_code(result: TuningResult) -> int:
     """Exit code that tells a script how a run ended."""
     if result.stop_reason is StopReason.INTERRUPTED:
-        return 130
+        return INTERRUPTED
     if result.stop_reason is StopReason.LOG_FAILED:
         return 1
     return NO_PROGRAM if result.best_state is None else 0

@@ -147,21 +147,25 @@ def test_every_way_to_be_stopped_ends_as_ctrl_c_does(
     wait_for(lambda: not marked_processes(mark))
 
 
-def test_ctrl_c_while_loading_is_one_line(tmp_path: Path) -> None:
-    code = (
-        "import signal, sys\n"
-        "class Slow:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'search.options':\n"
-        "            signal.raise_signal(signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Slow())\n"
-        "from ansor.__main__ import main\n"
-        "sys.argv = ['ansor', 'workloads']\n"
-        "main()\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+INTERRUPTS = """
+import signal, sys
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "llvmlite":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Slow())
+"""
+"""A start of Python in which Ctrl-C is pressed while a library is being loaded."""
+
+
+@pytest.mark.parametrize(
+    "words", [("ansor", "workloads"), ("experiments.bench_cpu",), ("experiments.demo",)], ids=str
+)
+def test_ctrl_c_while_loading_is_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-m", *words],
         env=environment,
         cwd=tmp_path,
         capture_output=True,
@@ -169,6 +173,47 @@ def test_ctrl_c_while_loading_is_one_line(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_benchmark_that_is_interrupted_puts_away_what_it_has(tmp_path: Path) -> None:
+    """`ansor bench` waits for its last words, and says none of its own."""
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "__init__.py").write_text("")
+    (tmp_path / "experiments" / "bench_slow.py").write_text(
+        "import time\n"
+        "from ansor.command import Command\n"
+        "def main():\n"
+        "    try:\n"
+        "        print('begun', flush=True)\n"
+        "        time.sleep(600)\n"
+        "    except KeyboardInterrupt:\n"
+        "        time.sleep(1)\n"
+        "        print('rows are kept')\n"
+        "        return 130\n"
+        "command = Command()\n"
+        "command.take_signals()\n"
+        "command.run(main)\n"
+    )
+    code = (
+        "import sys, pathlib, search.cli_bench\n"
+        f"search.cli_bench.source_tree = lambda: pathlib.Path({str(tmp_path)!r})\n"
+        "from ansor.__main__ import main\n"
+        "sys.argv = ['ansor', 'bench', 'slow']\n"
+        "main()\n"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err) == (130, "rows are kept\n", "")
 
 
 def run_module(code: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
