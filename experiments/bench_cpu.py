@@ -43,7 +43,7 @@ from experiments.cpu_results import Result, add_means, add_rows
 from experiments.cpu_run import Run
 from experiments.cpu_table import chart, details
 from experiments.cpu_tuning import Tuned, tune
-from experiments.harness import Bench, folder_to_write, names_among, positive_number
+from experiments.harness import Bench, folder_to_write, names_among, positive_number, threads_here
 from experiments.search_clock import report_quiet
 
 TRIALS: Final = 200
@@ -182,7 +182,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where logs lie, old ones to go on with included",
     )
     parser.add_argument(
-        "--threads", type=positive_number, default=min(2, available_cores()), metavar="N", help="for everyone"
+        "--threads", type=threads_here, default=min(2, available_cores()), metavar="N", help="for everyone"
     )
     parser.add_argument(
         "--peers", type=names_among(PEERS), default=(), metavar="A,B", help=f"some of {', '.join(PEERS)}"

@@ -33,9 +33,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from ansor.knobs import NUM_THREADS
 from ansor.lifetime import die_with
 from ansor.medians import median_interval
 from ansor.runtime.interference import DISTURBED, Waited, waited_share
+from ansor.task.hardware import available_cores
 
 ROOT: Final = Path(__file__).parent.parent
 OUT: Final = ROOT / "experiments" / "out"
@@ -217,6 +219,17 @@ def positive_number(text: str) -> int:
     return int(text)
 
 
+def threads_here(text: str) -> int:
+    """Read an option that is a number of threads, each of which finds a core."""
+    threads, cores = positive_number(text), available_cores()
+    if threads > cores:
+        raise argparse.ArgumentTypeError(
+            f"{threads} threads are asked for, but this process has cores for {cores}: "
+            "threads that share one wait for each other, and no time means anything"
+        )
+    return threads
+
+
 def file_to_write(text: str) -> str:
     """Read an option that names a file to write, in a folder that is there: it is written hours later."""
     path = Path(text)
@@ -314,6 +327,11 @@ class Bench:
         if add_options is not None:
             add_options(parser)
         arguments = parser.parse_args(argv)
+        if "threads" not in arguments and (threads := os.environ.get(NUM_THREADS, "").strip()):
+            try:
+                threads_here(threads)
+            except argparse.ArgumentTypeError as error:
+                parser.error(f"variable {NUM_THREADS}: {error}")
         self.title = title
         self.arguments = arguments
         self.quick: bool = arguments.quick

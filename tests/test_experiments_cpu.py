@@ -27,6 +27,7 @@ from experiments import (
     cpu_results,
     cpu_table,
     cpu_tuning,
+    harness,
     search_runs,
 )
 from experiments.cpu_cases import CASES, QUICK, Case
@@ -637,6 +638,7 @@ def test_logs_of_other_sources_or_threads_lie_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_runs, "OUT", tmp_path)
+    monkeypatch.setattr(harness, "available_cores", lambda: 2)
     monkeypatch.setattr(bench_cpu, "measured", lambda *rest: None)
     try:
         for threads in ("1", "2"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import harness
+from experiments import bench_cpu, bench_matmul, harness
 from experiments.harness import Bench, Estimate, Row, fresh_process, interleave, speedup, table
 
 
@@ -98,6 +99,25 @@ def test_rows_say_whether_their_goal_holds(tmp_path: Path, capsys: pytest.Captur
         "interval": [1.9, 2.1],
     }
     assert "too slow     12 ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("threads", "why"),
+    [("3", "3 threads are asked for.* has cores for 2"), ("many", "'many' is no positive")],
+)
+def test_threads_that_find_no_core_are_refused(
+    threads: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However they are asked for; an option stands before the variable."""
+    monkeypatch.setattr(harness, "available_cores", lambda: 2)
+    monkeypatch.setattr(os, "environ", {**os.environ, "ANSOR_NUM_THREADS": threads})
+    for main, words in ((bench_matmul.main, []), (bench_cpu.main, ["--threads", threads])):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+        assert re.search(why, capsys.readouterr().err)
+    given = Bench("a title", ["--threads", "2"], bench_cpu.add_options)
+    assert given.arguments.threads == 2
 
 
 def test_the_table_is_aligned() -> None:
