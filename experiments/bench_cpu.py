@@ -14,7 +14,7 @@ run (`experiments.cpu_kept`), and the bar chart `speed.svg` of all of them (extr
 with `--ops` can make a table of everything; `--table` measures nothing and shows what there is.
 
 `--metaschedule` adds TVM's MetaSchedule with as many trials, in an environment of its own, whose Python is
-named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; apache-tvm 0.27 needs apache-tvm-ffi 0.1.14.post1.
+named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; an error says what to install there.
 
 Command: `python -m experiments.bench_cpu [--quick] [--ops A,B] [--trials N] [--json PATH] [--log-dir DIR]
 [--threads N] [--peers A,B] [--metaschedule] [--tvm-python PATH] [--table]`; a minute or two with `--quick`,
@@ -67,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if given.table:
             return show(bench, folder, given)
+        if given.metaschedule:
+            found = cpu_metaschedule.check(given.tvm_python)
+            print(f"  {cpu_metaschedule.NAME}: {found}", file=sys.stderr, flush=True)
         with alone(folder):
             check_place(folder, Run.now(bench.quick, given.threads))
             for case in _asked(given):
@@ -76,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 run = Run.now(bench.quick, given.threads)
                 keep(folder, case, result and replace(result, run=run), run)
             return show(bench, folder, given)
-    except UnusableError as error:
+    except (UnusableError, cpu_metaschedule.MissingError) as error:
         print(f"bench_cpu: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -4,8 +4,9 @@ TVM and ansor bring an LLVM and a thread pool each, so they never share a proces
 another one: this module imports nothing but the standard library unless it runs as TVM's side.
 
 The computation travels as the Python code of its `te` definitions, which TVM's `te` executes too. On TVM's
-side there are two commands:
+side there are three commands:
 
+- `check`: imports all that is needed and tells the versions;
 - `tune FOLDER TRIALS THREADS`: reads `te.py` in FOLDER, tunes, and leaves `best.so` and `tuned.json` with the
   seconds it took. The layout of weights is left alone: MetaSchedule would rewrite it in every call;
 - `serve FOLDER`: loads `best.so` and answers lines on its standard input: `load` reads the arrays `0.npy`,
@@ -34,6 +35,14 @@ VARIABLE: Final = "ANSOR_TVM_PYTHON"
 _PARTS: Final = 64
 """Trials per round: the default of `tune_tir`."""
 _BUILD_SECONDS: Final = 120.0
+_IMPORT_SECONDS: Final = 120.0
+_NEEDED: Final = ("tvm.s_tir.meta_schedule", "tvm.tirx", "xgboost", "psutil", "ml_dtypes")
+"""What TVM's side imports, some of it only once it tunes."""
+_INSTALL: Final = "apache-tvm==0.27.0 apache-tvm-ffi==0.1.14.post1 xgboost psutil ml_dtypes"
+
+
+class MissingError(RuntimeError):
+    """A Python that cannot tune with TVM; the text says why, and what to do."""
 
 
 # -- our side --------------------------------------------------------------------------------------------
@@ -42,6 +51,31 @@ _BUILD_SECONDS: Final = 120.0
 def default_python() -> str | None:
     """The Python that has TVM, if the environment names one."""
     return os.environ.get(VARIABLE)
+
+
+def check(python: str) -> str:
+    """
+    Tell the versions with which a Python would tune.
+
+    Raises
+    ------
+    MissingError
+        If it cannot.
+    """
+    try:
+        done = subprocess.run(
+            [python, __file__, "check"], capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    else:
+        if not done.returncode:
+            return done.stdout.strip()
+        why = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
+    raise MissingError(
+        f"{NAME} needs a Python that has TVM, which {python} is not ({why}): name one by --tvm-python or the "
+        f"variable {VARIABLE}; in a new environment `pip install {_INSTALL}` makes one"
+    )
 
 
 def definition(tensors: Sequence[Any]) -> str:
@@ -181,6 +215,15 @@ def _te(tvm: Any) -> SimpleNamespace:
     )
 
 
+def _check() -> None:
+    """Import all that is needed, and tell the versions; TVM must have been built with LLVM."""
+    for name in _NEEDED:
+        import_module(name)
+    tvm: Any = import_module("tvm")
+    versions = {name: import_module(name).__version__ for name in ("tvm", "tvm_ffi", "xgboost")}
+    print(", ".join(f"{name} {version}" for name, version in versions.items()), "for", _cpu(tvm))
+
+
 def _tune(folder: Path, trials: int, threads: int) -> None:
     tvm: Any = import_module("tvm")
     schedules: Any = import_module("tvm.s_tir.meta_schedule")
@@ -243,7 +286,9 @@ def _serve(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "tune":
+    if sys.argv[1] == "check":
+        _check()
+    elif sys.argv[1] == "tune":
         _tune(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
     else:
         _serve(Path(sys.argv[2]))

@@ -512,6 +512,34 @@ def test_what_was_tuned_is_used_for_the_same_code_and_threads(
     assert runs == ["a", "b", "b", "b"]
 
 
+def test_a_python_that_cannot_tune_is_told_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(bench_cpu, "measured", lambda *rest: pytest.fail("it began"))
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\nexit 3\n")
+    silent.chmod(0o755)
+    command = ["--log-dir", str(tmp_path), "--threads", "1", "--metaschedule", "--tvm-python"]
+    for python, why in (
+        (sys.executable, "No module named 'tvm'"),
+        ("/none", "No such file"),
+        (str(silent), "code 3"),
+    ):
+        assert bench_cpu.main([*command, python]) == 2
+        said = capsys.readouterr().err
+        assert f"{python} is not (" in said
+        assert why in said
+        assert "pip install apache-tvm" in said
+
+
+def test_the_versions_of_the_other_tuner_are_told(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho tvm 7\n")
+    python.chmod(0o755)
+    assert cpu_metaschedule.check(str(python)) == "tvm 7"
+
+
 def test_a_definition_travels_as_code() -> None:
     from ansor import te
 
@@ -567,6 +595,7 @@ def test_the_benchmark_goes_through_what_is_asked_for(
         return result(case, ansor=1.0, numpy=3.0) if case.workload == "softmax" else None
 
     monkeypatch.setattr(bench_cpu, "measured", measured)
+    monkeypatch.setattr(cpu_metaschedule, "check", lambda python: "tvm 7")
     monkeypatch.setattr(os, "environ", dict(os.environ))
     command = ["--ops", "softmax-16x1000,norm-1x256x256", "--trials", "5", "--log-dir", str(tmp_path)]
     bench_cpu.main([*command, "--peers", "numpy", "--threads", "1"])
