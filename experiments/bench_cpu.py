@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {cpu_metaschedule.NAME}: {found}", file=sys.stderr, flush=True)
         with alone(folder):
             check_place(folder, Run.now(bench.quick, given.threads))
-            for case in _asked(given):
+            for case in bench.each(_asked(given), lambda case: case.name):
                 result = measured(bench, case, folder, trials, effort, _tuner(given))
                 if result is not None:
                     add_rows(bench, result)

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     trials = given.trials or (DRY_TRIALS if given.dry else TRIALS)
     end = time.monotonic() + 60.0 * given.minutes
     with tools() as both:
-        for position, case in enumerate(cases):
+        for position, case in enumerate(bench.each(cases, lambda case: case.name)):
             seconds = share(cases[position:], end - time.monotonic())
             one_case(bench, case, Plan(place, folder, trials, seconds, both), end + GRACE)
             bench.write(folder / "results.json")

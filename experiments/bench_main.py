@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     OUT.mkdir(parents=True, exist_ok=True)
     for name, args in TRIAL_TASKS[: 1 if bench.quick else None]:
         cost_of_a_trial(bench, name, args, count=8 if bench.quick else 64)
-    for name in QUICK if bench.quick else workloads.CATALOGUE:
+    for name in bench.each(QUICK if bench.quick else tuple(workloads.CATALOGUE)):
         beside_numpy(bench, name, trials=16 if bench.quick else 64, processes=1 if bench.quick else 3)
     return bench.finish()
 

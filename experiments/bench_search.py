@@ -152,7 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"  without PyTorch these tasks lose their goal in part `efficiency`: {', '.join(lost)}")
     shares = [quiet_share(ansor.get_num_threads())]
     try:
-        for part in given.only or [part for part in PARTS if not (bench.quick and part in NOT_QUICK)]:
+        parts = given.only or [part for part in PARTS if not (bench.quick and part in NOT_QUICK)]
+        for part in bench.each(parts):
             PARTS[part](bench, options)
             shares.append(quiet_share(ansor.get_num_threads()))
     finally:  # the rows of the parts before one that failed are not lost

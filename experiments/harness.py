@@ -25,13 +25,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ansor.knobs import NUM_THREADS
 from ansor.lifetime import die_with
@@ -41,6 +42,8 @@ from ansor.task.hardware import available_cores
 
 ROOT: Final = Path(__file__).parent.parent
 OUT: Final = ROOT / "experiments" / "out"
+
+T = TypeVar("T")
 
 IDLE: Final = 0.1
 """A process that uses less than this share of one core rests."""
@@ -338,6 +341,13 @@ class Bench:
         self.json_path: str | None = arguments.json
         self.rows: list[Row] = []
         self._started = time.monotonic()
+
+    def each(self, things: Sequence[T], name: Callable[[T], str] = str) -> Iterator[T]:
+        """Go through some things; before each, say which of how many it is, and the time so far."""
+        for number, thing in enumerate(things, 1):
+            spent = timedelta(seconds=round(time.monotonic() - self._started))
+            print(f"{name(thing)}: {number} of {len(things)}, after {spent}", file=sys.stderr, flush=True)
+            yield thing
 
     def add(
         self,

@@ -144,7 +144,7 @@ def ablation(
     """
     shown = shown or {}
     curves: dict[str, dict[str, list[float]]] = {}
-    for case in tasks:
+    for case in bench.each(tasks):
         tried = variants(CASES[case].task())
         if case in shown:
             tried = [one for one in tried if one.title in (DEFAULT, *shown[case])]

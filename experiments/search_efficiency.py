@@ -55,7 +55,7 @@ def efficiency(
 ) -> None:
     """Add for each task the time of the winner over the library's, beside the best peer's."""
     alone: list[str] = []
-    for case in tasks:
+    for case in bench.each(tasks):
         library = library_name(CASES[case])
         ours = {f"seed {seed}": tuned(case, "default", seed, trials) for seed in range(seeds)}
         found = winners(case, ours, again)
@@ -109,7 +109,7 @@ def random(
     again: int = PROCESSES,
 ) -> None:
     """Add for each task the winner of few searched trials over the median of winners of many random ones."""
-    for case in tasks:
+    for case in bench.each(tasks):
         ours = {f"seed {seed}": tuned(case, "default", seed, trials) for seed in range(seeds)}
         theirs = {
             f"random {seed}": tuned(case, "random", seed, random_trials, random_policy)

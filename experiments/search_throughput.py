@@ -45,7 +45,7 @@ def throughput(bench: Bench, tasks: Sequence[str], rounds: int, peers: Peers) ->
     """Add the rates of all tasks, beside the recorded ones scaled to this machine's clock."""
     scale = Scale()
     alone = [case for case in tasks if peers.rate(CASES[case]) is None]
-    for case in tasks:
+    for case in bench.each(tasks):
         policy = taught_policy(CASES[case].task())
         measured: list[Round] = []
         scales = [scale.measure()]
@@ -200,7 +200,7 @@ def feature_count(policy: ansor.SketchPolicy) -> int:
 
 def memory(bench: Bench, tasks: Sequence[str], populations: Sequence[int]) -> None:
     """Add the peak of resident memory of one round, in fresh processes."""
-    for case in tasks:
+    for case in bench.each(tasks):
         for population in populations:
             found = fresh_process("experiments.search_throughput:peak", case, population)
             before, after = (round(found[name] / 2**20) for name in ("before", "after"))

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -118,6 +119,19 @@ def test_threads_that_find_no_core_are_refused(
         assert re.search(why, capsys.readouterr().err)
     given = Bench("a title", ["--threads", "2"], bench_cpu.add_options)
     assert given.arguments.threads == 2
+
+
+def test_a_run_of_hours_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 0.4, 3725.0])
+    monkeypatch.setattr(harness, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    bench = Bench("a title", [])
+    assert list(bench.each(["some", "more"])) == ["some", "more"]
+    assert capsys.readouterr().err.splitlines() == [
+        "some: 1 of 2, after 0:00:00",
+        "more: 2 of 2, after 1:02:05",
+    ]
 
 
 def test_the_table_is_aligned() -> None:
