@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ansor.errors import AnsorError
 from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
-from measure.distill import OptionsByKey, RecordGroup, record_group
+from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.log import PathLike, RecordReader
 from measure.record import (
     LoggedState,
@@ -48,7 +48,7 @@ class FoundRecord:
     filename, line
         The log, and the number of the line there, from 1.
     trial
-        How many programs of the same task the log holds up to this one (`measure.distill.record_group`).
+        How many programs of the same task the log holds up to this one (`measure.groups.record_group`).
     scale
         How much more work the wanted computation is than the recorded one.
     conditions

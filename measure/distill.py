@@ -19,14 +19,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from ansor.errors import DefinitionError, LogWriteError
-from measure.layouts import layout_option
+from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
-from measure.record import MeasureInput, steps_to_json
-from measure.settled import plain_key, settled_records
-from measure.targets import cores_of, target_group, target_text
+from measure.record import steps_to_json
+from measure.settled import settled_records
 
 DISTILLED_SUFFIX: Final = ".best.json"
 
@@ -161,41 +160,6 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
         without_success=len(seen.keys() - known.keys()),
     )
     return summary, [best[key] for key in seen if key in best]
-
-
-OptionsByKey = dict[tuple[str, int], int]
-"""What `layout_option` said, by workload key and recorded option: a log asks the same once a line."""
-
-
-class RecordGroup(NamedTuple):
-    """
-    What records of one task have in common whose times count for each other.
-
-    Parameters
-    ----------
-    workload
-        Its key as JSON.
-    layouts
-        The layout option.
-    cores
-        Where the target is silent about them; None where nothing tells.
-    target
-        See `target_group`.
-    """
-
-    workload: str
-    layouts: int
-    cores: int | None
-    target: tuple[str, ...]
-
-
-def record_group(inp: MeasureInput, options: OptionsByKey) -> RecordGroup:
-    """Return the group of a record."""
-    workload = plain_key(inp.task.workload_key)
-    asked = workload, int(inp.task.layout_rewrite_option or 0)
-    if asked not in options:
-        options[asked] = layout_option(inp)
-    return RecordGroup(workload, options[asked], cores_of(inp.task), target_group(target_text(inp.task)))
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:

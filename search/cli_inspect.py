@@ -15,7 +15,7 @@ from ansor.schedule.source import schedule_code
 from ansor.task.task import Task
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
-from measure.distill import OptionsByKey, RecordGroup, record_group
+from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.settled import settled_records
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy

@@ -39,7 +39,7 @@ from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
 from measure.best import workload_distance
-from measure.distill import OptionsByKey, RecordGroup, record_group
+from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.settled import plain_key, settled_records
 from measure.targets import other_conditions, target_text
 from search.progress import title_of_key

@@ -18,7 +18,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult, RecordReader, recover_measure_input
-from measure.distill import OptionsByKey, RecordGroup, record_group
+from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.log import PathLike, Record
 from measure.settled import takes_over, trial_of
 from search.progress import title_of_key
