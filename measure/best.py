@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from ansor.errors import AnsorError
 from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
-from measure.groups import OptionsByKey, RecordGroup, record_group
-from measure.log import PathLike, RecordReader
+from measure.groups import RecordGroup, TaskGroups
+from measure.log import PathLike, Record, RecordReader
 from measure.record import (
     LoggedState,
     MeasureErrorNo,
@@ -48,7 +48,8 @@ class FoundRecord:
     filename, line
         The log, and the number of the line there, from 1.
     trial
-        How many programs of the same task the log holds up to this one (`measure.groups.record_group`).
+        How many programs of the same task the log holds up to this one, whatever their algorithm
+        (`measure.groups.TaskGroups`).
     scale
         How much more work the wanted computation is than the recorded one.
     conditions
@@ -144,12 +145,15 @@ def find_best_record(
     wrong: set[str] = set()
     numbers: dict[tuple[str, int | None], int] = {}
     trials: Counter[RecordGroup] = Counter()
-    options: OptionsByKey = {}
-    reader = RecordReader(filename)
-    for inp, res in reader.measurements():
+    reader, lines, records = RecordReader(filename), list[int](), list[Record]()
+    for record in reader.measurements():
+        records.append(record)
+        lines.append(reader.line)
+    groups = TaskGroups(records)
+    for line, (inp, res) in zip(lines, groups.records, strict=True):
         trial = program, _ = trial_of(inp)
         if trial not in numbers:
-            group = record_group(inp, options)
+            group = groups.of(inp)
             trials[group] += 1
             numbers[trial] = trials[group]
         if res.error_no is MeasureErrorNo.WRONG_ANSWER:
@@ -158,7 +162,7 @@ def find_best_record(
             continue
         scale, known = wanted.scale_of(inp), fitting.get(trial)
         if math.isfinite(scale) and (known is None or takes_over(res, known.result)):
-            place = reader.filename, reader.line, numbers[trial]
+            place = reader.filename, line, numbers[trial]
             conditions = "" if target is None else other_conditions(inp.task, target, num_cores)
             fitting[trial] = FoundRecord(inp, res, *place, scale=scale, conditions=conditions)
     right = [found for (program, _), found in fitting.items() if program not in wrong]

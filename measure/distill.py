@@ -4,7 +4,7 @@ A tuning log keeps everything, failures included, because resuming and learning 
 wants the winners only. Distilling reads any number of logs and an output that is already there, keeps the
 fastest successful record (the earlier one of two equals) per workload, target and layout option, and per
 number of cores where the target names none, and replaces the output in one move, so that a reader never sees
-half of it.
+half of it. Alternatives of a task keep a record each, as the next build may be free to use some of them only.
 
 For TVM only programs made of the reference's steps will do. The best of those are then exported, which need
 not be the best that is known; the summary says how often that is so.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from ansor.errors import DefinitionError, LogWriteError
-from measure.groups import OptionsByKey, RecordGroup, record_group
+from measure.groups import OptionsByKey, RecordGroup, TaskGroups, record_group
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
 from measure.record import steps_to_json
 from measure.settled import settled_records
@@ -40,6 +40,8 @@ class DistillSummary:
         Records read, those of an existing output included.
     written
         Records in the output: one per workload and target, and per layout option where options matter.
+    tasks
+        Tasks that these are of: a task and its alternatives are workloads of their own.
     left_out
         Successful records that could not be exported, for a step that TVM does not know.
     slower
@@ -53,6 +55,7 @@ class DistillSummary:
 
     records: int
     written: int
+    tasks: int
     left_out: int = 0
     slower: int = 0
     lost: int = 0
@@ -140,8 +143,8 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
     known: dict[RecordGroup, float] = {}
     options: OptionsByKey = {}
     left_out = 0
-    read = list(records)
-    for inp, res in settled_records(read):
+    groups = TaskGroups(records)
+    for inp, res in settled_records(groups.records):
         key = record_group(inp, options)
         seen[key] = None
         if not res.ok:
@@ -152,8 +155,9 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
         elif key not in best or res.mean_cost < best[key][1].mean_cost:
             best[key] = inp, res
     summary = DistillSummary(
-        records=len(read),
+        records=len(groups.records),
         written=len(best),
+        tasks=len({groups.of(inp) for inp, _ in best.values()}),
         left_out=left_out,
         slower=sum(record[1].mean_cost > known[key] for key, record in best.items()),
         lost=len(known.keys() - best.keys()),

@@ -6,6 +6,8 @@ object behind the prefix ``# ansor ``, which other readers skip as a comment and
 What has no field there stands behind the version, which TVM reads as any text and does not look at:
 ``"v": "v0.6+disturbed=2,redone=1"`` says that another load on the machine disturbed two of the repeats, and
 that one more was disturbed and done again. A bare version says that there were none, or that nobody counted.
+``+direct=KEY``, behind these and to the end of the text, says that the program is one of an alternative
+(`ansor.task.alternatives`), and which workload its task has: the line itself has the alternative's.
 
 What may happen to a log, and what becomes of it:
 
@@ -39,6 +41,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +53,7 @@ from measure.record import (
     MeasureInput,
     MeasureResult,
     Seconds,
+    direct_key,
     steps_to_json,
     task_from_json,
     task_to_json,
@@ -64,6 +68,8 @@ _NAMED: Final = 5
 _RECORD_START: Final = b'{"i"'
 _FACT: Final = re.compile(r"(?:^|,)(disturbed|redone)=([0-9]{1,9})(?=,|\Z)")
 """A fact behind the version of a record; others are passed over."""
+_DIRECT: Final = re.compile(r"(?:^|,)direct=(.+)\Z", re.DOTALL)
+"""The last of them: a workload key may hold whatever separates facts."""
 REFERENCE_STEPS: Final = frozenset(
     ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
 )
@@ -83,15 +89,18 @@ def dump_record_to_string(inp: MeasureInput, res: MeasureResult) -> str:
     program = json.dumps([task_to_json(inp.task), [[], steps]])
     costs = ", ".join(_number(cost) for cost in res.costs)
     outcome = f"[[{costs}], {int(res.error_no)}, {_number(res.all_cost)}, {res.timestamp}]"
-    line = f'{{"i": {program}, "r": {outcome}, "v": "{LOG_VERSION}{_facts(res)}"}}'
+    version = json.dumps(f"{LOG_VERSION}{_facts(inp, res)}")
+    line = f'{{"i": {program}, "r": {outcome}, "v": {version}}}'
     return line if all(map(is_reference_step, steps)) else OWN_PREFIX + line
 
 
-def _facts(res: MeasureResult) -> str:
-    """What stands behind the version: how many repeats another load disturbed, if any."""
+def _facts(inp: MeasureInput, res: MeasureResult) -> str:
+    """What stands behind the version: repeats that another load disturbed, and of which task this is one."""
     counts = (("disturbed", res.disturbed), ("redone", res.redone))
-    facts = ",".join(f"{name}={int(count)}" for name, count in counts if count)
-    return f"+{facts}" if facts else ""
+    facts = [f"{name}={int(count)}" for name, count in counts if count]
+    if direct := direct_key(inp.task):
+        facts.append(f"direct={direct}")
+    return f"+{','.join(facts)}" if facts else ""
 
 
 def _number(value: float) -> str:
@@ -127,10 +136,13 @@ def load_record_from_string(line: str) -> Record:
         raise LogFormatError(
             f"the record's version is {data['v']!r}; versions that are known are {', '.join(KNOWN_VERSIONS)}"
         )
-    return _input_from_json(data["i"]), _result_from_json(data["r"], facts)
+    direct = _DIRECT.search(facts)
+    counts = facts if direct is None else facts[: direct.start()]
+    key = None if direct is None else direct[1]
+    return _input_from_json(data["i"], key), _result_from_json(data["r"], counts)
 
 
-def _input_from_json(item: Any) -> MeasureInput:
+def _input_from_json(item: Any, direct: str | None) -> MeasureInput:
     if not isinstance(item, list) or len(item) != 2:
         raise LogFormatError('"i" is an array of a task and a state')
     task, state = item
@@ -139,7 +151,9 @@ def _input_from_json(item: Any) -> MeasureInput:
     for step in state[1]:
         if not isinstance(step, list) or not step or not isinstance(step[0], str):
             raise LogFormatError(f"a step is an array that starts with its code, found {step!r}")
-    return MeasureInput(task_from_json(task), LoggedState(tuple(tuple(step) for step in state[1])))
+    return MeasureInput(
+        replace(task_from_json(task), direct=direct), LoggedState(tuple(tuple(step) for step in state[1]))
+    )
 
 
 def _result_from_json(item: Any, facts: str) -> MeasureResult:

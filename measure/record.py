@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Union
+from typing import TYPE_CHECKING, Any, Final, Union, overload
 
 from ansor.checks import check_number
-from ansor.errors import LogFormatError, TargetError
+from ansor.errors import AnsorError, LogFormatError, TargetError
 from ansor.medians import median_interval, median_spread
 from ansor.task.target import Target
 
@@ -68,7 +69,8 @@ def round_to_log(value: float) -> float:
 class LoggedTask:
     """The task part of a log line, as it stands there; None for what an old format does not say.
 
-    `hardware_params` are the eight numbers of `HardwareParams.to_json`.
+    `hardware_params` are the eight numbers of `HardwareParams.to_json`; `direct` is the workload key of the
+    task whose alternative this one was tuned as, None if of none.
     """
 
     workload_key: str
@@ -77,6 +79,7 @@ class LoggedTask:
     target_host_text: str | None = None
     layout_rewrite_option: int | None = None
     input_names: tuple[str, ...] | None = None
+    direct: str | None = None
 
     @property
     def key(self) -> TaskKey:
@@ -110,6 +113,7 @@ class LoggedTask:
             self.hardware_params,
             LayoutRewriteOption(self.layout_rewrite_option or 0),
             self.input_names or (),
+            direct=None if self.direct is None else direct_of(self).to_task(),
         )
 
 
@@ -143,6 +147,28 @@ class LoggedState:
 
 AnyTask = Union["Task", LoggedTask]
 AnyState = Union["State", LoggedState]
+
+
+def direct_key(task: AnyTask) -> str | None:
+    """Workload key of the task whose alternative this one is, None if of none."""
+    if isinstance(task, LoggedTask):
+        return task.direct
+    return None if task.direct is None else task.direct.workload_key
+
+
+@overload
+def direct_of(task: LoggedTask) -> LoggedTask: ...
+
+
+@overload
+def direct_of(task: Task) -> Task: ...
+
+
+def direct_of(task: AnyTask) -> AnyTask:
+    """Return the task that programs of this one count for: the one whose alternative it is, or itself."""
+    if isinstance(task, LoggedTask):
+        return task if task.direct is None else replace(task, workload_key=task.direct, direct=None)
+    return task.direct or task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -334,7 +360,8 @@ def recover_measure_input(
 ) -> MeasureInput:
     """Return `inp` with a real task, and with `rebuild_state` a replayed state.
 
-    The computation is `dag` if given, else what the registry makes of the workload key.
+    The computation is `dag` if given, else what the registry makes of the workload key. Without `dag` the
+    task whose alternative this one is (`Task.direct`) gets its computation, too, if the registry knows it.
 
     Raises
     ------
@@ -346,8 +373,13 @@ def recover_measure_input(
     from ansor.task.registry import recorded_dag
 
     task = inp.task.to_task() if isinstance(inp.task, LoggedTask) else inp.task
-    if dag is not None or task.dag is None:
-        task = task.with_dag(dag if dag is not None else recorded_dag(task.workload_key))
+    if dag is not None:
+        task = task.with_dag(dag)
+    elif task.dag is None:
+        task = task.with_dag(recorded_dag(task.workload_key))
+        if (direct := task.direct) is not None and direct.dag is None:
+            with suppress(AnsorError):  # Not known here: whoever needs the right answers will say so.
+                task = replace(task, direct=direct.with_dag(recorded_dag(direct.workload_key)))
     state = inp.state
     if rebuild_state and isinstance(state, LoggedState):
         state = state.replay(task.compute_dag)

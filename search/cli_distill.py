@@ -42,7 +42,9 @@ def distill(logs: tuple[str, ...], output: str | None, tvm: bool, as_json: bool)
 
 def describe(summary: DistillSummary) -> str:
     """Sum up in words."""
-    parts = [f"the best of {counted(summary.written, 'task')}, from {counted(summary.records, 'record')}"]
+    each = f" by each of {summary.written} algorithms" if summary.written > summary.tasks else ""
+    tasks = f"the best of {counted(summary.tasks, 'task')}{each}"
+    parts = [f"{tasks}, from {counted(summary.records, 'record')}"]
     if summary.left_out:
         parts.append(f"{counted(summary.left_out, 'record')} left out, with steps that TVM does not know")
     if summary.slower:

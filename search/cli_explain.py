@@ -10,7 +10,6 @@ from costmodel.explain import FeatureTable
 from costmodel.explain import explain as explain_program
 from search.cli_chosen import Chosen
 from search.cli_workload import WorkloadCommand, layout_option, show_numbers
-from search.progress import title_of_key
 from search.text import certainty_json, certainty_text, rate_text
 
 _EXAMPLES = """
@@ -45,21 +44,22 @@ def explain(
     analytic model believes the time goes. Inputs in a layout of the program's own count as it reads them.
     """
     chosen = Chosen.of(log, (workload, *args), target, layouts)
-    task, state, seconds = chosen.task, chosen.state, chosen.seconds
+    task, algorithm, state, seconds = chosen.task, chosen.algorithm, chosen.state, chosen.seconds
     if as_json:
         table = {
             "workload": json.loads(task.workload_key),
+            "algorithm": json.loads(algorithm.workload_key),
             "measured_seconds": seconds,
             **certainty_json(chosen.found.result),
             "layout_rewrite_option": chosen.option,
             "line": chosen.found.line,
             "trial": chosen.found.trial,
         }
-        click.echo(json.dumps(table | FeatureTable.of(task, state).to_json(), indent=1))
+        click.echo(json.dumps(table | FeatureTable.of(algorithm, state).to_json(), indent=1))
         return
     speed = rate_text(task.compute_dag.flop_count, seconds) + certainty_text(chosen.found.result)
-    click.echo(f"{title_of_key(task.workload_key)}: measured {speed} ({chosen.found})")
+    click.echo(f"{chosen.title}: measured {speed} ({chosen.found})")
     if chosen.layouts:
         click.echo(chosen.layouts)
     click.echo(f"\n{state.with_bounds()}")
-    click.echo(explain_program(task, state, descriptions), nl=False)
+    click.echo(explain_program(algorithm, state, descriptions), nl=False)

@@ -12,15 +12,16 @@ from ansor.errors import AnsorError, DefinitionError
 from ansor.medians import noise_text
 from ansor.runtime.build import lower
 from ansor.schedule.source import schedule_code
-from ansor.task.task import Task
+from ansor.task.registry import recorded_dag
 from ansor.workloads import CATALOGUE
-from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
-from measure.groups import OptionsByKey, RecordGroup, record_group
+from measure import MeasureInput, MeasureResult, load_measurements
+from measure.groups import RecordGroup, TaskGroups
+from measure.record import direct_of
 from measure.settled import settled_records
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
-from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
-from search.progress import title_of_key
+from search.cli_workload import Asked, WorkloadCommand, layout_option, show_numbers
+from search.progress import title_of_key, title_with_algorithm
 from search.template_task import TemplateTask
 from search.text import certainty_json, certainty_text, counted, flops_text, rate_text, target_terms
 
@@ -37,7 +38,7 @@ Examples:
 
 @dataclass
 class _Summary:
-    """What a log holds of one task."""
+    """What a log holds of one task, whatever the algorithm."""
 
     key: str
     target: str
@@ -65,13 +66,20 @@ class _Summary:
     @property
     def flops(self) -> float:
         """FLOPs of the task [flop]; 0 if its workload is not known here."""
-        if self.best is None:
-            return 0.0
         try:
-            task = recover_measure_input(self.best[0]).task
+            return max(0.0, recorded_dag(self.key).flop_count)
         except AnsorError:
             return 0.0
-        return task.dag.flop_count if isinstance(task, Task) and task.dag is not None else 0.0
+
+    @property
+    def winner(self) -> str | None:
+        """Workload key of the best program: the task's, or that of an alternative."""
+        return None if self.best is None else self.best[0].task.workload_key
+
+    @property
+    def title(self) -> str:
+        """The task as a call, and the best algorithm where it is an alternative."""
+        return title_with_algorithm(self.key, self.winner or self.key)
 
     @property
     def speed(self) -> str:
@@ -85,6 +93,7 @@ class _Summary:
         seconds, flops = self.seconds, self.flops
         return {
             "workload": _key_as_json(self.key),
+            "algorithm": None if self.winner is None else _key_as_json(self.winner),
             "target": self.target,
             "num_cores": self.cores,
             "layout_rewrite_option": self.layouts,
@@ -133,16 +142,16 @@ def best(
         trials = counted(summary.trials, "trial") + failed + (f", of all repeats {noise}" if noise else "")
         under = f"  layout_rewrite_option {summary.layouts}" if summary.layouts else ""
         terms = target_terms(summary.target, summary.cores)
-        click.echo(f"{title_of_key(summary.key)}  {summary.speed}  {trials}  [{terms}]{under}")
+        click.echo(f"{summary.title}  {summary.speed}  {trials}  [{terms}]{under}")
 
 
 def summarize(log: str) -> list[_Summary]:
-    """Sum up the measurements of a log by what their times count for (`record_group`), in order."""
+    """Sum up the measurements of a log by task and what their times count for, in order."""
     found: dict[RecordGroup, _Summary] = {}
-    options: OptionsByKey = {}
-    for inp, res in settled_records(load_measurements(log)):
-        group = record_group(inp, options)
-        key, target, _ = inp.task.key
+    groups = TaskGroups(load_measurements(log))
+    for inp, res in settled_records(groups.records):
+        group = groups.of(inp)
+        key, target, _ = direct_of(inp.task).key
         found.setdefault(group, _Summary(key, target, group.layouts, group.cores)).add(inp, res)
     return list(found.values())
 
@@ -166,6 +175,7 @@ def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
     if as_json:
         summary = {
             "workload": _key_as_json(task.workload_key),
+            "algorithm": _key_as_json(chosen.algorithm.workload_key),
             "target": str(task.target),
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if flops > 0 else None,
@@ -182,7 +192,7 @@ def _best_of_task(log: str, chosen: Chosen, code: bool, as_json: bool) -> None:
         click.echo(python)
     else:
         speed = rate_text(flops, seconds) + certainty_text(found.result)
-        click.echo(f"{title_of_key(task.workload_key)}: {speed} ({found})")
+        click.echo(f"{chosen.title}: {speed} ({found})")
         if config is not None:
             click.echo(f"configuration {config.index}: {config}")
         if chosen.layouts:
@@ -206,7 +216,7 @@ def show(workload: str, args: tuple[str, ...], target: str, layouts: int | None,
 
     These are the sketches that rules derive from it; for a template its configurations.
     """
-    task = task_of((workload, *args), target, layouts or 0)
+    task = Asked.of((workload, *args), target).task(layouts or 0)
     policy = make_policy(task, None, 0, ())
     dag = task.compute_dag
     if as_json:

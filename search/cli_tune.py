@@ -15,7 +15,7 @@ from ansor.command import INTERRUPTED
 from ansor.errors import DefinitionError
 from costmodel import RandomModel
 from measure import LocalBuilder, LocalRunner, RecordToFile
-from search.cli_workload import WorkloadCommand, layout_option, show_numbers, task_of
+from search.cli_workload import Asked, WorkloadCommand, layout_option, show_numbers
 from search.options import TuningOptions
 from search.policy import EmptyPolicy, InitSearchCallback, SearchPolicy
 from search.progress import title_of_key
@@ -132,7 +132,7 @@ def tune(
 
     Every measurement goes to the log. Ctrl-C stops and keeps it; the same command then goes on.
     """
-    task = task_of((workload, *args), target, layouts or 0)
+    task = Asked.of((workload, *args), target).task(layouts or 0)
     path = log or default_log(task)
     chosen = make_policy(task, policy, seed, neighbours)
     with ExitStack() as stack:

@@ -9,6 +9,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 import click
 
 from ansor.errors import AnsorError, DefinitionError, TargetError
+from ansor.task.alternatives import Call
 from ansor.task.registry import BUILTIN_PREFIX, register_workload, registered_workloads, workload_function
 from ansor.task.target import Target
 from ansor.workloads import get_workload
@@ -38,50 +40,88 @@ def layout_option(command: Any) -> Any:
     )(command)
 
 
-def task_of(words: Sequence[str], target: str, layouts: int = 0) -> SearchTask:
+@dataclass(frozen=True, slots=True)
+class Asked:
     """
-    Make the task that a workload and its arguments describe.
+    What the words of a command line name: a workload, called with arguments, for a target.
 
-    Parameters
+    Attributes
     ----------
     words
         First a name of the catalogue or `file.py:function` (a workload or a template), then the arguments:
         numbers, strings, JSON lists, or `name=value`. A catalogue name alone stands for its benchmark size.
+    name, args
+        The registered workload, and the arguments as Python values.
     target
         Target text.
-    layouts
-        The layout option (`LayoutRewriteOption`).
-
-    Raises
-    ------
-    DefinitionError
-        If there is no such workload or the arguments do not fit it.
-    TargetError
-        If the target cannot be used.
     """
-    name, function = find_workload(words[0])
-    if len(words) == 1 and name.startswith(BUILTIN_PREFIX):
-        args: list[Any] = list(get_workload(name).default_args)
-    else:
-        args = bind_arguments(words[0], function, words[1:])
-    try:
-        if name in TEMPLATES:
-            return TemplateTask(name, args, target=Target(target), layout_rewrite_option=layouts)
-        return SearchTask(func=name, args=args, target=Target(target), layout_rewrite_option=layouts)
-    except TargetError as error:
-        raise TargetError(f"--target {target!r}: {error}") from None
-    except Exception as error:  # The function is the user's: whatever it raises is the answer.
-        if isinstance(error, AnsorError):
-            whole = [(word, arg) for word, arg in zip(words[1:], args, strict=False) if _is_whole_float(arg)]
-            if whole and "float" in str(error):
-                word, arg = whole[0]
-                error.add_note(f"{word} is a float; write {int(arg)}")
-            raise
-        call = f"{words[0]}({', '.join(map(repr, args))})"
-        failure = DefinitionError(f"{call} fails: {type(error).__name__}: {error}{_origin(error)}")
-        for note in getattr(error, "__notes__", ()):
-            failure.add_note(note)
-        raise failure from error
+
+    words: tuple[str, ...]
+    name: str
+    args: tuple[Any, ...]
+    target: str
+
+    @classmethod
+    def of(cls, words: Sequence[str], target: str) -> Asked:
+        """
+        Find the workload, once: a file is loaded for it.
+
+        Raises
+        ------
+        DefinitionError
+            If there is no such workload or the arguments do not fit it.
+        """
+        name, function = find_workload(words[0])
+        if len(words) == 1 and name.startswith(BUILTIN_PREFIX):
+            args: Sequence[Any] = get_workload(name).default_args
+        else:
+            args = bind_arguments(words[0], function, words[1:])
+        return cls(tuple(words), name, tuple(args), target)
+
+    def task(self, layouts: int = 0, alternatives: Sequence[Call] = ()) -> SearchTask:
+        """
+        Make the task.
+
+        Parameters
+        ----------
+        layouts
+            The layout option (`LayoutRewriteOption`).
+        alternatives
+            Other algorithms, as `SearchTask` takes them; a template has none.
+
+        Raises
+        ------
+        DefinitionError
+            If the workload cannot be made of these arguments, or an alternative is none.
+        TargetError
+            If the target cannot be used.
+        """
+        try:
+            target = Target(self.target)
+            if self.name in TEMPLATES:
+                return TemplateTask(self.name, self.args, target=target, layout_rewrite_option=layouts)
+            return SearchTask(
+                func=self.name,
+                args=self.args,
+                target=target,
+                layout_rewrite_option=layouts,
+                alternatives=alternatives,
+            )
+        except TargetError as error:
+            raise TargetError(f"--target {self.target!r}: {error}") from None
+        except Exception as error:  # The function is the user's: whatever it raises is the answer.
+            if isinstance(error, AnsorError):
+                pairs = zip(self.words[1:], self.args, strict=False)
+                whole = [(word, arg) for word, arg in pairs if _is_whole_float(arg)]
+                if whole and "float" in str(error):
+                    word, arg = whole[0]
+                    error.add_note(f"{word} is a float; write {int(arg)}")
+                raise
+            call = f"{self.words[0]}({', '.join(map(repr, self.args))})"
+            failure = DefinitionError(f"{call} fails: {type(error).__name__}: {error}{_origin(error)}")
+            for note in getattr(error, "__notes__", ()):
+                failure.add_note(note)
+            raise failure from error
 
 
 def _is_whole_float(value: object) -> bool:

@@ -21,6 +21,7 @@ from ansor.schedule.state import State
 from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
 from measure import MeasureErrorNo
+from measure.settled import plain_key
 from search.result import TuningResult
 from search.text import counted, rate_text, time_text
 
@@ -178,6 +179,14 @@ def task_title(task: Task) -> str:
     if task.desc:
         return task.desc
     return title_of_key(task.workload_key)
+
+
+def title_with_algorithm(workload_key: str, algorithm: str) -> str:
+    """Write a task's key as a call, and behind it that of its algorithm where this is an alternative."""
+    title = title_of_key(workload_key)
+    return (
+        title if plain_key(workload_key) == plain_key(algorithm) else f"{title} by {title_of_key(algorithm)}"
+    )
 
 
 def title_of_key(workload_key: str, *, whole: bool = False) -> str:

@@ -35,7 +35,8 @@ class Belief:
     pairs
         Attempts with the scores that they had before they were learned from, higher is better.
     order
-        Share of pairs of these programs that the scores put in the right order; None without such pairs.
+        Share of pairs of these programs that the scores put in the right order; None without such pairs. Of
+        several algorithms the mean, as a model does not compare them.
     model, round_size
         What kind of model scored them, and after how many programs it learned each time.
     """
@@ -52,28 +53,39 @@ def believed(history: TaskHistory, model: CostModel, round_size: int = ROUND) ->
 
     Programs whose steps do not apply here are left out, and so are scores that are not finite.
     """
-    dag = history.dag
-    if dag is None:
-        return "Its workload is not known here, so no program can be shown to a model."
-    logged = history.attempts[0].record[0].task
     try:
-        task = logged.with_dag(dag) if isinstance(logged, Task) else logged.to_task(dag)
+        tasks = _known_tasks(history)
     except AnsorError as error:  # A target that is not known here.
         return f"No program can be shown to a model: {error}."
+    if not tasks:
+        return "Its workload is not known here, so no program can be shown to a model."
     known = [(a, state) for a in history.attempts if (state := history.state_of(a)) is not None]
     pairs: list[tuple[Attempt, float]] = []
     for start in range(0, len(known), round_size):
         some = known[start : start + round_size]
         if model.informative:
-            pairs += _scored(task, model, some)
-        inputs = [MeasureInput(task, state) for _, state in some]
+            for key, task in tasks.items():
+                if mine := [(a, state) for a, state in some if a.algorithm == key]:
+                    pairs += _scored(task, model, mine)
+        inputs = [MeasureInput(tasks[a.algorithm], state) for a, state in some]
         model.update(inputs, [attempt.first for attempt, _ in some])
     if not pairs:
         return _too_few(len(known), type(model).__name__, round_size)
     costs = np.array([np.inf if a.seconds is None else a.seconds for a, _ in pairs])
     scores = np.array([score for _, score in pairs])
-    order = order_accuracy(scores, costs, np.zeros(len(pairs), np.int64))
+    numbers = {key: number for number, key in enumerate(tasks)}
+    order = order_accuracy(scores, costs, np.array([numbers[a.algorithm] for a, _ in pairs], np.int64))
     return Belief(tuple(pairs), None if np.isnan(order) else order, type(model).__name__, round_size)
+
+
+def _known_tasks(history: TaskHistory) -> dict[str, Task]:
+    """Tasks of the algorithms whose workloads are known here, by these; raises where the target is not."""
+    found: dict[str, Task] = {}
+    for key, attempts in history.algorithms.items():
+        logged = attempts[0].record[0].task
+        if (dag := history.dag_of(logged.workload_key)) is not None:
+            found[key] = logged.with_dag(dag) if isinstance(logged, Task) else logged.to_task(dag)
+    return found
 
 
 def _too_few(known: int, model: str, round_size: int) -> str:

@@ -16,11 +16,12 @@ from statistics import median
 from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
-from ansor.task.task import Task
-from measure import MeasureErrorNo, MeasureResult, RecordReader, recover_measure_input
-from measure.groups import OptionsByKey, RecordGroup, record_group
+from ansor.task.registry import recorded_dag
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader, recover_measure_input
+from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record
-from measure.settled import takes_over, trial_of
+from measure.record import direct_of
+from measure.settled import plain_key, takes_over, trial_of
 from search.progress import title_of_key
 from search.text import target_terms
 
@@ -67,11 +68,16 @@ class Attempt:
         """How it ended."""
         return self.record[1].error_no
 
+    @property
+    def algorithm(self) -> str:
+        """Workload key of what it computes: the task's, or that of one of its alternatives."""
+        return plain_key(self.record[0].task.workload_key)
+
 
 @dataclass
 class TaskHistory:
     """
-    All attempts at one task under the same conditions, in log order.
+    All attempts at one task under the same conditions, in log order, whatever their algorithm.
 
     Attributes
     ----------
@@ -91,6 +97,7 @@ class TaskHistory:
     cores: int | None = None
     attempts: list[Attempt] = field(default_factory=list)
     spent: float = 0.0
+    _dags: dict[str, ComputeDAG | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -105,8 +112,15 @@ class TaskHistory:
     @cached_property
     def best(self) -> Attempt | None:
         """The fastest program, the earlier of two equals."""
-        valid = [attempt for attempt in self.attempts if attempt.seconds is not None]
-        return min(valid, key=lambda attempt: attempt.seconds or 0.0, default=None)
+        return fastest(self.attempts)
+
+    @cached_property
+    def algorithms(self) -> dict[str, list[Attempt]]:
+        """The attempts by their algorithm, in order of appearance."""
+        found: dict[str, list[Attempt]] = {}
+        for attempt in self.attempts:
+            found.setdefault(attempt.algorithm, []).append(attempt)
+        return found
 
     @cached_property
     def improvements(self) -> list[Attempt]:
@@ -133,14 +147,14 @@ class TaskHistory:
         ok = MeasureErrorNo.NO_ERROR
         return dict(sorted(counts.items(), key=lambda item: (item[0] is not ok, -item[1], item[0])))
 
-    @cached_property
-    def dag(self) -> ComputeDAG | None:
-        """The computation, None if its workload is not known here."""
-        try:
-            task = recover_measure_input(self.attempts[0].record[0]).task
-        except AnsorError:  # Unknown here.
-            return None
-        return task.dag if isinstance(task, Task) else None
+    def dag_of(self, key: str) -> ComputeDAG | None:
+        """Return the computation of a workload key, None if it is not known here."""
+        if key not in self._dags:
+            try:
+                self._dags[key] = recorded_dag(key)
+            except AnsorError:
+                self._dags[key] = None
+        return self._dags[key]
 
     @cached_property
     def noise(self) -> Noise:
@@ -149,8 +163,9 @@ class TaskHistory:
 
     @property
     def flops(self) -> float:
-        """FLOPs of the task [flop]; 0 if unknown."""
-        return max(0.0, self.dag.flop_count) if self.dag is not None else 0.0
+        """FLOPs of the task itself [flop], in which speeds of all its algorithms are told; 0 if unknown."""
+        dag = self.dag_of(self.key)
+        return 0.0 if dag is None else max(0.0, dag.flop_count)
 
     def state_of(self, attempt: Attempt) -> State | None:
         """
@@ -158,10 +173,11 @@ class TaskHistory:
 
         None if the computation is not known here or the steps do not apply to it.
         """
-        if self.dag is None:
+        dag = self.dag_of(attempt.record[0].task.workload_key)
+        if dag is None:
             return None
         try:
-            state = recover_measure_input(attempt.record[0], rebuild_state=True, dag=self.dag).state
+            state = recover_measure_input(attempt.record[0], rebuild_state=True, dag=dag).state
         except AnsorError:
             return None
         return state if isinstance(state, State) else None
@@ -170,6 +186,12 @@ class TaskHistory:
     def time(self) -> TimeSpent:
         """Where the time of this task went."""
         return TimeSpent.of(self.attempts, self.spent)
+
+
+def fastest(attempts: Iterable[Attempt]) -> Attempt | None:
+    """Find the attempt of the least run time, of equals the earliest; None if all failed."""
+    valid = [attempt for attempt in attempts if attempt.seconds is not None]
+    return min(valid, key=lambda attempt: attempt.seconds or 0.0, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,25 +313,30 @@ def read_history(log: PathLike) -> LogHistory:
     tasks: dict[RecordGroup, TaskHistory] = {}
     attempts: list[tuple[TaskHistory, Attempt]] = []
     places: dict[tuple[str, int | None], int] = {}
-    options: OptionsByKey = {}
     elapsed, previous, first = 0.0, 0, 0
-    for inp, res in reader.measurements():
-        group = record_group(inp, options)
-        key, target, _ = inp.task.key
-        task = tasks.setdefault(group, TaskHistory(key, target, group.layouts, group.cores))
+    groups = TaskGroups(reader.measurements())
+    for inp, res in groups.records:
+        place = places.setdefault(trial_of(inp), len(attempts))
+        known = attempts[place][0] if place < len(attempts) else None
+        task = known or _task_of(inp, groups.of(inp), tasks)
         gap = _gap(previous, res.timestamp, res.all_cost)
         elapsed += gap
         task.spent += gap
         previous = res.timestamp or previous
         first = first or res.timestamp
-        place = places.setdefault(trial_of(inp), len(attempts))
-        if place < len(attempts):
+        if known is not None:
             _note_again(attempts, place, (inp, res))
             continue
         attempt = Attempt(len(task.attempts) + 1, task.spent, elapsed, res.all_cost, (inp, res), res)
         task.attempts.append(attempt)
         attempts.append((task, attempt))
     return LogHistory(reader.filename, list(tasks.values()), attempts, reader.notes, elapsed, first, previous)
+
+
+def _task_of(inp: MeasureInput, group: RecordGroup, tasks: dict[RecordGroup, TaskHistory]) -> TaskHistory:
+    """Find the task of a record's group, or begin it."""
+    key, target, _ = direct_of(inp.task).key
+    return tasks.setdefault(group, TaskHistory(key, target, group.layouts, group.cores))
 
 
 def _note_again(attempts: list[tuple[TaskHistory, Attempt]], place: int, record: Record) -> None:

@@ -20,9 +20,11 @@ from ansor.schedule.source import schedule_code
 from ansor.task.layout import rewrite_layouts
 from ansor.task.target import Target
 from measure import MeasureErrorNo
+from measure.settled import plain_key
+from search.progress import title_of_key
 from search.report_belief import Belief
 from search.report_charts import Curve, Mark, bars, cloud, stack
-from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent
+from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent, fastest
 from search.text import certainty_text, counted, digits, interval_text, rate_text, seconds_text, time_text
 
 _FEW_TASKS: Final = 3
@@ -125,11 +127,11 @@ def _overview(log: LogHistory) -> str:
         near = task.trials_to_within(0.05)
         rows.append(
             [
-                f'<a href="#task-{number}">{escape(task.title)}</a>',
+                f'<a href="#task-{number}">{escape(task.title)}</a>{escape(_by(task, task.best))}',
                 escape(task.terms),
                 "-" if best is None else seconds_text(best),
                 *_certainty(task.best),
-                "-" if best is None or not task.flops else digits(task.flops / best / 1e9),
+                _rate(task, task.best),
                 str(len(task.attempts)),
                 str(sum(attempt.seconds is None for attempt in task.attempts)),
                 "-" if near is None else str(near),
@@ -189,7 +191,7 @@ def _task(number: int, task: TaskHistory, belief: Belief | str | None, listings_
         f'<section id="task-{number}">\n<h2>{escape(task.title)}</h2>\n'
         f'<p class="soft">{escape(task.terms)}</p>\n{_tiles(task)}{_noise(task)}'
         f'<div class="grid2">{"".join(cards)}</div>\n'
-        f"{_program(task, listings_open)}{_improvements(task)}</section>\n"
+        f"{_algorithms(task)}{_program(task, listings_open)}{_improvements(task)}</section>\n"
     )
 
 
@@ -200,7 +202,7 @@ def _tiles(task: TaskHistory) -> str:
         tiles = [
             (
                 seconds_text(task.best.seconds),
-                f"best, trial {task.best.trial}{certainty_text(task.best.record[1])}",
+                f"best, trial {task.best.trial}{_by(task, task.best)}{certainty_text(task.best.record[1])}",
             ),
             *([(digits(task.flops / task.best.seconds / 1e9), "GFLOP/s")] if task.flops else []),
             (str(task.trials_to_within(0.05)), "trials to within 5 %"),
@@ -212,6 +214,13 @@ def _tiles(task: TaskHistory) -> str:
         + "".join(f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in tiles)
         + "</div>\n"
     )
+
+
+def _by(task: TaskHistory, attempt: Attempt | None) -> str:
+    """Name the algorithm of a program, to go behind it; nothing for that of the task itself."""
+    if attempt is None or attempt.algorithm == plain_key(task.key):
+        return ""
+    return f" by {title_of_key(attempt.algorithm)}"
 
 
 def _certainty(attempt: Attempt | None) -> list[str]:
@@ -248,7 +257,7 @@ def _curve(task: TaskHistory, against: str) -> str:
         if attempt.seconds is None:
             return Mark(x(attempt), 0.0, f"trial {attempt.trial}: {attempt.error.name}")
         speed = rate_text(task.flops, attempt.seconds)
-        said = f"trial {attempt.trial}, {time_text(attempt.spent)}: {speed}"
+        said = f"trial {attempt.trial}, {time_text(attempt.spent)}: {speed}{_by(task, attempt)}"
         return Mark(x(attempt), y(attempt), said + certainty_text(attempt.record[1]))
 
     valid = [attempt for attempt in task.attempts if attempt.seconds is not None]
@@ -296,13 +305,14 @@ def _time(spent: TimeSpent) -> str:
 
 
 def _belief(task: TaskHistory, belief: Belief) -> str:
-    fastest = task.best.seconds if task.best is not None and task.best.seconds is not None else 1.0
+    bests = {key: fastest(attempts) for key, attempts in task.algorithms.items()}
+    least = {key: best.seconds or 1.0 for key, best in bests.items() if best is not None}
     dots = [
         Mark(
             score,
-            0.0 if a.seconds is None else fastest / a.seconds,
+            0.0 if a.seconds is None else least[a.algorithm] / a.seconds,
             f"trial {a.trial}: score {score:.4g}, "
-            + (a.error.name if a.seconds is None else seconds_text(a.seconds)),
+            + (a.error.name if a.seconds is None else seconds_text(a.seconds) + _by(task, a)),
         )
         for a, score in belief.pairs
     ]
@@ -311,7 +321,8 @@ def _belief(task: TaskHistory, belief: Belief) -> str:
         "programs and scored each round after learning from the earlier ones only."
     )
     if belief.order is not None:
-        text = f"{100 * belief.order:.0f} % of the pairs are in the right order. {text}"
+        pairs = "pairs of one algorithm" if len(task.algorithms) > 1 else "pairs"
+        text = f"{100 * belief.order:.0f} % of the {pairs} are in the right order. {text}"
     chart = cloud(
         "predicted and measured",
         "predicted score [higher is better]",
@@ -344,21 +355,52 @@ def _program(task: TaskHistory, is_open: bool) -> str:
     return "".join(_listing(*item, is_open) for item in listings)
 
 
+def _algorithms(task: TaskHistory) -> str:
+    """What each algorithm of a task came to, if there are several; speeds in the FLOPs of the task itself."""
+    if len(task.algorithms) < 2:
+        return ""
+    rows = []
+    for key, attempts in task.algorithms.items():
+        best = fastest(attempts)
+        rows.append(
+            [
+                escape(title_of_key(key)),
+                "-" if best is None else seconds_text(best.seconds or 0.0),
+                *_certainty(best),
+                _rate(task, best),
+                str(len(attempts)),
+                str(sum(attempt.seconds is None for attempt in attempts)),
+            ]
+        )
+    table = _table(("Algorithm", "Best", *_CERTAINTY, "GFLOP/s", "Trials", "Failed"), rows, 1)
+    said = "Speeds are in the FLOPs of the task itself, whatever an algorithm needs."
+    return f"<div class='wide'>{table}</div><p class=\"soft small\">{said}</p>\n"
+
+
+def _rate(task: TaskHistory, attempt: Attempt | None) -> str:
+    """Speed of a program [GFLOP/s] as a cell of a table."""
+    seconds = None if attempt is None else attempt.seconds
+    return digits(task.flops / seconds / 1e9) if task.flops and seconds else "-"
+
+
 def _improvements(task: TaskHistory) -> str:
+    several = len(task.algorithms) > 1
     rows = [
         [
+            *([escape(title_of_key(attempt.algorithm))] if several else []),
             str(attempt.trial),
             time_text(attempt.spent),
             seconds_text(attempt.seconds),
             *_certainty(attempt),
-            digits(task.flops / attempt.seconds / 1e9) if task.flops else "-",
+            _rate(task, attempt),
         ]
         for attempt in task.improvements
         if attempt.seconds is not None
     ]
     if not rows:
         return ""
-    table = _table(("Trial", "After", "Run time", *_CERTAINTY, "GFLOP/s"), rows, 0)
+    names = ("Trial", "After", "Run time", *_CERTAINTY, "GFLOP/s")
+    table = _table(("Algorithm", *names), rows, 1) if several else _table(names, rows, 0)
     return f"<details><summary>Improvements as a table</summary>{table}</details>\n"
 
 

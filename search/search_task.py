@@ -255,9 +255,22 @@ class SearchTask(Task):
 
         Parameters and errors are those of `apply_best`.
         """
+        return self.best_algorithm(log_file, include_compatible, layout_rewrite_option)[1]
+
+    def best_algorithm(
+        self,
+        log_file: str | os.PathLike[str],
+        include_compatible: bool = False,
+        layout_rewrite_option: LayoutRewriteOption | int | None = None,
+    ) -> tuple[Task, FoundRecord]:
+        """
+        Find which of `algorithms` has the fastest program, and its record.
+
+        Parameters and errors are those of `apply_best`.
+        """
         given = layout_rewrite_option
         option = self.layout_rewrite_option if given is None else resolved_option(given)
-        return self._best_record(log_file, include_compatible, option)[1]
+        return self._best_record(log_file, include_compatible, option)
 
     def _best_record(
         self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption

@@ -230,6 +230,15 @@ def test_best_lists_tasks_and_shows_programs(capsys: pytest.CaptureFixture[str],
     assert str(scope["s"].state.with_bounds())
 
 
+def test_a_file_is_loaded_once_for_a_command(capsys: pytest.CaptureFixture[str], net: str) -> None:
+    """A second time what it registers would be refused."""
+    words = [f"{net}:layer", "64", "relu=true"]
+    for command in (["tune", *words, "--trials", "1", "--log", "x.json"], ["best", "x.json", *words]):
+        registry._FUNCTIONS.pop("layer", None)
+        assert run(command) == 0
+    assert "layer(64, True)" in capsys.readouterr().out
+
+
 def test_explain_prints_the_features_of_the_best_program(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["x.json", "matmul", "16", "16", "16"]
     run(["tune", *words[1:], "--trials", "2", "--log", "x.json", "--quiet"])

@@ -1,10 +1,10 @@
 """Several algorithms for one operation: one task with several computations.
 
 The *direct* one defines what is right, and speed is reported in its FLOPs. Each alternative is an ordinary
-workload under a key of its own, so its records are ordinary records; it takes inputs and gives outputs of the
-same shapes and dtypes, in the same order. Its answers are compared with those of the direct one, within what
-the direct one may be off by, times the amplification of rounding errors that its operations state
-(`rounding_amplification`).
+workload under a key of its own, so its records are ordinary records, which name the direct one besides; it
+takes inputs and gives outputs of the same shapes and dtypes, in the same order. Its answers are compared with
+those of the direct one, within what the direct one may be off by, times the amplification of rounding errors
+that its operations state (`rounding_amplification`).
 
 An input that is free of layout may be taken in prepared form (`ansor.schedule.prepared`) by tasks whose
 callers lay out constants beforehand, which is no part of the time: `REWRITE_FOR_PRE_TRANSFORMED`.
