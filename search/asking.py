@@ -20,7 +20,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import CostModel, FloatArray
 from measure import MeasureInput, MeasureResult
-from search.progress import task_title
+from search.titles import task_title
 
 _ASKED: Final = ("informative", "update", "predict")
 _RIGHT: Final = "higher is better, -inf for a program that should not be measured"

@@ -19,9 +19,9 @@ from measure.groups import with_directs
 from measure.record import direct_key
 from measure.settled import plain_key
 from search.cli_workload import Asked
-from search.progress import title_of_key, title_with_algorithm
 from search.search_task import SearchTask
 from search.template_task import TemplateTask
+from search.titles import title_of_key, title_with_algorithm
 
 _note = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from measure.settled import settled_records
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
 from search.cli_workload import Asked, WorkloadCommand, layout_option, show_numbers
-from search.progress import title_of_key, title_with_algorithm
 from search.template_task import TemplateTask
 from search.text import certainty_json, certainty_text, counted, flops_text, rate_text, target_terms
+from search.titles import title_of_key, title_with_algorithm
 
 _BEST_EXAMPLES = """
 Examples:

@@ -18,7 +18,6 @@ from measure import LocalBuilder, LocalRunner, RecordToFile
 from search.cli_workload import Asked, WorkloadCommand, layout_option, show_numbers
 from search.options import TuningOptions
 from search.policy import EmptyPolicy, InitSearchCallback, SearchPolicy
-from search.progress import title_of_key
 from search.result import StopReason, TuningResult
 from search.search_task import SearchTask
 from search.sketch_policy import SketchPolicy
@@ -27,6 +26,7 @@ from search.template_task import TemplateTask
 from search.template_tuner import GATuner, GridSearchTuner, RandomTuner
 from search.template_xgb import XGBTuner
 from search.text import certainty_json, certainty_text, digits, seconds_text
+from search.titles import title_of_key
 from search.warm_start import WarmStart
 
 NO_PROGRAM: Final = 3

@@ -25,8 +25,9 @@ from measure.builder import emit_input
 from measure.emit import lowered
 from measure.layouts import built_state
 from search.policy import SearchPolicy
-from search.progress import Progress, Report, make_progress, task_title
+from search.progress import Progress, Report, make_progress
 from search.result import TuningResult
+from search.titles import task_title
 
 
 def make_details(verbose: int, console: Console | None = None) -> Progress:

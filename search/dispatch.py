@@ -42,8 +42,8 @@ from measure.best import workload_distance
 from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.settled import plain_key, settled_records
 from measure.targets import other_conditions, target_text
-from search.progress import title_of_key
 from search.text import counted, seconds_text
+from search.titles import title_of_key
 
 PathLike = str | os.PathLike[str]
 Record = tuple[MeasureInput, MeasureResult]

@@ -11,8 +11,8 @@ from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import is_of_structure, workload_distance
 from measure.settled import settled_records
 from measure.targets import target_text
-from search.progress import title_of_key
 from search.text import counted
+from search.titles import title_of_key
 
 _LISTED = 5
 

@@ -27,8 +27,8 @@ from measure.settled import plain_key, takes_over
 from measure.targets import other_conditions
 from search.history import Trial
 from search.policy import InitSearchCallback, Known
-from search.progress import title_of_key
 from search.text import counted
+from search.titles import title_of_key
 
 _note = logging.getLogger(__name__)
 

@@ -6,8 +6,6 @@ told of events and never asked; to watch a run in another way subclass it. `deta
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,12 +16,11 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
 from ansor.schedule.state import State
-from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
 from measure import MeasureErrorNo
-from measure.settled import plain_key
 from search.result import TuningResult
 from search.text import counted, rate_text, time_text
+from search.titles import task_title
 
 if TYPE_CHECKING:
     from search.policy import SearchPolicy
@@ -172,35 +169,3 @@ def make_progress(verbose: int, console: Console | None = None) -> Progress:
         if console.is_terminal and not console.is_dumb_terminal
         else LineProgress(console)
     )
-
-
-def task_title(task: Task) -> str:
-    """Short name of a task: its description, else function and arguments of its key."""
-    if task.desc:
-        return task.desc
-    return title_of_key(task.workload_key)
-
-
-def title_with_algorithm(workload_key: str, algorithm: str) -> str:
-    """Write a task's key as a call, and behind it that of its algorithm where this is an alternative."""
-    title = title_of_key(workload_key)
-    return (
-        title if plain_key(workload_key) == plain_key(algorithm) else f"{title} by {title_of_key(algorithm)}"
-    )
-
-
-def title_of_key(workload_key: str, *, whole: bool = False) -> str:
-    """Write a workload key as a call, ``matmul(512, 512, 512)``; a key of another form stays as it is.
-
-    `whole` leaves the catalogue's names their prefix.
-    """
-    try:
-        items = json.loads(workload_key)
-    except ValueError:
-        return workload_key
-    if not isinstance(items, list) or not items or not isinstance(items[0], str):
-        return workload_key
-    if re.fullmatch(r"[0-9a-f]{32,40}", items[0]):
-        return f"graph {items[0][:8]}({', '.join(map(str, items[1:]))})"
-    name = items[0] if whole else items[0].removeprefix(BUILTIN_PREFIX)
-    return f"{name}({', '.join(map(str, items[1:]))})"

@@ -22,8 +22,8 @@ from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record
 from measure.record import direct_of
 from measure.settled import plain_key, takes_over, trial_of
-from search.progress import title_of_key
 from search.text import target_terms
+from search.titles import title_of_key
 
 LONGEST_GAP = 300.0
 """A gap between two records [s] beyond which, and beyond thrice the measurement itself, a run was paused."""

@@ -21,11 +21,11 @@ from ansor.task.layout import rewrite_layouts
 from ansor.task.target import Target
 from measure import MeasureErrorNo
 from measure.settled import plain_key
-from search.progress import title_of_key
 from search.report_belief import Belief
 from search.report_charts import Curve, Mark, bars, cloud, stack
 from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent, fastest
 from search.text import certainty_text, counted, digits, interval_text, rate_text, seconds_text, time_text
+from search.titles import title_of_key
 
 _FEW_TASKS: Final = 3
 _CERTAINTY: Final = ("Median within", "Of")

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from search.progress import task_title
 from search.text import counted, digits, time_text
+from search.titles import task_title
 
 if TYPE_CHECKING:
     from search.task_scheduler import TaskScheduler

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ansor.task.task import Task
-from search.progress import task_title
 from search.result import StopReason, TuningResult
 from search.session import Stop
 from search.text import counted, digits, time_text
+from search.titles import task_title
 
 
 @dataclass(frozen=True, slots=True)

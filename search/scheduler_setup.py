@@ -18,13 +18,13 @@ from search.details import details_only
 from search.options import TuningOptions
 from search.policy import SearchPolicy, check_policy
 from search.preload import Earlier
-from search.progress import task_title
 from search.scheduler_callbacks import TaskSchedulerCallback
 from search.session import TuningSession
 from search.starts import first_programs
 from search.template_task import TemplateTask
 from search.template_xgb import XGBTuner
 from search.text import counted
+from search.titles import task_title
 
 PathLike = str | os.PathLike[str]
 

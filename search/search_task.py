@@ -36,12 +36,12 @@ from search.details import make_details
 from search.no_record import why_no_record
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy, check_policy
-from search.progress import title_of_key
 from search.result import TuningResult
 from search.session import TuningSession
 from search.starts import first_programs, known_results
 from search.task_inputs import resolve_inputs
 from search.text import target_terms
+from search.titles import title_of_key
 
 if TYPE_CHECKING:
     from ansor.te.tensor import Tensor

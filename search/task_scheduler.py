@@ -32,7 +32,6 @@ from measure import MAX_FLOAT
 from search.details import level_of
 from search.options import TuningOptions, open_measurer
 from search.policy import SearchPolicy
-from search.progress import task_title
 from search.result import StopReason
 from search.scheduler_callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
 from search.scheduler_gradient import Allocation, Objective, SimilarityGroups, gradients, steepest
@@ -50,6 +49,7 @@ from search.scheduler_setup import (
 from search.session import Stop, TuningSession, interrupted
 from search.starts import known_results
 from search.text import counted
+from search.titles import task_title
 
 PathLike = str | os.PathLike[str]
 

@@ -19,9 +19,9 @@ from measure.log import PathLike
 from measure.settled import settled_records
 from search.dispatch import ApplyHistoryBest, DispatchContext, Records, dispatch_context
 from search.policy import InitSearchCallback
-from search.progress import title_of_key
 from search.skeleton import size_distance
 from search.template_task import TemplateTask, recorded_config
+from search.titles import title_of_key
 from search.warm_start import nothing_for, of_no_use
 from sketches.template_function import set_best_lookup
 

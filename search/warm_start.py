@@ -37,10 +37,10 @@ from measure.settled import settled_records
 from measure.targets import target_text
 from search.policy import InitSearchCallback
 from search.preload import is_record_of
-from search.progress import title_of_key
 from search.refit import Refit, refit_steps
 from search.skeleton import size_distance, skeleton
 from search.text import counted
+from search.titles import title_of_key
 
 _LISTED = 4
 _note = logging.getLogger(__name__)

@@ -7,9 +7,10 @@ from rich.console import Console
 
 import ansor
 from ansor import te
-from search.progress import LineProgress, LiveProgress, Progress, Report, make_progress, title_of_key
+from search.progress import LineProgress, LiveProgress, Progress, Report, make_progress
 from search.result import StopReason, TuningResult
 from search.text import digits, rate_text, seconds_text, time_text
+from search.titles import title_of_key
 
 
 @pytest.fixture
