@@ -25,7 +25,7 @@ from search.template_history import TransferConfigs
 from search.template_task import TemplateTask
 from search.template_tuner import GATuner, GridSearchTuner, RandomTuner
 from search.template_xgb import XGBTuner
-from search.text import certainty_json, certainty_text, digits, seconds_text
+from search.text import certainty_json
 from search.titles import title_of_key
 from search.warm_start import WarmStart
 
@@ -195,6 +195,7 @@ def result_json(result: TuningResult, log: str) -> dict[str, Any]:
     """Turn a result into plain data."""
     return {
         "workload": json.loads(result.task.workload_key),
+        "algorithm": None if result.algorithm is None else json.loads(result.algorithm.workload_key),
         "target": str(result.task.target),
         "best_seconds": result.best_cost,
         "best_gflops": result.best_gflops,
@@ -216,9 +217,7 @@ def _tell(result: TuningResult, log: str, words: tuple[str, ...], quiet: bool) -
     if quiet:
         click.echo(str(result))
     if result.best_cost is not None:
-        speed = f", {digits(result.best_gflops)} GFLOP/s" if result.best_gflops else ""
-        certainty = "" if result.best_result is None else certainty_text(result.best_result)
-        click.echo(f"best: {seconds_text(result.best_cost)}{speed}{certainty}; log: {log}")
+        click.echo(f"best: {result.best_text}; log: {log}")
     if Path(log).exists():
         option = result.task.layout_rewrite_option
         layouts = f" --layout-rewrite-option {option:d}" if option else ""

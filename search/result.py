@@ -8,6 +8,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult
 from search.text import certainty_text, counted, rate_text, time_text
+from search.titles import title_of_key
 
 
 class StopReason(StrEnum):
@@ -76,6 +77,11 @@ class TuningResult:
     redone: int = 0
 
     @property
+    def algorithm(self) -> Task | None:
+        """Which of `task.algorithms` the best program is of; None if there is none."""
+        return None if self.best_state is None else self.task.algorithm_of(self.best_state.dag)
+
+    @property
     def best_gflops(self) -> float | None:
         """Speed of the best program [GFLOP/s]; None if it was not measured or the task has no FLOPs."""
         flops = self.task.compute_dag.flop_count
@@ -83,10 +89,16 @@ class TuningResult:
 
     @property
     def best_text(self) -> str:
-        """Speed and run time of the best program, and how sure they are; empty if it was not measured."""
+        """Speed and run time of the best program, and how sure they are; empty if it was not measured.
+
+        An alternative is named.
+        """
         if self.best_cost is None:
             return ""
         rate = rate_text(self.task.compute_dag.flop_count, self.best_cost)
+        algorithm = self.algorithm
+        if algorithm is not None and algorithm is not self.task:
+            rate += f" by {title_of_key(algorithm.workload_key)}"
         return rate if self.best_result is None else f"{rate}{certainty_text(self.best_result)}"
 
     def _named(self, kind: MeasureErrorNo) -> str:

@@ -21,6 +21,7 @@ from search.cli import run
 from search.report_belief import believed
 from search.report_data import read_history
 from search.report_page import report_page
+from tests.fake_machine import FakeMachine, options
 from tests.test_reuse_records import check_tvm_line
 
 HOST = "llvm -num-cores=2"
@@ -286,6 +287,20 @@ def test_distilling_keeps_the_best_of_each_algorithm_and_what_they_are_of(
     assert run(["distill", str(log), "-o", str(tvm), "--tvm"]) == 0
     for line in tvm.read_text().splitlines():
         check_tvm_line(line)
+
+
+def test_the_result_of_a_run_names_the_algorithm(tmp_path: Path) -> None:
+    """Where it is an alternative; a log that is only read gives the same."""
+    task = task_of()
+    machine = FakeMachine(scale=lambda inp: 1e-3 if "turned" in inp.task.workload_key else 3e-3)
+    for trials in (4, 0):
+        result = task.tune(options(trials, tmp_path / "log.json", machine=machine))
+        assert result.algorithm is task.alternatives[0]
+        assert f" ms) by tests.square_turned({N}), 1 repeat" in str(result)
+    alone = ansor.SearchTask("tests.square", (N,), target=HOST)
+    result = alone.tune(options(1, tmp_path / "alone.json", machine=machine))
+    assert result.algorithm is alone
+    assert " by " not in str(result)
 
 
 # -- records that say nothing --------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_tune_logs_reports_and_resumes(capsys: pytest.CaptureFixture[str], tmp_p
     assert run(["tune", "matmul", "16", "16", "16", "--trials", "3"]) == 0
     out = capsys.readouterr()
     log = tmp_path / "matmul-16-16-16.log.json"
-    assert "best: 1.00 ms" in out.out
+    assert "best: 0.00819 GFLOP/s (1.00 ms), 1 repeat; log: " in out.out
     assert f"ansor best {log.name} matmul 16 16 16 --code" in out.out
     assert "tuning matmul(16, 16, 16): 3 trials" in out.err
     assert "round 1: 3/3 trials, best 0.00819 GFLOP/s (1.00 ms), errors 0" in out.err
