@@ -11,6 +11,9 @@ A producer of such a stage that is itself one computes no more than that tile, j
 loops. Nothing else is tried, so that the search is about the products. A stage with `{}` has no tile of its
 own and does the same: it gathers what a tile needs.
 
+What alone uses the values of a transform, one for each of its own, as an activation behind a convolution
+does, has the tile of that transform, which is inlined into it: the values never see memory.
+
 Source: Lavin and Gray, 2016, for the transforms. The reference unrolls them with the vectors outside
 (`SimplifyComputeWithConstTensor`) and draws their places at random.
 """
@@ -18,17 +21,18 @@ Source: Lavin and Gray, 2016, for the transforms. The reference unrolls them wit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
-from ansor.schedule.access import UNROLLED_TILES_ATTR
+from ansor.schedule.access import AccessAnalysis, named_tile
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.te.tensor import ComputeOp
+from ansor.te.tensor import ComputeOp, Operation
 from sketches.relations import is_computed
 from sketches.rule import SketchContext, Successor, Verdict
 
 
 class UnrolledTiles:
-    """A stage with `unrolled_tiles` -> the tile unrolled around vectors, inside the tile of its consumer."""
+    """A transform -> its tile unrolled around vectors, inside that of its consumer; or inlined into it."""
 
     name = "UnrolledTiles"
 
@@ -40,6 +44,8 @@ class UnrolledTiles:
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         lengths = unrolled_tile(state, stage_id)
         assert lengths is not None
+        if _passes_on(state, stage_id):
+            return [(state.compute_inline(stage_id), stage_id - 1)]
         place = _place(state, stage_id)
         loops = state.stages[stage_id].iterators
         outer: list[int] = []
@@ -47,9 +53,9 @@ class UnrolledTiles:
         inner: list[int] = []
         position = 0
         for number, loop in enumerate(loops):
-            if loop.name in lengths:
-                if loop.extent != lengths[loop.name]:
-                    state = state.split(stage_id, position, (lengths[loop.name],))
+            if number in lengths:
+                if loop.extent != lengths[number]:
+                    state = state.split(stage_id, position, (lengths[number],))
                     outer.append(position)
                     position += 1
                 state = state.annotate(stage_id, position, Annotation.UNROLL)
@@ -69,13 +75,33 @@ class UnrolledTiles:
         return [(state, stage_id - 1)]
 
 
-def unrolled_tile(state: State, stage_id: int) -> Mapping[str, int] | None:
-    """The tile that a stage's author wants unrolled, lengths by the names of axes; None without a wish."""
-    op = state.stages[stage_id].op
-    lengths: Mapping[str, int] | None = (
-        op.attrs.get(UNROLLED_TILES_ATTR) if isinstance(op, ComputeOp) else None
-    )
-    return lengths
+def unrolled_tile(state: State, stage_id: int) -> Mapping[int, int] | None:
+    """The tile of a transform that is unrolled, lengths by positions of axes; None for other stages."""
+    return _tiles(state.access).get(state.stages[stage_id].op)
+
+
+@lru_cache(maxsize=256)
+def _tiles(access: AccessAnalysis) -> Mapping[Operation, Mapping[int, int]]:
+    """Operation -> the tile that its author names, or that of what it alone reads element by element."""
+    tiles: dict[Operation, Mapping[int, int]] = {}
+    for op in access.ops:
+        tile = named_tile(op)
+        if tile is None and isinstance(op, ComputeOp) and not op.reduce_axis:
+            read = (one for one in access.producers(op) if tiles.get(one))
+            tile = next((tiles[one] for one in read if access.elementwise_match(one, op)), None)
+        if tile is not None:
+            tiles[op] = tile
+    return tiles
+
+
+def _passes_on(state: State, stage_id: int) -> bool:
+    """Whether a transform's values are used by one other of the same tile only, each for one of its own."""
+    consumers = state.consumers(stage_id)
+    if len(consumers) != 1 or state.is_output(stage_id):
+        return False
+    (consumer,) = consumers
+    same = unrolled_tile(state, stage_id) == unrolled_tile(state, consumer)
+    return same and state.access.elementwise_match(state.stages[stage_id].op, state.stages[consumer].op)
 
 
 def _place(state: State, stage_id: int) -> tuple[int, int] | None:

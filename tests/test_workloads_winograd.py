@@ -1,5 +1,6 @@
 """Winograd's convolution: its stated rounding error, and how its stages are scheduled."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,12 +9,16 @@ import numpy.typing as npt
 import pytest
 
 import ansor
+from ansor import te
 from ansor.errors import DefinitionError
+from ansor.schedule.stages import ComputeAt
+from ansor.te import Tensor
 from ansor.te.interp import evaluate
 from ansor.workloads import conv2d, conv2d_winograd
 from ansor.workloads.winograd import amplification
 from measure.check import mismatch, output_tolerance, rms
 from sketches import ProgramSpace
+from tests.sketches_cases import task_of
 
 EPS = 2.0**-23
 UNROLLED = {"cpu_unrolled_tiles": 1}
@@ -78,6 +83,69 @@ def test_transforms_are_unrolled_around_vectors_inside_their_consumer() -> None:
     assert hosts["TileHalf"] == "Tile"
     assert hosts["KernelHalf"] == "Kernel"
     assert hosts["Back"] == "Conv"
+
+
+def test_what_follows_element_by_element_is_computed_with_the_output() -> None:
+    """The last of a chain has the tile of the transform, which is inlined: no further pass over memory."""
+    x, w, conv = conv2d_winograd(1, 9, 7, 16, 16, 4)
+    scale = te.placeholder((16,), name="Scale")
+    scaled = te.compute(conv.shape, lambda n, h, w, c: conv[n, h, w, c] * scale[c], name="Scaled")
+    y = te.compute(conv.shape, lambda i, j, k, c: te.tanh(scaled[i, j, k, c]), name="Y")
+    for sketch in ansor.generate_sketches(task_of([x, w, scale, y]), UNROLLED):
+        stage = {stage.name: stage for stage in sketch.state.stages}
+        for name in ("Conv", "Scaled"):
+            assert stage[name].compute_at is ComputeAt.INLINED
+        loops = stage["Y"].iterators
+        assert [loop.name for loop in loops] == ["i", "j.0", "k.0", "c.0", "j.1", "k.1", "c.1"]
+        assert [loop.extent for loop in loops[4:6]] == [4, 4]
+        back = sketch.state.stage_id("Back")
+        assert sketch.state.stages[sketch.state.attach[back][0]].name == "Y"
+
+
+def larger_of_columns() -> list[Tensor]:
+    """Each element is used, but not for one of the same place."""
+    x, w, conv = conv2d_winograd(1, 9, 7, 16, 16)
+    y = te.compute((1, 9, 16), lambda n, h, c: te.maximum(conv[n, h, 0, c], conv[n, h, 1, c]), name="Y")
+    return [x, w, y]
+
+
+def sums() -> list[Tensor]:
+    """Each element is used for one of the same place, by a reduction."""
+    x, w, conv = conv2d_winograd(1, 9, 7, 16, 16)
+    k, r = te.placeholder((4,), name="K"), te.reduce_axis((0, 4), "r")
+    return [x, w, k, te.compute(conv.shape, lambda *i: te.sum(conv(*i) * k[r], axis=r), name="Y")]
+
+
+def two_outputs() -> list[Tensor]:
+    x, w, conv = conv2d_winograd(1, 9, 7, 16, 16)
+    return [x, w, conv, te.compute(conv.shape, lambda *i: te.exp(conv(*i)), name="Y")]
+
+
+def two_readers() -> list[Tensor]:
+    x, w, conv = conv2d_winograd(1, 9, 7, 16, 16)
+    return [x, w, *(te.compute(conv.shape, lambda *i: te.exp(conv(*i)), name=name) for name in ("Y", "Z"))]
+
+
+@pytest.mark.parametrize("computation", [larger_of_columns, sums, two_outputs, two_readers])
+def test_a_transform_that_is_needed_otherwise_is_stored(computation: Callable[[], list[Tensor]]) -> None:
+    for sketch in ansor.generate_sketches(task_of(computation()), UNROLLED):
+        stage = {stage.name: stage for stage in sketch.state.stages}
+        assert stage["Conv"].compute_at is ComputeAt.ROOT
+
+
+def test_transforms_that_are_added_are_computed_together() -> None:
+    """One is inlined; of the other, whose tiles are smaller, each tile of the sum computes what it needs."""
+    x, w, one = conv2d_winograd(1, 9, 7, 6, 16, 4)
+    other_x, other_w, other = conv2d_winograd(1, 9, 7, 5, 16, 2)
+    y = te.compute(one.shape, lambda *i: one(*i) + other(*i), name="Sum")
+    task, rng = task_of([x, w, other_x, other_w, y]), np.random.default_rng(0)
+    arrays = [rng.uniform(-1, 1, t.shape).astype(np.float32) for t in (x, w, other_x, other_w)]
+    expected = evaluate(y, dict(zip((x, w, other_x, other_w), arrays, strict=True)))[y]
+    for state in ansor.sample_programs(task, 4, rng, UNROLLED):
+        at = [stage.compute_at for stage in state.stages if stage.name.startswith("Conv")]
+        assert at == [ComputeAt.INLINED, ComputeAt.ITER]
+        found = ansor.build(state, task.compute_dag.tensors)(*arrays)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_the_space_of_the_reference_has_no_rule_for_transforms() -> None:

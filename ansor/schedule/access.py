@@ -101,6 +101,14 @@ def match_axes(op: ComputeOp, indices: Indices) -> AxisPattern | None:
     )
 
 
+def named_tile(op: Operation) -> Mapping[int, int] | None:
+    """The tile that an operation's author wants unrolled, lengths by positions of axes; None if none."""
+    if not isinstance(op, ComputeOp) or UNROLLED_TILES_ATTR not in op.attrs:
+        return None
+    names = [axis.name for axis in (*op.axis, *op.reduce_axis)]
+    return {names.index(name): length for name, length in op.attrs[UNROLLED_TILES_ATTR].items()}
+
+
 def body_roots(op: ComputeOp) -> Iterator[Expr]:
     """The expressions of an operation's body; the parts that the outputs of one reduction share come once."""
     seen: list[tuple[Expr, ...]] = []

@@ -33,6 +33,7 @@ from ansor.schedule.access import (
     NO_SPLIT_ATTR,
     SIMPLIFY_CONST_ATTR,
     UNROLLED_TILES_ATTR,
+    named_tile,
 )
 from ansor.te.expr import (
     Binary,
@@ -116,8 +117,8 @@ class _Writer:
                 parts.append(f"{attr}:{','.join(map(str, positions))}")
         if ROUNDED_OPERANDS_ATTR in op.attrs:
             parts.append(f"{ROUNDED_OPERANDS_ATTR}:{op.attrs[ROUNDED_OPERANDS_ATTR]}")
-        if UNROLLED_TILES_ATTR in op.attrs:
-            tile = {names.index(name): size for name, size in op.attrs[UNROLLED_TILES_ATTR].items()}
+        tile = named_tile(op)
+        if tile is not None:
             parts.append(f"{UNROLLED_TILES_ATTR}:{sorted(tile.items())}")
         return parts
 
