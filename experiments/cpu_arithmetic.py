@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import Any
 
 from ansor.codegen.machine import Machine
 from ansor.intrinsics.pattern import tensor_intrinsics
+from ansor.task.registry import recorded_dag
 from ansor.te.expr import int_value
-from ansor.workloads.winograd import amplification
 from experiments.cpu_cases import Case
 from experiments.cpu_goals import CONVOLUTIONS
+from measure.check import amplification
 
 
 def arithmetic(case: Case, records: Path) -> float:
@@ -78,8 +78,5 @@ def rounding(key: str) -> str:
     key
         The algorithm's workload key.
     """
-    name, *args = json.loads(key)
-    if not name.startswith("ansor.conv2d_winograd"):
-        return ""
-    tile = args[5]
-    return f", its rounding errors about {amplification(tile):.2g} times those of the direct form"
+    factor = max(map(amplification, recorded_dag(key).outputs))
+    return f", its rounding errors about {factor:.2g} times those of the direct form" if factor > 1 else ""

@@ -5,7 +5,7 @@ a layout beforehand, by us and by those of them that do so, and that is no part 
 
 Convolutions that the search may solve by another algorithm (`algorithms`) are a group apart: their rates are
 in FLOPs of the direct form, and their limit is that of the products which the winner's algorithm has left. So
-the catalogue's Winograd entry is no operation of its own here.
+the catalogue's Winograd entries are no operations of their own here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 import ansor
 from ansor.dtypes import to_numpy
-from ansor.workloads import Workload, winograd_alternatives
+from ansor.workloads import Workload, alternatives_of
 from ansor.workloads.catalogue import constant_shape
 from experiments.cpu_goals import CONVOLUTIONS, GROUPS, Group
 from experiments.cpu_limits import Traffic
@@ -101,12 +101,11 @@ class Case:
 
     def task(self) -> ansor.SearchTask:
         """Make the task anew."""
-        calls = winograd_alternatives(*self.numbers, constant=self.constant) if self.algorithms else []
+        given = {**task_arguments(self.workload), "args": self.args}
         return ansor.SearchTask(
-            **task_arguments(self.workload),
-            args=self.args,
+            **given,
             layout_rewrite_option=2 if self.constant else 0,
-            alternatives=calls,
+            alternatives=alternatives_of(**given, constant=self.constant) if self.algorithms else [],
         )
 
     def inputs(self, seed: int = 0) -> list[Array]:
@@ -179,13 +178,12 @@ def _catalogue(name: str, group: str, constant: bool = False) -> Iterable[Case]:
 def _resnet() -> Iterable[Case]:
     """The network's convolutions, alone, with what follows them, and with a choice of algorithms."""
     for batch in (1, 16):
-        for sizes in _RESNET:
-            yield Case("conv2d", (batch, *sizes), "resnet", constant=True)
-        for sizes in _RESNET:
-            yield Case("conv2d_bn_relu", (batch, *sizes), "resnet", constant=True)
-        for sizes in _RESNET:
-            if winograd_alternatives(batch, *sizes):
-                yield Case("conv2d", (batch, *sizes), "algorithms", constant=True, algorithms=True)
+        for name in ("conv2d", "conv2d_bn_relu"):
+            for sizes in _RESNET:
+                yield Case(name, (batch, *sizes), "resnet", constant=True)
+            for sizes in _RESNET:
+                if alternatives_of(workload(name).function, (batch, *sizes)):
+                    yield Case(name, (batch, *sizes), "algorithms", constant=True, algorithms=True)
 
 
 _DTYPES: Final = (

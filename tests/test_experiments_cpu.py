@@ -104,7 +104,7 @@ def test_the_cases_are_those_of_the_catalogue_and_a_few_more() -> None:
     counts = {group: sum(case.group == group for case in CASES.values()) for group in GROUPS}
     assert counts["product"] == 6
     assert counts["resnet"] == 2 * 2 * 23
-    assert counts["algorithms"] == 2 * 4
+    assert counts["algorithms"] == 2 * 2 * 4
     assert set(QUICK) <= set(CASES)
     large = [case for case in CASES.values() if case.group == "stream" and case.traffic().read >= 128e6]
     assert {case.workload for case in large} >= {"softmax", "layer_norm", "norm", "max_pool2d", "silu"}
@@ -117,7 +117,7 @@ def test_nothing_of_the_catalogue_is_left_out() -> None:
         found = {case.args for case in CASES.values() if case.workload == name}
         assert found or "winograd" in name, name
         floats = {args for args in entry.benchmark if not any(isinstance(size, str) for size in args)}
-        assert name in ("conv2d_winograd", "conv2d_bn_relu") or floats <= found, name
+        assert "winograd" in name or name == "conv2d_bn_relu" or floats <= found, name
 
 
 def test_products_with_the_border_are_no_part_of_the_limit() -> None:
@@ -154,10 +154,11 @@ def test_constant_weights_are_asked_for_by_the_layout_option() -> None:
     assert Case("matmul", (16, 16, 16), "product").task().layout_rewrite_option == 0
 
 
-def test_a_choice_of_algorithms_is_a_case_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["conv2d", "conv2d_bn_relu"])
+def test_a_choice_of_algorithms_is_a_case_apart(name: str, tmp_path: Path) -> None:
     """Its limit is that of the products that the winner has left, and the notes say who won."""
-    case = Case("conv2d", (1, 8, 8, 4, 4, 3, 1, 1), "algorithms", constant=True, algorithms=True)
-    assert case.name == "conv2d-1x8x8x4x4x3x1x1-algorithms"
+    case = Case(name, (1, 8, 8, 4, 4, 3, 1, 1), "algorithms", constant=True, algorithms=True)
+    assert case.name == f"{name}-1x8x8x4x4x3x1x1-algorithms"
     task = case.task()
     log = str(tmp_path / "log.json")
     for one, seconds in zip(task.algorithms, (3.0, 2.0, 1.0), strict=True):
@@ -166,7 +167,7 @@ def test_a_choice_of_algorithms_is_a_case_apart(tmp_path: Path) -> None:
     assert cpu_arithmetic.arithmetic(case, Path(log)) == 2 * 36 * 4 * 4 * 4
     measured = Measured(times_of(1.0, 0.5, 0.4, ansor=1.0, torch=3.0), {}, [OURS], {}, False)
     found = Result.of(case, Tuned(Path(log), 3, 1.0), measured, 2)
-    assert "conv2d_winograd_prepared" in found.notes[0]
+    assert f"{name}_winograd_prepared" in found.notes[0]
     assert "transformed beforehand" in found.notes[0]
     assert "rounding errors about 31 times those of the direct form" in found.notes[0]
     bench = Bench("", [])

@@ -25,7 +25,7 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.task.inputs import register_task_input_buffer
 from ansor.task.task import Task
-from ansor.workloads import winograd_alternatives
+from ansor.workloads import alternatives_of
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, WorkerPool
 from measure.emit import ENTRY, EmittedProgram
 from measure.log import dump_record_to_string, load_record_from_string
@@ -372,7 +372,7 @@ def test_inputs_lose_their_sign_where_that_gives_nan() -> None:
 
 def test_prepared_data_goes_with_the_task_that_it_is_of() -> None:
     sizes = (1, 8, 8, 8, 8, 3, 1, 1)
-    calls = winograd_alternatives(*sizes, constant=True)
+    calls = alternatives_of("ansor.conv2d", sizes, constant=True)
     task = ansor.SearchTask("ansor.conv2d", sizes, layout_rewrite_option=2, alternatives=calls)
     store = ReferenceStore(capacity=1)
     folder = store._folder

@@ -14,7 +14,7 @@ from ansor import te
 from ansor.errors import DefinitionError
 from ansor.schedule.identity import program_key
 from ansor.schedule.prepared import prepared
-from ansor.workloads import winograd_alternatives
+from ansor.workloads import alternatives_of
 from measure import MeasureInput, MeasureResult
 from measure.reference import ReferenceStore
 from measure.simulate import SimulatedRunner
@@ -360,7 +360,7 @@ def test_an_alternative_that_computes_something_else_is_found_out(tmp_path: Path
 
 def test_winograd_is_tuned_as_an_alternative(tmp_path: Path) -> None:
     """Prepared weights: measured, checked against the direct form, and brought into form by the caller."""
-    calls = winograd_alternatives(*ARGS, constant=True)
+    calls = alternatives_of("ansor.conv2d", ARGS, constant=True)
     task = ansor.SearchTask("ansor.conv2d", ARGS, layout_rewrite_option=2, alternatives=calls)
     log = tmp_path / "log.json"
     runner = ansor.LocalRunner(number=1, repeat=1, min_repeat_ms=0)
@@ -386,12 +386,6 @@ def test_winograd_is_tuned_as_an_alternative(tmp_path: Path) -> None:
         ansor.SearchTask("ansor.conv2d", ARGS, alternatives=calls)
 
 
-def test_other_convolutions_have_no_winograd() -> None:
-    assert winograd_alternatives(1, 8, 8, 4, 4, 1) == winograd_alternatives(1, 8, 8, 4, 4, 3, 2, 1) == []
-    names = {name for name, _ in winograd_alternatives(1, 8, 8, 4, 4, 3)}
-    assert names == {"ansor.conv2d_winograd"}
-
-
 def test_what_is_prepared_is_a_function_of_one_input() -> None:
     a, b = te.placeholder((4,), name="A"), te.placeholder((4,), name="B")
     both = te.compute((4,), lambda i: a[i] + b[i], name="Both")
@@ -407,7 +401,7 @@ def test_what_is_prepared_is_a_function_of_one_input() -> None:
 
 def test_prepared_data_is_computed_once() -> None:
     """The reference of an alternative keeps the direct one's data, and its own form of the weights."""
-    calls = winograd_alternatives(*ARGS, constant=True)
+    calls = alternatives_of("ansor.conv2d", ARGS, constant=True)
     task = ansor.SearchTask("ansor.conv2d", ARGS, layout_rewrite_option=2, alternatives=calls)
     store = ReferenceStore()
     direct, other = store.get(task), store.get(task.alternatives[0])

@@ -135,7 +135,7 @@ def test_times_count_for_targets_that_ask_for_the_same(one: str, other: str, sam
 def test_an_algorithm_that_was_measured_for_another_target_does_not_win(tmp_path: Path) -> None:
     log = str(tmp_path / "log.json")
     args = (1, 8, 8, 4, 4, 3, 1, 1)
-    ways = ansor.workloads.winograd_alternatives(*args, constant=True)
+    ways = ansor.workloads.alternatives_of("ansor.conv2d", args, constant=True)
     one, many = (
         SearchTask(func="ansor.conv2d", args=args, target=target, layout_rewrite_option=2, alternatives=ways)
         for target in (TWO, "llvm -num-cores=64")

@@ -12,6 +12,7 @@ are workload keys (`["ansor.matmul", 64, 64, 64]`). Common arguments: `dtype` is
 Source of the benchmark sizes: Zheng et al., OSDI 2020, section 7.1, as in the paper's published artifact.
 """
 
+from ansor.workloads.alternatives import alternatives_of
 from ansor.workloads.catalogue import CATALOGUE, Workload, get_workload
 from ansor.workloads.convolution import (
     conv1d,
@@ -26,11 +27,17 @@ from ansor.workloads.image import rgb_to_yuv
 from ansor.workloads.matrix import batch_matmul, dense, matmul, matmul_add
 from ansor.workloads.pooling import avg_pool2d, max_pool2d
 from ansor.workloads.rows import attention_scores, layer_norm, norm, softmax
-from ansor.workloads.winograd import conv2d_winograd, conv2d_winograd_prepared, winograd_alternatives
+from ansor.workloads.winograd import (
+    conv2d_bn_relu_winograd,
+    conv2d_bn_relu_winograd_prepared,
+    conv2d_winograd,
+    conv2d_winograd_prepared,
+)
 
 __all__ = [
     "CATALOGUE",
     "Workload",
+    "alternatives_of",
     "attention_scores",
     "avg_pool2d",
     "batch_matmul",
@@ -38,6 +45,8 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv2d_bn_relu",
+    "conv2d_bn_relu_winograd",
+    "conv2d_bn_relu_winograd_prepared",
     "conv2d_winograd",
     "conv2d_winograd_prepared",
     "conv3d",
@@ -54,5 +63,4 @@ __all__ = [
     "rgb_to_yuv",
     "softmax",
     "transposed_conv2d",
-    "winograd_alternatives",
 ]

@@ -97,13 +97,17 @@ class Workload:
         Raises
         ------
         DefinitionError
-            If there are too few or too many.
+            If there are too few or too many, or a dtype stands where a number should, or the other way round.
         """
         try:
             bound = inspect.signature(self.function).bind(*args)
         except TypeError as error:
             raise DefinitionError(f"{self.usage()}: {error}, found {tuple(args)}") from error
         bound.apply_defaults()
+        for name, value in bound.arguments.items():
+            wanted = "a dtype" if name.endswith("dtype") else "a number"
+            if isinstance(value, str) != (wanted == "a dtype"):
+                raise DefinitionError(f"{self.usage()}: {name} is {wanted}, found {value!r}")
         return bound.arguments
 
     def with_dtype(self, args: Sequence[int | str], dtype: str) -> Args:

@@ -252,14 +252,30 @@ def dilated_conv2d(
     return conv2d(n, h, w, ci, co, kernel, stride, padding, dilation, 1, dtype, out_dtype)
 
 
-def _bn_relu(arrays: Sequence[Array], args: Arguments) -> Array:
+def bn_relu(conv: Tensor) -> list[Tensor]:
+    """Batch normalisation of `[n, h, w, c]` (a factor and a summand per channel), then ReLU.
+
+    Returns
+    -------
+    list[Tensor]
+        The factors and the summands, inputs `[c]`; the output.
+    """
+    scale, shift = (te.placeholder(conv.shape[-1:], conv.dtype, name) for name in ("Scale", "Shift"))
+    scaled = te.compute(conv.shape, lambda n, h, w, c: conv[n, h, w, c] * scale[c], name="Mul")
+    shifted = te.compute(conv.shape, lambda n, h, w, c: scaled[n, h, w, c] + shift[c], name="Add")
+    y = te.compute(conv.shape, lambda n, h, w, c: te.maximum(shifted[n, h, w, c], 0.0), name="Relu")
+    return [scale, shift, y]
+
+
+def convolve_bn_relu_array(arrays: Sequence[Array], args: Arguments) -> Array:
+    """`convolve`, then `bn_relu`, in numpy."""
     scale, shift = arrays[2:]
     result: Array = np.maximum(convolve_array(arrays, args) * scale + shift, 0)
     return result
 
 
 @workload(
-    _bn_relu,
+    convolve_bn_relu_array,
     benchmark=[
         (1, 224, 224, 3, 64, 7, 2, 3),
         (1, 56, 56, 64, 128, 3, 2, 1),
@@ -282,8 +298,4 @@ def conv2d_bn_relu(
 ) -> list[Tensor]:
     """Convolution of images, then batch normalisation (a factor and a summand per channel), then ReLU."""
     x, weight, conv = conv2d(n, h, w, ci, co, kernel, stride, padding, dilation, 1, dtype)
-    scale, shift = te.placeholder((co,), dtype, "Scale"), te.placeholder((co,), dtype, "Shift")
-    scaled = te.compute(conv.shape, lambda n, h, w, c: conv[n, h, w, c] * scale[c], name="Mul")
-    shifted = te.compute(conv.shape, lambda n, h, w, c: scaled[n, h, w, c] + shift[c], name="Add")
-    y = te.compute(conv.shape, lambda n, h, w, c: te.maximum(shifted[n, h, w, c], 0.0), name="Relu")
-    return [x, weight, scale, shift, y]
+    return [x, weight, *bn_relu(conv)]

@@ -31,7 +31,7 @@ from ansor.schedule.prepared import prepared
 from ansor.task.registry import register_workload
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import workload
-from ansor.workloads.convolution import convolve_array, output_sizes
+from ansor.workloads.convolution import bn_relu, convolve_array, convolve_bn_relu_array, output_sizes
 from ansor.workloads.parts import pad, zero
 
 Matrix = Sequence[Sequence[float]]
@@ -74,6 +74,15 @@ _ALGORITHMS: Final = {
 }
 """By the length of an output tile."""
 TILES: Final = tuple(_ALGORITHMS)
+
+_BENCHMARK: Final = (
+    (1, 56, 56, 64, 64),
+    (1, 28, 28, 128, 128),
+    (1, 14, 14, 256, 256, 2),
+    (1, 7, 7, 512, 512, 2),
+)
+_SMALL: Final = ((1, 9, 7, 5, 6, 4, 1), (2, 8, 6, 4, 8, 2, 0), (1, 5, 6, 3, 4, 2, 1))
+_DTYPES: Final = ("float32", "float64")
 
 
 def amplification(tile: int) -> float:
@@ -192,9 +201,9 @@ def _convolved(x: Tensor, kernel: Tensor, tile: int, padding: int, constant: boo
 
 @workload(
     convolve_array,
-    benchmark=[(1, 56, 56, 64, 64), (1, 28, 28, 128, 128), (1, 14, 14, 256, 256, 2), (1, 7, 7, 512, 512, 2)],
-    small=[(1, 9, 7, 5, 6, 4, 1), (2, 8, 6, 4, 8, 2, 0), (1, 5, 6, 3, 4, 2, 1)],
-    dtypes=("float32", "float64"),
+    benchmark=_BENCHMARK,
+    small=_SMALL,
+    dtypes=_DTYPES,
 )
 def conv2d_winograd(
     n: int, h: int, w: int, ci: int, co: int, tile: int = 4, padding: int = 1, dtype: str = "float32"
@@ -217,33 +226,26 @@ def conv2d_winograd_prepared(
 register_workload("ansor.conv2d_winograd_prepared", conv2d_winograd_prepared)
 
 
-def winograd_alternatives(
-    n: int,
-    h: int,
-    w: int,
-    ci: int,
-    co: int,
-    kernel: int,
-    stride: int = 1,
-    padding: int = 0,
-    *,
-    dtype: str = "float32",
-    constant: bool = False,
-) -> list[tuple[str, tuple[int | str, ...]]]:
-    """
-    List what may stand for `conv2d` of the same arguments, as `SearchTask(alternatives=...)` takes it.
+@workload(
+    convolve_bn_relu_array,
+    benchmark=_BENCHMARK,
+    small=_SMALL,
+    dtypes=_DTYPES,
+)
+def conv2d_bn_relu_winograd(
+    n: int, h: int, w: int, ci: int, co: int, tile: int = 4, padding: int = 1, dtype: str = "float32"
+) -> list[Tensor]:
+    """`conv2d_winograd`, then batch normalisation (a factor and a summand per channel), then ReLU."""
+    x, weight, conv = conv2d_winograd(n, h, w, ci, co, tile, padding, dtype)
+    return [x, weight, *bn_relu(conv)]
 
-    Parameters
-    ----------
-    constant
-        Whether the caller lays out the weights beforehand (`layout_rewrite_option=2`): transforms them, too.
 
-    Returns
-    -------
-    list
-        Empty for another kernel than 3 x 3, or another stride than 1.
-    """
-    if (kernel, stride) != (3, 1):
-        return []
-    name = "conv2d_winograd_prepared" if constant else "conv2d_winograd"
-    return [(f"ansor.{name}", (n, h, w, ci, co, tile, padding, dtype)) for tile in TILES]
+def conv2d_bn_relu_winograd_prepared(
+    n: int, h: int, w: int, ci: int, co: int, tile: int = 4, padding: int = 1, dtype: str = "float32"
+) -> list[Tensor]:
+    """`conv2d_bn_relu_winograd` with weights that the caller transforms once, by `ansor.transform_layout`."""
+    x, kernel, conv = conv2d_winograd_prepared(n, h, w, ci, co, tile, padding, dtype)
+    return [x, kernel, *bn_relu(conv)]
+
+
+register_workload("ansor.conv2d_bn_relu_winograd_prepared", conv2d_bn_relu_winograd_prepared)
