@@ -1,8 +1,9 @@
 """What compiling a program costs, and what LLVM's own optimisations would add to it.
 
 Claims: writing and compiling a program takes less than 60 ms, as a median, on one core; and the pipelines of
-LLVM (O1, O2, O3), which run before code generation, take longer than ours, which has the one pass that its
-output needs (`ansor.codegen.compile`), and make no faster kernels. Programs are of two kinds: sampled at
+LLVM (O1, O2, O3), which run before code generation, and its loop strength reduction (LSR), which is part of
+that, take longer than ours, which has the one pass that its output needs (`ansor.codegen.compile`), and make
+no faster kernels. Programs are of two kinds: sampled at
 random, for the time of compiling; and proposed by the search, of which the kernels are timed in turn.
 
 Command: `python -m experiments.bench_compile [--quick] [--json PATH]`; 3 minutes, half a one with `--quick`.
@@ -31,7 +32,7 @@ from experiments.harness import Bench, Estimate, take_turns
 from experiments.search_cases import CASES, Case
 
 NAMES: Final = ("matmul-512", "conv2d-14", "depthwise-112", "softmax-1024")
-PIPELINES: Final = ("ours", "O1", "O2", "O3")
+PIPELINES: Final = ("ours", "LSR", "O1", "O2", "O3")
 GOAL_MS: Final = 60.0
 ENTRY: Final = "kernel"
 
@@ -43,9 +44,9 @@ def written_code(state: ansor.State, machine: Machine) -> str:
 
 
 def compiled(text: str, machine: Machine, pipeline: str) -> bytes:
-    """Compile a program by our pipeline, or by one of LLVM's in front of code generation."""
-    if pipeline == "ours":
-        return compile_ir(text, machine)
+    """Compile a program by our pipeline, also with LSR, or by one of LLVM's in front of code generation."""
+    if pipeline in ("ours", "LSR"):
+        return compile_ir(text, machine, strength_reduction=pipeline == "LSR")
     tm = target_machine(machine.triple, machine.cpu, machine.features)
     module = llvm.parse_assembly(text, llvm.create_context())
     module.triple, module.data_layout = machine.triple, str(tm.target_data)

@@ -5,6 +5,11 @@ pass is `sroa`, which turns register tiles (stack slots at constant offsets) int
 there are stack slots. Code generation is at level 3. Each module has its own LLVM context, nothing is shared
 between calls.
 
+On x86, whose instructions add up an address of four parts by themselves, code generation leaves out LLVM's
+loop strength reduction, too: offsets are computed outside the loops that they do not depend on as they are
+written (`ansor.codegen.llvm.index`), and the pass takes up to three quarters of the time of compiling an
+unrolled body for kernels that are as fast without it (`experiments.bench_compile`).
+
 Some malformed IR makes LLVM abort the process instead of reporting: compile what is not trusted in a worker
 process.
 """
@@ -12,15 +17,23 @@ process.
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Final
 
 import llvmlite.binding as llvm
 
 from ansor.codegen.machine import Machine, initialize_llvm, target_machine
 from ansor.errors import BuildError
 
+_OPTIONS: Final = Lock()
+"""Held while options of LLVM are changed, which hold for the whole process."""
 
-def compile_ir(text: str, machine: Machine, sroa: bool = True, runtime: str = "") -> bytes:
+
+def compile_ir(
+    text: str, machine: Machine, sroa: bool = True, runtime: str = "", strength_reduction: bool | None = None
+) -> bytes:
     """Compile the module `text` for `machine` into a relocatable object file.
 
     Parameters
@@ -31,6 +44,8 @@ def compile_ir(text: str, machine: Machine, sroa: bool = True, runtime: str = ""
         Whether stack slots may be turned into values; false only to look at what that does.
     runtime
         Another module, whose definitions go into the same object file.
+    strength_reduction
+        Whether LLVM's loop strength reduction runs; None: only where the machine is no x86.
 
     Raises
     ------
@@ -38,13 +53,33 @@ def compile_ir(text: str, machine: Machine, sroa: bool = True, runtime: str = ""
         If LLVM refuses the text; the message shows the lines around the fault, numbered.
     """
     module, tm = _prepare(text, machine, sroa, runtime)
-    return bytes(tm.emit_object(module))
+    with _strength_reduction(machine, strength_reduction):
+        return bytes(tm.emit_object(module))
 
 
 def assembly(text: str, machine: Machine) -> str:
     """Give the assembly text of the module, as `compile_ir` would assemble it."""
     module, tm = _prepare(text, machine)
-    return str(tm.emit_assembly(module))
+    with _strength_reduction(machine):
+        return str(tm.emit_assembly(module))
+
+
+@contextmanager
+def _strength_reduction(machine: Machine, wanted: bool | None = None) -> Iterator[None]:
+    """Generate code with loop strength reduction, or without.
+
+    LLVM knows the choice as an option of the whole process only, so what other threads generate meanwhile
+    is without, too.
+    """
+    if wanted or (wanted is None and not machine.triple.startswith("x86_64")):
+        yield
+        return
+    with _OPTIONS:
+        llvm.set_option("ansor", "-disable-lsr")
+        try:
+            yield
+        finally:
+            llvm.set_option("ansor", "-disable-lsr=false")
 
 
 def _prepare(text: str, machine: Machine, sroa: bool = True, runtime: str = "") -> tuple[Any, Any]:
