@@ -155,12 +155,18 @@ class AlternativesPolicy(SearchPolicy):
 
 
 def sketch_policy(
-    task: Task, model: CostModel, params: Mapping[str, int | float | str] | None = None, seed: int = 0
+    task: Task,
+    model: CostModel | None = None,
+    params: Mapping[str, int | float | str] | None = None,
+    seed: int = 0,
+    starts: Sequence[InitSearchCallback] = (),
 ) -> SearchPolicy:
     """Make the sketch policy of a task, or one for each of its algorithms."""
     if task.alternatives:
-        return AlternativesPolicy(task, program_cost_model=model, params=params, seed=seed)
-    return SketchPolicy(task, model, params=params, seed=seed)
+        return AlternativesPolicy(
+            task, program_cost_model=model, params=params, seed=seed, init_search_callbacks=starts
+        )
+    return SketchPolicy(task, model, params=params, seed=seed, init_search_callbacks=starts)
 
 
 def divided(count: int, parts: Sequence[History], *, even: bool) -> list[int]:

@@ -13,14 +13,16 @@ import click
 
 from ansor.command import INTERRUPTED
 from ansor.errors import DefinitionError
+from ansor.task.task import LayoutRewriteOption
+from ansor.workloads import alternatives_of
 from costmodel import RandomModel
 from measure import LocalBuilder, LocalRunner, RecordToFile
+from search.alternatives import sketch_policy
 from search.cli_workload import Asked, WorkloadCommand, layout_option, show_numbers
 from search.options import TuningOptions
 from search.policy import EmptyPolicy, InitSearchCallback, SearchPolicy
 from search.result import StopReason, TuningResult
 from search.search_task import SearchTask
-from search.sketch_policy import SketchPolicy
 from search.template_history import TransferConfigs
 from search.template_task import TemplateTask
 from search.template_tuner import GATuner, GridSearchTuner, RandomTuner
@@ -33,10 +35,8 @@ NO_PROGRAM: Final = 3
 
 Starts = Sequence[InitSearchCallback]
 _POLICIES: Final[Mapping[str, Callable[[SearchTask, int, Starts], SearchPolicy]]] = {
-    "sketch": lambda task, seed, starts: SketchPolicy(task, seed=seed, init_search_callbacks=starts),
-    "random": lambda task, seed, starts: SketchPolicy(
-        task, RandomModel(seed), seed=seed, init_search_callbacks=starts
-    ),
+    "sketch": lambda task, seed, starts: sketch_policy(task, seed=seed, starts=starts),
+    "random": lambda task, seed, starts: sketch_policy(task, RandomModel(seed), seed=seed, starts=starts),
     "empty": lambda task, seed, starts: EmptyPolicy(task, starts),
 }
 _TUNERS: Final[Mapping[str, Callable[[TemplateTask, int, Starts], SearchPolicy]]] = {
@@ -54,6 +54,7 @@ Examples:
   ansor tune matmul 512 512 512 --trials 32         once more: resumes, 32 new trials
   ansor tune matmul 512 512 1024 --warm-start matmul-512-512-512.log.json
   ansor tune conv2d 1 56 56 64 64 3 --log conv.json --target "llvm -num-cores=2"
+  ansor tune conv2d 1 56 56 64 64 3 1 1 --alternatives
   ansor tune net.py:layer 64 relu=true --trials 200 --early-stopping 100 --json
 
 A WORKLOAD is a name of `ansor workloads`, or file.py:function, a template too. ARGS are numbers, words, JSON
@@ -100,6 +101,11 @@ lists, or name=value.
     type=click.Path(exists=True, dir_okay=False),
     help="Begin with what was best in this log, of the same computation at other sizes; repeatable.",
 )
+@click.option(
+    "--alternatives",
+    is_flag=True,
+    help="Search the catalogue's other algorithms for the same, too, where it has some.",
+)
 @layout_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option(
@@ -123,6 +129,7 @@ def tune(
     policy: str | None,
     timeout: float | None,
     neighbours: tuple[str, ...],
+    alternatives: bool,
     layouts: int | None,
     quiet: bool,
     verbose: int,
@@ -132,7 +139,12 @@ def tune(
 
     Every measurement goes to the log. Ctrl-C stops and keeps it; the same command then goes on.
     """
-    task = Asked.of((workload, *args), target).task(layouts or 0)
+    asked = Asked.of((workload, *args), target)
+    constant = layouts == LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
+    calls = alternatives_of(asked.name, asked.args, constant=constant) if alternatives else []
+    task = asked.task(layouts or 0, calls)
+    if alternatives and not calls and not quiet:
+        click.echo(f"the catalogue has no other algorithm for {title_of_key(task.workload_key)}", err=True)
     path = log or default_log(task)
     chosen = make_policy(task, policy, seed, neighbours)
     with ExitStack() as stack:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,17 @@ import pytest
 import ansor
 from ansor import te
 from ansor.task import registry
-from measure import MeasureInput, MeasureResult, dump_record_to_string, load_record_from_string, load_records
+from measure import (
+    MeasureInput,
+    MeasureResult,
+    ProgramMeasurer,
+    dump_record_to_string,
+    load_record_from_string,
+    load_records,
+)
 from measure.groups import TaskGroups
 from measure.record import LoggedState, LoggedTask, direct_key
+from search import search_task
 from search.cli import run
 from search.report_belief import believed
 from search.report_data import read_history
@@ -250,6 +259,33 @@ def test_best_and_explain_show_the_program_of_the_winner(
     if command == "best":
         assert run(["best", str(conv), *WORDS, *option, "--code"]) == 0
         assert "Products" in capsys.readouterr().out
+
+
+def test_the_command_line_tunes_the_algorithms_of_the_catalogue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the layout option that is asked for; where it has none, it says so."""
+    scales = {"conv2d": 3e-3, "conv2d_winograd": 1e-3, "conv2d_winograd_prepared": 3e-4}
+    machine = FakeMachine(scale=lambda inp: scales[json.loads(inp.task.workload_key)[0].partition(".")[2]])
+    monkeypatch.setattr(
+        search_task,
+        "open_measurer",
+        lambda options: nullcontext(ProgramMeasurer(machine, machine, options.measure_callbacks or ())),
+    )
+    log = str(tmp_path / "log.json")
+    for option, winner in (([], "conv2d_winograd("), (CONSTANT, "conv2d_winograd_prepared(")):
+        words = ["tune", *WORDS, *option, "--alternatives", "--policy", "random", "--log", log]
+        assert run([*words, "--trials", "6", "--round", "6", "--quiet"]) == 0
+        out = capsys.readouterr().out
+        assert f" by {winner}" in out.partition("best: ")[2]
+        assert run([*words, "--trials", "0", "--quiet", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["algorithm"][0] == f"ansor.{winner[:-1]}"
+        assert run(["best", log, *WORDS, *option]) == 0
+        assert capsys.readouterr().out.startswith(f"{DIRECT_CONV} by {winner}")
+    scales["matmul"] = 1e-3
+    words = ["tune", "matmul", "8", "8", "8", "--alternatives", "--policy", "empty", "--log", log]
+    assert run([*words, "--trials", "1"]) == 0
+    assert "the catalogue has no other algorithm for matmul(8, 8, 8)" in capsys.readouterr().err
 
 
 def test_an_algorithm_that_is_not_known_here_is_passed_over(
