@@ -28,8 +28,9 @@ from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer
 from ansor.schedule.lowering import lower
 from experiments import command
-from experiments.harness import Bench, Estimate, take_turns
+from experiments.harness import Bench, Estimate
 from experiments.search_cases import CASES, Case
+from experiments.turns import take_turns
 
 NAMES: Final = ("matmul-512", "conv2d-14", "depthwise-112", "softmax-1024")
 PIPELINES: Final = ("ours", "LSR", "O1", "O2", "O3")

@@ -20,7 +20,8 @@ import numpy as np
 import ansor
 from ansor import workloads
 from experiments import command
-from experiments.harness import OUT, Bench, Estimate, fresh_process, interleave, speedup
+from experiments.harness import OUT, Bench, Estimate, fresh_process, speedup
+from experiments.turns import interleave
 
 QUICK: Final = ("matmul", "conv2d_bn_relu", "softmax")
 TRIAL_TASKS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (

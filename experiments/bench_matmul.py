@@ -19,7 +19,8 @@ from ansor import te
 from ansor.codegen.machine import Machine
 from experiments import command
 from experiments.fma_peak import fma_peak
-from experiments.harness import Bench, Estimate, fresh_process, interleave, speedup
+from experiments.harness import Bench, Estimate, fresh_process, speedup
+from experiments.turns import interleave
 
 GOAL = 0.8
 

@@ -21,7 +21,8 @@ import numpy as np
 import ansor
 from ansor.dtypes import to_numpy
 from experiments import command
-from experiments.harness import Bench, Estimate, interleave, speedup
+from experiments.harness import Bench, Estimate, speedup
+from experiments.turns import interleave
 
 CASES: Final[Mapping[str, tuple[str, str, str]]] = {
     "bfloat16": ("bfloat16", "float32", "bfloat16"),

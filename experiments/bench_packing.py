@@ -20,7 +20,8 @@ import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
 from experiments import command
-from experiments.harness import Bench, Estimate, fresh_process, interleave, speedup
+from experiments.harness import Bench, Estimate, fresh_process, speedup
+from experiments.turns import interleave
 
 VARIANTS = {"unpacked": "", "packed A": "A", "packed B": "B", "packed A and B": "AB"}
 

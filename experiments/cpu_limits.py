@@ -29,7 +29,7 @@ from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer
 from experiments.fma_peak import CHAINS, fma_peak
-from experiments.harness import Timer, timer_of
+from experiments.turns import Timer, timer_of
 
 GROUP: Final = 8
 """Lines that one turn of its loops moves."""

@@ -26,8 +26,9 @@ from experiments.cpu_limits import limit_timers
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_metaschedule import Server
 from experiments.cpu_peers import PEERS, UnavailableError
-from experiments.harness import Timer, fresh_process, rest, take_turns
+from experiments.harness import fresh_process
 from experiments.search_clock import quiet_share
+from experiments.turns import Timer, rest, take_turns
 
 Array = npt.NDArray[Any]
 

@@ -20,7 +20,7 @@ from experiments.cpu_cases import Case
 from experiments.cpu_goals import CONVOLUTIONS
 from experiments.cpu_onnx import Graph, onnx_graph
 from experiments.cpu_torch import Form, TorchProgram, has_forms, torch_program
-from experiments.harness import Timer, take_turns, timer_of
+from experiments.turns import Timer, take_turns, timer_of
 
 Array = npt.NDArray[Any]
 

@@ -17,7 +17,8 @@ import numpy as np
 import ansor
 from ansor import te
 from experiments import command
-from experiments.harness import OUT, interleave, machine, speedup
+from experiments.harness import OUT, machine, speedup
+from experiments.turns import interleave
 
 
 @ansor.register_workload

@@ -27,8 +27,9 @@ from experiments.cpu_measure import OURS, check, imprecise
 from experiments.cpu_peers import UnavailableError
 from experiments.gpu_cases import CASES, REHEARSED, GPUCase
 from experiments.gpu_peers import PEERS
-from experiments.harness import Timer, fresh_process, take_turns
+from experiments.harness import fresh_process
 from experiments.search_runs import trials_in, whole
+from experiments.turns import Timer, take_turns
 
 Array = npt.NDArray[Any]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from experiments.cpu_cases import Case
 from experiments.cpu_peers import Prepared, UnavailableError, library
 from experiments.cpu_torch import Form, has_forms, torch_program
-from experiments.harness import timer_of
+from experiments.turns import timer_of
 
 Array = npt.NDArray[Any]
 

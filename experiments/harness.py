@@ -1,12 +1,12 @@
-"""What every benchmark shares: fair timing, honest intervals, one table, one JSON form.
+"""What every benchmark shares: honest intervals, one table, one JSON form; `turns` has fair timing.
 
-Rules that it enforces:
+Rules that they enforce:
 
-- Two things that are compared are timed in turn, again and again, never one after the other, so that the
-  machine's mood hits both. The result is the median of the ratios of neighbours, with the interval in which
-  the true median lies with 95 % confidence (order statistics, no assumption about the distribution). Fewer
-  than six values cannot tell that much: their whole range is shown, which holds the true median in 93.75 %
-  of the cases for five values, 87.5 % for four, 75 % for three, 50 % for two.
+- Two things that are compared are timed in turn (`turns`). The result is the median of the ratios of
+  neighbours, with the interval in which the true median lies with 95 % confidence (order statistics, no
+  assumption about the distribution). Fewer than six values cannot tell that much: their whole range is shown,
+  which holds the true median in 93.75 % of the cases for five values, 87.5 % for four, 75 % for three, 50 %
+  for two.
 - Where the place of data or code in memory matters, a comparison is repeated in fresh processes.
 - A row says what it is compared with and what was hoped for: `{name, value, unit, peer, goal, holds}`.
   `holds` is null without a goal. `interval` is the confidence interval of `value`, null where there is none.
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -37,7 +37,6 @@ from typing import Any, Final, TypeVar
 from ansor.knobs import NUM_THREADS
 from ansor.lifetime import die_with
 from ansor.medians import median_interval
-from ansor.runtime.interference import DISTURBED, Waited, waited_share
 from ansor.task.hardware import available_cores
 
 ROOT: Final = Path(__file__).parent.parent
@@ -45,12 +44,6 @@ OUT: Final = ROOT / "experiments" / "out"
 
 T = TypeVar("T")
 
-IDLE: Final = 0.1
-"""A process that uses less than this share of one core rests."""
-WARM_SECONDS: Final = 0.01
-"""Untimed calls before each timing [s]."""
-REDONE: Final = 2
-"""A timing that something else disturbed is done again, so many times at most."""
 _DYING: Final = 5.0
 """Seconds that a killed process is waited for."""
 
@@ -89,111 +82,6 @@ class Row:
     goal: float | None = None
     holds: bool | None = None
     interval: tuple[float, float] | None = None
-
-
-Timer = Callable[[int], float]
-"""Runs something so many times and gives the seconds that it took."""
-
-
-def timer_of(call: Callable[[], object]) -> Timer:
-    """Make a timer that calls from Python, which adds some tenths of a microsecond to every call."""
-
-    def timed(number: int) -> float:
-        start = time.perf_counter()
-        for _ in range(number):
-            call()
-        return time.perf_counter() - start
-
-    return timed
-
-
-def seconds_per_call(timer: Timer, min_seconds: float = 0.02) -> float:
-    """Time one call [s]: once, or as often as fills `min_seconds`."""
-    number = 1
-    while True:
-        elapsed = timer(number)
-        if elapsed >= min_seconds:
-            return elapsed / number
-        number = max(number + 1, min(10 * number, round(1.2 * number * min_seconds / max(elapsed, 1e-9))))
-
-
-def least_disturbed(timer: Timer, min_seconds: float, waited: Waited | None) -> float:
-    """
-    Time one call [s] as `seconds_per_call` does; again, if threads had to wait for their cores meanwhile.
-
-    Parameters
-    ----------
-    waited
-        How long they have waited so far (`ansor.runtime.interference.waiting_clock`); None: nobody counts.
-    """
-    found: list[tuple[float, float]] = []
-    for _ in range(1 + REDONE):
-        before, start = waited and waited(), time.perf_counter()
-        seconds = seconds_per_call(timer, min_seconds)
-        elapsed = time.perf_counter() - start
-        found.append((waited_share(before, waited and waited(), elapsed), seconds))
-        if found[-1][0] <= DISTURBED:
-            break
-    return min(found)[1]
-
-
-def rest(seconds: float, at_most: float = 0.5) -> None:
-    """
-    Pause until the threads of this process do nothing any more, for at least `seconds` and not long after.
-
-    Those of OpenBLAS go on spinning for a tenth of a second after their work, on the cores of whoever comes
-    next, who would take twice his time.
-    """
-    waited = 0.0
-    while seconds and waited < at_most:
-        before = time.process_time()
-        time.sleep(seconds)
-        waited += seconds
-        if time.process_time() - before < IDLE * seconds:
-            return
-
-
-def interleave(
-    calls: Mapping[str, Callable[[], object]],
-    repeats: int = 11,
-    min_seconds: float = 0.02,
-    settle_seconds: float = 0.05,
-) -> dict[str, list[float]]:
-    """Time several Python calls in turn: see `take_turns`."""
-    timers = {name: timer_of(call) for name, call in calls.items()}
-    return take_turns(timers, repeats, min_seconds, settle_seconds)
-
-
-def take_turns(
-    timers: Mapping[str, Timer],
-    repeats: int = 11,
-    min_seconds: float = 0.02,
-    settle_seconds: float = 0.05,
-    waited: Waited | None = None,
-) -> dict[str, list[float]]:
-    """
-    Time several things in turn.
-
-    Each round times every one once; the order is reversed from round to round. One round is run
-    unrecorded. Before each timing comes a pause of at least `settle_seconds` [s] (`rest`), and calls for
-    `WARM_SECONDS` that do not count: a system may wake the threads of a program on one core at first. With
-    `waited` a timing that was disturbed is repeated (`least_disturbed`).
-
-    Returns
-    -------
-    dict
-        Seconds per call of each round, by name: element `i` of all lists was taken side by side.
-    """
-    names = list(timers)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(repeats + 1):
-        for name in names if turn % 2 else reversed(names):
-            rest(settle_seconds)
-            seconds_per_call(timers[name], min(min_seconds, WARM_SECONDS))
-            seconds = least_disturbed(timers[name], min_seconds, waited)
-            if turn:
-                times[name].append(seconds)
-    return times
 
 
 def speedup(ours: Sequence[float], peer: Sequence[float]) -> Estimate:

@@ -20,7 +20,8 @@ import numpy.typing as npt
 import ansor
 from ansor import te
 from experiments import command
-from experiments.harness import OUT, interleave, machine, speedup
+from experiments.harness import OUT, machine, speedup
+from experiments.turns import interleave
 
 Array = npt.NDArray[np.float32]
 YUV = ((0.299, 0.587, 0.114), (-0.14713, -0.28886, 0.436), (0.615, -0.51499, -0.10001))

@@ -29,9 +29,10 @@ import numpy as np
 
 import ansor
 from ansor.medians import median_interval
-from experiments.harness import OUT, ROOT, fresh_process, interleave, machine
+from experiments.harness import OUT, ROOT, fresh_process, machine
 from experiments.search_cases import CASES, library_call
 from experiments.search_clock import QUIET, quiet_share
+from experiments.turns import interleave
 
 PACKAGES: Final = ("ansor", "sketches", "costmodel", "measure", "search")
 EXPERIMENTS: Final = (
@@ -44,6 +45,7 @@ EXPERIMENTS: Final = (
     "search_runs",
     "search_spaces",
     "search_tuning",
+    "turns",
 )
 """Modules of `experiments` that decide what is run and how it is timed."""
 LIBRARIES: Final = (

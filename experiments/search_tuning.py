@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any, Final
 
 import ansor
-from experiments.harness import Bench, Estimate, fresh_process, interleave
+from experiments.harness import Bench, Estimate, fresh_process
 from experiments.search_cases import CASES
 from experiments.search_runs import (
     PROCESSES,
@@ -36,6 +36,7 @@ from experiments.search_runs import (
     kept,
     seconds_within,
 )
+from experiments.turns import interleave
 
 CASE: Final = "matmul_add-1024"
 RATIO: Final = 0.93

@@ -1,4 +1,4 @@
-"""The bench harness: estimates, interleaving, rows, goals, the table, the file, fresh processes."""
+"""The bench harness: estimates, rows, goals, the table, the file, fresh processes."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import re
 import select
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from experiments import bench_cpu, bench_matmul, harness
-from experiments.harness import Bench, Estimate, Row, fresh_process, interleave, speedup, table
+from experiments.harness import Bench, Estimate, Row, fresh_process, speedup, table
 
 
 def test_the_interval_covers_the_median_as_often_as_it_says() -> None:
@@ -37,42 +36,6 @@ def test_the_range_of_five_values_falls_short_of_the_confidence_and_that_of_six_
     draws = rng.exponential(1.0, (20000, 5))
     inside = (draws.min(axis=1) <= np.log(2)) & (np.log(2) <= draws.max(axis=1))
     assert inside.mean() == pytest.approx(harness.range_confidence(5), abs=0.01)
-
-
-def test_interleaving_alternates_and_drops_the_first_round() -> None:
-    order: list[str] = []
-    times = interleave(
-        {name: lambda name=name: order.append(name) for name in "ab"},
-        repeats=3,
-        min_seconds=0.0,
-        settle_seconds=0.0,
-    )  # type: ignore[misc]
-    assert "".join(order) == "bbaa" + "aabb" + "bbaa" + "aabb"
-    assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3}
-
-
-def test_a_timing_that_was_disturbed_is_done_again() -> None:
-    """The least disturbed one counts, whatever its time is; after two more there is none."""
-    clock, calls = iter([0.0, 1e12, 1e12, 1e12 + 1, 0.0, 1e12]), iter([0.5, 2.0, 0.1])
-    assert harness.least_disturbed(lambda number: next(calls), 0.0, lambda: next(clock)) == 2.0
-    assert list(calls) == list(clock) == []
-    quiet = iter([3.0, 3.0])
-    assert harness.least_disturbed(lambda number: 5.0, 0.0, lambda: next(quiet)) == 5.0
-    assert harness.least_disturbed(lambda number: 5.0, 0.0, None) == 5.0
-
-
-def test_a_pause_lasts_until_the_threads_of_the_process_rest() -> None:
-    def spin() -> None:
-        until = time.perf_counter() + 0.3
-        while time.perf_counter() < until:
-            pass
-
-    start = time.perf_counter()
-    thread = threading.Thread(target=spin)
-    thread.start()
-    harness.rest(0.05, at_most=30.0)
-    assert time.perf_counter() - start >= 0.3
-    assert not thread.is_alive()
 
 
 def test_speedup_compares_neighbours() -> None:
