@@ -27,8 +27,8 @@ from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_metaschedule import Server
 from experiments.cpu_peers import PEERS, UnavailableError
 from experiments.harness import fresh_process
-from experiments.search_clock import quiet_share
-from experiments.turns import Timer, rest, take_turns
+from experiments.search_clock import QUIET, quiet_share
+from experiments.turns import QuietTurns, Timer, quiet_turns, rest, take_turns
 
 Array = npt.NDArray[Any]
 
@@ -91,7 +91,9 @@ class Measured:
     streaming
         Whether our kernel has non-temporal stores.
     quiet
-        Share of its cores that the process got, before and after: below 1 something else ran.
+        Share of its cores that the process got beside each round of times: below 1 something else ran.
+    again
+        Rounds that were measured again because something else ran.
     """
 
     times: Mapping[str, Sequence[float]]
@@ -100,6 +102,7 @@ class Measured:
     subtracted: Mapping[str, float]
     streaming: bool
     quiet: Sequence[float] = ()
+    again: int = 0
 
     @property
     def peers(self) -> dict[str, float]:
@@ -113,7 +116,8 @@ class Measured:
         skipped = {name: why for part in parts for name, why in part.skipped.items()}
         times = {name: [value for part in parts for value in part.times[name]] for name in names}
         quiet = [share for part in parts for share in part.quiet]
-        return cls(times, skipped, parts[0].packs, {}, parts[0].streaming, quiet)
+        again = sum(part.again for part in parts)
+        return cls(times, skipped, parts[0].packs, {}, parts[0].streaming, quiet, again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,38 +186,48 @@ def side_by_side(
         packs += [peer] if prepared.packs else []
     if len(timers) == 1:
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
-    quiet = [_quiet(threads)]
     timers |= limit_timers(case.traffic(), threads)
 
-    def all_times(others: Mapping[str, Timer]) -> dict[str, list[float]]:
-        every, waited = {**timers, **others}, waiting_clock(threads)
-        return take_turns(every, repeats, 1e-3 * milliseconds, PAUSE, waited)
+    def all_times(others: Mapping[str, Timer]) -> QuietTurns:
+        return quiet_turns(
+            {**timers, **others},
+            repeats,
+            1e-3 * milliseconds,
+            PAUSE,
+            quiet=lambda: _quiet(threads),
+            least=QUIET,
+            waited=waiting_clock(threads),
+        )
 
-    times = {}
+    found = None
     if served:
         try:
             with Server(served, inputs, answer) as server:
                 check(METASCHEDULE, server.answer(), answer, case.tolerance)
-                times = all_times({METASCHEDULE: server.timer})
+                found = all_times({METASCHEDULE: server.timer})
         except (AssertionError, RuntimeError, OSError, ValueError) as error:
             skipped[METASCHEDULE] = gist(str(error))
-    times = times or all_times({})
-    quiet.append(_quiet(threads))
+    found = found or all_times({})
     streaming = "!nontemporal" in kernel.get_source("ll")
     return {
-        "times": times,
+        "times": found.times,
         "skipped": skipped,
         "packs": packs,
         "subtracted": {},
         "streaming": streaming,
-        "quiet": quiet,
+        "quiet": found.quiet,
+        "again": found.again,
     }
 
 
 def _quiet(threads: int) -> float:
-    """The share of its cores that this process gets when its own threads do nothing else."""
+    """The share of its cores that this process gets when its own threads do nothing else.
+
+    Asked twice where it is small: two threads that begin on one core get half of it each, for a moment.
+    """
     rest(SETTLE)
-    return quiet_share(threads)
+    share = quiet_share(threads)
+    return share if share >= QUIET else max(share, quiet_share(threads))
 
 
 def our_timer(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Module, Timer, Array]:

@@ -152,6 +152,7 @@ class Result:
             row["subtracted_seconds"],
             row["non_temporal_stores"],
             row["quiet"],
+            row.get("rounds_again", 0),  # rows of before have none
         )
         tuned = Tuned(log_of(case, folder), row["trials"], row["tuning_seconds"])
         limit, notes, run = Limit(**row["limits"]), tuple(row["notes"]), row["run"]
@@ -174,6 +175,7 @@ class Result:
             "subtracted_seconds": dict(self.measured.subtracted),
             "non_temporal_stores": self.measured.streaming,
             "quiet": list(self.measured.quiet),
+            "rounds_again": self.measured.again,
             "best": self.best,
             "speed": None if self.best is None else self.over(self.best).median,
             "speed_interval": None if self.best is None else astuple(self.over(self.best))[1:],
@@ -197,6 +199,7 @@ def add_rows(bench: Bench, result: Result) -> None:
         words = [best, f"{1e3 * result.measured.peers[best]:.3g} ms", goal.reason]
         words += [result.weights] if result.weights else []
         words += ["less the call"] if best in result.measured.subtracted else []
+        words += [f"{result.measured.again} rounds again"] if result.measured.again else []
         bench.add(f"{name}: speed", result.over(best), "x", peer=", ".join(words), at_least=goal.value)
     if result.case.algorithms:
         direct = result.case.task().compute_dag.flop_count / result.seconds / 1e9

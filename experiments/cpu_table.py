@@ -25,6 +25,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("goal", lambda r: "" if r.goal is None else f"{r.goal.value:.2f}"),
     ("which is", lambda r: "" if r.goal is None else r.goal.reason),
     ("quiet", lambda r: f"{min(r.measured.quiet):.2f}" if r.measured.quiet else ""),
+    ("again", lambda r: str(r.measured.again or "")),
     ("weights", lambda r: r.weights),
     (f"over {METASCHEDULE}", lambda r: "" if r.rivalry is None else f"{r.rivalry.speed.median:.2f}"),
     ("its goal", lambda r: "" if r.rivalry is None else f"{r.rivalry.goal.value:.2f}"),
@@ -32,7 +33,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("state", lambda r: "" if r.run is None else r.run.state),
     ("date", lambda r: "" if r.run is None else r.run.date),
 )
-_MAY_BE_EMPTY: Final = (f"over {METASCHEDULE}", "its goal", "its time", "state", "date")
+_MAY_BE_EMPTY: Final = ("again", f"over {METASCHEDULE}", "its goal", "its time", "state", "date")
 """Columns that are left out if no row has anything there."""
 
 
@@ -65,8 +66,11 @@ def _notes(results: Sequence[Result]) -> list[str]:
     """Say what the columns mean, and what must be said of some rows."""
     notes = ["times in ms; share: of the limit, for streams with the kind of stores that our kernel has"]
     notes.append(
-        "quiet: the least share of its cores that the measuring process got, 1 on a machine of its own"
+        "quiet: the least share of its cores that the measuring process got beside a round of its times, "
+        "1 on a machine of its own"
     )
+    if any(r.measured.again for r in results):
+        notes.append("again: rounds that were taken since something else ran, so that quieter ones count")
     if any(r.measured.subtracted for r in results):
         notes.append(
             "*: less the cost of a call from Python [us], measured for each operation at a tiny size: "

@@ -16,6 +16,7 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Final
 
 from ansor.codegen.compile import compile_ir
@@ -49,6 +50,7 @@ exit:
 """
 
 
+@cache
 def chain() -> Callable[[int, int], int]:
     """The compiled loop: from a first number and a count of steps to the last number."""
     code = load_object(compile_ir(CHAIN, Machine.host()), ["chain"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
 from typing import Final
 
 from ansor.runtime.interference import DISTURBED, Waited, waited_share
@@ -14,6 +16,8 @@ WARM_SECONDS: Final = 0.01
 """Untimed calls before each timing [s]."""
 REDONE: Final = 2
 """A timing that something else disturbed is done again, so many times at most."""
+PATIENCE: Final = 1.0
+"""Seconds in which another load may end before a round is taken again."""
 
 Timer = Callable[[int], float]
 """Runs something so many times and gives the seconds that it took."""
@@ -93,28 +97,101 @@ def take_turns(
     repeats: int = 11,
     min_seconds: float = 0.02,
     settle_seconds: float = 0.05,
-    waited: Waited | None = None,
 ) -> dict[str, list[float]]:
     """
     Time several things in turn.
 
     Each round times every one once; the order is reversed from round to round. One round is run
     unrecorded. Before each timing comes a pause of at least `settle_seconds` [s] (`rest`), and calls for
-    `WARM_SECONDS` that do not count: a system may wake the threads of a program on one core at first. With
-    `waited` a timing that was disturbed is repeated (`least_disturbed`).
+    `WARM_SECONDS` that do not count: a system may wake the threads of a program on one core at first.
 
     Returns
     -------
     dict
         Seconds per call of each round, by name: element `i` of all lists was taken side by side.
     """
+    rounds = _rounds(timers, min_seconds, settle_seconds, None)
+    next(rounds)
+    return _by_name(list(islice(rounds, repeats)))
+
+
+@dataclass(frozen=True, slots=True)
+class QuietTurns:
+    """
+    What `quiet_turns` found.
+
+    Attributes
+    ----------
+    times
+        As `take_turns` gives them, of the rounds that count.
+    quiet
+        How quiet the machine was beside each of these.
+    again
+        Rounds that were taken because others were disturbed.
+    """
+
+    times: dict[str, list[float]]
+    quiet: list[float]
+    again: int
+
+
+def quiet_turns(
+    timers: Mapping[str, Timer],
+    repeats: int,
+    min_seconds: float,
+    settle_seconds: float,
+    *,
+    quiet: Callable[[], float],
+    least: float,
+    waited: Waited | None = None,
+) -> QuietTurns:
+    """
+    Time several things in turn as `take_turns` does, and again what something else disturbed.
+
+    A burst is over soon: a timing during which threads waited for their cores is repeated at once
+    (`least_disturbed`). A load that lasts disturbs whole rounds, and these are repeated, not single
+    timings: what is compared stays side by side. So long as fewer than `repeats` rounds were quiet, there are
+    others, `repeats` of them at most, each after a pause of `PATIENCE`; the quietest rounds count, the first
+    ones of those that are quiet enough.
+
+    Parameters
+    ----------
+    quiet
+        Tells how quiet the machine is, 1 at best; asked before and after each round, the smaller one counts.
+    least
+        From which value on a round is quiet enough.
+    waited
+        See `least_disturbed`.
+    """
+    rounds = _rounds(timers, min_seconds, settle_seconds, waited)
+    next(rounds)
+    found: list[tuple[float, dict[str, float]]] = []
+    now = quiet()
+    while len(found) < 2 * repeats and sum(share >= least for share, _ in found) < repeats:
+        if len(found) >= repeats:
+            time.sleep(PATIENCE)
+            now = quiet()
+        before, one = now, next(rounds)
+        now = quiet()
+        found.append((min(before, now), one))
+    quietest = sorted(range(len(found)), key=lambda i: -min(found[i][0], least))[:repeats]
+    kept = [found[i] for i in sorted(quietest)]
+    return QuietTurns(_by_name([one for _, one in kept]), [share for share, _ in kept], len(found) - repeats)
+
+
+def _rounds(
+    timers: Mapping[str, Timer], min_seconds: float, settle_seconds: float, waited: Waited | None
+) -> Iterator[dict[str, float]]:
+    """Give round after round, seconds per call by name; the first one warms up."""
     names = list(timers)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(repeats + 1):
+    for turn in count():
+        times = {}
         for name in names if turn % 2 else reversed(names):
             rest(settle_seconds)
             seconds_per_call(timers[name], min(min_seconds, WARM_SECONDS))
-            seconds = least_disturbed(timers[name], min_seconds, waited)
-            if turn:
-                times[name].append(seconds)
-    return times
+            times[name] = least_disturbed(timers[name], min_seconds, waited)
+        yield {name: times[name] for name in names}
+
+
+def _by_name(rounds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [one[name] for one in rounds] for name in rounds[0]}

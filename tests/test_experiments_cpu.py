@@ -219,10 +219,11 @@ def test_a_library_that_is_imprecise_is_left_out_if_ours_is_right() -> None:
 
 
 def test_processes_are_put_behind_each_other_without_what_failed_in_one() -> None:
-    one = Measured({"a": [1.0], "b": [2.0]}, {}, [OURS], {"b": 0.1}, False, [0.9, 1.0])
-    other = Measured({"a": [3.0]}, {"b": "it broke"}, [OURS], {}, False, [0.4, 0.7])
+    one = Measured({"a": [1.0], "b": [2.0]}, {}, [OURS], {"b": 0.1}, False, [0.9, 1.0], 2)
+    other = Measured({"a": [3.0]}, {"b": "it broke"}, [OURS], {}, False, [0.4, 0.7], 3)
     merged = Measured.merged([one, other])
     assert merged.quiet == [0.9, 1.0, 0.4, 0.7]
+    assert merged.again == 5
     assert merged.times == {"a": [1.0, 3.0]}
     assert merged.skipped == {"b": "it broke"}
 
@@ -290,7 +291,7 @@ def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytes
     assert found["packs"] == [OURS]
     assert set(cpu_measure.call_costs(SMALL.name, ["numpy", "torch channels_last"], 1)) == {"numpy"}
     assert found["skipped"]["torch"] == "left out"
-    assert len(found["quiet"]) == 2
+    assert len(found["quiet"]) == 1
     json.dumps(found)
 
 
@@ -430,6 +431,18 @@ def test_the_table_shows_everyone_and_says_what_is_missing() -> None:
     assert line.split()[:4] == [SMALL.name, "1e+03", "3e+03", "-"]
     assert any("torch.compile is missing from everything: left out" in note for note in notes)
     assert json.loads(json.dumps(result(SMALL, ansor=1.0, numpy=3.0).to_json()))["goal_is"] == "stated"
+
+
+def test_rows_say_how_many_rounds_were_measured_again() -> None:
+    one = result(SMALL, ansor=1.0, numpy=3.0)
+    again = replace(one, measured=replace(one.measured, again=3))
+    assert "again" not in cpu_table.details([one])
+    head, _, line, *notes = cpu_table.details([one, again]).splitlines()
+    assert line[head.index("again") :].split()[0] == "3"
+    assert any(note.startswith("  again: rounds") for note in notes)
+    bench = Bench("", [])
+    cpu_results.add_rows(bench, again)
+    assert bench.rows[0].peer == "numpy, 3e+03 ms, stated, only ours packed, 3 rounds again"
 
 
 def test_what_a_call_costs_is_told_from_the_least_to_the_most() -> None:

@@ -28,7 +28,7 @@ def a_run(commit: str = "abc", machine: str = "here", threads: str = "2") -> Run
 
 def a_result(case: Case, folder: Path, tuner: float | None = None, **times: float) -> Result:
     found = {name: [seconds, 1.1 * seconds] for name, seconds in {PEAK: 1.0, **times}.items()}
-    measured = Measured(found, {"torch.compile": "left out"}, ["ansor"], {"numpy": 1e-6}, True, [0.9, 1.0])
+    measured = Measured(found, {"torch.compile": "left out"}, ["ansor"], {"numpy": 1e-6}, True, [0.9, 1.0], 1)
     limit = Limit(0.5, 0.2, 0.25)
     return Result(case, Tuned(log_of(case, folder), 8, 30.0), measured, limit, tuner, ("a note",), a_run())
 
@@ -43,6 +43,15 @@ def test_a_row_is_read_as_it_was_written(tmp_path: Path) -> None:
         one = a_result(SOFTMAX, tmp_path, tuner, ansor=1.0, numpy=3.0, MetaSchedule=1.5)
         keep(tmp_path, SOFTMAX, one, a_run())
         assert read(tmp_path).results == (one,)
+
+
+def test_rows_of_before_rounds_were_counted_are_read(tmp_path: Path) -> None:
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0), a_run())
+    place = tmp_path / cpu_kept.FILE
+    document = json.loads(place.read_text())
+    del document["results"][0]["rounds_again"]
+    place.write_text(json.dumps(document))
+    assert read(tmp_path).results[0].measured.again == 0
 
 
 def test_rows_of_earlier_runs_stay_unless_the_case_is_measured_again(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Timing in turn: the order of rounds, what is done again, pauses."""
 
+import itertools
 import threading
 import time
+
+import pytest
 
 from experiments import turns
 
@@ -40,3 +43,32 @@ def test_a_pause_lasts_until_the_threads_of_the_process_rest() -> None:
     turns.rest(0.05, at_most=30.0)
     assert time.perf_counter() - start >= 0.3
     assert not thread.is_alive()
+
+
+def quiet_turns(monkeypatch: pytest.MonkeyPatch, *shares: float) -> turns.QuietTurns:
+    """Time something twice, which takes 1, 2, 3 ... seconds in the rounds that count or may count."""
+    times, told = (float(number // 2) for number in itertools.count()), iter(shares)
+    monkeypatch.setattr(turns, "PATIENCE", 0.0)
+    found = turns.quiet_turns(
+        {"a": lambda number: next(times)}, 2, 0.0, 0.0, quiet=lambda: next(told), least=0.9
+    )
+    assert list(told) == []
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shares", "found"),
+    [
+        # Nothing is done again on a quiet machine.
+        ([1.0, 0.91, 0.95], turns.QuietTurns({"a": [1, 2]}, [0.91, 0.91], 0)),
+        # A round lies between two answers, one taken again has both for itself.
+        ([1.0, 0.5, 1.0, 0.95, 0.99, 1.0, 1.0], turns.QuietTurns({"a": [3, 4]}, [0.95, 1.0], 2)),
+        ([0.5, 1.0, 1.0, 1.0, 0.9], turns.QuietTurns({"a": [2, 3]}, [1.0, 0.9], 1)),
+        # So many more rounds as were asked for, and no more.
+        ([0.1, 0.1, 0.2, 0.3, 0.4, 0.2, 0.3], turns.QuietTurns({"a": [3, 4]}, [0.3, 0.2], 2)),
+    ],
+)
+def test_rounds_that_were_disturbed_are_taken_again_and_the_quietest_count(
+    shares: list[float], found: turns.QuietTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert quiet_turns(monkeypatch, *shares) == found
