@@ -33,7 +33,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -58,7 +57,7 @@ from experiments.gpu_measure import (
     tune,
 )
 from experiments.gpu_predicted import predict
-from experiments.harness import OUT, Bench, Estimate, positive_number, speedup
+from experiments.harness import OUT, Bench, Estimate, folder_to_write, positive_number, positive_time, speedup
 
 MINUTES: Final = 9.0
 TRIALS: Final = 1000
@@ -82,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_gpu: kernels beside libraries, by the GPU's clock", argv, add_options)
     given = bench.arguments
     place = Place(given.dry)
-    folder = Path(given.log_dir).resolve() / ("dry" if given.dry else "")
+    folder = given.log_dir.resolve() / ("dry" if given.dry else "")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         info = device_info(place.kind)
@@ -230,9 +229,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ops", type=_cases, default=(), metavar="A,B", help="operations or workloads")
     parser.add_argument("--trials", type=positive_number, metavar="N", help="most trials of each")
     parser.add_argument(
-        "--minutes", type=float, default=MINUTES, metavar="M", help=f"for everything, {MINUTES:g} by default"
+        "--minutes",
+        type=positive_time,
+        default=MINUTES,
+        metavar="M",
+        help=f"for everything, {MINUTES:g} by default",
     )
-    parser.add_argument("--log-dir", default=str(OUT / "gpu"), metavar="DIR", help="where logs lie")
+    parser.add_argument(
+        "--log-dir", type=folder_to_write, default=OUT / "gpu", metavar="DIR", help="where logs lie"
+    )
 
 
 def _cases(text: str) -> list[GPUCase]:

@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         trials=given.trials or 0,
         random_trials=given.random_trials,
         random_seeds=given.random_seeds or seeds,
-        peers=Peers.read(given.peers),
+        peers=given.peers or Peers.read(),
     )
     if not options.peers.tuners:
         print("  there are no recorded figures of other tuners (--peers); those comparisons are left out")
@@ -187,11 +187,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--random-seeds", type=positive_number, metavar="N", help="runs of random search, default as --seeds"
     )
-    parser.add_argument("--peers", metavar="PATH", help="recorded figures of other tuners")
+    parser.add_argument("--peers", type=_peers, metavar="PATH", help="recorded figures of other tuners")
     parser.add_argument(
         "--retime", action="store_true", help="time winners again, keep the logs of earlier runs"
     )
     parser.add_argument("--fresh", action="store_true", help="use nothing of earlier runs")
+
+
+def _peers(path: str) -> Peers:
+    try:
+        return Peers.read(path)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path!r} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise argparse.ArgumentTypeError(f"{path!r} holds no recorded figures ({why})") from None
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 import ansor
 from ansor import te
 from experiments import command
-from experiments.harness import OUT, machine, speedup
+from experiments.harness import OUT, machine, positive_number, speedup
 from experiments.turns import interleave
 
 
@@ -35,8 +35,8 @@ def matmul_add(n: int, l: int, m: int, dtype: str) -> list[te.Tensor]:  # noqa: 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", type=int, default=1024, help="rows and columns of all matrices")
-    parser.add_argument("--trials", type=int, default=64, help="programs to measure")
+    parser.add_argument("--size", type=positive_number, default=1024, help="rows and columns of all matrices")
+    parser.add_argument("--trials", type=positive_number, default=64, help="programs to measure")
     arguments = parser.parse_args(argv)
     n = arguments.size
     started = time.monotonic()

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from experiments import command
+from experiments.harness import positive_number, positive_time
 from tests.device_laws import case_of_seed
 from tests.program_laws import Case, check_all, lowered, seeded_case
 from tests.tuning_laws import machinery, policy_of_seed, task_of_seed
@@ -32,15 +33,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=60, help="stop after this time")
+    parser.add_argument("--seconds", type=positive_time, default=60, help="stop after this time")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
-    parser.add_argument("--count", type=int, help="stop after this many programs")
-    parser.add_argument("--steps", type=int, default=12, help="most random schedule changes of a program")
-    parser.add_argument("--failures", type=int, default=5, help="stop after this many failures")
+    parser.add_argument("--count", type=positive_number, help="stop after this many programs")
+    parser.add_argument(
+        "--steps", type=positive_number, default=12, help="most changes of a program at random"
+    )
+    parser.add_argument("--failures", type=positive_number, default=5, help="stop after this many failures")
     parser.add_argument("--no-compile", action="store_true", help="interpret only")
-    parser.add_argument("--tune", type=int, metavar="N", help="tune random graphs for N trials each")
+    parser.add_argument("--tune", type=positive_number, metavar="N", help="tune random graphs, N trials each")
     parser.add_argument("--target", metavar="T", help="opencl or cuda: programs of sketches, on a device")
-    parser.add_argument("--programs", type=int, default=2, metavar="N", help="so many of each sketch")
+    parser.add_argument("--programs", type=positive_number, default=2, metavar="N", help="of each sketch")
     arguments = parser.parse_args(argv)
     if arguments.tune is not None:
         return tune(arguments)

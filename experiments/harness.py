@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
@@ -108,6 +109,14 @@ def positive_number(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
     return int(text)
+
+
+def positive_time(text: str) -> float:
+    """Read an option that is a time, a positive number of whatever unit."""
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
 
 
 def threads_here(text: str) -> int:

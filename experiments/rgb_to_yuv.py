@@ -20,7 +20,7 @@ import numpy.typing as npt
 import ansor
 from ansor import te
 from experiments import command
-from experiments.harness import OUT, machine, speedup
+from experiments.harness import OUT, machine, positive_number, speedup
 from experiments.turns import interleave
 
 Array = npt.NDArray[np.float32]
@@ -107,9 +107,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--width", type=int, default=1920)
-    parser.add_argument("--height", type=int, default=1080)
-    parser.add_argument("--trials", type=int, default=64, help="programs to measure")
+    parser.add_argument("--width", type=positive_number, default=1920)
+    parser.add_argument("--height", type=positive_number, default=1080)
+    parser.add_argument("--trials", type=positive_number, default=64, help="programs to measure")
     parser.add_argument("--log", type=Path, help="the tuning log")
     arguments = parser.parse_args(argv)
     height, width = arguments.height, arguments.width

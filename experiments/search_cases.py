@@ -206,8 +206,10 @@ class Peers:
 
         Raises
         ------
-        FileNotFoundError
-            If `path` is given and there is none.
+        OSError
+            If `path` is given and cannot be read.
+        ValueError, KeyError, TypeError
+            If the file is of another form.
         """
         places = [Path(path)] if path else [folder / PEERS_FILE for folder in PEERS_FOLDERS]
         for place in places:

@@ -19,6 +19,7 @@ import numpy as np
 import ansor
 from ansor import te
 from experiments import command
+from experiments.harness import positive_number
 
 
 @ansor.template("experiments.tiled_matmul")
@@ -79,8 +80,8 @@ def compare(size: int, trials: int, seed: int = 0, min_repeat_ms: int = 50) -> d
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison."""
     parser = argparse.ArgumentParser(description="Tuners of a template beside the search without one.")
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--size", type=positive_number, default=512)
+    parser.add_argument("--trials", type=positive_number, default=64)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(arguments)
     print(ansor.TemplateTask(tiled_matmul, (chosen.size,) * 3).config_space)

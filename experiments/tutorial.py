@@ -19,7 +19,7 @@ import numpy as np
 import ansor as auto_scheduler
 from ansor import te
 from experiments import command
-from experiments.harness import OUT
+from experiments.harness import OUT, positive_number
 
 
 @auto_scheduler.register_workload  # The function's name and arguments are the workload's key.
@@ -138,8 +138,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--size", type=int, default=1024, help="rows and columns of all matrices")
-    parser.add_argument("--trials", type=int, default=10, help="programs to measure")
+    parser.add_argument("--size", type=positive_number, default=1024, help="rows and columns of all matrices")
+    parser.add_argument("--trials", type=positive_number, default=10, help="programs to measure")
     parser.add_argument("--log", type=Path, default=OUT / "tutorial.json", help="the tuning log")
     arguments = parser.parse_args(argv)
     n = arguments.size

@@ -8,17 +8,13 @@ understood; 3 tuning ended without a valid program; 130 interrupted by Ctrl-C, w
 
 from __future__ import annotations
 
-import os
-import sys
-import traceback
 from collections.abc import Sequence
 from typing import Final
 
 import click
 
 from ansor.command import INTERRUPTED
-from ansor.errors import AnsorError
-from ansor.knobs import traceback_wanted
+from ansor.explaining import explained
 from search.cli_bench import bench
 from search.cli_distill import distill
 from search.cli_explain import explain
@@ -56,21 +52,15 @@ for command in (tune, best, show, explain, distill, report, workloads, bench):
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; errors of ansor are explained, not traced."""
     try:
-        code = cli.main(args=list(arguments), prog_name="ansor", standalone_mode=False)
+        return explained(lambda: _run(arguments))
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:  # The reader of our output, such as `head`, has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (AnsorError, OSError) as error:
-        if traceback_wanted():
-            traceback.print_exc()
-        click.echo(f"error: {error}", err=True)
-        for note in getattr(error, "__notes__", ()):
-            click.echo(note, err=True)
-        return 1
+
+
+def _run(arguments: Sequence[str]) -> int:
+    code = cli.main(args=list(arguments), prog_name="ansor", standalone_mode=False)
     return code if isinstance(code, int) else 0

@@ -1,0 +1,77 @@
+"""Benchmarks and demonstrations as commands: what they say of what their users can mend."""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from experiments import bench_gpu, bench_search, fuzz, rgb_to_yuv, templates, tutorial
+from experiments.harness import ROOT, positive_time
+
+
+@pytest.mark.parametrize(
+    ("main", "option", "text"),
+    [
+        (bench_gpu.main, "--minutes", "nan"),
+        (bench_gpu.main, "--log-dir", "{file}"),
+        (bench_search.main, "--peers", "{file}"),
+        (bench_search.main, "--peers", "{file}/x"),
+        (fuzz.main, "--seconds", "-1"),
+        (rgb_to_yuv.main, "--height", "0"),
+        (templates.main, "--trials", "0"),
+        (tutorial.main, "--trials", "-1"),
+    ],
+)
+def test_options_without_a_sense_are_refused_by_name(
+    main: Callable[[list[str]], int],
+    option: str,
+    text: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").write_text("")
+    value = text.format(file=tmp_path / "file")
+    with pytest.raises(SystemExit) as ended:
+        main([option, value])
+    assert ended.value.code == 2
+    assert f"argument {option}: {value!r}" in capsys.readouterr().err
+
+
+def test_a_time_is_positive_and_ends() -> None:
+    assert positive_time("0.5") == 0.5
+    for text in ("0", "-1", "inf", "nan", "soon"):
+        with pytest.raises(argparse.ArgumentTypeError, match="no positive number"):
+            positive_time(text)
+
+
+def run(*words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_what_a_user_can_mend_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with run("experiments.tutorial", "--log", str(tmp_path / "file" / "log.json")) as running:
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (1, "")
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_whoever_reads_the_output_may_have_seen_enough() -> None:
+    with run("experiments.walkthrough", "vector_add") as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        assert running.stderr is not None
+        assert running.stderr.read() == ""
+    assert running.returncode == 0
