@@ -130,7 +130,7 @@ def measured(
                 _add_failure(bench, case, _words(error), f"{cpu_metaschedule.NAME} ")
             else:
                 served, seconds = found["command"], found["seconds"]
-        return Result.of(case, tuned, measure(case, tuned.log, effort, served), effort.threads, seconds)
+        return Result.of(case, tuned, measure(case, tuned.log, effort, served), seconds)
     except Exception as error:  # whatever one case does, the others are measured
         _error_file(folder, case).write_text("".join(traceback.format_exception(error)))
         _add_failure(bench, case, _words(error))

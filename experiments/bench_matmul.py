@@ -18,9 +18,9 @@ import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
 from experiments import command
-from experiments.fma_peak import fma_peak
+from experiments.fma_peak import FmaPeak, peak_flop
 from experiments.harness import Bench, Estimate, fresh_process, speedup
-from experiments.turns import interleave
+from experiments.turns import Timer, take_turns, timer_of
 
 GOAL = 0.8
 
@@ -49,12 +49,13 @@ def compare(n: int, repeats: int) -> dict[str, list[float]]:
     out = np.empty((n, n), np.float32)
     kernel(a, b, out)
     np.testing.assert_allclose(out, a @ b, rtol=1e-3, atol=1e-3)
-    peak, flop = fma_peak(ansor.get_num_threads())
-    seconds = interleave(
-        {"ansor": lambda: kernel(a, b, out), "numpy": lambda: np.matmul(a, b, out=out), "peak": peak},
-        repeats=repeats,
-    )
-    work = {"ansor": 2.0 * n**3, "numpy": 2.0 * n**3, "peak": flop}
+    timers: dict[str, Timer] = {
+        "ansor": timer_of(lambda: kernel(a, b, out)),
+        "numpy": timer_of(lambda: np.matmul(a, b, out=out)),
+        "peak": FmaPeak(),
+    }
+    seconds = take_turns(timers, repeats)
+    work = {"ansor": 2.0 * n**3, "numpy": 2.0 * n**3, "peak": peak_flop()}
     return {name: [work[name] / t for t in times] for name, times in seconds.items()}
 
 

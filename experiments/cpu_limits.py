@@ -2,7 +2,8 @@
 
 Two of them, each a compiled loop on the threads that kernels use:
 
-- multiply-adds on registers (`experiments.fma_peak`): so many operations take at least so long;
+- multiply-adds on registers, as many at a time as fit there (`experiments.fma_peak`): so many operations take
+  at least so long;
 - a stream: a loop that reads as many bytes as the inputs hold and writes as many as the output holds, each
   byte once, and computes next to nothing. Both kinds of stores are tried, those that go through the cache and
   those that pass it by (non-temporal), and blocks of several lengths between which reading and writing
@@ -28,8 +29,8 @@ from ansor.codegen.machine import Machine
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer
-from experiments.fma_peak import CHAINS, fma_peak
-from experiments.turns import Timer, timer_of
+from experiments.fma_peak import FmaPeak, peak_flop
+from experiments.turns import Timer
 
 GROUP: Final = 8
 """Lines that one turn of its loops moves."""
@@ -220,18 +221,14 @@ class Stream:
         return self._timer(number)
 
 
-def limit_timers(traffic: Traffic, threads: int) -> dict[str, Timer]:
+def limit_timers(traffic: Traffic) -> dict[str, Timer]:
     """Give the ceilings as timers, by name: the multiply-add loop, and the streams."""
     first = Stream(traffic, temporal=True, block=BLOCKS[0])
-    timers: dict[str, Timer] = {PEAK: timer_of(fma_peak(threads, PEAK_STEPS)[0])}
+    timers: dict[str, Timer] = {PEAK: FmaPeak()}
     for temporal in (True, False) if traffic.written else (True,):
         for block in BLOCKS if traffic.written else BLOCKS[-1:]:
             timers[_stream_name(temporal, block)] = Stream(traffic, temporal, block, first)
     return timers
-
-
-PEAK_STEPS: Final = 4_000_000
-"""So many that starting the threads, some tens of microseconds, does not count."""
 
 
 def _stream_name(temporal: bool, block: int) -> str:
@@ -267,7 +264,7 @@ class Limit:
         return "FMA" if self.compute >= self.stream else "memory"
 
     @classmethod
-    def of(cls, times: Mapping[str, Sequence[float]], flops: float, threads: int, streaming: bool) -> Limit:
+    def of(cls, times: Mapping[str, Sequence[float]], flops: float, streaming: bool) -> Limit:
         """
         Read the limit of some operations from the times [s] of `limit_timers`.
 
@@ -278,12 +275,10 @@ class Limit:
         streaming
             Whether our kernel has non-temporal stores.
         """
-        lanes = Machine.host().vector_bits // 32
-        work = 2.0 * CHAINS * lanes * PEAK_STEPS * threads
         streams = {name: median(values) for name, values in times.items() if name.startswith("stream")}
         like = [
             seconds
             for name, seconds in streams.items()
             if ("non-temporal" in name) == streaming or len(streams) == 1
         ]
-        return cls(flops * median(times[PEAK]) / work, min(streams.values()), min(like))
+        return cls(flops * median(times[PEAK]) / peak_flop(), min(streams.values()), min(like))

@@ -186,7 +186,7 @@ def side_by_side(
         packs += [peer] if prepared.packs else []
     if len(timers) == 1:
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
-    timers |= limit_timers(case.traffic(), threads)
+    timers |= limit_timers(case.traffic())
 
     def all_times(others: Mapping[str, Timer]) -> QuietTurns:
         return quiet_turns(

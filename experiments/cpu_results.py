@@ -83,12 +83,11 @@ class Result:
         case: Case,
         tuned: Tuned,
         measured: Measured,
-        threads: int,
         tuner: float | None = None,
         notes: Sequence[str] = (),
     ) -> Result:
-        """Put together what is known of a case that was measured on so many threads."""
-        limit = Limit.of(measured.times, arithmetic(case, tuned.log), threads, measured.streaming)
+        """Put together what is known of a case."""
+        limit = Limit.of(measured.times, arithmetic(case, tuned.log), measured.streaming)
         if case.algorithms:
             key = case.task().best_record(tuned.log).input.task.workload_key
             weights = ", its weights transformed beforehand, beside the time" if "_prepared" in key else ""

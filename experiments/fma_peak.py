@@ -1,36 +1,74 @@
 """The fused multiply-add peak of this machine, measured: the ceiling that kernels are compared with.
 
-A loop of independent vector multiply-adds on registers, written as LLVM IR, runs on as many threads as are
-asked for. Nominal clock figures mislead (machines boost, throttle and are shared), so the ceiling is always
+A loop of independent vector multiply-adds on registers, written as LLVM IR, runs on the threads that kernels
+run on. Nominal clock figures mislead (machines boost, throttle and are shared), so the ceiling is always
 measured beside the thing that is compared with it.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
+from ansor.alignment import address_of, aligned_empty
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.runtime.jit import load_object
-from ansor.runtime.multiply_adds import multiply_adds_ir
+from ansor.runtime.multiply_adds import chains, multiply_adds_ir
+from ansor.runtime.pool import kernel_imports
+from ansor.runtime.pool_ir import MAX_THREADS
+from ansor.runtime.timing import compiled_timer
 
-CHAINS = 16
-"""Independent accumulators: enough to hide the latency of a multiply-add, few enough for 32 registers."""
+STEPS: Final = 200_000
+"""Of a call, all threads together: some tenths of a millisecond, besides which starting them is nothing."""
 
 
-def fma_peak(threads: int, steps: int = 1_000_000) -> tuple[Callable[[], None], float]:
-    """A call that keeps `threads` cores busy with multiply-adds, and its float operations [flop]."""
+def peak_flop() -> float:
+    """Float operations of one call of `FmaPeak` [flop]."""
     machine = Machine.host()
-    lanes = machine.vector_bits // 32
-    code = load_object(compile_ir(multiply_adds_ir(lanes, CHAINS), machine), ["multiply_adds"])
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code["multiply_adds"])
-    operands = [(ctypes.c_float * (2 * lanes))(*([0.5] * (2 * lanes))) for _ in range(threads)]
-    pool = ThreadPoolExecutor(threads)
+    return 2.0 * chains(machine) * (machine.vector_bits // 32) * STEPS
 
-    def run() -> None:
-        list(pool.map(lambda block: function(ctypes.addressof(block), steps), operands))
 
-    run.code = code  # type: ignore[attr-defined]  # the code lives as long as the call
-    return run, 2.0 * CHAINS * lanes * steps * threads
+class FmaPeak:
+    """Times calls that keep all threads busy with multiply-adds, each with its part of `STEPS`."""
+
+    def __init__(self) -> None:
+        machine = Machine.host()
+        lanes = machine.vector_bits // 32
+        text = multiply_adds_ir(lanes, chains(machine)) + _parallel_ir(2 * machine.vector_bits // 8)
+        self._code = load_object(compile_ir(text, machine), ["peak"], kernel_imports())
+        self._operands = aligned_empty((MAX_THREADS, 2 * lanes), "float32")
+        self._operands[...] = 0.5
+        self._timer = compiled_timer(self._code["peak"], (address_of(self._operands),), (STEPS,))
+
+    def __call__(self, number: int) -> float:
+        return self._timer(number)
+
+
+def _parallel_ir(size: int) -> str:
+    """LLVM IR of `void peak(ptr operands, i64 steps)`; `size` is that of a thread's operands [bytes]."""
+    return f"""
+declare void @ansor_parallel_launch(ptr, ptr)
+
+define internal void @body(ptr %data, i32 %thread, i32 %threads) "stackrealign" {{
+entry:
+  %operands = load ptr, ptr %data, align 8
+  %q = getelementptr i64, ptr %data, i64 1
+  %steps = load i64, ptr %q, align 8
+  %t = zext i32 %thread to i64
+  %n = zext i32 %threads to i64
+  %part = udiv i64 %steps, %n
+  %byte = mul i64 %t, {size}
+  %own = getelementptr i8, ptr %operands, i64 %byte
+  call void @multiply_adds(ptr %own, i64 %part)
+  ret void
+}}
+
+define void @peak(ptr %operands, i64 %steps) {{
+  %data = alloca [2 x i64], align 8
+  store ptr %operands, ptr %data, align 8
+  %q = getelementptr i64, ptr %data, i64 1
+  store i64 %steps, ptr %q, align 8
+  call void @ansor_parallel_launch(ptr @body, ptr %data)
+  ret void
+}}
+"""

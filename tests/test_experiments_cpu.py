@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import ansor
+from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
+from ansor.runtime.multiply_adds import chains, multiply_adds_ir
 from ansor.task import hardware
 from ansor.workloads import CATALOGUE
 from experiments import (
@@ -32,11 +34,11 @@ from experiments import (
 )
 from experiments.cpu_cases import CASES, QUICK, Case
 from experiments.cpu_goals import GROUPS, Goal
-from experiments.cpu_limits import LINE, PEAK, PEAK_STEPS, Limit, Stream, Traffic, limit_timers
+from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_timers
 from experiments.cpu_measure import OURS, Effort, Measured
 from experiments.cpu_results import Result
 from experiments.cpu_tuning import Tuned
-from experiments.fma_peak import CHAINS
+from experiments.fma_peak import peak_flop
 from experiments.harness import Bench, fresh_process
 
 SMALL = Case("matmul", (16, 16, 16), "product", constant=True)
@@ -60,16 +62,24 @@ def times_of(peak: float, cached: float, passing: float, **others: float) -> dic
 
 
 def test_the_limit_is_the_slower_of_multiply_adds_and_stream() -> None:
-    flop_per_call = 2 * CHAINS * (Machine.host().vector_bits // 32) * PEAK_STEPS * 2
     times = times_of(0.1, 0.03, 0.02)
-    busy = Limit.of(times, flops=flop_per_call / 2, threads=2, streaming=False)
+    busy = Limit.of(times, flops=peak_flop() / 2, streaming=False)
     assert busy.seconds == busy.compute == pytest.approx(0.05)
     assert busy.kind == "FMA"
-    moving = Limit.of(times, flops=flop_per_call / 10, threads=2, streaming=False)
+    moving = Limit.of(times, flops=peak_flop() / 10, streaming=False)
     assert moving.kind == "memory"
     assert moving.seconds == 0.02, "the fastest stream is the limit, whatever our stores are"
     assert moving.stream_like == 0.03, "the share is of a stream with our kind of stores"
-    assert Limit.of(times, 0.0, 2, streaming=True).stream_like == 0.02
+    assert Limit.of(times, 0.0, streaming=True).stream_like == 0.02
+
+
+@pytest.mark.parametrize("cpu", ["haswell", "znver4"])
+def test_the_multiply_adds_of_the_limit_stay_in_registers(cpu: str) -> None:
+    """Of a CPU with sixteen registers as of one with twice as many; on the stack they take twice the time."""
+    machine = Machine.of("x86_64-linux-gnu", cpu)
+    code = assembly(multiply_adds_ir(machine.vector_bits // 32, chains(machine)), machine)
+    assert code.count("vfmadd") == chains(machine)
+    assert "rsp" not in code
 
 
 @pytest.mark.parametrize("temporal", [True, False])
@@ -93,8 +103,8 @@ def test_a_stream_reads_every_line_once_and_writes_every_line(
 
 
 def test_ceilings_have_both_kinds_of_stores_unless_nothing_is_written() -> None:
-    assert sum("non-temporal" in name for name in limit_timers(Traffic(4096, 4096), 1)) > 0
-    assert not any("non-temporal" in name for name in limit_timers(Traffic(4096, 0), 1))
+    assert sum("non-temporal" in name for name in limit_timers(Traffic(4096, 4096))) > 0
+    assert not any("non-temporal" in name for name in limit_timers(Traffic(4096, 0)))
 
 
 # -- cases -----------------------------------------------------------------------------------------------
@@ -166,7 +176,7 @@ def test_a_choice_of_algorithms_is_a_case_apart(name: str, tmp_path: Path) -> No
         ansor.save_records(log, [ansor.MeasureInput(one, state)], [ansor.MeasureResult((seconds,))])
     assert cpu_arithmetic.arithmetic(case, Path(log)) == 2 * 36 * 4 * 4 * 4
     measured = Measured(times_of(1.0, 0.5, 0.4, ansor=1.0, torch=3.0), {}, [OURS], {}, False)
-    found = Result.of(case, Tuned(Path(log), 3, 1.0), measured, 2)
+    found = Result.of(case, Tuned(Path(log), 3, 1.0), measured)
     assert f"{name}_winograd_prepared" in found.notes[0]
     assert "transformed beforehand" in found.notes[0]
     assert "rounding errors about 31 times those of the direct form" in found.notes[0]

@@ -56,7 +56,7 @@ def measured_fma_ports(vector_bytes: int) -> int:
 def multiply_adds_per_cycle(vector_bytes: int) -> float:
     """Measure the rate that `measured_fma_ports` rounds."""
     machine = Machine.host()
-    count, lanes = machine.num_registers - 4, vector_bytes // 4
+    count, lanes = chains(machine), vector_bytes // 4
     text = multiply_adds_ir(lanes, count) + _cycles_ir(vector_bytes)
     code = load_object(compile_ir(text, machine), ["multiply_adds", "cycles"])
     operands = (ctypes.c_float * (2 * lanes))(*([0.5] * (2 * lanes)))
@@ -77,6 +77,11 @@ def multiply_adds_per_cycle(vector_bytes: int) -> float:
     rounds = [(work(), clock()) for _ in range(ROUNDS)]
     seconds, cycle = min(a for a, _ in rounds), min(b for _, b in rounds) / (STEPS * CYCLES)
     return count * STEPS * cycle / seconds
+
+
+def chains(machine: Machine) -> int:
+    """Accumulators that fit a machine's registers beside the operands, and hide what a multiply-add takes."""
+    return machine.num_registers - 4
 
 
 def multiply_adds_ir(lanes: int, count: int) -> str:
