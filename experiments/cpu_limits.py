@@ -34,9 +34,10 @@ from experiments.turns import Timer
 
 GROUP: Final = 8
 """Lines that one turn of its loops moves."""
-BLOCKS: Final = (4096, 65536)
-"""Bytes of the longer side between one change from reading to writing and the next; shorter ones cost more in
-counting than they gain."""
+BLOCKS: Final = (LINE * GROUP, 65536)
+"""Bytes of the longer side between one change from reading to writing and the next. What comes from memory is
+fastest group by group, as prefetchers see both sides go on, and what lies in caches in long blocks; blocks of
+a page are slower than either."""
 PEAK: Final = "multiply-adds"
 
 
@@ -52,7 +53,7 @@ class Traffic:
         return self.read + self.written
 
 
-def stream_ir(temporal: bool, block: int = 4096) -> str:
+def stream_ir(temporal: bool, block: int) -> str:
     """
     LLVM IR of `void stream(ptr source, ptr sink, i64 reads, i64 writes)`, on the threads of the pool.
 

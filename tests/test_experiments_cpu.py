@@ -102,6 +102,12 @@ def test_a_stream_reads_every_line_once_and_writes_every_line(
         assert (stream.sink[: stream.writes] != 7).all()
 
 
+def test_ceilings_read_and_write_by_turns_in_blocks_that_suit_memory_and_in_such_that_suit_caches() -> None:
+    """Of large arrays those that change with every group of lines are faster by a third."""
+    names = [name for name in limit_timers(Traffic(2**20, 2**20)) if name != PEAK]
+    assert [name.rpartition(" ")[2] for name in names] == ["512", "65536"] * 2
+
+
 def test_ceilings_have_both_kinds_of_stores_unless_nothing_is_written() -> None:
     assert sum("non-temporal" in name for name in limit_timers(Traffic(4096, 4096))) > 0
     assert not any("non-temporal" in name for name in limit_timers(Traffic(4096, 0)))
