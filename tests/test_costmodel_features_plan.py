@@ -260,7 +260,25 @@ def test_the_plan_beyond_the_reference_is_what_lowering_makes(name: str, params:
 
 
 @pytest.mark.parametrize(
-    "target", ["llvm", "llvm -mcpu=core-avx2", "llvm -mcpu=znver4", "llvm -mcpu=nehalem"]
+    "target",
+    [
+        "llvm",
+        "llvm -mcpu=core-avx2",
+        "llvm -mcpu=znver4",
+        "llvm -mcpu=nehalem",
+        "llvm -mtriple=aarch64-linux-gnu",
+        "llvm -mtriple=riscv64-linux-gnu",
+        "llvm -mtriple=i686-linux-gnu -mattr=+avx2",
+        *(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}" for cpu in ("x86-64", "skylake", "icelake-server")),
+        *(
+            f"llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64 -mattr={name}"
+            for name in ("+fma", "+avx512vl", "+avx512f,-avx2", "+avxvnni")
+        ),
+        *(
+            f"llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -mattr={name}"
+            for name in ("-avx512bw", "-fma", "-avx2", "-avx", "-sse4.2")
+        ),
+    ],
 )
 def test_the_plan_reckons_with_the_registers_that_lowering_uses(target: str) -> None:
     core = core_of(task_of(SMALL["matmul"](), target))

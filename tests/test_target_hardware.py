@@ -69,7 +69,7 @@ def test_malformed_parameters() -> None:
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64 -mattr=+avx2", 32, 16),
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -mattr=-avx512f", 32, 16),
         ("llvm -mtriple=aarch64-linux-gnu", 16, 32),
-        ("llvm -mtriple=riscv64-linux-gnu", 16, 16),
+        ("llvm -mtriple=riscv64-linux-gnu", 16, 32),
     ],
 )
 def test_vector_registers(target: str, width: int, registers: int) -> None:

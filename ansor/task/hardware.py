@@ -47,6 +47,11 @@ _AVX_CPUS = re.compile(
     r"|gracemont|sierraforest|grandridge|bdver|btver2|znver|x86-64-v3"
 )
 
+_X86: Final = frozenset(("x86_64", "i386", "i686"))
+_AVX_NEEDS: Final = frozenset(("sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx"))
+"""Features without which there are vectors of 16 bytes only."""
+_AVX512_NEEDS: Final = frozenset(("avx2", "fma", "f16c", "avx512f"))
+"""Features without which there are none of 64 bytes."""
 
 _ONE_FULL_WIDTH_FMA = re.compile(
     r"znver4|icelake-client|tigerlake|rocketlake|cannonlake|znver1|bdver|btver2|sandybridge|ivybridge"
@@ -159,8 +164,7 @@ class MachineModel:
         if target.is_gpu:
             return _MULTIPROCESSOR
         width = vector_bytes(target)
-        arm = architecture(target) == "aarch64"
-        registers = 32 if width == 64 or arm else 16
+        registers = vector_registers(target)
         caches = host_caches() if is_host(target) else {}
         ports = fma_ports(_cpu_name(target), width)
         return cls(vector_bytes=width, vector_registers=registers, fma_ports=ports, **caches)
@@ -203,17 +207,25 @@ def _normal(name: str) -> str:
 
 def vector_bytes(target: Target) -> int:
     """Width in bytes of the widest vector register that code for the target may use."""
-    arch = architecture(target)
-    if arch != "x86_64":
+    if architecture(target) not in _X86:
         return 16
     width = _x86_bytes_by_name(target.mcpu) if target.mcpu or not is_host(target) else host_vector_bytes()
     for feature in target.mattr:
         name, on = feature[1:], feature[0] == "+"
-        if name == "avx512f":
-            width = 64 if on else min(width, 32)
-        elif name in ("avx", "avx2"):
-            width = max(width, 32) if on else 16
+        if on and name.startswith(("avx512", "avx10")):
+            width = 64
+        elif on and name.startswith(("avx", "fma", "f16c", "xop", "vaes")):
+            width = max(width, 32)
+        elif not on and name in _AVX_NEEDS:
+            width = 16
+        elif not on and name in _AVX512_NEEDS:
+            width = min(width, 32)
     return width
+
+
+def vector_registers(target: Target) -> int:
+    """How many vector registers code for the target may use."""
+    return 16 if architecture(target) in _X86 and vector_bytes(target) < 64 else 32
 
 
 def _cpu_name(target: Target) -> str:
@@ -248,7 +260,7 @@ def _x86_bytes_by_name(cpu: str | None) -> int:
 @cache
 def host_vector_bytes() -> int:
     """Vector width in bytes of this machine's CPU, from the features that LLVM detects."""
-    if _machine() != "x86_64":
+    if _machine() not in _X86:
         return 16
     import llvmlite.binding as llvm
 
