@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, LogFormatError, ScheduleError
-from ansor.task.hardware import MachineModel
+from ansor.runtime.multiply_adds import known_fma_ports
+from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
 from costmodel.analytic_device import USED as USED_OF_DEVICE
 from costmodel.analytic_device import DeviceRates, device_parts
@@ -281,7 +282,7 @@ class AnalyticModel(CostModel):
         spread = np.where(parallel, np.maximum(raw["parallel_cores"], 1.0), 1.0)
         cold = raw["footprint"] > core.caches[-1][0]
         times = {
-            "ports": self._ports(raw, core.model) / share,
+            "ports": self._ports(raw, core.hardware, known_fma_ports(core.hardware, task.target)) / share,
             "latency": self._latency(raw) * spread / share,
             "L2": (raw["L1_traffic"] / rates.l2 + raw["L1_pieces"] * rates.l2_piece) / share,
             "L3": (raw["L2_traffic"] / rates.l3 + raw["L2_pieces"] * rates.l3_piece) / share,
@@ -316,15 +317,15 @@ class AnalyticModel(CostModel):
         lines = raw["L3_traffic"] / line * rates.line
         return np.asarray(begins * lines / np.maximum(begins + lines, 1.0))
 
-    def _ports(self, raw: Raw, model: MachineModel) -> FloatArray:
+    def _ports(self, raw: Raw, hardware: HardwareParams, fma_ports: int) -> FloatArray:
         """Cycles of all instructions on one core, none waiting for another.
 
         What does not fit the registers goes through the first cache: a store and a load per vector and step.
         """
         rates = self.rates
-        arithmetic = min(rates.arithmetic, model.fma_ports)
+        arithmetic = min(rates.arithmetic, fma_ports)
         spilled = (
-            model.vector_registers
+            hardware.vector_registers
             * np.maximum(raw["tile_pressure"] - 1.0, 0.0)
             / np.maximum(raw["tile_registers"], 1.0)
         )

@@ -19,10 +19,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.ir.passes.register_tile import RegisterLimits
-from ansor.runtime.multiply_adds import core_model
 from ansor.task.device import DeviceModel
-from ansor.task.hardware import MachineModel, available_cores
+from ansor.task.hardware import HardwareParams, available_cores, vector_bytes
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel.candidates import Candidates, batches_of
@@ -108,10 +106,7 @@ def _fill(
 ) -> None:
     """Compute the rows block by block and put each where it belongs."""
     places = offsets[columns.program] + columns.ordinal
-    if core.device is None:
-        made = plan(columns, RegisterLimits(core.vector_bits, core.model.vector_registers))
-    else:
-        made = kernel_plan(columns)
+    made = plan(columns, core.registers) if core.device is None else kernel_plan(columns)
 
     def fill(group: Group, part: slice) -> None:
         block = np.empty((values.shape[1], part.stop - part.start))
@@ -146,12 +141,10 @@ def _parts(groups: Sequence[Group]) -> Iterator[tuple[Group, slice]]:
 
 def core_of(task: Task) -> Core:
     """Describe the machine of a task."""
-    hardware = task.hardware_params
-    model, device = _models(str(task.target))
-    return Core(model, max(hardware.num_cores, 1), max(hardware.cache_line_bytes, 1), device)
+    return _core_of(task.hardware_params, task.target)
 
 
 @lru_cache(maxsize=64)
-def _models(target: str) -> tuple[MachineModel, DeviceModel | None]:
-    known = Target.parse(target)
-    return core_model(known), DeviceModel.for_target(known) if known.is_gpu else None
+def _core_of(hardware: HardwareParams, target: Target) -> Core:
+    device = DeviceModel.for_target(target) if target.is_gpu else None
+    return Core(hardware, vector_bytes(target), device)

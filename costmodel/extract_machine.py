@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.task.device import DeviceModel
-from ansor.task.hardware import MachineModel
+from ansor.task.hardware import HardwareParams
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Bools, Columns, Ints
 from costmodel.extract_indices import Floats
@@ -30,20 +31,34 @@ _MOST_PER_OP: Final = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The machine as features need it: one core's model, how many cores work, the line size [bytes].
+    """The machine as features need it: what the task says, and the width of a vector of code [bytes].
 
     Of a GPU the core is a multiprocessor, and `device` describes the whole.
     """
 
-    model: MachineModel
-    cores: int
-    line: int
+    hardware: HardwareParams
+    vector_bytes: int
     device: DeviceModel | None = None
+
+    @property
+    def cores(self) -> int:
+        """How many work."""
+        return max(self.hardware.num_cores, 1)
+
+    @property
+    def line(self) -> int:
+        """Bytes of a cache line."""
+        return max(self.hardware.cache_line_bytes, 1)
 
     @property
     def vector_bits(self) -> int:
         """Width of a vector register."""
-        return self.model.vector_bytes * 8
+        return 8 * self.vector_bytes
+
+    @property
+    def registers(self) -> RegisterLimits:
+        """What a program may use of the vector registers: the limits of lowering for the target."""
+        return RegisterLimits(self.vector_bits, self.hardware.vector_registers)
 
     @property
     def caches(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
@@ -54,11 +69,9 @@ class Core:
         of one place as it holds pages. The sets of the third follow from a hash. A level that does not exist
         is as large as the one before.
         """
-        first = self.model.l1_bytes
-        second = max(self.model.l2_bytes, first)
-        third = max(self.model.l3_bytes, second)
+        first, second, third = self.hardware.cache_bytes
         pages = second // _PAGE if self.device is None else 0
-        return (first, self.model.l1_ways), (second, pages), (third, 0)
+        return (first, self.hardware.l1_ways), (second, pages), (third, 0)
 
 
 def machine_rows(view: View, out: Floats) -> None:
@@ -185,7 +198,7 @@ class View:
         if self.core.device is not None:
             return np.zeros_like(kept)
         registers = np.where(kept, self.loaded, 0.0).sum(axis=0) + self.accumulators
-        return np.asarray(kept & (registers > self.core.model.vector_registers))
+        return np.asarray(kept & (registers > self.core.hardware.vector_registers))
 
     def _straddling(self) -> Floats:
         """The part of each access's vectors that lie across the end of a cache line, 0 to 1.
@@ -200,7 +213,7 @@ class View:
         moved = np.abs(self.regions.flat) * steps[:, None] * self.regions.element_bytes
         together = np.bitwise_or.reduce(moved.astype(np.int64), axis=0) | line
         apart = together & -together
-        width = np.minimum(self.lanes * self.regions.element_bytes, self.core.model.vector_bytes)
+        width = np.minimum(self.lanes * self.regions.element_bytes, self.core.vector_bytes)
         first = self.regions.behind_line % apart
         inside = np.maximum(np.floor((line - width - first) / apart) + 1.0, 0.0) * apart / line
         return np.where(self.contiguous & ~self.scalar, 1.0 - np.minimum(inside, 1.0), 0.0)
@@ -232,7 +245,8 @@ class View:
         return [
             self.promoted.astype(np.float64),
             self.accumulators,
-            np.where(self.promoted, self.accumulators + self._held(), 0.0) / self.core.model.vector_registers,
+            np.where(self.promoted, self.accumulators + self._held(), 0.0)
+            / self.core.hardware.vector_registers,
             np.where(self.steps, self.extent, 1.0).prod(axis=0),
             self.starts.astype(np.float64),
             loads,

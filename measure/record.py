@@ -93,12 +93,12 @@ class LoggedTask:
 
     @property
     def hardware_params(self) -> HardwareParams:
-        """The recorded hardware, or the target's defaults where the line has none."""
+        """The recorded hardware; of what the line does not say the target's defaults."""
         from ansor.task.hardware import HardwareParams
 
         if self.hardware is None:
             return HardwareParams.for_target(self.target)
-        return HardwareParams.from_json(list(self.hardware))
+        return HardwareParams.from_json(list(self.hardware), self.target)
 
     def to_task(self, dag: ComputeDAG | None = None) -> Task:
         """Return the task, with its computation if that is given."""

@@ -30,7 +30,6 @@ from ansor.te.expr import int_value
 from ansor.te.tensor import ComputeOp
 from sketches.conversions import is_widened
 from sketches.gpu_memory import shared_place
-from sketches.memory import second_cache
 from sketches.relations import is_computed, is_tiled, needs_tiling
 from sketches.rule import SketchContext, Successor, Verdict
 
@@ -90,7 +89,7 @@ class AddPackedRead:
         tensor = state.stages[stage_id].op.output(0)
         if self.everything or dtype_info(tensor.dtype).bits < 32:
             return True
-        return _is_panel(state, stage_id, reader, second_cache(str(context.target)) // SHARE)
+        return _is_panel(state, stage_id, reader, context.hardware.cache_bytes[1] // SHARE)
 
     @staticmethod
     def _fits(context: SketchContext, state: State, stage_id: int, reader: int) -> bool:

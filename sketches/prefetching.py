@@ -30,7 +30,7 @@ from ansor.schedule.lookahead import NEAR
 from ansor.schedule.prefetch_steps import PrefetchStep, inputs_read
 from ansor.schedule.state import State
 from ansor.te.expr import int_value
-from sketches.memory import bytes_of, elements_of, first_cache, last_cache, second_cache
+from sketches.memory import bytes_of, elements_of
 from sketches.relations import is_computed, needs_tiling
 from sketches.rule import SketchContext
 from sketches.windows import runs_along_memory
@@ -47,11 +47,10 @@ def prefetch_sites(context: SketchContext, state: State) -> tuple[PrefetchStep, 
     """Let stages ask ahead that pass over inputs after others of the same iteration, or read windows."""
     if not context.params.cpu_prefetch:
         return ()
-    target = str(context.target)
-    second, last = second_cache(target), last_cache(target)
+    first, second, last = context.hardware.cache_bytes
     computed = [stage for stage in range(len(state.stages)) if is_computed(state, stage)]
     again = [
-        PrefetchStep(stage, 0 if stage in state.attach else first_cache(target))
+        PrefetchStep(stage, 0 if stage in state.attach else first)
         for stage in computed
         if _passes_again(state, stage, computed, second)
     ]

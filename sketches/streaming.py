@@ -18,7 +18,7 @@ from typing import Final
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.schedule.store_steps import why_not_streaming
-from sketches.memory import bytes_of, last_cache
+from sketches.memory import bytes_of
 from sketches.relations import is_computed
 from sketches.rule import SketchContext
 
@@ -33,7 +33,7 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
     if not context.params.cpu_streaming_stores:
         return ()
     traffic = sum(map(bytes_of, context.dag.tensors))
-    if traffic * CACHE_SHARE <= last_cache(str(context.target)):
+    if traffic * CACHE_SHARE <= context.hardware.cache_bytes[-1]:
         return ()
     return tuple(
         stage_id

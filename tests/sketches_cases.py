@@ -21,7 +21,9 @@ from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
 from ansor.te import Tensor
 
-HARDWARE = HardwareParams(4, 64, 64, 49152, 2**31 - 1, 1024, 8, 32)
+CACHES = {"l1_bytes": 32 << 10, "l1_ways": 8, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20}
+"""Of a common machine, whatever machine tests run on."""
+HARDWARE = HardwareParams(4, 64, 64, 49152, 2**31 - 1, 1024, 8, 32, **CACHES)
 _HERE = Path(__file__).parent
 _FOLDERS = (_HERE / "data", _HERE.parent.parent / "shared" / "data")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +188,16 @@ def test_a_wider_machine_is_faster() -> None:
         for cpu in ("nehalem", "znver4")
     )
     assert wide < narrow
+
+
+def test_fewer_multiply_adds_in_a_cycle_take_longer() -> None:
+    tensors = matmul(256, 256, 256)
+    task = task_of(tensors)
+    slow, fast = (
+        MODEL.seconds(replace(task, hardware_params=replace(HARDWARE, fma_ports=ports)), [tiled(tensors)])
+        for ports in (1, 2)
+    )
+    assert slow[0] > 1.2 * fast[0]
 
 
 # -- protocol ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ansor
+import costmodel.extract
 from ansor import te
 from ansor.ir.nest import For, LoopKind, LoopNest, Stmt, Store, sub_statements
 from ansor.schedule.lowering import lower
@@ -147,16 +148,21 @@ def test_features_of_a_gpu_do_not_depend_on_the_machine_that_computes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from ansor.task import hardware
-    from costmodel.extract import _models
+
+    def forget() -> None:
+        hardware._known.cache_clear()
+        costmodel.extract._core_of.cache_clear()
 
     task = gpu_task(matmul(128, 128, 64))
     population = sample(task, 10)[0]
     before = extract(task, population).values
-    monkeypatch.setattr(hardware, "host_caches", lambda: {"l1_bytes": 1})
+    monkeypatch.setattr(hardware, "host_caches", lambda: {"l1_bytes": 1024})
     monkeypatch.setattr(hardware, "host_vector_bytes", lambda: 8)
-    _models.cache_clear()
-    assert np.array_equal(extract(task, population).values, before)
-    _models.cache_clear()
+    forget()
+    again = gpu_task(matmul(128, 128, 64))
+    assert again.hardware_params == task.hardware_params
+    assert np.array_equal(extract(again, population).values, before)
+    forget()
 
 
 # -- single facts -------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def check(task: Task, population: Population, limits: RegisterLimits | None = No
     some of the iterations past the end of an axis, and the plan none.
     """
     core = core_of(task)
-    limits = limits or RegisterLimits(core.vector_bits, core.model.vector_registers)
+    limits = limits or core.registers
     form = Form.of_population(population)
     statements = statements_of(form)
     columns = pack([form], [statements])
@@ -213,7 +213,7 @@ def test_the_plan_is_what_lowering_makes(name: str) -> None:
 def test_the_plan_of_few_channels_is_what_lowering_makes(tensors: list[Tensor]) -> None:
     """Some of these reduce in lanes although their channels could be lanes."""
     task = task_of(tensors)
-    limits = RegisterLimits(core_of(task).vector_bits, core_of(task).model.vector_registers)
+    limits = core_of(task).registers
     populations = sample(task, 25, 4)
 
     assert sum(check(task, population) for population in populations)
@@ -283,7 +283,7 @@ def test_the_plan_beyond_the_reference_is_what_lowering_makes(name: str, params:
 def test_the_plan_reckons_with_the_registers_that_lowering_uses(target: str) -> None:
     core = core_of(task_of(SMALL["matmul"](), target))
     machine = Machine.for_target(Target(target))
-    assert machine.register_limits == RegisterLimits(core.vector_bits, core.model.vector_registers)
+    assert machine.register_limits == core.registers
 
 
 def test_a_program_with_registers_allocates_them() -> None:

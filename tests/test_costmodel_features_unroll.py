@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ansor.ir.passes.register_tile import RegisterLimits
@@ -15,8 +17,7 @@ WORKLOADS = ("conv2d_bn_relu", "depthwise", "grouped", "conv1d_dilated", "max_po
 
 
 def limits_of(task: Task, most: int) -> RegisterLimits:
-    core = core_of(task)
-    return RegisterLimits(core.vector_bits, core.model.vector_registers, max_instructions=most)
+    return replace(core_of(task).registers, max_instructions=most)
 
 
 @pytest.mark.parametrize("most", [40, 400])

@@ -16,17 +16,12 @@ from experiments.search_ablation import DEFAULT, SPACE_TASKS, SWITCHES, TASKS, V
 from experiments.search_cases import CASES, OWN
 from experiments.search_runs import Kept
 from experiments.search_spaces import Reach, reach
+from tests.sketches_cases import CACHES
 
 SMALL_SEARCH = {"evolutionary_search_population": 96, "evolutionary_search_num_iters": 1}
 ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
-
-
-@pytest.fixture(autouse=True)
-def _common_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever machine tests run on; there are some whose caches hold all tasks."""
-    monkeypatch.setattr("sketches.streaming.last_cache", lambda target: 32 << 20)
-    monkeypatch.setattr("sketches.prefetching.second_cache", lambda target: 1 << 20)
-    monkeypatch.setattr("sketches.prefetching.last_cache", lambda target: 32 << 20)
+HARDWARE = ansor.HardwareParams(2, **CACHES)
+"""There are machines whose caches hold all tasks."""
 
 
 def matmul() -> ansor.SearchTask:
@@ -38,7 +33,7 @@ def task_of(name: str) -> ansor.SearchTask:
     """A task of the benchmark, for a machine with all instructions that rules ask for."""
     case = CASES[name]
     workload = case.workload if case.workload in OWN else case.entry.registered_name
-    return ansor.SearchTask(workload, case.args, target=ZEN4)
+    return ansor.SearchTask(workload, case.args, target=ZEN4, hardware_params=HARDWARE)
 
 
 @cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,8 +26,10 @@ from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from tests.gpu_schedules import kernels
 from tests.program_laws import Case, check_all, check_replay
+from tests.sketches_cases import CACHES
 
 ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
+HARDWARE = ansor.HardwareParams(2, **CACHES)
 
 
 def rows(n: int, m: int, dtype: str = "float32") -> tuple[Schedule, list[Tensor]]:
@@ -298,21 +302,16 @@ def test_kernels_do_not_ask() -> None:
 # -- the sketches ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def _common_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever machine tests run on."""
-    monkeypatch.setattr("sketches.prefetching.first_cache", lambda target: 32 << 10)
-    monkeypatch.setattr("sketches.prefetching.second_cache", lambda target: 1 << 20)
-    monkeypatch.setattr("sketches.prefetching.last_cache", lambda target: 32 << 20)
-
-
 def space_of(n: int, m: int, **params: int) -> ProgramSpace:
-    task = ansor.SearchTask(compute_dag=get_workload("softmax").tensors(n, m), target=ZEN4)
+    task = ansor.SearchTask("ansor.softmax", (n, m), target=ZEN4, hardware_params=HARDWARE)
     return ProgramSpace.of(task, params)
 
 
-def window_programs(name: str, *args: int, **params: int) -> list[State]:
-    task = ansor.SearchTask(compute_dag=get_workload(name).tensors(*args), target=ZEN4)
+def window_programs(
+    name: str, *args: int, hardware: ansor.HardwareParams = HARDWARE, **params: int
+) -> list[State]:
+    tensors = get_workload(name).tensors(*args)
+    task = ansor.SearchTask(compute_dag=tensors, target=ZEN4, hardware_params=hardware)
     return programs(ProgramSpace.of(task, params))
 
 
@@ -397,9 +396,23 @@ def test_windows_of_inputs_that_no_cache_holds_ask_for_the_next_rows(
     assert not any(map(asks, window_programs(name, 1, *args[1:])))
 
 
+def test_caches_that_the_task_tells_decide_what_is_asked_for() -> None:
+    args = (64, 56, 56, 256, 2, 2, 0)  # 205 MB
+    small = replace(HARDWARE, l2_bytes=256 << 10)
+    steps = {
+        tuple(step.to_json())
+        for state in window_programs("avg_pool2d", *args, hardware=small)
+        for step in state.steps
+        if step.code == "PF"
+    }
+    assert {step[2] for step in steps} == {64 << 10}
+    large = replace(HARDWARE, l3_bytes=1 << 30)
+    assert not any(map(asks, window_programs("avg_pool2d", *args, hardware=large)))
+
+
 def test_asking_ahead_changes_no_feature() -> None:
     args = (64, 56, 56, 256, 2, 2, 0)
-    task = ansor.SearchTask(compute_dag=get_workload("avg_pool2d").tensors(*args), target=ZEN4)
+    task = ansor.SearchTask("ansor.avg_pool2d", args, target=ZEN4, hardware_params=HARDWARE)
     asking = programs(ProgramSpace.of(task))
     silent = [State.replay(one.dag, [step for step in one.steps if step.code != "PF"]) for one in asking]
     assert not any(map(asks, silent))

@@ -81,10 +81,9 @@ def test_operands_of_narrow_dtypes_alone_are_packed_on_request() -> None:
     [(1, 512, False, True), (4, 512, False, True), (8, 128, False, False), (1, 32, True, True)],
 )
 def test_panels_of_products_are_packed_without_asking(
-    batch: int, n: int, transposed: bool, packs: bool, monkeypatch: pytest.MonkeyPatch
+    batch: int, n: int, transposed: bool, packs: bool
 ) -> None:
     """The rows of B that vectors pass over lie apart, or the vectors themselves do."""
-    monkeypatch.setattr("sketches.packing.second_cache", lambda target: 1 << 20)
     a, b = te.placeholder((batch, n, n), name="A"), te.placeholder((batch, n, n), name="B")
     k = te.reduce_axis((0, n), "k")
     c = te.compute(

@@ -84,6 +84,14 @@ def test_outputs_are_offered_where_the_caches_cannot_hold_the_program() -> None:
     assert columns(space_of(elementwise(LARGE), cpu_streaming_stores=0)) == set()
 
 
+def test_the_caches_are_those_that_the_task_is_told() -> None:
+    told = {2 << 20: {"stream B"}, 32 << 20: set()}
+    for last, offered in told.items():
+        hardware = ansor.HardwareParams(2, l2_bytes=1 << 20, l3_bytes=last)
+        task = ansor.SearchTask(compute_dag=elementwise(SMALL), target=ZEN4, hardware_params=hardware)
+        assert columns(ProgramSpace.of(task, ON)) == offered
+
+
 def test_small_and_inner_results_are_not_offered_and_accumulated_ones_are() -> None:
     assert columns(space_of(rows_of_sums(LARGE))) == set()
     assert columns(space_of(sums_to_matrix(LARGE))) == {"stream B"}

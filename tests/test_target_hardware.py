@@ -1,6 +1,10 @@
 """Hardware facts: the record's eight numbers, caches, and the number of cores a process may use."""
 
+import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding
 import pytest
@@ -10,7 +14,6 @@ from ansor.runtime import multiply_adds
 from ansor.task import hardware
 from ansor.task.hardware import (
     HardwareParams,
-    MachineModel,
     cgroup_quota,
     fma_ports,
     host_cache_line,
@@ -19,6 +22,7 @@ from ansor.task.hardware import (
 )
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
+from measure.record import task_from_json, task_to_json
 
 
 @pytest.mark.parametrize(
@@ -44,18 +48,76 @@ from ansor.task.task import LayoutRewriteOption, Task
 def test_parameters_of_targets(target: str, expected: list[int]) -> None:
     params = HardwareParams.for_target(Target(target))
     assert params.to_json() == expected
-    assert HardwareParams.from_json(expected) == params
+    assert HardwareParams.from_json(expected, Target(target)) == params
 
 
 def test_parameters_of_this_machine() -> None:
     params = HardwareParams.for_target(Target("llvm"))
     assert params.num_cores >= 1
     assert params.vector_unit_bytes in (16, 32, 64)
+    assert params.vector_registers in (16, 32)
+    assert params == replace(params, **host_caches())
 
 
 def test_malformed_parameters() -> None:
     with pytest.raises(TargetError, match="8 integers, found"):
-        HardwareParams.from_json([1, 2])
+        HardwareParams.from_json([1, 2], Target("llvm"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"l1_bytes": 32},
+            r"HardwareParams\(l1_bytes=32\): caches are given in bytes, such as 32 << 10 for 32",
+        ),
+        ({"l3_bytes": 1.5}, r"HardwareParams\(l3_bytes\) must be an integer of at least -1, found 1.5"),
+        ({"l2_bytes": -2}, r"HardwareParams\(l2_bytes\) must be an integer of at least -1, found -2"),
+        ({"fma_ports": "two"}, r"HardwareParams\(fma_ports\) must be an integer of at least -1, found 'two'"),
+        ({"warp_size": -1}, r"HardwareParams\(warp_size\) must be an integer of at least 0, found -1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        HardwareParams(2, **fields)
+
+
+def test_what_is_not_said_is_that_of_the_target() -> None:
+    target = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
+    told = HardwareParams(3, l2_bytes=512 << 10, l3_bytes=0)
+    known = HardwareParams.for_target(target)
+    completed = told.completed(target)
+    assert completed == replace(known, num_cores=3, l2_bytes=512 << 10, l3_bytes=0)
+    assert completed.completed(target) == completed
+    assert completed.cache_bytes == (known.l1_bytes, 512 << 10, 512 << 10)
+    assert Task.create(None, "[]", target, hardware_params=told).hardware_params == completed
+
+
+def test_code_has_the_registers_of_its_target() -> None:
+    target = "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"
+    assert Task.create(None, "[]", target, hardware_params=HardwareParams(2, vector_registers=16))
+    message = "HardwareParams.vector_registers=32.: code for `llvm .*-mcpu=haswell.*` has 16; leave them out"
+    with pytest.raises(DefinitionError, match=message):
+        Task.create(None, "[]", target, hardware_params=HardwareParams(2, vector_registers=32))
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mtriple=aarch64-linux-gnu", "cuda -arch=sm_80", "opencl"])
+def test_a_task_is_read_back_from_a_record_with_the_same_hardware(target: str) -> None:
+    task = Task.create(None, '["f", 1]', target)
+    read = task_from_json(json.loads(json.dumps(task_to_json(task))))
+    assert read.hardware_params == task.hardware_params
+    assert read.to_task().hardware_params == task.hardware_params
+    assert hash(read.hardware_params) == hash(task.hardware_params)
+
+
+def test_records_carry_the_eight_numbers_of_the_reference() -> None:
+    """Other tools read them; so a record says nothing of caches, and whoever reads it has its target's."""
+    told = HardwareParams(4, 64, 64, l2_bytes=4 << 20)
+    task = Task.create(None, '["f", 1]', "llvm", hardware_params=told)
+    items = task_to_json(task)
+    assert items[2] == [4, 64, 64, 0, 0, 0, 0, 0]
+    read = task_from_json(items).to_task().hardware_params
+    assert read == HardwareParams(4, 64, 64).completed(Target("llvm"))
 
 
 @pytest.mark.parametrize(
@@ -73,8 +135,8 @@ def test_malformed_parameters() -> None:
     ],
 )
 def test_vector_registers(target: str, width: int, registers: int) -> None:
-    model = MachineModel.for_target(Target(target))
-    assert (model.vector_bytes, model.vector_registers) == (width, registers)
+    params = HardwareParams.for_target(Target(target))
+    assert (params.vector_unit_bytes, params.vector_registers) == (width, registers)
     assert vector_bytes(Target(target)) == width
 
 
@@ -93,18 +155,30 @@ def test_vector_registers(target: str, width: int, registers: int) -> None:
     ],
 )
 def test_multiply_adds_per_cycle(target: str, ports: int) -> None:
-    assert MachineModel.for_target(Target(target)).fma_ports == ports
+    assert HardwareParams.for_target(Target(target)).fma_ports == ports
 
 
 def test_this_machines_multiply_adds_are_those_of_its_name_or_measured() -> None:
-    here = MachineModel.for_target(Target("llvm"))
-    assert here.fma_ports == fma_ports(llvmlite.binding.get_host_cpu_name(), here.vector_bytes)
-    known = multiply_adds.core_model(Target("llvm")).fma_ports
-    assert known == (here.fma_ports or multiply_adds.measured_fma_ports(here.vector_bytes))
+    here, width = HardwareParams.for_target(Target("llvm")), vector_bytes(Target("llvm"))
+    assert here.fma_ports == fma_ports(llvmlite.binding.get_host_cpu_name(), width)
+    assert known_ports("llvm") == (here.fma_ports or multiply_adds.measured_fma_ports(width))
+
+
+def known_ports(target: str) -> int:
+    return multiply_adds.known_fma_ports(HardwareParams.for_target(Target(target)), Target(target))
+
+
+@pytest.fixture
+def nameless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose CPU LLVM does not know."""
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "generic")
+    hardware._known.cache_clear()
+    yield
+    hardware._known.cache_clear()
 
 
 def test_multiply_adds_of_an_unknown_cpu_are_measured_if_it_is_this_one(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, nameless: None
 ) -> None:
     asked: list[int] = []
 
@@ -113,18 +187,18 @@ def test_multiply_adds_of_an_unknown_cpu_are_measured_if_it_is_this_one(
         return 3
 
     monkeypatch.setattr(multiply_adds, "measured_fma_ports", measured)
-    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "generic")
-    here = multiply_adds.core_model(Target("llvm"))
-    assert here.fma_ports == 3
-    assert asked == [here.vector_bytes]
-    assert multiply_adds.core_model(Target("llvm -mcpu=x86-64-v3")).fma_ports == 2
-    assert multiply_adds.core_model(Target("llvm -mtriple=riscv64-linux-gnu")).fma_ports == 2
+    assert known_ports("llvm") == 3
+    assert asked == [vector_bytes(Target("llvm"))]
+    assert known_ports("llvm -mcpu=x86-64-v3") == 2
+    assert known_ports("llvm -mtriple=riscv64-linux-gnu") == 2
+    told = HardwareParams(1, fma_ports=4).completed(Target("llvm"))
+    assert multiply_adds.known_fma_ports(told, Target("llvm")) == 4
     assert len(asked) == 1
 
 
 def test_measured_multiply_adds_are_those_of_the_name() -> None:
     """Whatever else runs makes a measurement too low or, of the clock, too high: one of many is right."""
-    widest = MachineModel.for_target(Target("llvm")).vector_bytes
+    widest = vector_bytes(Target("llvm"))
     for width in {16, widest // 2, widest} - {8}:
         named = fma_ports(llvmlite.binding.get_host_cpu_name(), width)
         if not named:
@@ -179,12 +253,12 @@ def test_quota_of_control_groups(tmp_path: Path) -> None:
 
 def test_caches(tmp_path: Path) -> None:
     facts = [
-        (1, "Data", "48K", 12, "0"),
-        (1, "Instruction", "32K", 8, "0"),
-        (2, "Unified", "2048K", 16, "0"),
-        (3, "Unified", "30M", 12, "0-3,8,10-11"),
+        (1, "Data", "48K", 12),
+        (1, "Instruction", "32K", 8),
+        (2, "Unified", "2048K", 16),
+        (3, "Unified", "30M", 12),
     ]
-    for number, (level, kind, size, ways, shared) in enumerate(facts):
+    for number, (level, kind, size, ways) in enumerate(facts):
         folder = tmp_path / "cpu0" / "cache" / f"index{number}"
         folder.mkdir(parents=True)
         entries = {
@@ -192,14 +266,21 @@ def test_caches(tmp_path: Path) -> None:
             "type": kind,
             "size": size,
             "ways_of_associativity": ways,
-            "shared_cpu_list": shared,
         }
         for name, value in entries.items():
             (folder / name).write_text(f"{value}\n")
-    model = MachineModel(**host_caches(tmp_path))
-    assert (model.l1_bytes, model.l1_ways, model.l2_bytes) == (48 << 10, 12, 2 << 20)
-    assert (model.l3_bytes, model.l3_ways, model.l3_sharers) == (30 << 20, 12, 7)
+    assert host_caches(tmp_path) == {
+        "l1_bytes": 48 << 10,
+        "l1_ways": 12,
+        "l2_bytes": 2 << 20,
+        "l3_bytes": 30 << 20,
+    }
     assert host_caches(tmp_path / "none") == {}
+    few = tmp_path / "few" / "cpu0" / "cache" / "index0"
+    few.mkdir(parents=True)
+    for name, text in (("level", "1"), ("type", "Data"), ("size", "64K")):
+        (few / name).write_text(f"{text}\n")
+    assert host_caches(tmp_path / "few") == {"l1_bytes": 64 << 10, "l3_bytes": 0}
 
 
 def test_tasks() -> None:

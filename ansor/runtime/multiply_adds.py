@@ -10,14 +10,13 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Final
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.runtime.jit import load_object
-from ansor.task.hardware import MachineModel, is_host
+from ansor.task.hardware import HardwareParams, is_host, vector_bytes
 from ansor.task.target import Target
 
 USUAL: Final = 2
@@ -31,16 +30,16 @@ WARM: Final = 10
 """Untimed runs: wide vectors take a while until they run at full rate."""
 
 
-def core_model(target: Target) -> MachineModel:
-    """`MachineModel.for_target`, and multiply-adds that its CPU's name does not tell.
+def known_fma_ports(hardware: HardwareParams, target: Target) -> int:
+    """The `fma_ports` of a target's hardware; at least 1.
 
-    They are measured if the CPU is this machine's, and else what is usual.
+    Where that does not know them they are measured if the CPU is this machine's, and else what is usual. That
+    is not done when a task is made: a measured number may differ from run to run, and most tasks need none.
     """
-    model = MachineModel.for_target(target)
-    if model.fma_ports:
-        return model
+    if hardware.fma_ports > 0:
+        return hardware.fma_ports
     here = is_host(target) and target.mcpu in (None, "native")
-    return replace(model, fma_ports=measured_fma_ports(model.vector_bytes) if here else USUAL)
+    return measured_fma_ports(vector_bytes(target)) if here else USUAL
 
 
 @cache

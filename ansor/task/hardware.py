@@ -1,9 +1,8 @@
-"""Facts about the machine that a program will run on.
+"""`HardwareParams`: the machine that a program will run on, as the search is told of it.
 
-Two tables, because they have two readers. `HardwareParams` holds the eight numbers that every log record
-carries, under the reference's names. `MachineModel` holds what a cost model or a planner of register tiles
-wants to know and no record has: cache sizes and ways, the vector register file, and how many multiply-adds
-start at once.
+The first eight numbers are those that every log record carries, under the reference's names. The others,
+caches, vector registers, and how many multiply-adds start at once, are in no record: a task takes from its
+target what it is not told.
 
 This machine's figures come from the system: cores from the scheduling affinity and the control group's
 CPU quota, the vector width from the CPU features that LLVM sees, caches from `/sys`. Another machine's
@@ -18,8 +17,9 @@ import math
 import os
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -29,14 +29,23 @@ from ansor.knobs import num_threads
 from ansor.task.device import block_shared_bytes
 from ansor.task.target import Target
 
+UNSAID: Final = -1
+"""What a field of `HardwareParams` is that the target shall tell."""
 INT32_MAX: Final = 2**31 - 1
-_LIMITS: Final = (
-    "vector_unit_bytes",
+_OF_BLOCKS: Final = (
     "max_shared_memory_per_block",
     "max_local_memory_per_block",
     "max_threads_per_block",
     "max_vthread_extent",
+    "warp_size",
 )
+_LIMITS: Final = ("vector_unit_bytes", *_OF_BLOCKS[:-1])
+_TYPICAL: Final = {"l1_bytes": 32 << 10, "l1_ways": 8, "l2_bytes": 1 << 20, "l3_bytes": 8 << 20}
+"""Caches of another machine's core, and of this one's where the system does not tell."""
+_MULTIPROCESSOR: Final = {"l1_bytes": 128 << 10, "l1_ways": 4, "l2_bytes": 0, "l3_bytes": 32 << 20}
+"""Of a GPU, as a core."""
+_GPU_VECTOR_BYTES: Final = 16
+"""Of what a thread loads or stores at once."""
 
 _AVX512_CPUS = re.compile(
     r"skylake-avx512|cascadelake|cooperlake|cannonlake|icelake|tigerlake|rocketlake|sapphirerapids|emeraldrapids"
@@ -69,31 +78,79 @@ _TWO_FMAS = re.compile(
 """CPUs that start two."""
 
 
+_RECORDED: Final = 8
+"""How many fields of `HardwareParams` records have; they are the first."""
+_LEAST_CACHE: Final = 1024
+"""Bytes of the smallest cache that anybody means; a smaller number is one of KiB or MiB."""
+
+
 @dataclass(frozen=True, slots=True)
 class HardwareParams:
-    """The hardware description that log records carry; for a CPU the GPU fields are 0.
+    """
+    The machine as the search is told of it: its cores, and what one of them has.
 
-    `num_cores` is -1 for a GPU, of which a field that is 0 is not known. Sizes are in bytes,
-    `max_vthread_extent` and `warp_size` in threads.
+    A field that is not given (`UNSAID`) is that of the target: `SearchTask` fills it in. To tell a search of
+    another machine's caches: ``replace(HardwareParams.for_target(target), l2_bytes=512 << 10)``.
+
+    Parameters
+    ----------
+    num_cores
+        Cores that programs may use; -1 for a GPU.
+    vector_unit_bytes
+        Width of a vector [bytes], in which rules count lanes. Vectors of programs are as wide as the target's
+        instructions, whatever this says: records of TVM say 64 of every CPU.
+    cache_line_bytes
+        Of a line of the caches [bytes].
+    max_shared_memory_per_block, max_local_memory_per_block
+        What a block of a GPU may take [bytes]; 0 if not known, and for a CPU.
+    max_threads_per_block, max_vthread_extent, warp_size
+        Threads of a GPU; 0 if not known, and for a CPU.
+    vector_registers
+        How many vectors a core holds. Code has the registers of its target and no others, so that a task
+        refuses another number; name the CPU in the target to change it.
+    l1_bytes, l2_bytes, l3_bytes
+        Data caches [bytes] that a core reaches, the second its own, the third with others; 0 for none.
+    l1_ways
+        Associativity of the first cache; 0 if an address does not tell its set.
+    fma_ports
+        Multiply-adds of whole vectors that start in one cycle; 0 if not known, then `AnalyticModel` measures
+        this machine's.
+
+    Raises
+    ------
+    DefinitionError
+        If a number is none, or out of range.
     """
 
     num_cores: int
-    vector_unit_bytes: int = 64
-    cache_line_bytes: int = 64
+    vector_unit_bytes: int = UNSAID
+    cache_line_bytes: int = UNSAID
     max_shared_memory_per_block: int = 0
     max_local_memory_per_block: int = 0
     max_threads_per_block: int = 0
     max_vthread_extent: int = 0
     warp_size: int = 0
+    vector_registers: int = UNSAID
+    l1_bytes: int = UNSAID
+    l1_ways: int = UNSAID
+    l2_bytes: int = UNSAID
+    l3_bytes: int = UNSAID
+    fma_ports: int = UNSAID
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            low = -1 if name == "num_cores" else 0
+            low = 0 if name in _OF_BLOCKS else UNSAID
             check_number(f"HardwareParams({name})", getattr(self, name), low=low, integer=True)
         if self.num_cores == 0:
             raise DefinitionError(
                 "HardwareParams(num_cores=0): a CPU has at least 1 core; -1 stands for a GPU"
             )
+        for name in ("l1_bytes", "l2_bytes", "l3_bytes"):
+            if 0 < getattr(self, name) < _LEAST_CACHE:
+                raise DefinitionError(
+                    f"HardwareParams({name}={getattr(self, name)}): caches are given in bytes, such as "
+                    "32 << 10 for 32 KiB; 0 stands for none"
+                )
 
     @classmethod
     def for_target(cls, target: Target) -> HardwareParams:
@@ -102,83 +159,58 @@ class HardwareParams:
         Raises
         ------
         TargetError
-            If the kind has no hardware description.
+            If `ANSOR_NUM_THREADS` is set to something other than a positive integer.
         """
-        if not target.is_gpu:
-            return cls(
-                num_cores=target.num_cores or default_num_threads(),
-                vector_unit_bytes=vector_bytes(target),
-                cache_line_bytes=host_cache_line() if is_host(target) else 64,
+        known = _known(target)
+        cores = known.num_cores if target.is_gpu else target.num_cores or default_num_threads()
+        return replace(known, num_cores=cores)
+
+    def completed(self, target: Target) -> HardwareParams:
+        """
+        Return the same with what is not said filled in from the target.
+
+        Raises
+        ------
+        DefinitionError
+            If `vector_registers` are not those that code for the target has.
+        """
+        known = _known(target)
+        if self.vector_registers not in (UNSAID, known.vector_registers):
+            raise DefinitionError(
+                f"HardwareParams(vector_registers={self.vector_registers}): code for `{target}` has "
+                f"{known.vector_registers}; leave them out, and name a CPU that has others (-mcpu)"
             )
-        return _gpu_params(target)
+        unsaid = [name for name in self.__slots__[1:] if getattr(self, name) == UNSAID]
+        return replace(self, **{name: getattr(known, name) for name in unsaid}) if unsaid else self
 
     @property
     def limits(self) -> HardwareParams:
         """The same with limits that are not known out of reach."""
-        unknown = dict.fromkeys((name for name in _LIMITS if not getattr(self, name)), INT32_MAX)
+        unknown = dict.fromkeys((name for name in _LIMITS if getattr(self, name) <= 0), INT32_MAX)
         return replace(self, **unknown) if unknown else self
+
+    @property
+    def cache_bytes(self) -> tuple[int, int, int]:
+        """Bytes of the three levels; one that does not exist is as large as the one before."""
+        second = max(self.l1_bytes, self.l2_bytes)
+        return self.l1_bytes, second, max(second, self.l3_bytes)
 
     def to_json(self) -> list[int]:
         """Return the eight numbers in record order."""
-        return list(astuple(self))
+        return list(astuple(self)[:_RECORDED])
 
     @classmethod
-    def from_json(cls, values: list[int]) -> HardwareParams:
-        """Invert `to_json`.
+    def from_json(cls, values: list[int], target: Target) -> HardwareParams:
+        """Invert `to_json`; what no record has is that of the target.
 
         Raises
         ------
         TargetError
             If there are not eight integers.
         """
-        if len(values) != 8 or not all(isinstance(value, int) for value in values):
+        if len(values) != _RECORDED or not all(isinstance(value, int) for value in values):
             raise TargetError(f"hardware parameters are 8 integers, found {values!r}")
-        return cls(*values)
-
-
-@dataclass(frozen=True, slots=True)
-class MachineModel:
-    """Caches and vector units of one CPU core; sizes in bytes, 0 where a level does not exist.
-
-    `l3_sharers` is the number of cores that share one L3; `fma_ports` that of multiply-adds of whole vectors
-    which start in one cycle, 0 where the CPU's name does not tell.
-    """
-
-    vector_bytes: int = 32
-    vector_registers: int = 16
-    l1_bytes: int = 32 * 1024
-    l1_ways: int = 8
-    l2_bytes: int = 1024 * 1024
-    l2_ways: int = 8
-    l3_bytes: int = 8 * 1024 * 1024
-    l3_ways: int = 16
-    l3_sharers: int = 1
-    fma_ports: int = 2
-
-    @classmethod
-    def for_target(cls, target: Target) -> MachineModel:
-        """Return this machine's model when the target is this machine, else one typical of its kind.
-
-        The core of a GPU is a multiprocessor, whose threads have vectors of 16 bytes.
-        """
-        if target.is_gpu:
-            return _MULTIPROCESSOR
-        width = vector_bytes(target)
-        registers = vector_registers(target)
-        caches = host_caches() if is_host(target) else {}
-        ports = fma_ports(_cpu_name(target), width)
-        return cls(vector_bytes=width, vector_registers=registers, fma_ports=ports, **caches)
-
-
-_MULTIPROCESSOR: Final = MachineModel(
-    vector_bytes=16,
-    vector_registers=64,
-    l1_bytes=128 * 1024,
-    l1_ways=4,
-    l2_bytes=0,
-    l2_ways=0,
-    l3_bytes=1 << 25,
-)
+        return cls(*values).completed(target)
 
 
 def is_host(target: Target) -> bool:
@@ -207,6 +239,8 @@ def _normal(name: str) -> str:
 
 def vector_bytes(target: Target) -> int:
     """Width in bytes of the widest vector register that code for the target may use."""
+    if target.is_gpu:
+        return _GPU_VECTOR_BYTES
     if architecture(target) not in _X86:
         return 16
     width = _x86_bytes_by_name(target.mcpu) if target.mcpu or not is_host(target) else host_vector_bytes()
@@ -223,7 +257,7 @@ def vector_bytes(target: Target) -> int:
     return width
 
 
-def vector_registers(target: Target) -> int:
+def _registers(target: Target) -> int:
     """How many vector registers code for the target may use."""
     return 16 if architecture(target) in _X86 and vector_bytes(target) < 64 else 32
 
@@ -334,26 +368,23 @@ def _quota_at(folder: Path) -> float | None:
         return None
 
 
-def host_caches(root: Path = Path("/sys/devices/system/cpu")) -> dict[str, int]:
-    """`MachineModel` fields of this machine's data caches, as far as the system tells them."""
+@cache
+def host_caches(root: Path = Path("/sys/devices/system/cpu")) -> Mapping[str, int]:
+    """`HardwareParams` fields of this machine's data caches, as far as the system tells them."""
     found: dict[str, int] = {}
     for index in sorted(root.glob("cpu0/cache/index*")):
         try:
-            facts = {
-                name: (index / name).read_text().strip()
-                for name in ("level", "type", "size", "ways_of_associativity", "shared_cpu_list")
-            }
-            level = int(facts["level"])
-            if facts["type"] == "Instruction" or level > 3:
+            facts = {name: (index / name).read_text().strip() for name in ("level", "type", "size")}
+            level, size = int(facts["level"]), _size(facts["size"])
+            if facts["type"] == "Instruction" or level > 3 or not size:
                 continue
-            found[f"l{level}_bytes"] = _size(facts["size"])
-            found[f"l{level}_ways"] = int(facts["ways_of_associativity"])
-            if level == 3:
-                found["l3_sharers"] = _count_cpus(facts["shared_cpu_list"])
+            found[f"l{level}_bytes"] = size
+            if level == 1:
+                found["l1_ways"] = int((index / "ways_of_associativity").read_text())
         except (OSError, ValueError):
             continue
-    if found and "l3_bytes" not in found:
-        found |= {"l3_bytes": 0, "l3_ways": 0}
+    if found:
+        found.setdefault("l3_bytes", 0)
     return found
 
 
@@ -370,10 +401,20 @@ def _size(text: str) -> int:
     return int(text.rstrip("KMG")) * unit
 
 
-def _count_cpus(text: str) -> int:
-    """Count the CPUs in a list such as ``0-3,8``."""
-    spans = (part.partition("-") for part in text.split(","))
-    return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+@lru_cache(maxsize=64)  # A log asks the same question once a line.
+def _known(target: Target) -> HardwareParams:
+    """What is known of a target's machine but for its cores, of which this says 1."""
+    if target.is_gpu:
+        return replace(_gpu_params(target), vector_registers=64, fma_ports=2, **_MULTIPROCESSOR)
+    width, here = vector_bytes(target), is_host(target)
+    return HardwareParams(
+        num_cores=1,
+        vector_unit_bytes=width,
+        cache_line_bytes=host_cache_line() if here else 64,
+        vector_registers=_registers(target),
+        fma_ports=fma_ports(_cpu_name(target), width),
+        **{**_TYPICAL, **(host_caches() if here else {})},
+    )
 
 
 def _gpu_params(target: Target) -> HardwareParams:

@@ -34,6 +34,7 @@ class Task:
     """One computation to be tuned for one target; compared by identity, looked up by `key`.
 
     `dag` is None for a task that was read from a log and whose workload is not registered here.
+    What `hardware_params` do not say is filled in from the target.
     `input_names` are the inputs whose data the user supplies (index tensors and the like).
     `alternatives` compute the same by other algorithms (`ansor.task.alternatives`), each a task with a
     computation and a key of its own; `direct` is the task whose alternative this one is, and whose answers
@@ -50,6 +51,9 @@ class Task:
     desc: str = ""
     alternatives: tuple[Task, ...] = ()
     direct: Task | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hardware_params", self.hardware_params.completed(self.target))
 
     @classmethod
     def create(
