@@ -9,11 +9,11 @@ from typing import Any
 
 from ansor.codegen.machine import Machine
 from ansor.intrinsics.pattern import tensor_intrinsics
+from ansor.schedule.access import AMPLIFICATION_ATTR
 from ansor.task.registry import recorded_dag
 from ansor.te.expr import int_value
 from experiments.cpu_cases import Case
 from experiments.cpu_goals import CONVOLUTIONS
-from measure.check import amplification
 
 
 def arithmetic(case: Case, records: Path) -> float:
@@ -78,5 +78,5 @@ def rounding(key: str) -> str:
     key
         The algorithm's workload key.
     """
-    factor = max(map(amplification, recorded_dag(key).outputs))
+    factor = max(op.attrs.get(AMPLIFICATION_ATTR, 1.0) for op in recorded_dag(key).ops)
     return f", its rounding errors about {factor:.2g} times those of the direct form" if factor > 1 else ""
