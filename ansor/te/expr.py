@@ -65,6 +65,7 @@ from ansor.te.traversal import (
     reached,
     rewrite,
     substitute,
+    used_by_both,
     with_children,
 )
 
@@ -113,6 +114,7 @@ __all__ = [
     "rewrite",
     "select",
     "substitute",
+    "used_by_both",
     "with_children",
     "wrap_int",
 ]

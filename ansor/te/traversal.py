@@ -53,6 +53,25 @@ def reached(expr: Expr, into: Callable[[Expr], tuple[Expr, ...]]) -> Iterator[Ex
             stack.extend(into(node))
 
 
+def used_by_both(choice: Select) -> list[Expr]:
+    """The largest parts of a lazy choice's sides that are computed whichever is chosen.
+
+    Computed before the sides part, of choices in each other, each of whose sides uses the one before, every
+    one is computed once; after it twice as often with every choice.
+    """
+    then = {id(node) for node in reached(choice.then, _always)}
+    found: dict[int, Expr] = {}
+    for node in reached(choice.other, lambda x: () if id(x) in then else _always(x)):
+        if id(node) in then:
+            found[id(node)] = node
+    return list(found.values())
+
+
+def _always(expr: Expr) -> tuple[Expr, ...]:
+    """The nodes below that are computed wherever `expr` is."""
+    return (expr.cond,) if isinstance(expr, Select) and expr.lazy else expr.children()
+
+
 def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """`expr` over other children (raw, no folding); the same object if they are the same objects."""
     if all(map(is_, expr.children(), new)):

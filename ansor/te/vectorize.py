@@ -13,7 +13,7 @@ choices in each other, each of whose sides uses the one before, the masks double
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -31,7 +31,7 @@ from ansor.te.expr import (
     Select,
     Var,
     children,
-    reached,
+    used_by_both,
 )
 from ansor.te.numeric import BINARY, Array, apply_call, apply_cast, constant
 from ansor.te.tensor import Tensor
@@ -159,19 +159,17 @@ class _Builder:
         condition = self._find(node.cond, mask)
         if condition is None:
             return [(node.cond, mask)]
-        both = [(part, mask) for part in self._needed_by_both(node) if self._find(part, mask) is None]
+        both = [(part, mask) for part in self._used_by_both(node) if self._find(part, mask) is None]
         if both:
             return both
         chosen, other = self._narrow(condition, True, mask), self._narrow(condition, False, mask)
         return [(node.cond, mask), (node.then, chosen), (node.other, other)]
 
-    def _needed_by_both(self, choice: Select) -> list[Expr]:
-        """The nodes that are computed whichever side is chosen."""
+    def _used_by_both(self, choice: Select) -> list[Expr]:
+        """See `used_by_both`; asked again while what it gives is computed."""
         found = self._of_both.get(id(choice))
         if found is None:
-            then = {id(node) for node in _always(choice.then)}
-            found = [node for node in _always(choice.other) if id(node) in then]
-            self._of_both[id(choice)] = found
+            found = self._of_both[id(choice)] = used_by_both(choice)
         return found
 
     def _narrow(self, condition: int, wanted: bool, mask: int | None) -> int:
@@ -192,11 +190,6 @@ class _Builder:
         slot = len(self.instructions)
         self.instructions.append(_Instruction(slot, run, sources, mask, ()))
         return slot
-
-
-def _always(expr: Expr) -> Iterator[Expr]:
-    """The nodes that are computed wherever `expr` is."""
-    return reached(expr, lambda x: (x.cond,) if isinstance(x, Select) and x.lazy else children(x))
 
 
 def _keep(_: Context, operands: list[Array], __: Array | None) -> Array:

@@ -59,6 +59,7 @@ from ansor.te.expr import (
     children,
     distinct_nodes,
     int_value,
+    used_by_both,
 )
 
 _CONDITIONS: Final = {
@@ -205,6 +206,9 @@ class Expressions:
         cond = self.value(expr.cond)
         if not expr.lazy:
             return ternary(cond, side(expr.then), side(expr.other))
+        for part in used_by_both(expr):
+            if not self.overflow.is_index(part):
+                self.value(part)
         then, before_then = self._aside(expr.then, side)
         other, before_other = self._aside(expr.other, side)
         if not before_then and not before_other:

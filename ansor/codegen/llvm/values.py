@@ -44,6 +44,7 @@ from ansor.te.expr import (
     Var,
     children,
     free_vars,
+    used_by_both,
 )
 
 _CHEAP_CALLS = frozenset({"abs", "floor", "ceil", "round", "sqrt", "fma"})
@@ -66,10 +67,22 @@ _FLOAT_PREDICATES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Env:
-    """Where an expression is evaluated: what its variables are, and under what condition (see `Under`)."""
+    """
+    Where an expression is evaluated.
+
+    Attributes
+    ----------
+    vars
+        What its variables are.
+    under
+        Under what condition (see `Under`).
+    wider
+        The same place without the last part of the condition: what is known there is known here.
+    """
 
     vars: Mapping[Var, Affine | Value]
     under: Under = ALWAYS
+    wider: Env | None = None
 
     def bind(self, var: Var, value: Affine | Value) -> Env:
         """The same place with one more variable."""
@@ -269,12 +282,21 @@ class Expressions:
         if isinstance(expr, Var):
             bound = self._bound(expr, env)
             return bound if isinstance(bound, Value) else self._integer(bound, expr.dtype, env)
-        key = (id(expr), id(env))
-        found = self._memo.get(key)
+        found = self._known(expr, env)
         if found is None:
-            found = (env, self._value(expr, env))
-            self._memo[key] = found
-        return found[1]
+            found = self._value(expr, env)
+            self._memo[id(expr), id(env)] = (env, found)
+        return found
+
+    def _known(self, expr: Expr, env: Env) -> Value | None:
+        """What was evaluated before, here or under a part of the condition alone."""
+        place: Env | None = env
+        while place is not None:
+            found = self._memo.get((id(expr), id(place)))
+            if found is not None:
+                return found[1]
+            place = place.wider
+        return None
 
     def _value(self, expr: Expr, env: Env) -> Value:
         match expr:
@@ -381,6 +403,9 @@ class Expressions:
             return self.value(expr.then if cond else expr.other, env)
         if not expr.lazy:
             return self.vectors.select(cond, self.value(expr.then, env), self.value(expr.other, env))
+        for part in used_by_both(expr):
+            if not isinstance(part, Const | Var) and not self.index_like(part):
+                self.value(part, env)
         if cond.lanes == 1 and not (self.cheap(expr.then) and self.cheap(expr.other)):
             return self._branch(cond, expr, env)
         then = self.value(expr.then, self.narrowed(env, cond))
@@ -407,8 +432,8 @@ class Expressions:
         """The same place, if `cond` holds too."""
         under = env.under
         if cond.lanes == 1:
-            return Env(env.vars, replace(under, guard=self.vectors.both(under.guard, cond)))
-        return Env(env.vars, replace(under, mask=self.vectors.both(under.mask, cond)))
+            return Env(env.vars, replace(under, guard=self.vectors.both(under.guard, cond)), env)
+        return Env(env.vars, replace(under, mask=self.vectors.both(under.mask, cond)), env)
 
     def cheap(self, expr: Expr) -> bool:
         """Whether `expr` is few instructions."""
@@ -432,10 +457,10 @@ class Expressions:
         """One of two sides, by a branch."""
         lanes, fn = env.under.lanes, self.fn
         fn.open_branch()
-        then = self._in_all_lanes(expr.then, Env(env.vars, env.under), lanes)
+        then = self._in_all_lanes(expr.then, Env(env.vars, env.under, env), lanes)
         then_scope = fn.close()
         fn.open_branch()
-        other = self._in_all_lanes(expr.other, Env(env.vars, env.under), lanes)
+        other = self._in_all_lanes(expr.other, Env(env.vars, env.under, env), lanes)
         other_scope = fn.close()
         fn.join(cond, then_scope, other_scope)
         return fn.here(
