@@ -2,9 +2,10 @@
 
 PoCL runs the threads of a block as loops over the code between two barriers. Before it cuts kernels there, an
 optimizer has run, and where that knows a condition from before a barrier (as it depends on nothing but the
-indices of the thread), it leaves branches directly behind barriers, or threads one condition through to the
-next. PoCL then cuts wrongly: the program is wrong, or PoCL aborts. So behind every barrier the indices become
-values of which the optimizer knows nothing, by an instruction that does nothing.
+indices of the thread and the loops around), it leaves branches directly behind barriers, or threads one
+condition through to the next. PoCL then cuts wrongly: the program is wrong, or PoCL aborts. So behind every
+barrier the indices, and the variables of the loops that it is in, become values of which the optimizer knows
+nothing, by an instruction that does nothing.
 
 Source: PoCL, issue 893 and pull request 2281 (seen in 3.0).
 """
@@ -16,6 +17,7 @@ from typing import Final
 
 _KERNELS: Final = re.compile(r"(?=^__kernel\b)", re.MULTILINE)
 _INDEX: Final = re.compile(r"\bconst ((?:int|long) (\w+) = get_(?:group|local)_id\(\d\);)")
+_LOOP: Final = re.compile(r"\s*for \((?:int|long) (\w+) = .*\{$")
 _BARRIER: Final = re.compile(r"\bbarrier\([\w |]+\);")
 
 
@@ -31,10 +33,18 @@ def with_hidden_indices(source: str) -> str:
 
 
 def _hidden(kernel: str) -> str:
-    names = [name for _, name in _INDEX.findall(kernel)]
-    if not names:
+    indices = [name for _, name in _INDEX.findall(kernel)]
+    if not (indices and _BARRIER.search(kernel)):
         return kernel
-    changed = ", ".join(f'"+r"({name})' for name in names)
-    hiding = rf'{{ \g<0> __asm__ volatile("" : {changed}); }}'
-    opened, barriers = _BARRIER.subn(hiding, kernel)
-    return _INDEX.sub(r"\1", opened) if barriers else kernel
+    lines: list[str] = []
+    loops: list[tuple[int, str]] = []  # those around a line: how many blocks are around them, their variables
+    depth = 0
+    for line in _INDEX.sub(r"\1", kernel).split("\n"):
+        if loop := _LOOP.match(line):
+            loops.append((depth, loop[1]))
+        depth += line.count("{") - line.count("}")
+        while loops and loops[-1][0] >= depth:
+            loops.pop()
+        changed = ", ".join(f'"+r"({name})' for name in (*indices, *(name for _, name in loops)))
+        lines.append(_BARRIER.sub(rf'{{ \g<0> __asm__ volatile("" : {changed}); }}', line))
+    return "\n".join(lines)
