@@ -5,7 +5,7 @@
 | `ANSOR_DEBUG` | least verbosity of tuning runs, 0 to 5, see `search.details` |
 | `ANSOR_DEVICE` | device of GPU programs: its position or part of its name, or `opencl:1,cuda:H100` |
 | `ANSOR_NUM_THREADS` | threads of parallel loops, at least 1 |
-| `ANSOR_POCL_CPU` | name that PoCL 3.0 is given for a CPU it does not know, see `ansor.runtime.device.pocl` |
+| `ANSOR_POCL_CPU` | what PoCL 3.0 is told of a CPU it does not know (`ansor.runtime.device.pocl`) |
 | `ANSOR_TRACEBACK` | other than 0: errors of the command line come with their traceback |
 
 Exported libraries read `ANSOR_NUM_THREADS` by themselves.

@@ -86,7 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         info = device_info(place.kind)
     except NoDeviceError as error:
-        raise SystemExit(f"bench_gpu: {error}\n--dry goes the same way without a GPU") from None
+        hint = "" if given.dry else "\n--dry goes the same way without a GPU"
+        raise SystemExit(f"bench_gpu: {error}{hint}") from None
     print(conditions(info), flush=True)
     cache = f"never flushed: calls back to back on {info.name} {info.arch}".strip()
     bench.add("L2 cache", 1e-6 * info.cache_bytes, "MB", peer=cache)

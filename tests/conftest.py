@@ -1,8 +1,4 @@
-"""What all tests share.
-
-PoCL may run on CPUs that it does not know, here and in every process started here. What ran nowhere for lack
-of a device is counted at the end.
-"""
+"""What all tests share. What ran nowhere for lack of a device is counted at the end."""
 
 import gc
 import os
@@ -13,11 +9,7 @@ from typing import Any
 import pytest
 
 from ansor.codegen.c.compile import CudaCompiler, find_nvcc, find_nvrtc
-from ansor.knobs import POCL_CPU
-from ansor.runtime.device.pocl import cpu_flags, known_name
 from search import params
-
-os.environ.setdefault(POCL_CPU, known_name(cpu_flags()))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -71,7 +63,7 @@ def quick_pocl() -> Iterator[None]:
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The kind of device of a test that runs on each (`tests.device_kernels.each_device`)."""
-    from tests import device_kernels, emulated_cuda  # Not before the variable is set.
+    from tests import device_kernels, emulated_cuda
 
     if request.param != device_kernels.EMULATED:
         return str(request.param)

@@ -28,7 +28,7 @@ from ansor.runtime.device.door import (
     Memory,
     choose_device,
 )
-from ansor.runtime.device.pocl import PLATFORM, check_cpu, name_cpu
+from ansor.runtime.device.pocl import PLATFORM, name_cpu
 from ansor.runtime.device.pocl_barriers import with_hidden_indices
 from ansor.task.limits import ANY, Triple
 
@@ -132,7 +132,6 @@ def find_device() -> FoundOpenCL:
 
     devices.sort(key=rank)
     chosen = devices[choose_device("opencl", [_title(device) for device in devices])]
-    check_cpu(chosen)
     return FoundOpenCL(cl, chosen)
 
 

@@ -3,9 +3,9 @@
 PoCL compiles for the CPU that its LLVM finds. Version 3.0, the one that pip installs, has an LLVM of 2022,
 which calls a CPU that came later "generic"; its clang knows no CPU of that name and refuses every program.
 Version 5 and later take a name from a variable (`POCL_LLVM_CPU_NAME`). This one keeps the name in its
-description of the device. If `ANSOR_POCL_CPU` names a CPU, it is put in there; that is writing to another
-library's memory, so nobody gets it without asking, and only where the description looks in every respect as
-it must.
+description of the device. There the name of a CPU is put that it knows and whose instructions this one has,
+or that of `ANSOR_POCL_CPU`. That is writing to another library's memory, so it is done only for this version,
+and only where the description looks in every respect as it must.
 
 Source: PoCL 3.0, `struct _cl_device_id` of lib/CL/pocl_cl.h, and `pocl_get_llvm_cpu_name`.
 """
@@ -20,7 +20,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from ansor.errors import NoDeviceError, TargetError
+from ansor.errors import TargetError
 from ansor.knobs import POCL_CPU, pocl_cpu
 
 PLATFORM: Final = "Portable Computing Language"
@@ -47,31 +47,10 @@ _KNOWN: Final[tuple[tuple[str, set[str]], ...]] = (
 """CPUs by LLVM's name, the best first, each with flags (of the system) that tell its instructions."""
 
 
-def check_cpu(device: Any) -> None:
-    """Refuse a device that compiles nothing because PoCL does not know the CPU.
-
-    Parameters
-    ----------
-    device
-        A device of pyopencl.
-
-    Raises
-    ------
-    NoDeviceError
-        If it is one, and `ANSOR_POCL_CPU` is not set; the message says what to do.
-    """
-    if is_unknown(device) and pocl_cpu() is None:
-        raise NoDeviceError(
-            f"PoCL {VERSION} does not know this CPU and compiles nothing for it; install a newer PoCL, or "
-            "name a CPU that it knows and whose instructions this one has, "
-            f"{POCL_CPU}={known_name(cpu_flags())}, to be written into its memory"
-        )
-
-
 def name_cpu(device: Any) -> None:
-    """Give PoCL the name of `ANSOR_POCL_CPU` for a CPU that it does not know.
+    """Give PoCL a name that it knows for a CPU that it does not know.
 
-    Any other device stays as it is.
+    That is the one of `ANSOR_POCL_CPU`, else the best that `known_name` has. Any other device stays as it is.
 
     Parameters
     ----------
@@ -81,12 +60,11 @@ def name_cpu(device: Any) -> None:
     Raises
     ------
     TargetError
-        As `check_cpu`; or if the variable holds no name, or the device's description is not as expected.
+        If the variable holds no name, or the device's description is not as expected.
     """
-    check_cpu(device)
-    name = pocl_cpu()
-    if name is None or not is_unknown(device):
+    if not is_unknown(device):
         return
+    name = pocl_cpu() or known_name(cpu_flags())
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise TargetError(f"{POCL_CPU}={name!r} is no name of a CPU; use e.g. {known_name(cpu_flags())}")
     try:
@@ -94,13 +72,13 @@ def name_cpu(device: Any) -> None:
             odd = list(_oddities(device, memory, name))
     except OSError as error:
         raise TargetError(
-            f"the system does not show PoCL's memory ({error}), so that {POCL_CPU} cannot be put there; "
-            "install a newer PoCL"
+            f"PoCL {VERSION} does not know this CPU, and the system does not show its memory ({error}), "
+            f"so that the name {name} cannot be put there; install a newer PoCL"
         ) from None
     if odd:
         raise TargetError(
             f"the description that PoCL {VERSION} has of {device.name} is not as expected: {'; '.join(odd)}; "
-            f"{POCL_CPU} is not put there; install a newer PoCL"
+            f"the name {name}, which it knows, is not put there; install a newer PoCL"
         )
     libc = ctypes.CDLL(None)
     libc.strdup.restype = ctypes.c_void_p  # As PoCL allocates it.
