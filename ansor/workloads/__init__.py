@@ -7,7 +7,8 @@ lowering and search see expressions alone.
 
 Images are channels-last and batches come first; every function takes plain numbers and strings, so its calls
 are workload keys (`["ansor.matmul", 64, 64, 64]`). Common arguments: `dtype` is that of the inputs;
-`out_dtype` that of products, sums and the output, by default `dtype`, and int32 for narrow integers.
+`out_dtype` that of the output, by default `dtype`, and int32 for narrow integers. Products are computed and
+added up in the output's dtype, but in float32 for outputs of 16-bit floats, which are rounded once.
 
 Source of the benchmark sizes: Zheng et al., OSDI 2020, section 7.1, as in the paper's published artifact.
 """

@@ -16,7 +16,17 @@ from ansor import te
 from ansor.errors import DefinitionError
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import ARITHMETIC, Arguments, Array, constant_shape, workload
-from ansor.workloads.parts import pad, padded_array, product, product_dtype, tap, window_count, zero
+from ansor.workloads.parts import (
+    output_dtype,
+    pad,
+    padded_array,
+    product,
+    sum_dtype,
+    sums,
+    tap,
+    window_count,
+    zero,
+)
 
 # -- the common form ---------------------------------------------------------------------------------
 
@@ -49,7 +59,7 @@ def convolve(
         )
     out_group = out_channels // groups
     rank = len(sizes)
-    dtype = product_dtype(x.dtype, out_dtype)
+    out = output_dtype(x.dtype, out_dtype)
     widths = (0, *[padding] * rank, 0)
     padded = pad(x, widths, widths, zero(x.dtype))
     taps = tuple(te.reduce_axis((0, k), name) for k, name in zip(kernel, _TAPS[rank], strict=True))
@@ -58,11 +68,11 @@ def convolve(
     def element(n: Expr, position: tuple[Expr, ...], c: Expr) -> Expr:
         source = [p * stride + t * dilation for p, t in zip(position, taps, strict=True)]
         channel = rc if groups == 1 else te.indexdiv(c, out_group) * in_group + rc
-        return te.sum(product(padded(n, *source, channel), w(*taps, rc, c), dtype), axis=[*taps, rc])
+        return te.sum(product(padded(n, *source, channel), w(*taps, rc, c), sum_dtype(out)), axis=[*taps, rc])
 
     shape = (batch, *output_sizes(sizes, kernel, stride, padding, dilation), out_channels)
     attrs = {"layout_free_placeholders": [w]}
-    return te.compute(shape, _AXES[rank](element), name="Conv", attrs=attrs)
+    return sums(shape, _AXES[rank](element), out, name="Conv", attrs=attrs)
 
 
 def output_sizes(

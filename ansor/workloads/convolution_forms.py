@@ -10,7 +10,7 @@ from ansor import te
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import ARITHMETIC, Arguments, Array, workload
 from ansor.workloads.convolution import output_sizes
-from ansor.workloads.parts import pad, padded_array, product, product_dtype, tap, zero
+from ansor.workloads.parts import output_dtype, pad, padded_array, product, sum_dtype, sums, tap, zero
 
 
 def _depthwise(arrays: Sequence[Array], args: Arguments) -> Array:
@@ -47,22 +47,23 @@ def depthwise_conv2d(
     out_dtype: str = "",
 ) -> list[Tensor]:
     """Convolution of each channel of images `[n, h, w, c]` by a kernel of its own."""
-    out = product_dtype(dtype, out_dtype)
+    out = output_dtype(dtype, out_dtype)
     x = te.placeholder((n, h, w, c), dtype, "X")
     weight = te.placeholder((kernel, kernel, c), dtype, "W")
     padded = pad(x, (0, padding, padding, 0), (0, padding, padding, 0), zero(dtype))
     rh, rw = te.reduce_axis((0, kernel), "rh"), te.reduce_axis((0, kernel), "rw")
     oh, ow = output_sizes((h, w), (kernel, kernel), stride, padding, dilation)
-    y = te.compute(
+    y = sums(
         (n, oh, ow, c),
         lambda n, h, w, c: te.sum(
             product(
                 padded[n, h * stride + rh * dilation, w * stride + rw * dilation, c],
                 weight[rh, rw, c],
-                out,
+                sum_dtype(out),
             ),
             axis=[rh, rw],
         ),
+        out,
         name="Conv",
     )
     return [x, weight, y]
@@ -114,7 +115,7 @@ def transposed_conv2d(
     r = (y + padding) mod stride + stride * t, so the reduction runs over t alone and multiplies no zeros
     but those of the border (and of the last taps, where the stride does not divide the kernel).
     """
-    out = product_dtype(dtype, out_dtype)
+    out = output_dtype(dtype, out_dtype)
     x = te.placeholder((n, h, w, ci), dtype, "X")
     weight = te.placeholder((kernel, kernel, ci, co), dtype, "W")
     taps = -(-kernel // stride)
@@ -133,16 +134,17 @@ def transposed_conv2d(
     def phase(position: Expr, t: Expr) -> Expr:
         return te.indexmod(position + padding, stride) + t * stride
 
-    y = te.compute(
+    y = sums(
         (n, (h - 1) * stride - 2 * padding + kernel, (w - 1) * stride - 2 * padding + kernel, co),
         lambda n, h, w, c: te.sum(
             product(
                 padded[n, source(h, rh), source(w, rw), rc],
                 whole[phase(h, rh), phase(w, rw), rc, c],
-                out,
+                sum_dtype(out),
             ),
             axis=[rh, rw, rc],
         ),
+        out,
         name="Conv",
     )
     return [x, weight, y]
@@ -186,7 +188,7 @@ def capsule_conv2d(
     out_dtype: str = "",
 ) -> list[Tensor]:
     """Convolution of images whose elements are `capsule` x `capsule` matrices, multiplied as matrices."""
-    out = product_dtype(dtype, out_dtype)
+    out = output_dtype(dtype, out_dtype)
     x = te.placeholder((n, h, w, capsule, capsule, ci), dtype, "X")
     weight = te.placeholder((kernel, kernel, capsule, capsule, ci, co), dtype, "W")
     widths = (0, padding, padding, 0, 0, 0)
@@ -194,12 +196,17 @@ def capsule_conv2d(
     rh, rw = te.reduce_axis((0, kernel), "rh"), te.reduce_axis((0, kernel), "rw")
     k, rc = te.reduce_axis((0, capsule), "k"), te.reduce_axis((0, ci), "rc")
     oh, ow = output_sizes((h, w), (kernel, kernel), stride, padding, 1)
-    y = te.compute(
+    y = sums(
         (n, oh, ow, capsule, capsule, co),
         lambda n, h, w, i, j, c: te.sum(
-            product(padded[n, h * stride + rh, w * stride + rw, i, k, rc], weight[rh, rw, k, j, rc, c], out),
+            product(
+                padded[n, h * stride + rh, w * stride + rw, i, k, rc],
+                weight[rh, rw, k, j, rc, c],
+                sum_dtype(out),
+            ),
             axis=[rh, rw, k, rc],
         ),
+        out,
         name="Conv",
         attrs={"layout_free_placeholders": [weight]},
     )

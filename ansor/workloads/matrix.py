@@ -13,7 +13,7 @@ import numpy as np
 from ansor import te
 from ansor.te import Tensor
 from ansor.workloads.catalogue import ARITHMETIC, Arguments, Array, workload
-from ansor.workloads.parts import product, product_dtype
+from ansor.workloads.parts import output_dtype, product, sum_dtype, sums
 
 
 def _matmul(arrays: Sequence[Array], args: Arguments) -> Array:
@@ -44,12 +44,13 @@ def matmul(
     n: int, m: int, k: int, dtype: str = "float32", out_dtype: str = "", weight_dtype: str = ""
 ) -> list[Tensor]:
     """Matrix product: C[n, m] = A[n, k] B[k, m]."""
-    out = product_dtype(dtype, out_dtype)
+    out = output_dtype(dtype, out_dtype)
     a, b = te.placeholder((n, k), dtype, "A"), te.placeholder((k, m), weight_dtype or dtype, "B")
     r = te.reduce_axis((0, k), "k")
-    c = te.compute(
+    c = sums(
         (n, m),
-        lambda i, j: te.sum(product(a[i, r], b[r, j], out), axis=r),
+        lambda i, j: te.sum(product(a[i, r], b[r, j], sum_dtype(out)), axis=r),
+        out,
         name="C",
         attrs={"layout_free_placeholders": [b]},
     )
@@ -64,9 +65,10 @@ def matmul(
 )
 def matmul_add(n: int, l: int, m: int, dtype: str = "float32", out_dtype: str = "") -> list[Tensor]:  # noqa: E741
     """Matrix product plus a matrix: out[n, m] = A[n, l] B[l, m] + C[n, m]."""
-    acc = product_dtype(dtype, out_dtype)
+    result = output_dtype(dtype, out_dtype)
+    acc = sum_dtype(result)
     a, b = te.placeholder((n, l), dtype, "A"), te.placeholder((l, m), dtype, "B")
-    c = te.placeholder((n, m), acc, "C")
+    c = te.placeholder((n, m), result, "C")
     k = te.reduce_axis((0, l), "k")
     ab = te.compute(
         (n, m),
@@ -74,7 +76,7 @@ def matmul_add(n: int, l: int, m: int, dtype: str = "float32", out_dtype: str = 
         name="matmul",
         attrs={"layout_free_placeholders": [b]},
     )
-    out = te.compute((n, m), lambda i, j: ab[i, j] + c[i, j], name="out")
+    out = te.compute((n, m), lambda i, j: te.cast(ab[i, j] + te.cast(c[i, j], acc), result), name="out")
     return [a, b, c, out]
 
 
@@ -88,12 +90,13 @@ def batch_matmul(
     batch: int, n: int, m: int, k: int, dtype: str = "float32", out_dtype: str = ""
 ) -> list[Tensor]:
     """Matrix product of each element of a batch: C[b, n, m] = A[b, n, k] B[b, k, m]."""
-    out = product_dtype(dtype, out_dtype)
+    out = output_dtype(dtype, out_dtype)
     a, b = te.placeholder((batch, n, k), dtype, "A"), te.placeholder((batch, k, m), dtype, "B")
     r = te.reduce_axis((0, k), "k")
-    c = te.compute(
+    c = sums(
         (batch, n, m),
-        lambda b_, i, j: te.sum(product(a[b_, i, r], b[b_, r, j], out), axis=r),
+        lambda b_, i, j: te.sum(product(a[b_, i, r], b[b_, r, j], sum_dtype(out)), axis=r),
+        out,
         name="C",
         attrs={"layout_free_placeholders": [b]},
     )
@@ -115,13 +118,14 @@ def dense(
     weight_dtype: str = "",
 ) -> list[Tensor]:
     """Fully connected layer: Y[b, o] = sum over i of X[b, i] W[o, i]."""
-    out = product_dtype(dtype, out_dtype)
+    out = output_dtype(dtype, out_dtype)
     x = te.placeholder((batch, in_features), dtype, "X")
     w = te.placeholder((out_features, in_features), weight_dtype or dtype, "W")
     k = te.reduce_axis((0, in_features), "k")
-    y = te.compute(
+    y = sums(
         (batch, out_features),
-        lambda b, o: te.sum(product(x[b, k], w[o, k], out), axis=k),
+        lambda b, o: te.sum(product(x[b, k], w[o, k], sum_dtype(out)), axis=k),
+        out,
         name="Y",
         attrs={"layout_free_placeholders": [w]},
     )

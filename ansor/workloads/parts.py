@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import Array, constant_shape
 
 
-def product_dtype(dtype: str, out_dtype: str = "") -> str:
-    """The dtype of products and sums: `out_dtype` if given; int32 for narrow integers; else `dtype`."""
+def output_dtype(dtype: str, out_dtype: str = "") -> str:
+    """The dtype of sums of products: `out_dtype` if given; int32 for narrow integers; else `dtype`."""
     if out_dtype:
         dtype_info(out_dtype)
         return out_dtype
@@ -27,6 +27,25 @@ def wide_float(dtype: str) -> str:
     if not is_float(dtype):
         raise DefinitionError(f"this workload is for float dtypes, found {dtype}")
     return "float32" if dtype_info(dtype).bits < 32 else dtype
+
+
+def sum_dtype(out: str) -> str:
+    """The dtype in which products are computed and added up whose sums become elements of `out`."""
+    return wide_float(out) if is_float(out) else out
+
+
+def sums(
+    shape: Sequence[int | Expr],
+    element: Callable[..., Expr],
+    out: str,
+    name: str,
+    attrs: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """The sums that `element` gives in `sum_dtype(out)`, each rounded once to `out`."""
+    if sum_dtype(out) == out:
+        return te.compute(shape, element, name=name, attrs=attrs)
+    wide = te.compute(shape, element, name="Sum", attrs=attrs)
+    return te.compute(shape, lambda *index: te.cast(wide(*index), out), name=name)
 
 
 def product(a: Expr, b: Expr, dtype: str) -> Expr:

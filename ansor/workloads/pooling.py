@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ansor import te
+from ansor.dtypes import is_float
 from ansor.errors import DefinitionError
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import ARITHMETIC, Arguments, Array, workload
@@ -56,7 +58,8 @@ def max_pool2d(
     _check_padding(kernel, padding)
     x = te.placeholder((n, h, w, c), dtype, "X")
     widths = (0, padding, padding, 0)
-    padded = pad(x, widths, widths, te.min_value(dtype))
+    lowest = te.const(-math.inf, dtype) if is_float(dtype) else te.min_value(dtype)
+    padded = pad(x, widths, widths, lowest)
     rh, rw = te.reduce_axis((0, kernel), "rh"), te.reduce_axis((0, kernel), "rw")
     oh, ow = (window_count(size, kernel, stride, padding) for size in (h, w))
     y = te.compute(
