@@ -196,6 +196,22 @@ def test_minimum_of_nan_is_an_operand(dtype: str) -> None:
         assert np.isnan(found[3::4]).all()
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_stays_nan_beside_a_constant(dtype: str) -> None:
+    """On whichever side the constant was written."""
+    x = np.array([1.0, np.nan, -2.0, np.nan] * 4).astype(to_numpy(dtype))
+    for op in (BinaryOp.MIN, BinaryOp.MAX):
+        for swapped in (False, True):
+
+            def extreme(a: Expr, op: BinaryOp = op, swapped: bool = swapped) -> Expr:
+                pair = (const(0.0, dtype), a) if swapped else (a, const(0.0, dtype))
+                return Binary(op, *pair, dtype)
+
+            found, _ = elementwise([x], [dtype], dtype, extreme)
+            expected = BINARY[op](x, np.zeros_like(x))
+            np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
 def test_loop_variables_wrap_as_values_of_their_dtype() -> None:
     out, i = Buffer("out", "int8", (300,)), Var("i")
     nest = LoopNest(

@@ -340,6 +340,8 @@ class Expressions:
         op, dtype = expr.op, expr.dtype
         a, b = self.value(expr.a, env), self.value(expr.b, env)
         if op in (BinaryOp.MIN, BinaryOp.MAX):
+            if isinstance(expr.b, Const):
+                a, b = b, a  # what does not compare gives the second: a NaN stays one
             less = "olt" if is_float(dtype) else "slt" if dtype_info(dtype).kind == "int" else "ult"
             return self.vectors.select(
                 self.vectors.compare(less.replace("lt", "gt") if op is BinaryOp.MAX else less, a, b), a, b
