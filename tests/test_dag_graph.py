@@ -87,6 +87,16 @@ def test_an_index_is_read_before_what_it_indexes() -> None:
     assert str(dag).splitlines() == ["I = PLACEHOLDER [4] int32", "A = PLACEHOLDER [9]", "C(i) = A[I[i]]"]
 
 
+def test_the_graph_of_networkx() -> None:
+    """Edges go from what is read to what reads it; what is read twice has one."""
+    a = te.placeholder((4,), name="A")
+    b = te.compute((4,), lambda i: a[i] * a[3 - i], name="B")
+    c = te.compute((4,), lambda i: b[i] + a[i], name="C")
+    graph = ComputeDAG([a, c]).graph()
+    assert [op.name for op in graph] == ["A", "B", "C"]
+    assert [(x.name, y.name) for x, y in graph.edges] == [("A", "B"), ("A", "C"), ("B", "C")]
+
+
 def test_stage_order_of_long_chains() -> None:
     """Graphs are as deep as they like: nothing recurses over operations."""
     tensor = te.placeholder((4,), name="A")

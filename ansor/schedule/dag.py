@@ -17,10 +17,9 @@ Printed, each stage is one line:
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ansor.errors import DefinitionError
 from ansor.intrinsics import check_rounding
@@ -32,6 +31,9 @@ from ansor.te.expr import Expr, Reduce, children
 from ansor.te.printer import format_expr, format_together, where
 from ansor.te.reduction import builtin_name
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor, format_shape
+
+if TYPE_CHECKING:
+    import networkx
 
 _REDUCTION_SIGNS: Final = {"sum": "+=", "prod": "*="}
 
@@ -78,6 +80,10 @@ class ComputeDAG:
     def access(self) -> AccessAnalysis:
         """What the operations read, and the predicates that scheduling rules ask for."""
         return AccessAnalysis(self.ops, outputs={t.op for t in self.outputs})
+
+    def graph(self) -> networkx.DiGraph:
+        """Make a graph of networkx of the operations, with an edge from each to every one that reads it."""
+        return operation_graph(self.ops)
 
     @cached_property
     def flop_count(self) -> float:
@@ -181,30 +187,34 @@ def _output_order(tensors: Sequence[Tensor]) -> list[Operation]:
     none of this matters.
     """
     visit: dict[Operation, int] = {}
-    readers: dict[Operation, list[Operation]] = {}
+    read: set[Operation] = set()
     stack = [tensor.op for tensor in tensors]
     while stack:
         op = stack.pop()
         check_operation(op)
-        if op in visit:
-            continue
-        visit[op] = len(visit)
-        readers.setdefault(op, [])
-        for tensor in _inputs(op):
-            readers.setdefault(tensor.op, []).append(op)
-            stack.append(tensor.op)
-    waiting = {op: len(_inputs(op)) for op in visit}
-    ready = [(-visit[op], op) for op in visit if not waiting[op]]
-    heapq.heapify(ready)
-    order: list[Operation] = []
-    while ready:
-        op = heapq.heappop(ready)[1]
-        order.append(op)
-        for reader in readers[op]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, (-visit[reader], reader))
-    return [op for op in order if not readers[op]]
+        if op not in visit:
+            visit[op] = len(visit)
+            producers = [tensor.op for tensor in _inputs(op)]
+            read.update(producers)
+            stack.extend(producers)
+    ends = [op for op in visit if op not in read]
+    if len(ends) < 2:
+        return ends
+    import networkx  # A tenth of a second, which most computations need not wait.
+
+    order = networkx.lexicographical_topological_sort(operation_graph(visit), key=lambda op: -visit[op])
+    return [op for op in order if op not in read]
+
+
+def operation_graph(ops: Iterable[Operation]) -> networkx.DiGraph:
+    """`ops` as a graph of networkx, with an edge from each operation to every one that reads it."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    for op in ops:
+        graph.add_node(op)
+        graph.add_edges_from((tensor.op, op) for tensor in _inputs(op))
+    return graph
 
 
 # -- text --------------------------------------------------------------------------------------------
