@@ -49,7 +49,12 @@ class CostModel(Protocol):
         return False
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
-        """Learn from measurements, failures included, in the order of the log."""
+        """
+        Learn from measurements, failures included, in the order of the log.
+
+        Where algorithms take turns in a log, each is told of in a call of its own, often one program at a
+        time: training that takes long is better left until `predict` asks for scores.
+        """
         ...
 
     def unlearn(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:

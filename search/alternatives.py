@@ -3,6 +3,7 @@
 Each algorithm has a policy of its own, all share one cost model. A round's trials are divided: evenly in the
 first rounds, so that everyone gets to show something, then by the speeds that were measured, the faster the
 more. An algorithm that is behind by more than its own further progress could make good gets no more trials.
+Within a round they take turns, so that a budget that ends there is divided in the same way.
 
 All of this follows from the history, as `SearchPolicy.propose` demands.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from math import inf
 from typing import Final
 
 from ansor.errors import DefinitionError
@@ -121,7 +123,7 @@ class AlternativesPolicy(SearchPolicy):
         for trial in history:
             parts[self._number(trial.state)].add(trial)
         counts = divided(count, parts, even=round_index < EVEN_ROUNDS)
-        states: list[State] = []
+        proposed: list[Sequence[State]] = [()] * len(parts)
         notes: list[str] = []
         order = sorted(range(len(parts)), key=lambda number: counts[number] == 0)
         missing = 0
@@ -131,12 +133,12 @@ class AlternativesPolicy(SearchPolicy):
                 continue
             policy = self.policies[number]
             proposal = proposal_of(policy, policy.propose(round_index, wanted, parts[number]))
-            states += proposal.states
+            proposed[number] = proposal.states
             on_purpose = proposal.states and not proposal.note  # As in first rounds, which are small.
             missing = 0 if on_purpose else wanted - len(proposal.states)
             if proposal.note:
                 notes.append(f"{policy.task.workload_key}: {proposal.note}")
-        return Proposal(tuple(states), "; ".join(notes))
+        return Proposal(tuple(in_turn(proposed, counts)), "; ".join(notes))
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Tell each policy of its own programs; a model of all learns them in the order given."""
@@ -205,6 +207,25 @@ def divided(count: int, parts: Sequence[History], *, even: bool) -> list[int]:
     for number in by_rest[: count - sum(given)]:
         given[number] += 1
     return given
+
+
+def in_turn(proposed: Sequence[Sequence[State]], counts: Sequence[int]) -> list[State]:
+    """
+    Put the programs of a round into an order of which any beginning is divided as the round is.
+
+    Parameters
+    ----------
+    proposed
+        Programs of each algorithm; they keep their order.
+    counts
+        What each algorithm was given of the round. Who was given none, and took what others left, comes last.
+    """
+    places = [
+        (place / count if count else inf, number, place)
+        for number, (states, count) in enumerate(zip(proposed, counts, strict=True))
+        for place in range(len(states))
+    ]
+    return [proposed[number][place] for _, number, place in sorted(places)]
 
 
 def cannot_win(part: History, best_seconds: float) -> bool:

@@ -18,7 +18,7 @@ from ansor.workloads import alternatives_of
 from measure import MeasureInput, MeasureResult
 from measure.reference import ReferenceStore
 from measure.simulate import SimulatedRunner
-from search.alternatives import AlternativesPolicy, cannot_win, divided
+from search.alternatives import AlternativesPolicy, cannot_win, divided, in_turn
 from search.history import History, Trial
 from search.starts import first_programs
 from tests.search_fakes import TileModel, options, simulated_cost
@@ -50,6 +50,14 @@ def twice_by_copy(n: int, factor: float = 1.0) -> list[te.Tensor]:
     k = te.reduce_axis((0, n), name="k")
     turned = te.compute((n, n), lambda j, k: x[k, j] * factor, name="Turned")
     return [x, te.compute((n, n), lambda i, j: te.sum(x[i, k] * turned[j, k], axis=k), name="Product")]
+
+
+@ansor.register_workload("tests.twice_by_scaling")
+def twice_by_scaling(n: int) -> list[te.Tensor]:
+    x = te.placeholder((n, n), name="X")
+    k = te.reduce_axis((0, n), name="k")
+    half = te.compute((n, n), lambda i, k: x[i, k] * 0.5, name="Half")
+    return [x, te.compute((n, n), lambda i, j: te.sum(half[i, k] * x[k, j] * 2.0, axis=k), name="Doubled")]
 
 
 @ansor.register_workload("tests.larger")
@@ -112,6 +120,29 @@ def test_the_best_is_that_of_all_algorithms(whole: Path) -> None:
     assert str(looked_up.state) == str(schedule.state)
     alone = ansor.SearchTask("tests.twice", (N,), target=TARGET)
     assert alone.best_record(whole).input.task.workload_key == '["tests.twice", 16]'
+
+
+@pytest.mark.parametrize("budget", [4, 10, 20])
+def test_any_budget_is_divided_evenly_at_first(tmp_path: Path, budget: int) -> None:
+    """Also one that ends within the first round, or within the second; it goes on where it ended."""
+    log, whole = tmp_path / "log.json", tmp_path / "whole.json"
+    task = task_of(("tests.twice_by_copy", (N,)), ("tests.twice_by_scaling", (N,)))
+    task.tune(options(budget, log, num_measures_per_round=12), policy_of(task))
+    counts = Counter(keys_of(log))
+    assert set(counts) == {one.workload_key for one in task.algorithms}
+    assert set(counts.values()) <= {budget // 3, budget // 3 + 1}
+    task.tune(options(30 - budget, log, num_measures_per_round=12), policy_of(task))
+    task.tune(options(30, whole, num_measures_per_round=12), policy_of(task))
+    assert log.read_text() == whole.read_text()
+
+
+def test_algorithms_take_turns_by_what_each_was_given() -> None:
+    """Every beginning of a round is divided as the round; what is left to others comes behind."""
+    start = ansor.State.initial(task_of().compute_dag)
+    lengths = ((1, 2, 4, 8), (3, 5), (7,))
+    a, b, c = ([start.split(1, 0, [length]) for length in mine] for mine in lengths)
+    assert in_turn([a, b, ()], [4, 2, 2]) == [a[0], b[0], a[1], a[2], b[1], a[3]]
+    assert in_turn([a, b, c], [2, 2, 0]) == [a[0], b[0], a[1], b[1], a[2], a[3], c[0]]
 
 
 @pytest.mark.parametrize("cut", [0, 3, 8, 13, 30, 63])
@@ -416,8 +447,7 @@ def test_prepared_data_is_computed_once() -> None:
 def test_the_model_of_several_algorithms_learns_in_log_order() -> None:
     task = task_of()
     policy = policy_of(task)
-    proposed = policy.propose(0, 8, History()).states
-    turn = [state for pair in zip(proposed[:4], reversed(proposed[4:]), strict=True) for state in pair]
+    turn = policy.propose(0, 8, History()).states
     assert len({task.algorithm_of(state.dag).workload_key for state in turn[:2]}) == 2
     policy.learn([Trial(program_key(s), s, simulated_cost(MeasureInput(task, s))) for s in turn])
     model = policy.policies[0].model  # type: ignore[attr-defined]
