@@ -9,8 +9,6 @@ from typing import Any
 
 from ansor.codegen.machine import Machine
 from ansor.intrinsics.pattern import tensor_intrinsics
-from ansor.schedule.access import AMPLIFICATION_ATTR
-from ansor.task.registry import recorded_dag
 from ansor.te.expr import int_value
 from experiments.cpu_cases import Case
 from experiments.cpu_goals import CONVOLUTIONS
@@ -68,15 +66,3 @@ def _met(size: int, named: Mapping[str, Any], transposed: bool) -> tuple[int, in
     outputs = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     met = [0 <= o * stride + tap * dilation - padding < size for o in range(outputs) for tap in range(kernel)]
     return sum(met), outputs * kernel
-
-
-def rounding(key: str) -> str:
-    """Say how much larger than those of the direct form an algorithm's rounding errors are, if they are.
-
-    Parameters
-    ----------
-    key
-        The algorithm's workload key.
-    """
-    factor = max(op.attrs.get(AMPLIFICATION_ATTR, 1.0) for op in recorded_dag(key).ops)
-    return f", its rounding errors about {factor:.2g} times those of the direct form" if factor > 1 else ""

@@ -10,7 +10,8 @@ from statistics import fmean, median
 from typing import Any
 
 from ansor.medians import median_interval
-from experiments.cpu_arithmetic import arithmetic, rounding
+from ansor.task.alternatives import rounding
+from experiments.cpu_arithmetic import arithmetic
 from experiments.cpu_cases import Case
 from experiments.cpu_goals import APART, GROUPS, OVER_METASCHEDULE, TIME_OF_METASCHEDULE, WHOLE, Goal
 from experiments.cpu_limits import Limit
@@ -91,7 +92,8 @@ class Result:
         if case.algorithms:
             key = case.task().best_record(tuned.log).input.task.workload_key
             weights = ", its weights transformed beforehand, beside the time" if "_prepared" in key else ""
-            notes = [*notes, f"solved by {key}{weights}{rounding(key)}; the limit is that of the products"]
+            errors = f", its {said}" if (said := rounding(key)) else ""
+            notes = [*notes, f"solved by {key}{weights}{errors}; the limit is that of the products"]
         return cls(case, tuned, measured, limit, tuner, tuple(notes))
 
     @property

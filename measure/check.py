@@ -48,7 +48,7 @@ import numpy.typing as npt
 
 from ansor.dtypes import dtype_info, is_float
 from ansor.intrinsics import match_warp, warp_intrinsics
-from ansor.schedule.access import AMPLIFICATION_ATTR
+from ansor.schedule.access import amplification
 from ansor.te.expr import COMPARISONS, Binary, Call, Cast, Expr, Reduce, children, int_value
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
@@ -88,19 +88,13 @@ def output_tolerance(output: Tensor) -> Tolerance:
                 eps = max(eps, _EPS[node.dtype])
             inexact = inexact or _rounds_to_integer(node)
     relative = eps * (16 + 1.5 * math.sqrt(length)) + _EPS["float32"] * cut / 2 + rounded
-    return Tolerance(amplification(output) * relative, inexact=inexact)
+    return Tolerance(amplification(_operations(output)) * relative, inexact=inexact)
 
 
 def alternative_tolerance(direct: Tolerance, output: Tensor) -> Tolerance:
     """The tolerance of an output that another algorithm computes, from that of the direct one's output."""
-    amplified = amplification(output) * direct.relative
+    amplified = amplification(_operations(output)) * direct.relative
     return replace(direct, relative=max(amplified, output_tolerance(output).relative))
-
-
-def amplification(output: Tensor) -> float:
-    """How many times larger the rounding errors of an output's algorithm are, as its operations state."""
-    stated = (float(op.attrs.get(AMPLIFICATION_ATTR, 1.0)) for op in _operations(output))
-    return max(1.0, *stated)
 
 
 def _rounds_to_integer(node: Expr) -> bool:

@@ -20,12 +20,11 @@ from ansor.schedule.source import schedule_code
 from ansor.task.layout import rewrite_layouts
 from ansor.task.target import Target
 from measure import MeasureErrorNo
-from measure.settled import plain_key
 from search.report_belief import Belief
 from search.report_charts import Curve, Mark, bars, cloud, stack
 from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent, fastest
 from search.text import certainty_text, counted, digits, interval_text, rate_text, seconds_text, time_text
-from search.titles import title_of_key
+from search.titles import algorithm_title, by_algorithm, title_of_key
 
 _FEW_TASKS: Final = 3
 _CERTAINTY: Final = ("Median within", "Of")
@@ -124,10 +123,11 @@ def _overview(log: LogHistory) -> str:
     rows = []
     for number, task in enumerate(log.tasks):
         best = task.best.seconds if task.best is not None else None
+        by = "" if task.best is None else by_algorithm(task.key, task.best.algorithm)
         near = task.trials_to_within(0.05)
         rows.append(
             [
-                f'<a href="#task-{number}">{escape(task.title)}</a>{escape(_by(task, task.best))}',
+                f'<a href="#task-{number}">{escape(task.title)}</a>{escape(by)}',
                 escape(task.terms),
                 "-" if best is None else seconds_text(best),
                 *_certainty(task.best),
@@ -199,10 +199,11 @@ def _tiles(task: TaskHistory) -> str:
     failed = sum(attempt.seconds is None for attempt in task.attempts)
     tiles = [(str(len(task.attempts)), "trials"), (str(failed), "failed")]
     if task.best is not None and task.best.seconds is not None:
+        by = by_algorithm(task.key, task.best.algorithm)
         tiles = [
             (
                 seconds_text(task.best.seconds),
-                f"best, trial {task.best.trial}{_by(task, task.best)}{certainty_text(task.best.record[1])}",
+                f"best, trial {task.best.trial}{by}{certainty_text(task.best.record[1])}",
             ),
             *([(digits(task.flops / task.best.seconds / 1e9), "GFLOP/s")] if task.flops else []),
             (str(task.trials_to_within(0.05)), "trials to within 5 %"),
@@ -214,13 +215,6 @@ def _tiles(task: TaskHistory) -> str:
         + "".join(f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in tiles)
         + "</div>\n"
     )
-
-
-def _by(task: TaskHistory, attempt: Attempt | None) -> str:
-    """Name the algorithm of a program, to go behind it; nothing for that of the task itself."""
-    if attempt is None or attempt.algorithm == plain_key(task.key):
-        return ""
-    return f" by {title_of_key(attempt.algorithm)}"
 
 
 def _certainty(attempt: Attempt | None) -> list[str]:
@@ -257,7 +251,8 @@ def _curve(task: TaskHistory, against: str) -> str:
         if attempt.seconds is None:
             return Mark(x(attempt), 0.0, f"trial {attempt.trial}: {attempt.error.name}")
         speed = rate_text(task.flops, attempt.seconds)
-        said = f"trial {attempt.trial}, {time_text(attempt.spent)}: {speed}{_by(task, attempt)}"
+        by = by_algorithm(task.key, attempt.algorithm, errors=False)
+        said = f"trial {attempt.trial}, {time_text(attempt.spent)}: {speed}{by}"
         return Mark(x(attempt), y(attempt), said + certainty_text(attempt.record[1]))
 
     valid = [attempt for attempt in task.attempts if attempt.seconds is not None]
@@ -312,7 +307,11 @@ def _belief(task: TaskHistory, belief: Belief) -> str:
             score,
             0.0 if a.seconds is None else least[a.algorithm] / a.seconds,
             f"trial {a.trial}: score {score:.4g}, "
-            + (a.error.name if a.seconds is None else seconds_text(a.seconds) + _by(task, a)),
+            + (
+                a.error.name
+                if a.seconds is None
+                else seconds_text(a.seconds) + by_algorithm(task.key, a.algorithm, errors=False)
+            ),
         )
         for a, score in belief.pairs
     ]
@@ -364,7 +363,7 @@ def _algorithms(task: TaskHistory) -> str:
         best = fastest(attempts)
         rows.append(
             [
-                escape(title_of_key(key)),
+                escape(algorithm_title(key)),
                 "-" if best is None else seconds_text(best.seconds or 0.0),
                 *_certainty(best),
                 _rate(task, best),

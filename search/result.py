@@ -8,7 +8,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult
 from search.text import certainty_text, counted, rate_text, time_text
-from search.titles import title_of_key
+from search.titles import by_algorithm
 
 
 class StopReason(StrEnum):
@@ -91,14 +91,13 @@ class TuningResult:
     def best_text(self) -> str:
         """Speed and run time of the best program, and how sure they are; empty if it was not measured.
 
-        An alternative is named.
+        An alternative is named, with its rounding errors where these are larger.
         """
         if self.best_cost is None:
             return ""
         rate = rate_text(self.task.compute_dag.flop_count, self.best_cost)
-        algorithm = self.algorithm
-        if algorithm is not None and algorithm is not self.task:
-            rate += f" by {title_of_key(algorithm.workload_key)}"
+        if self.algorithm is not None:
+            rate += by_algorithm(self.task.workload_key, self.algorithm.workload_key)
         return rate if self.best_result is None else f"{rate}{certainty_text(self.best_result)}"
 
     def _named(self, kind: MeasureErrorNo) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from ansor.task.alternatives import rounding
 from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
 from measure.settled import plain_key
@@ -19,8 +20,29 @@ def task_title(task: Task) -> str:
 
 def title_with_algorithm(workload_key: str, algorithm: str) -> str:
     """Write a task's key as a call, and behind it that of its algorithm where this is an alternative."""
-    same = plain_key(workload_key) == plain_key(algorithm)
-    return title_of_key(workload_key) + ("" if same else f" by {title_of_key(algorithm)}")
+    return title_of_key(workload_key) + by_algorithm(workload_key, algorithm)
+
+
+def by_algorithm(workload_key: str, algorithm: str, *, errors: bool = True) -> str:
+    """
+    Name the algorithm of a program, to go behind its task or its speed; nothing for that of the task itself.
+
+    Parameters
+    ----------
+    workload_key, algorithm
+        Keys of the task and of the algorithm.
+    errors
+        Whether to say of rounding errors, too.
+    """
+    if plain_key(workload_key) == plain_key(algorithm):
+        return ""
+    return f" by {(algorithm_title if errors else title_of_key)(algorithm)}"
+
+
+def algorithm_title(key: str) -> str:
+    """Write the key of an algorithm as a call, and behind it how large its rounding errors are, if larger."""
+    said = rounding(key)
+    return title_of_key(key) + (f" ({said})" if said else "")
 
 
 def title_of_key(workload_key: str, *, whole: bool = False) -> str:

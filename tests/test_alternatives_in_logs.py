@@ -201,6 +201,7 @@ def test_a_model_is_taught_and_asked_by_algorithm(log: Path) -> None:
 WORDS = ["conv2d", "1", "8", "8", "8", "8", "3", "1", "1", "--target", HOST]
 CONSTANT = ["--layout-rewrite-option", "2"]
 DIRECT_CONV = "conv2d(1, 8, 8, 8, 8, 3, 1, 1)"
+ERRORS = "(rounding errors about 1.7 times those of the direct form)"
 
 
 @pytest.fixture
@@ -216,6 +217,28 @@ def conv(tmp_path: Path) -> Path:
         for one, time in zip(task.algorithms, times, strict=True):
             save(path, one, (time,))
     return path
+
+
+def test_wherever_the_best_algorithm_is_named_its_rounding_errors_are(
+    conv: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once beside each task; points of a curve, of which there are many, name the algorithm alone."""
+    assert run(["best", str(conv)]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        assert f", 2, 1, float32) {ERRORS}  " in line
+    page = report_page(read_history(conv))
+    for place in ("</a> by ", "best, trial 2 by ", '<td class="text">'):
+        rest = page.partition(f"{place}conv2d_winograd(")[2]
+        assert rest.partition("float32) ")[2].startswith(ERRORS), place
+    assert page.count(ERRORS) == 3 * 2
+    task = ansor.SearchTask(
+        "ansor.conv2d",
+        (1, 8, 8, 8, 8, 3, 1, 1),
+        target=HOST,
+        alternatives=[("ansor.conv2d_winograd", (1, 8, 8, 8, 8, 2, 1, "float32"))],
+    )
+    result = task.tune(options(0, conv))
+    assert f", float32) {ERRORS}, 1 repeat" in str(result)
 
 
 @pytest.mark.parametrize("command", ["best", "explain"])
@@ -244,7 +267,7 @@ def test_best_and_explain_show_the_program_of_the_winner(
     assert run([command, str(conv), *WORDS, *option]) == 0
     out = capsys.readouterr().out
     first = out.splitlines()[0]
-    assert first.startswith(f"{DIRECT_CONV} by {winner}: ")
+    assert first.startswith(f"{DIRECT_CONV} by {winner} {ERRORS}: ")
     assert f" GFLOP/s ({milliseconds} ms)" in first
     assert first.endswith(f"(trial 2, {conv}:{line})")
     assert "Products" in out
@@ -277,7 +300,9 @@ def test_the_command_line_tunes_the_algorithms_of_the_catalogue(
         words = ["tune", *WORDS, *option, "--alternatives", "--policy", "random", "--log", log]
         assert run([*words, "--trials", "6", "--round", "6", "--quiet"]) == 0
         out = capsys.readouterr().out
-        assert f" by {winner}" in out.partition("best: ")[2]
+        told = out.partition("best: ")[2]
+        assert f" by {winner}" in told
+        assert ") (rounding errors about " in told
         assert run([*words, "--trials", "0", "--quiet", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["algorithm"][0] == f"ansor.{winner[:-1]}"
         assert run(["best", log, *WORDS, *option]) == 0

@@ -14,7 +14,7 @@ TVM's auto_scheduler gives them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -107,6 +107,11 @@ def named_tile(op: Operation) -> Mapping[int, int] | None:
         return None
     names = [axis.name for axis in (*op.axis, *op.reduce_axis)]
     return {names.index(name): length for name, length in op.attrs[UNROLLED_TILES_ATTR].items()}
+
+
+def amplification(ops: Iterable[Operation]) -> float:
+    """How many times larger than plain ones an algorithm's rounding errors are, as its operations state."""
+    return max(1.0, *(float(op.attrs.get(AMPLIFICATION_ATTR, 1.0)) for op in ops))
 
 
 def body_roots(op: ComputeOp) -> Iterator[Expr]:

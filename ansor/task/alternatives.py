@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansor.errors import DefinitionError
+from ansor.errors import AnsorError, DefinitionError
+from ansor.schedule.access import amplification
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.prepared import source_of
 from ansor.schedule.state import State
-from ansor.task.registry import make_workload_key, workload_key_to_tensors
+from ansor.task.registry import make_workload_key, recorded_dag, workload_key_to_tensors
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor, format_shape
 
@@ -61,6 +62,29 @@ def make_alternatives(direct: Task, calls: Sequence[Call]) -> tuple[Task, ...]:
         made.append(replace(plain, dag=dag, workload_key=key, desc="", direct=plain))
     _check_distinct([plain, *made])
     return tuple(made)
+
+
+def rounding(key: str) -> str:
+    """
+    Say how much larger than those of the direct form an algorithm's rounding errors are.
+
+    Parameters
+    ----------
+    key
+        The algorithm's workload key.
+
+    Returns
+    -------
+    str
+        A few words; none if they are not larger, or the workload is not known here.
+    """
+    try:
+        factor = amplification(recorded_dag(key).ops)
+    except AnsorError:
+        return ""
+    if factor <= 1:
+        return ""
+    return f"rounding errors about {factor:.{int(factor < 10)}f} times those of the direct form"
 
 
 def takes_arguments_of(algorithm: Task, option: LayoutRewriteOption) -> bool:
