@@ -33,12 +33,12 @@ from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernel_usage import KernelUsage, kernel_usages
 from ansor.schedule.layout import layout_of
-from ansor.schedule.prepared import source_of
 from ansor.schedule.skipping import needed_parts
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.schedule.storage import padded_strides, swizzled_width
 from ansor.task.device import DeviceModel
 from ansor.te.expr import Expr, Var
+from ansor.te.preparation import source_of
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
 from costmodel.extract_conditions import all_hold, are_separable, occurrences

@@ -30,7 +30,7 @@ class ArgumentSpec:
     """One argument; its data, or expected data if it is an output, are raw elements in the file `path`.
 
     `shape` is that of the file. With `digits` (`Layout.to_json`) the program takes the input in that layout.
-    An input that is `prepared` is made from the caller's array (`ansor.schedule.prepared`).
+    An input that is `prepared` is made from the caller's array (`ansor.te.preparation`).
     """
 
     name: str

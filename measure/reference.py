@@ -29,7 +29,6 @@ from ansor.alignment import bytes_of
 from ansor.dtypes import is_float, to_numpy
 from ansor.errors import BuildError, LoweringError, MeasureTimeoutError, RunError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
-from ansor.schedule.prepared import prepare, source_of
 from ansor.schedule.stages import Annotation, Iterator, IteratorKind
 from ansor.schedule.state import State
 from ansor.task.inputs import get_task_input_buffer
@@ -37,6 +36,7 @@ from ansor.task.target import Target
 from ansor.task.task import Task
 from ansor.te.expr import int_value
 from ansor.te.interp import evaluate, evaluate_points
+from ansor.te.preparation import prepare, source_of
 from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor
 from measure.arguments import ArgumentSpec
 from measure.check import Tolerance, alternative_tolerance, mismatch, output_tolerance, rms

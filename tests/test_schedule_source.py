@@ -10,10 +10,10 @@ import pytest
 
 import ansor
 from ansor import te
-from ansor.schedule.prepared import prepared, source_of
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from ansor.te.expr import Combiner, Reduce
+from ansor.te.preparation import source_of
 from ansor.te.reduction import builtin_combiner, builtin_name
 from ansor.te.tensor import ComputeOp, Tensor
 from ansor.workloads import conv2d_winograd_prepared
@@ -90,6 +90,8 @@ def test_a_prepared_input_is_prepared_in_the_printed_program_too() -> None:
     tensors = conv2d_winograd_prepared(1, 8, 8, 4, 4)
     state = te.create_schedule(tensors[-1]).state
     check_printed_code(state)
+    code = schedule_code(state).splitlines()
+    assert [line for line in code if "import" in line] == ["from ansor import te"]
     weights = np.random.default_rng(0).uniform(-1, 1, (3, 3, 4, 4)).astype(np.float32)
     (made,) = (t for t in executed(state)["tensors"] if source_of(t) is not t)
     found = ansor.transform_layout(weights, made)
@@ -101,7 +103,7 @@ def test_two_inputs_may_be_prepared_from_one() -> None:
     a = te.placeholder((4,), name="A")
     twice = te.compute((4,), lambda prepared: a[prepared] * 2.0, name="prepared")
     more = te.compute((4,), lambda i: twice[i] + 1.0, name="More")
-    x, y = prepared(twice), prepared(more)
+    x, y = te.prepared(twice), te.prepared(more)
     c = te.compute((4,), lambda i: x[i] * y[i], name="C")
     names = executed(te.create_schedule(c).state)
     given, expected = np.arange(4, dtype=np.float32), np.arange(4) * 2.0

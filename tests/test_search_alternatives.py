@@ -13,7 +13,6 @@ import ansor
 from ansor import te
 from ansor.errors import DefinitionError
 from ansor.schedule.identity import program_key
-from ansor.schedule.prepared import prepared
 from ansor.workloads import alternatives_of
 from measure import MeasureInput, MeasureResult
 from measure.reference import ReferenceStore
@@ -421,10 +420,12 @@ def test_what_is_prepared_is_a_function_of_one_input() -> None:
     a, b = te.placeholder((4,), name="A"), te.placeholder((4,), name="B")
     both = te.compute((4,), lambda i: a[i] + b[i], name="Both")
     with pytest.raises(DefinitionError, match="exactly one input, found"):
-        prepared(both)
+        te.prepared(both)
     with pytest.raises(DefinitionError, match="is an input"):
-        prepared(a)
-    half = prepared(te.compute((4,), lambda i: a[i] * 0.5, name="Half"))
+        te.prepared(a)
+    with pytest.raises(DefinitionError, match="must be a tensor"):
+        te.prepared("A")  # type: ignore[arg-type]
+    half = te.prepared(te.compute((4,), lambda i: a[i] * 0.5, name="Half"))
     np.testing.assert_array_equal(ansor.transform_layout(np.ones(4, np.float32), half), np.full(4, 0.5))
     with pytest.raises(ansor.ArgumentError, match="prepared from an array of shape"):
         ansor.transform_layout(np.ones(5, np.float32), half)

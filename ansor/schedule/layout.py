@@ -28,8 +28,8 @@ import numpy.typing as npt
 from ansor.alignment import aligned_copy
 from ansor.errors import ArgumentError, DefinitionError
 from ansor.schedule.extents import Extent, is_one, multiply
-from ansor.schedule.prepared import prepare
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, as_index, int_value
+from ansor.te.preparation import prepare
 from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor, format_shape
 
 Array = npt.NDArray[Any]

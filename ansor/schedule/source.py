@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ansor.schedule.layout import Layout
 from ansor.schedule.naming import code_names
-from ansor.schedule.prepared import prepared, result_of
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
@@ -42,7 +41,7 @@ from ansor.schedule.steps import (
     SwizzleStep,
     TensorizeStep,
 )
-from ansor.te.source import PREPARED, graph_source, identifier
+from ansor.te.source import graph_source, identifier
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class _Writer:
     """Writes the code of one history, replaying it along the way to know the loops' names."""
 
     def __init__(self, dag: ComputeDAG) -> None:
-        self.taken = {"te", "s", "tensors", "float", PREPARED}
+        self.taken = {"te", "s", "tensors", "float"}
         self.state = State.initial(dag)
         self.tensors: dict[Operation, str] = {}
         self.loops: dict[tuple[int, str], str] = {}
@@ -118,11 +117,10 @@ class _Writer:
 
     def write(self, state: State) -> str:
         dag = state.dag
-        definitions, variables = graph_source(dag.ops, self.taken, result_of)
+        definitions, variables = graph_source(dag.ops, self.taken, prepared=True)
         for op in dag.ops:
             self.tensors[op] = variables[op.outputs[0]]
         outputs = [variables[t] for t in dag.tensors if isinstance(t.op, ComputeOp)]
-        stands = any(isinstance(op, PlaceholderOp) and result_of(op) is not None for op in dag.ops)
         for step in state.steps:
             self.lines.extend(self.step(step))
         arguments = [
@@ -132,7 +130,6 @@ class _Writer:
         return "\n".join(
             [
                 "from ansor import te",
-                *([f"from {prepared.__module__} import {PREPARED}"] if stands else []),
                 "",
                 *definitions,
                 "",

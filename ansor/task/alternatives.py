@@ -6,7 +6,7 @@ takes inputs and gives outputs of the same shapes and dtypes, in the same order.
 those of the direct one, within what the direct one may be off by, times the amplification of rounding errors
 that its operations state (`rounding_amplification`).
 
-An input that is free of layout may be taken in prepared form (`ansor.schedule.prepared`) by tasks whose
+An input that is free of layout may be taken in prepared form (`ansor.te.preparation`) by tasks whose
 callers lay out constants beforehand, which is no part of the time: `REWRITE_FOR_PRE_TRANSFORMED`.
 """
 
@@ -20,10 +20,10 @@ from ansor.errors import AnsorError, DefinitionError
 from ansor.schedule.access import amplification
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import layout_free_inputs
-from ansor.schedule.prepared import source_of
 from ansor.schedule.state import State
 from ansor.task.registry import make_workload_key, recorded_dag, workload_key_to_tensors
 from ansor.task.task import LayoutRewriteOption, Task
+from ansor.te.preparation import source_of
 from ansor.te.tensor import Tensor, format_shape
 
 Call = tuple[str | Callable[..., Any], Sequence[Any]]

@@ -2,7 +2,7 @@
 
 `placeholder` and `compute` make tensors; the other functions make the expressions inside a compute. Reading
 order: `expr` (nodes and operators), `tensor` (operations), `define` (the checked constructors), `reduction`,
-`intrinsics`, `printer` (text), `interp` (the numpy oracle).
+`intrinsics`, `printer` (text), `interp` (the numpy oracle), `preparation` (inputs that callers compute once).
 """
 # ruff: noqa: A004  te.sum, te.abs and others are named after the built-ins on purpose.
 
@@ -39,6 +39,7 @@ from ansor.te.intrinsics import (
     truncdiv,
     truncmod,
 )
+from ansor.te.preparation import prepared
 from ansor.te.printer import format_expr
 from ansor.te.reduction import Range, comm_reducer, max, min, prod, reduce_axis, sum
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor, TensorSlice
@@ -88,6 +89,7 @@ __all__ = [
     "placeholder",
     "pow",
     "power",
+    "prepared",
     "prod",
     "reduce_axis",
     "round",

@@ -2,7 +2,7 @@
 
 Schedules are printed as programs that stand alone; this writes their first half, the `te` definitions.
 Executing the text gives a graph of the same structure and names, with the attributes of what is computed. Of
-those of inputs it keeps what they stand for, if that is wanted (`ansor.schedule.prepared`).
+those of inputs it keeps what they stand for, if that is wanted (`ansor.te.preparation`).
 
 A long part of a body that occurs several times is a local variable there, and so is what is nested more
 deeply than Python reads. A body without any is a `lambda`.
@@ -32,6 +32,7 @@ from ansor.te.expr import (
     children,
     free_vars,
 )
+from ansor.te.preparation import result_of
 from ansor.te.reduction import builtin_name
 from ansor.te.sharing import LONG, written_once
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
@@ -63,11 +64,6 @@ _MOST_DEPTH = 50
 """Brackets in each other from which on a part is defined; Python reads 200."""
 _Text = tuple[str, int]
 """An expression as Python code, and how many brackets are in each other there."""
-PREPARED = "prepared"
-"""The function that makes an input of what it stands for."""
-
-StandsFor = Callable[[PlaceholderOp], Tensor | None]
-"""The tensor that an input stands for, if any."""
 
 
 def identifier(text: str, taken: set[str]) -> str:
@@ -83,7 +79,7 @@ def identifier(text: str, taken: set[str]) -> str:
 
 
 def graph_source(
-    ops: Sequence[Operation], taken: set[str], stands_for: StandsFor | None = None
+    ops: Sequence[Operation], taken: set[str], *, prepared: bool = False
 ) -> tuple[list[str], dict[Tensor, str]]:
     """
     Write the definitions of operations.
@@ -94,9 +90,8 @@ def graph_source(
         The operations, in dependency order.
     taken
         Names in use; the new variables are added to it.
-    stands_for
-        If given, inputs that stand for a function of another input are written with that function, by
-        `PREPARED`, which must be at hand where the text is executed.
+    prepared
+        Whether inputs that stand for a function of another input are written with that function.
 
     Returns
     -------
@@ -106,17 +101,17 @@ def graph_source(
     # Axes keep their names, which those of loops are made of; whatever else is named makes way for them.
     kept = {axis.name for op in ops if isinstance(op, ComputeOp) for axis in op.axis} - _USED_IN_BODIES
     taken.update(kept)
-    writer = _Writer(taken, kept, stands_for)
+    writer = _Writer(taken, kept, prepared)
     for op in ops:
         writer.operation(op)
     return writer.lines, writer.tensors
 
 
 class _Writer:
-    def __init__(self, taken: set[str], kept: set[str], stands_for: StandsFor | None) -> None:
+    def __init__(self, taken: set[str], kept: set[str], prepared: bool) -> None:
         self.taken = taken
         self.kept = kept
-        self.stands_for = stands_for
+        self.prepared = prepared
         self.lines: list[str] = []
         self.tensors: dict[Tensor, str] = {}
         self.vars: dict[Var, str] = {}
@@ -149,12 +144,12 @@ class _Writer:
             self.lines.append(f"{', '.join(names)} = {call}")
 
     def _input(self, op: PlaceholderOp) -> None:
-        result = None if self.stands_for is None else self.stands_for(op)
+        result = result_of(op) if self.prepared else None
         if result is None:
             made = f"te.placeholder({self._shape(op.shape)}, {op.dtype!r}, name={op.name!r})"
         else:
             self._define(result.op)
-            made = f"{PREPARED}({self.tensors[result]})"
+            made = f"te.prepared({self.tensors[result]})"
         self.lines.append(f"{self._name(op.outputs[0], op.name)} = {made}")
 
     def _define(self, op: Operation) -> None:

@@ -27,7 +27,6 @@ from typing import Final
 from ansor import te
 from ansor.errors import DefinitionError
 from ansor.schedule.access import AMPLIFICATION_ATTR, UNROLLED_TILES_ATTR
-from ansor.schedule.prepared import prepared
 from ansor.task.registry import register_workload
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import workload
@@ -219,7 +218,7 @@ def conv2d_winograd_prepared(
 ) -> list[Tensor]:
     """`conv2d_winograd` with weights that the caller transforms once, by `ansor.transform_layout`."""
     x = te.placeholder((n, h, w, ci), dtype, "X")
-    kernel = prepared(_transformed_weight(te.placeholder((3, 3, ci, co), dtype, "W"), tile))
+    kernel = te.prepared(_transformed_weight(te.placeholder((3, 3, ci, co), dtype, "W"), tile))
     return [x, kernel, _convolved(x, kernel, tile, padding, constant=True)]
 
 

@@ -2,8 +2,8 @@
 
 A layout is a rearrangement of the data (`ansor.schedule.layout`); some algorithms want more, such as the
 transformed weights of Winograd's convolution. The input of such a computation stands for another one, of
-which it is a function, given as a small graph: `prepared(kernel)` for a tensor computed from one placeholder.
-Bringing the data into that form, `transform_layout`, is part of no call.
+which it is a function, given as a small graph: `te.prepared(kernel)` for a tensor computed from one
+placeholder. Bringing the data into that form, `transform_layout`, is part of no call.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ def prepared(result: Tensor) -> Tensor:
     """
     Make the input that stands for a function of another input.
 
+    The caller has the other one, and brings its data into this form by `ansor.transform_layout`, once.
+
     Parameters
     ----------
     result
@@ -35,13 +37,15 @@ def prepared(result: Tensor) -> Tensor:
     DefinitionError
         If it is not.
     """
+    if not isinstance(result, Tensor):
+        raise DefinitionError(f"te.prepared({result!r}): it must be a tensor, such as one of te.compute")
     if not isinstance(result.op, ComputeOp):
-        raise DefinitionError(f"prepared({result.name!r}): it is an input; nothing is to be prepared")
+        raise DefinitionError(f"te.prepared({result.name!r}): it is an input; nothing is to be prepared")
     sources = _inputs_of(result)
     if len(sources) != 1:
         names = ", ".join(source.name for source in sources) or "none"
         raise DefinitionError(
-            f"prepared({result.name!r}): it must be computed from exactly one input, found {names}"
+            f"te.prepared({result.name!r}): it must be computed from exactly one input, found {names}"
         )
     op = PlaceholderOp(
         sources[0].name, result.shape, result.dtype, attrs={PREPARED_ATTR: (sources[0], result)}
