@@ -155,8 +155,8 @@ class KernelText:
         """The value in the thread at a distance."""
         if not self._dialect.shuffle:
             raise BuildError(
-                f"{self._dialect.name} has no shuffles, as in `{format_stmt(stmt)}`; lower the program for "
-                f"{self._dialect.name}"
+                f"{self._dialect.name} has no shuffles, as in `{format_stmt(stmt)}`; build the schedule with "
+                f"target={self._dialect.name!r}, where threads share memory instead"
             )
         lanes = min(prod(self._kernel.block), WARP)
         return self._dialect.shuffle.format(mask=f"{(1 << lanes) - 1:#x}u", value=value, distance=distance)
