@@ -30,6 +30,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     (f"over {METASCHEDULE}", lambda r: "" if r.rivalry is None else f"{r.rivalry.speed.median:.2f}"),
     ("its goal", lambda r: "" if r.rivalry is None else f"{r.rivalry.goal.value:.2f}"),
     ("its time", lambda r: _share_of_time(r.rivalry)),
+    ("trials", lambda r: str(r.tuned.trials)),
     ("state", lambda r: "" if r.run is None else r.run.state),
     ("date", lambda r: "" if r.run is None else r.run.date),
 )
@@ -83,6 +84,7 @@ def _notes(results: Sequence[Result]) -> list[str]:
             f"over {METASCHEDULE}: our speed over its after as many trials; its time: what our trials took "
             f"of what its took, {TIME_OF_METASCHEDULE:g} at most is the goal"
         )
+    notes.append("trials: programs that tuning measured, fewer than asked for where there are no more")
     notes += _missing(results)
     notes += _states(results)
     notes += [f"{r.case.name}: {note}" for r in results for note in r.notes]

@@ -449,6 +449,15 @@ def test_the_table_shows_everyone_and_says_what_is_missing() -> None:
     assert json.loads(json.dumps(result(SMALL, ansor=1.0, numpy=3.0).to_json()))["goal_is"] == "stated"
 
 
+def test_the_table_tells_how_many_programs_were_measured() -> None:
+    """They may be fewer than were asked for: some operations have few programs."""
+    one = result(SMALL, ansor=1.0, numpy=3.0)
+    few = replace(one, tuned=replace(one.tuned, trials=3))
+    head, *lines = cpu_table.details([one, few]).splitlines()
+    assert [line[head.index("trials") :].split()[0] for line in lines[:2]] == ["8", "3"]
+    assert any(line.startswith("  trials: programs that tuning measured") for line in lines)
+
+
 def test_rows_say_how_many_rounds_were_measured_again() -> None:
     one = result(SMALL, ansor=1.0, numpy=3.0)
     again = replace(one, measured=replace(one.measured, again=3))
