@@ -11,7 +11,8 @@ Logs stay, so a second run goes on where the first one stopped: in a folder of `
 the sources, the machine and the threads, or wherever `--log-dir` says, whatever logs lie there. There lie
 also `results.json`, every figure of the last row of each operation with the commit, date and machine of its
 run (`experiments.cpu_kept`), and the bar chart `speed.svg` of all of them (extra `plot`). So several runs
-with `--ops` can make a table of everything; `--table` measures nothing and shows what there is.
+with `--ops` can make a table of everything; `--table` measures nothing and shows what there is. The rows of
+`--json` are of what this run shows, and the row `share` of an operation has the same figures.
 
 `--metaschedule` adds TVM's MetaSchedule with as many trials, in an environment of its own, whose Python is
 named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; an error says what to install there.
@@ -36,18 +37,21 @@ from ansor.command import INTERRUPTED
 from ansor.task.hardware import available_cores
 from experiments import command, cpu_metaschedule, search_runs
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
-from experiments.cpu_kept import UnusableError, alone, check_place, keep, read
+from experiments.cpu_kept import FILE, UnusableError, alone, check_place, keep, read
 from experiments.cpu_measure import Effort, gist, measure, threads_everywhere
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows
 from experiments.cpu_run import Run
 from experiments.cpu_table import chart, details
 from experiments.cpu_tuning import Tuned, tune
-from experiments.harness import Bench, folder_to_write, names_among, positive_number, threads_here
+from experiments.harness import OUT, Bench, folder_to_write, names_among, positive_number, threads_here
 from experiments.search_clock import report_quiet
 
 TRIALS: Final = 200
 QUICK_TRIALS: Final = 8
+KIND: Final = "cpu"
+"""Begin of the names of folders of logs."""
+CHART: Final = "speed.svg"
 NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu_cases", "cpu_tuning", "cpu_workloads", "search_cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
@@ -58,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_cpu: kernels beside libraries and the machine's limits", argv, add_options)
     given = bench.arguments
     os.environ.update(threads_everywhere(given.threads))
-    folder = given.log_dir or search_runs.folder(kind="cpu", modules=MODULES)
+    folder = given.log_dir or search_runs.folder(kind=KIND, modules=MODULES)
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
     effort = (
         Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(2, 8, 20.0, given.threads, peers)
@@ -73,11 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         with alone(folder):
             check_place(folder, Run.now(bench.quick, given.threads))
             for case in bench.each(_asked(given), lambda case: case.name):
-                result = measured(bench, case, folder, trials, effort, _tuner(given))
+                outcome = measured(bench, case, folder, trials, effort, _tuner(given))
+                run = Run.now(bench.quick, given.threads)
+                result = outcome and replace(outcome, run=run)
                 if result is not None:
                     add_rows(bench, result)
-                run = Run.now(bench.quick, given.threads)
-                keep(folder, case, result and replace(result, run=run), run)
+                keep(folder, case, result, run)
             return show(bench, folder, given)
     except (UnusableError, cpu_metaschedule.MissingError) as error:
         print(f"bench_cpu: {error}", file=sys.stderr)
@@ -107,7 +112,7 @@ def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
         print(f"  not compared with {cpu_metaschedule.NAME}: {MISSING}")
     if kept.unknown:
         print(f"  not shown, since there are no such cases any more: {', '.join(kept.unknown)}")
-    print(f"  {chart(kept.results, folder / 'speed.svg')}")
+    print(f"  {chart(kept.results, folder / CHART)}")
     return bench.finish()
 
 
@@ -170,7 +175,13 @@ def _tuner(given: argparse.Namespace) -> str | None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add this benchmark's own options."""
+    """Add this benchmark's own options, and say what it leaves."""
+    parser.epilog = (
+        f"Every figure of each operation stays in {FILE} and the bar chart of speeds in {CHART}, beside the "
+        f"logs: in --log-dir, or a folder {OUT / KIND}-... named after the sources, the machine and the "
+        "threads. The rows of --json have the same figures of what is shown, in the field `figures` of an "
+        "operation's row `share`."
+    )
     python = cpu_metaschedule.default_python()
     parser.add_argument(
         "--ops", type=_cases, default=(), metavar="A,B", help="operations, workloads or groups of them"
@@ -182,7 +193,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--log-dir",
         type=folder_to_write,
         metavar="DIR",
-        help="where logs lie, old ones to go on with included",
+        help="where logs and rows lie, old ones to go on with included",
     )
     parser.add_argument(
         "--threads", type=threads_here, default=min(2, available_cores()), metavar="N", help="for everyone"

@@ -186,6 +186,7 @@ class Result:
             "limit_seconds": self.limit.seconds,
             "limits": asdict(self.limit),
             "share": self.share,
+            "weights": self.weights,
             "metaschedule": None if rivalry is None else rivalry.to_json(),
             "metaschedule_tuning_seconds": self.tuner,
             "notes": list(self.notes),
@@ -194,7 +195,7 @@ class Result:
 
 
 def add_rows(bench: Bench, result: Result) -> None:
-    """Add the rows of one case."""
+    """Add the rows of one case; that of its share, which every case has, holds every figure."""
     name, best, goal = result.case.name, result.best, result.goal
     if best is not None and goal is not None:
         words = [best, f"{1e3 * result.measured.peers[best]:.3g} ms", goal.reason]
@@ -206,7 +207,14 @@ def add_rows(bench: Bench, result: Result) -> None:
         direct = result.case.task().compute_dag.flop_count / result.seconds / 1e9
         bench.add(f"{name}: rate", direct, "GFLOP/s", peer="in FLOPs of the direct form")
     wanted = result.case.goal.share
-    bench.add(f"{name}: share", result.share, "of 1", peer=_limit_text(result), at_least=wanted)
+    bench.add(
+        f"{name}: share",
+        result.share,
+        "of 1",
+        peer=_limit_text(result),
+        at_least=wanted,
+        figures=result.to_json(),
+    )
     if rivalry := result.rivalry:
         words = [f"after {result.tuned.trials} trials", rivalry.goal.reason]
         words += ["its weights not packed"] if OURS in result.measured.packs else []

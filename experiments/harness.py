@@ -10,6 +10,7 @@ Rules that they enforce:
 - Where the place of data or code in memory matters, a comparison is repeated in fresh processes.
 - A row says what it is compared with and what was hoped for: `{name, value, unit, peer, goal, holds}`.
   `holds` is null without a goal. `interval` is the confidence interval of `value`, null where there is none.
+  `figures` has by name what the value was made from, in the file only; null where the row says everything.
 
 A benchmark is a module `experiments.bench_NAME` that makes a `Bench`, adds rows and calls `finish`.
 """
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -83,6 +84,7 @@ class Row:
     goal: float | None = None
     holds: bool | None = None
     interval: tuple[float, float] | None = None
+    figures: Mapping[str, Any] | None = None
 
 
 def speedup(ours: Sequence[float], peer: Sequence[float]) -> Estimate:
@@ -255,13 +257,14 @@ class Bench:
         peer: str | None = None,
         at_least: float | None = None,
         at_most: float | None = None,
+        figures: Mapping[str, Any] | None = None,
     ) -> Row:
         """Add a row, and say that it is there; a goal is a bound that `value` should keep."""
         goal = at_least if at_least is not None else at_most
         number = value.median if isinstance(value, Estimate) else value
         interval = (value.low, value.high) if isinstance(value, Estimate) else None
         holds = None if goal is None else (number >= goal if at_least is not None else number <= goal)
-        row = Row(name, number, unit, peer, goal, holds, interval)
+        row = Row(name, number, unit, peer, goal, holds, interval, figures)
         self.rows.append(row)
         print(f"  {name}: {_value_text(row)}", file=sys.stderr, flush=True)
         return row

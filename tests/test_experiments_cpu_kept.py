@@ -170,6 +170,33 @@ def test_a_table_of_everything_is_made_by_several_runs(
     assert "softmax-1024x1024: speed" not in capsys.readouterr().out
 
 
+def test_the_file_of_rows_has_every_figure_of_each_operation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same as the folder keeps, whether the rows are measured or shown again."""
+    rows = tmp_path / "rows.json"
+    monkeypatch.setattr(
+        bench_cpu, "measured", lambda bench, case, folder, *rest: a_result(case, folder, ansor=1.0, numpy=3.0)
+    )
+    command = ["--ops", SOFTMAX.name, "--log-dir", str(tmp_path), "--threads", "1", "--json", str(rows)]
+    for option in ([], ["--table"]):
+        main([*command, *option])
+        (found,) = (row["figures"] for row in json.loads(rows.read_text()) if row["figures"])
+        assert found == json.loads((tmp_path / cpu_kept.FILE).read_text())["results"][0]
+        assert found["seconds"] == {PEAK: 1.05, "ansor": 1.05, "numpy": pytest.approx(3.15)}
+        assert (found["trials"], found["weights"], found["quiet"]) == (8, "only ours packed", [0.9, 1.0])
+        assert {"limit", "limit_seconds", "share", "speed", "goal"} <= found.keys()
+        assert found["run"].keys() == {"commit", "date", "quick", "surroundings"}
+
+
+def test_the_help_tells_where_figures_and_chart_lie(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert cpu_kept.FILE in told
+    assert bench_cpu.CHART in told
+
+
 def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

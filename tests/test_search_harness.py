@@ -61,6 +61,7 @@ def test_rows_say_whether_their_goal_holds(tmp_path: Path, capsys: pytest.Captur
         "goal": 1.5,
         "holds": True,
         "interval": [1.9, 2.1],
+        "figures": None,
     }
     assert "too slow     12 ms" in capsys.readouterr().out
 
