@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_cpu: kernels beside libraries and the machine's limits", argv, add_options)
     given = bench.arguments
     os.environ.update(threads_everywhere(given.threads))
-    folder = given.log_dir or search_runs.folder(kind=KIND, modules=MODULES)
+    folder = given.log_dir or search_runs.named_folder(KIND, MODULES)
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
     effort = (
         Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(2, 8, 20.0, given.threads, peers)
@@ -74,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.metaschedule:
             found = cpu_metaschedule.check(given.tvm_python)
             print(f"  {cpu_metaschedule.NAME}: {found}", file=sys.stderr, flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with alone(folder):
             check_place(folder, Run.now(bench.quick, given.threads))
             for case in bench.each(_asked(given), lambda case: case.name):

@@ -143,12 +143,17 @@ def file_to_write(text: str) -> str:
 
 
 def folder_to_write(text: str) -> Path:
-    """Read an option that names a folder, which is made where there is none yet."""
+    """Read an option that names a folder, made by whoever writes into it if there is none."""
+    path = Path(text)
     try:
-        Path(text).mkdir(parents=True, exist_ok=True)
+        there = next(each for each in (path, *path.absolute().parents) if each.exists())
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be a folder: {error.strerror}") from None
-    return Path(text)
+    if not there.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be a folder: {there} is none")
+    if there != path and not os.access(there, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be a folder: nothing can be written in {there}")
+    return path
 
 
 def fresh_process(function: str, *args: Any, timeout: float | None = None) -> Any:

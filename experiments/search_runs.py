@@ -103,18 +103,21 @@ def surroundings() -> dict[str, str]:
     return found
 
 
-def folder(
-    fresh: bool = False, retime: bool = False, kind: str = "search", modules: tuple[str, ...] = EXPERIMENTS
-) -> Path:
+def named_folder(kind: str, modules: tuple[str, ...]) -> Path:
     """
-    The folder of this version's runs; emptied first if `fresh`, rid of re-measured times if `retime`.
+    Where runs of this version of a benchmark lie; it need not be there.
 
     Parameters
     ----------
     kind, modules
-        Begin of the folder's name, and what `version` is asked for: for runs of another benchmark.
+        Begin of the folder's name, and what `version` is asked for.
     """
-    path = OUT / f"{kind}-{version(modules)}"
+    return OUT / f"{kind}-{version(modules)}"
+
+
+def folder(fresh: bool = False, retime: bool = False) -> Path:
+    """The folder of this version's runs; emptied first if `fresh`, rid of re-measured times if `retime`."""
+    path = named_folder("search", EXPERIMENTS)
     if fresh and path.exists():
         shutil.rmtree(path)
     path.mkdir(parents=True, exist_ok=True)

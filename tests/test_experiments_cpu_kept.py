@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments import bench_cpu, cpu_kept, cpu_run, cpu_table
+from experiments import bench_cpu, cpu_kept, cpu_run, cpu_table, search_runs
 from experiments.bench_cpu import main
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_kept import UnusableError, check_place, keep, read
@@ -236,6 +236,16 @@ def test_a_table_of_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*where, "--ops", NORM.name]) == 2
     assert capsys.readouterr().err.count(f"{tmp_path} holds no row of what was asked for") == 2
     assert main(where) == 1
+
+
+def test_a_table_leaves_no_folder_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(search_runs, "OUT", tmp_path / "out")
+    for where in (["--log-dir", str(tmp_path / "none" / "there")], []):
+        assert main(["--table", *where]) == 2
+        assert "holds no row of what was asked for" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_measured_elsewhere_can_be_shown_here(tmp_path: Path) -> None:
