@@ -386,6 +386,24 @@ def test_workloads_lists_the_catalogue(capsys: pytest.CaptureFixture[str]) -> No
     assert {"name", "usage", "summary", "benchmark"} <= json.loads(capsys.readouterr().out)[0].keys()
 
 
+def test_a_benchmark_has_its_own_options_behind_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They mean the same as those of its module, in the folder in which they are given."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments.py").write_text("raise RuntimeError('another module of that name')\n")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "results.json").write_text("[]")
+    assert run(["bench", "cpu", "--table", "--log-dir", "there"]) == 2
+    assert "there/results.json is not of this version's form" in capfd.readouterr().err
+    assert run(["bench", "cpu", "--help"]) == 0
+    assert "--metaschedule" in capfd.readouterr().out
+    assert run(["bench", "cpu", "--nonsense"]) == 2
+    assert "unrecognized arguments: --nonsense" in capfd.readouterr().err
+    assert run(["bench", "--help"]) == 0
+    assert "ansor bench NAME --help" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

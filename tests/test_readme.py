@@ -164,7 +164,7 @@ def test_commands_that_are_not_run_exist() -> None:
             case ["pip", "install", what]:
                 extras = what.removeprefix(".").strip("[]").split(",") if what != "." else []
                 assert set(extras) <= PROJECT["optional-dependencies"].keys(), line
-            case ["ansor", "COMMAND", "--help"]:
+            case ["ansor", "COMMAND", "--help"] | ["ansor", "bench", "NAME", "--help"]:
                 pass
             case ["ansor", name, *rest]:
                 check_options(cli.commands[name], rest)
