@@ -220,7 +220,8 @@ class MeasureResult:
     timestamp
         Unix time in whole seconds at which the measurement was complete.
     disturbed, redone
-        How many of the repeats another load on the machine disturbed, and how many were done again for that;
+        How many of the repeats another load on the machine disturbed, and how many were done again for that,
+        which may be more than there are, as a program may have a second turn (`measure.second_chance`);
         logged where there are any (`measure.log`), and no part of equality.
 
     Raises
