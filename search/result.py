@@ -7,7 +7,7 @@ from ansor.medians import noise_text
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureErrorNo, MeasureResult
-from search.text import certainty_text, counted, rate_text, time_text
+from search.text import busy_text, certainty_text, counted, rate_text, time_text
 from search.titles import by_algorithm
 
 
@@ -58,6 +58,8 @@ class TuningResult:
         How the trials failed if all that are known did, else empty; the message ends with it.
     disturbed, redone
         Repeats of this run that another load on the machine disturbed, and such as were done again for that.
+    repeats
+        All repeats that the run times of this run rest on.
     """
 
     task: Task
@@ -75,6 +77,7 @@ class TuningResult:
     best_result: MeasureResult | None = None
     disturbed: int = 0
     redone: int = 0
+    repeats: int = 0
 
     @property
     def algorithm(self) -> Task | None:
@@ -114,7 +117,8 @@ class TuningResult:
         trials = counted(self.trials, "trial")
         noise = noise_text(self.disturbed, self.redone)
         errors += f"; repeats: {noise}" if noise else ""
+        busy = busy_text(self.disturbed, self.repeats)
         return (
             f"{trials} in {time_text(self.elapsed_seconds)}, {best}, errors: {errors}; "
-            f"stopped: {self.message}"
+            f"stopped: {self.message}{f'; {busy}' if busy else ''}"
         )

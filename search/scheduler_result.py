@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ansor.task.task import Task
 from search.result import StopReason, TuningResult
 from search.session import Stop
-from search.text import counted, digits, time_text
+from search.text import busy_text, counted, digits, time_text
 from search.titles import task_title
 
 
@@ -48,6 +48,9 @@ class SchedulerResult:
             lines.append(f"  {task_title(result.task)}: {best}, {counted(result.known_trials, 'trial')}")
         if self.objective is not None:
             lines.append(f"  estimated total: {digits(self.objective * 1e3)} ms")
+        disturbed = sum(result.disturbed for result in self.results)
+        if busy := busy_text(disturbed, sum(result.repeats for result in self.results)):
+            lines.append(f"  {busy}")
         return "\n".join(lines)
 
 

@@ -276,6 +276,7 @@ class TuningSession:
             diagnosis=diagnosis,
             disturbed=sum(trial.result.disturbed for trial in self.new_trials),
             redone=sum(trial.result.redone for trial in self.new_trials),
+            repeats=sum(len(trial.result.costs) for trial in self.new_trials if trial.result.ok),
         )
 
     def _propose(self) -> Proposal:

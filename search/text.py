@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from math import floor, log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ansor.medians import repeats_text
 
 if TYPE_CHECKING:
     from measure import MeasureResult
+
+
+BUSY: Final = 0.5
+"""Share of disturbed repeats from which on no time is to be trusted: half of the medians are of such ones."""
 
 
 def digits(value: float, significant: int = 3) -> str:
@@ -43,6 +47,20 @@ def certainty_text(result: MeasureResult) -> str:
     if len(result.costs) < 2:
         return f", {rests_on}"
     return f", median within {interval_text(result)} of {rests_on}"
+
+
+def busy_text(disturbed: int, repeats: int) -> str:
+    """Say that the times of a run are not to be trusted, if another load disturbed `BUSY` of all its repeats.
+
+    Empty if it disturbed fewer. A choice among such times is as little worth as they are: a load slows some
+    programs more than others.
+    """
+    if not repeats or disturbed < BUSY * repeats:
+        return ""
+    return (
+        f"something else kept the machine busy during {disturbed} of {repeats} repeats, "
+        "so neither times nor the choice of the best are to be trusted"
+    )
 
 
 def interval_text(result: MeasureResult) -> str:

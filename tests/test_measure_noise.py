@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ansor.errors import DefinitionError
 from ansor.medians import median_spread, repeats_text
 from ansor.runtime.timing import TimeResult
 from ansor.schedule.state import State
-from measure import MeasureErrorNo, MeasureInput, MeasureResult, load_records, save_records
+from measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, load_records, save_records
 from measure.distill import distill_record_file
 from measure.log import dump_record_to_string, load_record_from_string
 from measure.record import LoggedState, LoggedTask, Seconds
@@ -226,3 +227,31 @@ def test_a_result_says_how_noisy_it_is() -> None:
     assert f"{said}, errors: none; repeats: 7 disturbed and 9 redone because of another load;" in str(result)
     both = SchedulerResult((result,), None, 4, StopReason.TRIALS_DONE, "done", 5.0)
     assert f"{said}, 4 trials" in str(both)
+
+
+class UnderLoad(ansor.ProgramRunner):
+    """A runner beside another load, which disturbs some of the three repeats of each program."""
+
+    def __init__(self, disturbed: int) -> None:
+        self.disturbed = disturbed
+
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        for _ in inputs:
+            yield timed(2.0, 2.0, 2.0, disturbed=self.disturbed, redone=1)
+
+
+@pytest.mark.parametrize(("disturbed", "words"), [(1, ""), (2, "6 of 9 repeats"), (3, "9 of 9 repeats")])
+def test_a_run_on_a_busy_machine_says_not_to_trust_its_times(disturbed: int, words: str) -> None:
+    """The winner was chosen among disturbed times."""
+    task = ansor.SearchTask(func="ansor.matmul", args=[8, 8, 8], target=HOST)
+    result = task.tune(
+        ansor.TuningOptions(num_measure_trials=3, runner=UnderLoad(disturbed), verbose=0),
+        ansor.SketchPolicy(task, seed=0),
+    )
+    both = SchedulerResult((result,), None, 3, StopReason.TRIALS_DONE, "done", 5.0)
+    for said in (str(result), str(both)):
+        assert ("something else kept the machine busy" in said) == bool(words)
+        assert words in said
+        assert said.endswith("are to be trusted") == bool(words)
