@@ -1,10 +1,11 @@
 """What compiling a program costs, and what LLVM's own optimisations would add to it.
 
-Claims: writing and compiling a program takes less than 60 ms, as a median, on one core; and the pipelines of
-LLVM (O1, O2, O3), which run before code generation, and its loop strength reduction (LSR), which is part of
-that, take longer than ours, which has the one pass that its output needs (`ansor.codegen.compile`), and make
-no faster kernels. Programs are of two kinds: sampled at
-random, for the time of compiling; and proposed by the search, of which the kernels are timed in turn.
+Claims: writing and compiling a program takes less than 60 ms, as a median, on one core, and no program more
+than 250 ms, as unrolling is bounded by the code that it makes; and the pipelines of LLVM (O1, O2, O3), which
+run before code generation, and its loop strength reduction (LSR), which is part of that, take longer than
+ours, which has the one pass that its output needs (`ansor.codegen.compile`), and make no faster kernels.
+Programs are of two kinds: sampled at random, for the time of compiling; and proposed by the search, of which
+the kernels are timed in turn.
 
 Command: `python -m experiments.bench_compile [--quick] [--json PATH]`; 3 minutes, half a one with `--quick`.
 """
@@ -35,6 +36,11 @@ from experiments.turns import take_turns
 NAMES: Final = ("matmul-512", "conv2d-14", "depthwise-112", "softmax-1024")
 PIPELINES: Final = ("ours", "LSR", "O1", "O2", "O3")
 GOAL_MS: Final = 60.0
+WORST_MS: Final = 250.0
+"""Of the slowest program: a search should lose no more to one program than to some ten usual ones of 25 ms.
+
+The slowest of 800 random ones took 130 ms on a shared core of a Zen 5 server: half as fast a one keeps it.
+"""
 ENTRY: Final = "kernel"
 
 
@@ -73,7 +79,7 @@ def cost_of_compiling(bench: Bench, name: str, case: Case, count: int) -> None:
     whole = [emit + build for emit, build in zip(written, spent["ours"], strict=True)]
     bench.add(f"{name}: write and compile", Estimate.of(whole), "ms", at_most=GOAL_MS)
     bench.add(f"{name}: write and compile, 95 % of programs below", quantiles(whole, n=20)[-1], "ms")
-    bench.add(f"{name}: write and compile, the slowest of {count}", max(whole), "ms")
+    bench.add(f"{name}: write and compile, the slowest of {count}", max(whole), "ms", at_most=WORST_MS)
     bench.add(f"{name}: share of writing", sum(written) / sum(whole), "of 1")
     for pipeline, times in spent.items():
         if pipeline != "ours":

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import bench_gpu, bench_search, fuzz, rgb_to_yuv, templates, tutorial
-from experiments.harness import ROOT, positive_time
+from experiments import bench_compile, bench_gpu, bench_search, fuzz, rgb_to_yuv, templates, tutorial
+from experiments.harness import ROOT, Bench, positive_time
+from experiments.search_cases import CASES
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,14 @@ def test_a_time_is_positive_and_ends() -> None:
     for text in ("0", "-1", "inf", "nan", "soon"):
         with pytest.raises(argparse.ArgumentTypeError, match="no positive number"):
             positive_time(text)
+
+
+def test_the_slowest_program_to_compile_has_a_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_compile, "WORST_MS", 0.0)
+    bench = Bench("", [])
+    bench_compile.cost_of_compiling(bench, "softmax-1024", CASES["softmax-1024"], count=2)
+    (row,) = (row for row in bench.rows if "the slowest" in row.name)
+    assert (row.goal, row.holds) == (0.0, False)
 
 
 def run(*words: str) -> "subprocess.Popen[str]":
