@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from measure.process import WorkerProcess
@@ -28,11 +29,22 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
+class _Epoch:
+    """What `abort` ends: the calls submitted under a number. It is raised before workers are killed."""
+
+    number: int = 0
+
+    def is_past(self, number: int) -> bool:
+        return number != self.number
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     """A call that is to be made; it keeps the pool, whose end would be the worker's."""
 
     pool: WorkerPool
+    epoch: int
     future: Future[Any]
     function: str
     args: tuple[Any, ...]
@@ -79,8 +91,11 @@ class WorkerPool(Executor):
         first = None if initializer is None else function_name(initializer)
         self._processes = [WorkerProcess(memory_limit, environment, first) for _ in range(n_workers)]
         self._threads: list[threading.Thread] = []
+        self._epoch = _Epoch()
         self._lock = threading.Lock()
-        self._finish = weakref.finalize(self, _finish, self._jobs, self._processes, self._threads)
+        self._finish = weakref.finalize(
+            self, _finish, self._jobs, self._processes, self._threads, self._epoch
+        )
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call an importable function in a worker, with the pool's time limit.
@@ -97,7 +112,8 @@ class WorkerPool(Executor):
         with self._lock:
             if not self._finish.alive:
                 raise RuntimeError("cannot submit work to a pool that was shut down")
-            self._jobs.put(_Job(self, future, function_name(fn), args, kwargs, timeout))
+            job = _Job(self, self._epoch.number, future, function_name(fn), args, kwargs, timeout)
+            self._jobs.put(job)
             if len(self._threads) < self.n_workers:
                 self._add_thread()
         return future
@@ -105,7 +121,7 @@ class WorkerPool(Executor):
     def _add_thread(self) -> None:
         process = self._processes[len(self._threads)]
         thread = threading.Thread(
-            target=_serve, args=(self._jobs, process), name="ansor-measure", daemon=True
+            target=_serve, args=(self._jobs, process, self._epoch), name="ansor-measure", daemon=True
         )
         self._threads.append(thread)
         thread.start()
@@ -120,6 +136,8 @@ class WorkerPool(Executor):
 
         The pool stays usable: the next call starts a worker.
         """
+        with self._lock:
+            self._epoch.number += 1
         _cancel_waiting(self._jobs)
         for process in self._processes:
             process.kill()
@@ -138,7 +156,7 @@ class WorkerPool(Executor):
             for thread in self._threads:
                 thread.join()
         else:
-            _finish(self._jobs, self._processes, self._threads)
+            _finish(self._jobs, self._processes, self._threads, self._epoch)
 
 
 def function_name(function: Callable[..., Any]) -> str:
@@ -155,7 +173,7 @@ def function_name(function: Callable[..., Any]) -> str:
     return f"{module}:{name}"
 
 
-def _serve(jobs: _Jobs, process: WorkerProcess) -> None:
+def _serve(jobs: _Jobs, process: WorkerProcess, epoch: _Epoch) -> None:
     """Work on jobs until there is a None; the thread's function. It keeps the pool by its jobs alone."""
     while True:
         job = jobs.get()
@@ -163,8 +181,9 @@ def _serve(jobs: _Jobs, process: WorkerProcess) -> None:
             process.close()
             return
         if job.future.set_running_or_notify_cancel():
+            is_over = partial(epoch.is_past, job.epoch)
             try:
-                value = process.call(job.function, job.args, job.kwargs, job.timeout)
+                value = process.call(job.function, job.args, job.kwargs, job.timeout, is_over)
             except Exception as error:
                 job.future.set_exception(error)
             else:
@@ -182,8 +201,11 @@ def _cancel_waiting(jobs: _Jobs) -> None:
             job.future.cancel()
 
 
-def _finish(jobs: _Jobs, processes: list[WorkerProcess], threads: list[threading.Thread]) -> None:
+def _finish(
+    jobs: _Jobs, processes: list[WorkerProcess], threads: list[threading.Thread], epoch: _Epoch
+) -> None:
     """End everything now: when the pool is collected, or at the interpreter's exit."""
+    epoch.number += 1
     _cancel_waiting(jobs)
     for process in processes:
         process.kill()

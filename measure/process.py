@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -28,6 +28,7 @@ HOME: Final = Path(__file__).resolve().parent.parent
 START_TIMEOUT: Final = 60.0
 _PIECE: Final = 1 << 20
 _REPORT_BYTES: Final = 2000
+_STOPPED: Final = "the worker was stopped"
 _LONGEST_POLL: Final = 1e9
 """Milliseconds; the system takes not much more at once."""
 
@@ -80,24 +81,37 @@ class WorkerProcess:
         return None if process is None else process.pid
 
     def call(
-        self, function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], timeout: float | None
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        timeout: float | None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> Any:
         """Call ``module:name`` in the worker and return its result.
 
-        Starting the worker does not count towards `timeout` (seconds).
+        Parameters
+        ----------
+        timeout
+            Seconds until the result; starting the worker does not count.
+        is_over
+            Whether nobody wants the call any more. Who makes it true, and calls `kill` then, ends the call
+            however far it is: a process that is not made yet, of which `kill` knows nothing, ends once it is.
 
         Raises
         ------
         MeasureTimeoutError
             If no answer came in time; the worker has been killed.
         WorkerCrashError
-            If the worker ended or sent nonsense instead of an answer.
+            If the worker ended or sent nonsense instead of an answer, or `is_over`.
         RemoteError, AnsorError, MemoryError
             If the function raised: errors of ansor as themselves, others as `RemoteError`.
         """
         request = encode({"call": function, "args": args, "kwargs": dict(kwargs)})
+        if is_over():
+            raise WorkerCrashError(_STOPPED)
         if self._process is None or self._process.poll() is not None:
-            self._start()
+            self._start(is_over)
         reply = self._exchange(request, timeout)
         if "ok" in reply:
             return reply["ok"]
@@ -126,7 +140,28 @@ class WorkerProcess:
 
     # -- the process -----------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self, is_over: Callable[[], bool]) -> None:
+        self._spawn(is_over)
+        deadline = time.monotonic() + START_TIMEOUT
+        try:
+            self._read(deadline)
+            if self._initializer is not None:
+                self._write(encode({"call": self._initializer, "args": [], "kwargs": {}}), deadline)
+                reply = self._read(deadline)
+                if "ok" not in reply:
+                    self.close()
+                    raise _remote_error(reply)
+        except TimeoutError:
+            self.close()
+            raise WorkerCrashError(f"a worker did not start within {START_TIMEOUT:g} s") from None
+        except (EOFError, OSError, FrameError):
+            raise WorkerCrashError(f"a worker could not start: {self._obituary()}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _spawn(self, is_over: Callable[[], bool]) -> None:
+        """Make the process, of which `kill` knows from here on."""
         self.close()
         path = [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, **self._environment, "PYTHONPATH": os.pathsep.join(path)}
@@ -147,23 +182,10 @@ class WorkerProcess:
         os.set_blocking(process.stdout.fileno(), False)
         with self._lock:
             self._process, self._report, self._reader = process, report, FrameReader()
-        deadline = time.monotonic() + START_TIMEOUT
-        try:
-            self._read(deadline)
-            if self._initializer is not None:
-                self._write(encode({"call": self._initializer, "args": [], "kwargs": {}}), deadline)
-                reply = self._read(deadline)
-                if "ok" not in reply:
-                    self.close()
-                    raise _remote_error(reply)
-        except TimeoutError:
+            stopped = is_over()  # Asked here, as `kill` may have come by before.
+        if stopped:
             self.close()
-            raise WorkerCrashError(f"a worker did not start within {START_TIMEOUT:g} s") from None
-        except (EOFError, OSError, FrameError):
-            raise WorkerCrashError(f"a worker could not start: {self._obituary()}") from None
-        except BaseException:
-            self.close()
-            raise
+            raise WorkerCrashError(_STOPPED)
 
     def kill(self) -> None:
         """End the process at once; a call in progress raises `WorkerCrashError`. Callable from any thread."""
@@ -192,7 +214,7 @@ class WorkerProcess:
         """Reap a process that has closed its pipes, and say how it ended and what it printed last."""
         process, report = self._process, self._report
         if process is None or report is None:
-            return "the worker was stopped"
+            return _STOPPED
         try:
             process.wait(1.0)
         except subprocess.TimeoutExpired:

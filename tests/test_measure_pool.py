@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -238,6 +240,30 @@ def test_shutdown_without_waiting_kills() -> None:
     with pytest.raises(RuntimeError, match="shut down"):
         pool.submit(os.getpid)
     pool.shutdown()
+
+
+@pytest.mark.parametrize("end", [WorkerPool.abort, partial(WorkerPool.shutdown, wait=False)])
+def test_a_call_ends_whose_worker_is_still_starting(
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[WorkerPool], None]
+) -> None:
+    pids: list[int] = []
+
+    def spawn(*args: Any, spawn: Any = subprocess.Popen, **options: Any) -> Any:
+        process = spawn(*args, **options)
+        pids.append(process.pid)
+        end(pool)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", spawn)
+    pool = WorkerPool(1)
+    future = pool.submit(time.sleep, 60)
+    with pytest.raises(WorkerCrashError, match="the worker was stopped"):
+        future.result(20.0)
+    assert is_gone(pids[0])
+    if end is WorkerPool.abort:
+        monkeypatch.undo()
+        assert pool.submit(operator.add, 1, 2).result(20.0) == 3
+        pool.shutdown()
 
 
 def test_a_forgotten_pool_is_collected() -> None:
