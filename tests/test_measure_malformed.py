@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +103,13 @@ def test_many_malformed_records_are_counted(tmp_path: Path) -> None:
         True
     ] * 5
     assert reader.notes[-1] == f"{log}: left out for such steps: 15 more, 20 in all"
+
+
+def test_malformed_records_are_left_out_by_an_interpreter_without_assertions_too(tmp_path: Path) -> None:
+    bad = line(GOOD).replace('["SP", 2', '["SP", "x"')
+    log = write(tmp_path / "log.json", bad, line(GOOD))
+    code = "import sys, measure; print(len(list(measure.RecordReader(sys.argv[1]))))"
+    assert subprocess.check_output([sys.executable, "-O", "-c", code, log], text=True) == "1\n"
 
 
 ASKED: dict[str, Callable[[Path], float | None]] = {
