@@ -7,14 +7,16 @@ go through `with_depth`. It calls the function as it is, and only if that meets 
 thread with a large stack and a limit to match; usual programs pay nothing.
 
 This is the one place that touches the interpreter's recursion limit. The limit belongs to the whole process,
-so it is raised only while such a thread runs, by one at a time.
+so it is raised only while somebody needs it, and is what it was when nobody does any more. Threads run one
+at a time, each with the stack of its own limit.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from ansor.errors import LoweringError
@@ -27,7 +29,13 @@ LIMITS: Final = (50_000, 500_000)
 STACK_PER_CALL: Final = 1 << 10
 """Bytes of C stack that one nested call may take; pages that are not used cost no memory."""
 
-_lock: Final = threading.Lock()
+_one_thread: Final = threading.Lock()
+_inside: Final = threading.local()
+"""Has the attribute `thread` in such a thread."""
+
+_limit_lock: Final = threading.Lock()
+_limits: Final[list[int]] = []
+"""The limits that are needed now, behind the usual one; empty if none is."""
 
 
 def with_depth(function: Callable[[], Result]) -> Result:
@@ -36,7 +44,8 @@ def with_depth(function: Callable[[], Result]) -> Result:
     Parameters
     ----------
     function
-        Has no effects but its result.
+        Has no effects but its result. It may call `with_depth` itself: what meets the limit inside of it,
+        where there is a large stack already, is called again with all of it.
 
     Raises
     ------
@@ -46,7 +55,8 @@ def with_depth(function: Callable[[], Result]) -> Result:
     try:
         return function()
     except RecursionError:
-        pass
+        if hasattr(_inside, "thread"):
+            raise
     for limit in LIMITS:
         try:
             return _in_thread(function, limit)
@@ -63,22 +73,39 @@ def _in_thread(function: Callable[[], Result], limit: int) -> Result:
     errors: list[BaseException] = []
 
     def run() -> None:
+        _inside.thread = True
         try:
             results.append(function())
         except BaseException as error:  # handed to the caller
             errors.append(error)
 
-    with _lock:
-        usual, usual_stack = sys.getrecursionlimit(), threading.stack_size(limit * STACK_PER_CALL)
-        sys.setrecursionlimit(max(usual, limit))
+    with _one_thread, nested_calls(limit):
+        usual_stack = threading.stack_size(limit * STACK_PER_CALL)
         try:
             thread = threading.Thread(target=run, name="ansor-depth")
             thread.start()
-            threading.stack_size(usual_stack)
-            thread.join()
         finally:
             threading.stack_size(usual_stack)
-            sys.setrecursionlimit(usual)
+        thread.join()
     if errors:
         raise errors[0]
     return results[0]
+
+
+@contextmanager
+def nested_calls(limit: int) -> Iterator[None]:
+    """Let at least so many calls nest, in all threads, as long as the context lasts."""
+    with _limit_lock:
+        if not _limits:
+            _limits.append(sys.getrecursionlimit())
+        _limits.append(limit)
+        sys.setrecursionlimit(max(_limits))
+    try:
+        yield
+    finally:
+        with _limit_lock:
+            _limits.remove(limit)
+            still = max(_limits)
+            if len(_limits) == 1:
+                _limits.clear()
+            sys.setrecursionlimit(still)

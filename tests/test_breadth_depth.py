@@ -10,7 +10,7 @@ import pytest
 
 import ansor
 from ansor import te
-from ansor.depth import with_depth
+from ansor.depth import LIMITS, nested_calls, with_depth
 from ansor.errors import LoweringError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.source import schedule_code
@@ -157,4 +157,25 @@ def test_the_recursion_limit_is_put_back_and_endless_recursion_is_an_error() -> 
     usual = sys.getrecursionlimit()
     with pytest.raises(LoweringError, match="nested more deeply"):
         with_depth(endless)
+    assert sys.getrecursionlimit() == usual
+
+
+def test_what_is_deep_inside_of_what_is_deep() -> None:
+    def nested(calls: int) -> int:
+        return 0 if calls == 0 else nested(calls - 1) + 1
+
+    usual = sys.getrecursionlimit()
+    assert with_depth(lambda: nested(2_000) + with_depth(lambda: nested(LIMITS[0]))) == 2_000 + LIMITS[0]
+    assert sys.getrecursionlimit() == usual
+
+
+def test_the_recursion_limit_is_put_back_by_the_last_who_needs_more() -> None:
+    usual = sys.getrecursionlimit()
+    first, second = nested_calls(7_000), nested_calls(5_000)
+    first.__enter__()
+    second.__enter__()
+    assert sys.getrecursionlimit() == 7_000
+    first.__exit__(None, None, None)
+    assert sys.getrecursionlimit() == 5_000
+    second.__exit__(None, None, None)
     assert sys.getrecursionlimit() == usual

@@ -20,9 +20,7 @@ A barrier that only some threads of a block come by is an error.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -30,6 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ansor.depth import nested_calls
 from ansor.dtypes import to_numpy
 from ansor.errors import ArgumentError, RunError
 from ansor.ir.bounds import Bounds
@@ -117,7 +116,7 @@ def run_nest(
     for var, size in values.items():
         compiler.initial[compiler.slot(var)] = to_numpy(var.dtype).type(size)
     run = compiler.statement(nest.body)
-    with quiet(), _deep_calls():
+    with quiet(), nested_calls(MAX_CALLS):
         run(compiler.initial)
     for position in nest.outputs:
         storage, array, name = storages[position], arrays[position], nest.params[position].name
@@ -386,17 +385,6 @@ def _shared(slot: int, size: int, dtype: npt.DTypeLike, block: BlockSlots, body:
         env[slot] = None
 
     return run
-
-
-@contextmanager
-def _deep_calls() -> Iterator[None]:
-    """Allow the closures of expressions that are thousands of nodes deep."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, MAX_CALLS))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def _in_order(
