@@ -74,12 +74,48 @@ def test_malformed_parameters() -> None:
         ({"l3_bytes": 1.5}, r"HardwareParams\(l3_bytes\) must be an integer of at least -1, found 1.5"),
         ({"l2_bytes": -2}, r"HardwareParams\(l2_bytes\) must be an integer of at least -1, found -2"),
         ({"fma_ports": "two"}, r"HardwareParams\(fma_ports\) must be an integer of at least -1, found 'two'"),
+        *(
+            ({name: value}, rf"Params\({name}={value}\): must be a power of two of at least 4 bytes; 0")
+            for name in ("vector_unit_bytes", "cache_line_bytes")
+            for value in (1, 2, 7, 48)
+        ),
+        ({"vector_registers": 0}, r"\(vector_registers=0\): a core holds at least 2 vectors; leave them out"),
+        ({"vector_registers": 1}, r"\(vector_registers=1\): a core holds at least 2 vectors"),
+        (
+            {"l1_bytes": 4096, "l2_bytes": 2048},
+            r"\(l1_bytes=4096, l2_bytes=2048\): a cache must be at least as large as the one before it; 0",
+        ),
+        ({"l1_bytes": 4096, "l2_bytes": 0, "l3_bytes": 2048}, r"\(l1_bytes=4096, l3_bytes=2048\): a cache"),
+        ({"l2_bytes": 4096, "l3_bytes": 2048}, r"\(l2_bytes=4096, l3_bytes=2048\): a cache"),
         ({"warp_size": -1}, r"HardwareParams\(warp_size\) must be an integer of at least 0, found -1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         HardwareParams(2, **fields)
+
+
+def test_what_is_not_known_is_allowed() -> None:
+    params = HardwareParams(2, 0, 0, l1_bytes=0, l1_ways=0, l2_bytes=0, l3_bytes=0, fma_ports=0)
+    assert params.limits.vector_unit_bytes == 1 << 30
+    assert params.cache_bytes == (0, 0, 0)
+    assert HardwareParams(2, l1_bytes=4096, l2_bytes=4096, l3_bytes=0).cache_bytes == (4096, 4096, 4096)
+
+
+def test_a_target_may_be_a_text() -> None:
+    for text in ("llvm -num-cores=3", "cuda -arch=sm_80"):
+        assert HardwareParams.for_target(text) == HardwareParams.for_target(Target(text))
+    with pytest.raises(TargetError, match="unknown kind 'lvm'"):
+        HardwareParams.for_target("lvm")
+
+
+def test_records_of_odd_widths_are_read_and_kept_as_they_are() -> None:
+    target = "llvm -mtriple=aarch64-linux-gnu"
+    items = task_to_json(Task.create(None, '["f", 1]', target))
+    items[2] = [3, 48, 100, 0, 0, 0, 0, 0]
+    read = task_from_json(items)
+    assert task_to_json(read) == items
+    assert read.to_task().hardware_params == replace(HardwareParams.for_target(target), num_cores=3)
 
 
 def test_what_is_not_said_is_that_of_the_target() -> None:
@@ -168,6 +204,14 @@ def known_ports(target: str) -> int:
     return multiply_adds.known_fma_ports(HardwareParams.for_target(Target(target)), Target(target))
 
 
+def test_a_machine_that_says_nonsense_of_its_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"l1_bytes": 64 << 10, "l2_bytes": 32 << 10, "l3_bytes": 48 << 10}
+    monkeypatch.setattr(hardware, "host_caches", lambda: told)
+    hardware._known.cache_clear()
+    assert HardwareParams.for_target("llvm").cache_bytes == (64 << 10, 64 << 10, 64 << 10)
+    hardware._known.cache_clear()
+
+
 @pytest.fixture
 def nameless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine whose CPU LLVM does not know."""
@@ -218,6 +262,8 @@ def test_cache_line(tmp_path: Path) -> None:
     (tmp_path / "cpu0/cache/index0").mkdir(parents=True)
     (tmp_path / "cpu0/cache/index0/coherency_line_size").write_text("128\n")
     assert host_cache_line(tmp_path) == 128
+    (tmp_path / "cpu0/cache/index0/coherency_line_size").write_text("0\n")
+    assert host_cache_line(tmp_path) == 64
 
 
 def test_the_variable_sets_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ _OF_BLOCKS: Final = (
     "max_vthread_extent",
     "warp_size",
 )
-_LIMITS: Final = ("vector_unit_bytes", *_OF_BLOCKS[:-1])
+_OUT_OF_REACH: Final = {"vector_unit_bytes": 1 << 30, **dict.fromkeys(_OF_BLOCKS[:-1], INT32_MAX)}
 _TYPICAL: Final = {"l1_bytes": 32 << 10, "l1_ways": 8, "l2_bytes": 1 << 20, "l3_bytes": 8 << 20}
 """Caches of another machine's core, and of this one's where the system does not tell."""
 _MULTIPROCESSOR: Final = {"l1_bytes": 128 << 10, "l1_ways": 4, "l2_bytes": 0, "l3_bytes": 32 << 20}
@@ -80,6 +80,9 @@ _TWO_FMAS = re.compile(
 
 _RECORDED: Final = 8
 """How many fields of `HardwareParams` records have; they are the first."""
+_POWERS: Final = ("vector_unit_bytes", "cache_line_bytes")
+_LEAST_WIDTH: Final = 4
+_CACHES: Final = ("l1_bytes", "l2_bytes", "l3_bytes")
 _LEAST_CACHE: Final = 1024
 """Bytes of the smallest cache that anybody means; a smaller number is one of KiB or MiB."""
 
@@ -97,10 +100,10 @@ class HardwareParams:
     num_cores
         Cores that programs may use; -1 for a GPU.
     vector_unit_bytes
-        Width of a vector [bytes], in which rules count lanes. Vectors of programs are as wide as the target's
-        instructions, whatever this says: records of TVM say 64 of every CPU.
+        Width of a vector [bytes], in which rules count lanes, a power of two; 0 if not known. Vectors of
+        programs are as wide as the target's instructions, whatever this says: TVM's records say 64 always.
     cache_line_bytes
-        Of a line of the caches [bytes].
+        Of a line of the caches [bytes], a power of two; 0 if not known.
     max_shared_memory_per_block, max_local_memory_per_block
         What a block of a GPU may take [bytes]; 0 if not known, and for a CPU.
     max_threads_per_block, max_vthread_extent, warp_size
@@ -109,7 +112,8 @@ class HardwareParams:
         How many vectors a core holds. Code has the registers of its target and no others, so that a task
         refuses another number; name the CPU in the target to change it.
     l1_bytes, l2_bytes, l3_bytes
-        Data caches [bytes] that a core reaches, the second its own, the third with others; 0 for none.
+        Data caches [bytes] that a core reaches, the second its own, the third with others; 0 for none. No one
+        is smaller than the one before it.
     l1_ways
         Associativity of the first cache; 0 if an address does not tell its set.
     fma_ports
@@ -145,22 +149,46 @@ class HardwareParams:
             raise DefinitionError(
                 "HardwareParams(num_cores=0): a CPU has at least 1 core; -1 stands for a GPU"
             )
-        for name in ("l1_bytes", "l2_bytes", "l3_bytes"):
-            if 0 < getattr(self, name) < _LEAST_CACHE:
+        for name in _POWERS:
+            value = getattr(self, name)
+            if not _is_width(value):
                 raise DefinitionError(
-                    f"HardwareParams({name}={getattr(self, name)}): caches are given in bytes, such as "
+                    f"HardwareParams({name}={value}): must be a power of two of at least {_LEAST_WIDTH} "
+                    "bytes; 0 stands for not known"
+                )
+        if self.vector_registers in (0, 1):
+            raise DefinitionError(
+                f"HardwareParams(vector_registers={self.vector_registers}): a core holds at least 2 vectors; "
+                "leave them out for those of the target"
+            )
+        self._check_caches()
+
+    def _check_caches(self) -> None:
+        before = ""
+        for name in _CACHES:
+            size = getattr(self, name)
+            if 0 < size < _LEAST_CACHE:
+                raise DefinitionError(
+                    f"HardwareParams({name}={size}): caches are given in bytes, such as "
                     "32 << 10 for 32 KiB; 0 stands for none"
                 )
+            if before and 0 < size < getattr(self, before):
+                raise DefinitionError(
+                    f"HardwareParams({before}={getattr(self, before)}, {name}={size}): a cache must be "
+                    "at least as large as the one before it; 0 stands for none"
+                )
+            before = name if size > 0 else before
 
     @classmethod
-    def for_target(cls, target: Target) -> HardwareParams:
+    def for_target(cls, target: Target | str) -> HardwareParams:
         """Return the defaults of a target: its own options first, then what is known of the machine.
 
         Raises
         ------
         TargetError
-            If `ANSOR_NUM_THREADS` is set to something other than a positive integer.
+            If the target is malformed, or `ANSOR_NUM_THREADS` set to something else than a positive integer.
         """
+        target = Target(target)
         known = _known(target)
         cores = known.num_cores if target.is_gpu else target.num_cores or default_num_threads()
         return replace(known, num_cores=cores)
@@ -172,7 +200,8 @@ class HardwareParams:
         Raises
         ------
         DefinitionError
-            If `vector_registers` are not those that code for the target has.
+            If `vector_registers` are not those that code for the target has, or a cache is larger than the
+            target's next one.
         """
         known = _known(target)
         if self.vector_registers not in (UNSAID, known.vector_registers):
@@ -186,7 +215,7 @@ class HardwareParams:
     @property
     def limits(self) -> HardwareParams:
         """The same with limits that are not known out of reach."""
-        unknown = dict.fromkeys((name for name in _LIMITS if getattr(self, name) <= 0), INT32_MAX)
+        unknown = {name: limit for name, limit in _OUT_OF_REACH.items() if getattr(self, name) <= 0}
         return replace(self, **unknown) if unknown else self
 
     @property
@@ -203,6 +232,8 @@ class HardwareParams:
     def from_json(cls, values: list[int], target: Target) -> HardwareParams:
         """Invert `to_json`; what no record has is that of the target.
 
+        So are widths that no machine has: the program was measured all the same, whatever its record says.
+
         Raises
         ------
         TargetError
@@ -210,7 +241,14 @@ class HardwareParams:
         """
         if len(values) != _RECORDED or not all(isinstance(value, int) for value in values):
             raise TargetError(f"hardware parameters are 8 integers, found {values!r}")
-        return cls(*values).completed(target)
+        told = dict(zip(cls.__slots__, values, strict=False))
+        known = {name: value for name, value in told.items() if name not in _POWERS or _is_width(value)}
+        return cls(**known).completed(target)
+
+
+def _is_width(value: int) -> bool:
+    """Whether so many bytes may be a vector or a cache line, or say that it is not known."""
+    return value in (UNSAID, 0) or (value >= _LEAST_WIDTH and value & (value - 1) == 0)
 
 
 def is_host(target: Target) -> bool:
@@ -389,11 +427,12 @@ def host_caches(root: Path = Path("/sys/devices/system/cpu")) -> Mapping[str, in
 
 
 def host_cache_line(root: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Bytes of a line of this machine's first data cache; 64 if the system does not tell."""
+    """Bytes of a line of this machine's first data cache; 64 if the system does not tell, or nonsense."""
     try:
-        return int((root / "cpu0/cache/index0/coherency_line_size").read_text())
+        size = int((root / "cpu0/cache/index0/coherency_line_size").read_text())
     except (OSError, ValueError):
         return 64
+    return size if size > 0 and _is_width(size) else 64
 
 
 def _size(text: str) -> int:
@@ -413,8 +452,17 @@ def _known(target: Target) -> HardwareParams:
         cache_line_bytes=host_cache_line() if here else 64,
         vector_registers=_registers(target),
         fma_ports=fma_ports(_cpu_name(target), width),
-        **{**_TYPICAL, **(host_caches() if here else {})},
+        **_growing({**_TYPICAL, **(host_caches() if here else {})}),
     )
+
+
+def _growing(caches: dict[str, int]) -> dict[str, int]:
+    """The same with no cache smaller than the one before it, whatever a virtual machine says of its own."""
+    largest = 0
+    for name in _CACHES:
+        largest = max(largest, caches[name])
+        caches[name] = caches[name] and largest
+    return caches
 
 
 def _gpu_params(target: Target) -> HardwareParams:
