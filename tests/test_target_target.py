@@ -98,6 +98,10 @@ def test_with_attrs() -> None:
         ("llvm -mcpu", "-mcpu has no value"),
         ("llvm -num-cores=two", "-num-cores needs an integer, found 'two'"),
         ("llvm -num-cores=0", "-num-cores must be at least 1, found 0"),
+        ("opencl -max_num_threads=0", "'opencl .*=0': -max_num_threads must be at least 1, found 0"),
+        ("opencl -max_num_threads=-5", "-max_num_threads must be at least 1, found -5"),
+        ("cuda -max_threads_per_block=0", "-max_threads_per_block must be at least 1, found 0"),
+        ("cuda -max_threads_per_block", "-max_threads_per_block has no value"),
         ("llvm -mattr=avx2", r"'avx2' in -mattr has no sign; write \+avx2 or -avx2"),
         ("llvm -mcpu=a -mcpu=b", "gives -mcpu twice"),
         ("llvm mcpu=a", "expected an option such as -mcpu=..., found 'mcpu=a'"),
@@ -136,6 +140,7 @@ def test_logs_of_any_age_parse() -> None:
     assert str(Target.parse(text)) == "llvm -keys=cpu -link-params=0 -mystery=7 -system-lib=1"
     with pytest.raises(TargetError, match="unknown option -mystery"):
         Target(text)
+    assert Target.parse("opencl -max_num_threads=0").attrs["max_num_threads"] == 0
     with pytest.raises(TargetError, match="unknown kind"):
         Target.parse("abacus")
 

@@ -62,6 +62,9 @@ _LLVM_HEEDED: Final = frozenset(
 )
 """The options of a CPU target that change something; the others are TVM's, and only kept in the text."""
 
+_COUNTS: Final = frozenset(("num-cores", "max_num_threads", "max_threads_per_block"))
+"""Options of which there is at least one; 0 does not stand for no limit."""
+
 _GPU: Final = {
     "max_num_threads": "int",
     "max_threads_per_block": "int",
@@ -125,7 +128,8 @@ class Target:
     Raises
     ------
     TargetError
-        If the kind or an option is unknown, an option has no or a malformed value, or is given twice.
+        If the kind or an option is unknown, an option has no or a malformed value, or is given twice, and for
+        fewer than one core or thread.
     """
 
     __slots__ = ("_attrs", "_kind", "_stated", "_text")
@@ -353,7 +357,7 @@ def _value(text: str, kind: str, name: str, value: str | None, *, strict: bool) 
         if strict:
             raise _unknown_option(text, kind, name)
         return 1 if value is None else value
-    if value is None and value_type == "int" and name != "num-cores":
+    if value is None and value_type == "int" and name not in _COUNTS:
         return 1  # as in -system-lib
     if not value:
         raise TargetError(f"target {text!r}: -{name} has no value; write -{name}=VALUE")
@@ -378,8 +382,8 @@ def _integer(text: str, name: str, value: str, *, strict: bool) -> int:
         number = int(value)
     except ValueError:
         raise TargetError(f"target {text!r}: -{name} needs an integer, found {value!r}") from None
-    if strict and name == "num-cores" and number < 1:
-        raise TargetError(f"target {text!r}: -num-cores must be at least 1, found {number}")
+    if strict and name in _COUNTS and number < 1:
+        raise TargetError(f"target {text!r}: -{name} must be at least 1, found {number}")
     return number
 
 
