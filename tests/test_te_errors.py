@@ -319,6 +319,16 @@ SHAPES: dict[str, tuple[Thunk, tuple[str, ...]]] = {
     "float bounds": (lambda: te.reduce_axis((0.0, 4.0), name="r"), ("reduce axis 'r'", "float32")),
     "tensor as bound": (lambda: te.reduce_axis((0, A), name="r"), ("reduce axis 'r'", "'A'")),
     "unknown thread": (lambda: te.thread_axis("threadIdx.w"), ("'threadIdx.w'", "threadIdx.x")),
+    "two threads": (
+        lambda: te.thread_axis("threadIdx.x", "blockIdx.y"),
+        ("thread_axis('threadIdx.x', 'blockIdx.y')", "one name"),
+    ),
+    "no threads": (lambda: te.thread_axis(0, "threadIdx.x"), ("'threadIdx.x'", "extent", "at least 1", "0")),
+    "fewer than no threads": (
+        lambda: te.thread_axis((0, -3), "threadIdx.x"),
+        ("'threadIdx.x'", "extent", "at least 1", "-3"),
+    ),
+    "half a thread": (lambda: te.thread_axis(0.5, "threadIdx.x"), ("'threadIdx.x'", "an integer", "0.5")),
 }
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+from ansor.checks import check_number
 from ansor.dtypes import dtype_info, is_integer
 from ansor.errors import DefinitionError
 from ansor.te.expr import (
@@ -290,10 +291,12 @@ def thread_axis(extent_or_name: int | tuple[int, int] | str, name: str | None = 
     Raises
     ------
     DefinitionError
-        If there is no such thread axis.
+        If there is no such thread axis, its extent is no integer of at least 1, or there are two names.
     """
     extent: int | None = None
     if isinstance(extent_or_name, str):
+        if name is not None:
+            raise DefinitionError(f"thread_axis({extent_or_name!r}, {name!r}): a thread axis has one name")
         name = extent_or_name
     elif isinstance(extent_or_name, tuple):
         extent = extent_or_name[1] - extent_or_name[0]
@@ -301,6 +304,8 @@ def thread_axis(extent_or_name: int | tuple[int, int] | str, name: str | None = 
         extent = extent_or_name
     if name not in THREAD_AXES:
         raise DefinitionError(f"unknown thread axis {name!r}; there are {', '.join(THREAD_AXES)}")
+    if extent is not None:
+        check_number(f"the extent of thread axis {name!r}", extent, low=1, integer=True)
     return ThreadAxis(name, extent)
 
 
