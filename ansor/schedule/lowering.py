@@ -155,9 +155,10 @@ class _Lowering:
         self.loops, self.known = self.points.loops, self.points.known
         self.params = make_parameters(self.state, self.args)
         self.scratch = make_scratch(self.bounds, self.params, kernels=self.kernels)
-        self.homes = {stage_id: home(self.state, stage_id) for stage_id in self.bounds.stages}
-        for stage_id in self.state.attach if self.kernels else ():
-            self.homes[stage_id] = self.homes[stage_id] or (root_of(self.state, stage_id), _KERNEL)
+        self.allocated: dict[tuple[int, int] | None, list[Buffer]] = {}
+        """What is in `scratch`, by the place where it is allocated; None is around everything."""
+        for (stage_id, _), buffer in self.scratch.items():
+            self.allocated.setdefault(self._home(stage_id), []).append(buffer)
 
     # -- set-up ---------------------------------------------------------------------------------------
 
@@ -168,6 +169,13 @@ class _Lowering:
                 if isinstance(extent, Expr):
                     found.update(dict.fromkeys(sorted(free_vars(extent), key=lambda v: v.name)))
         return tuple(found)
+
+    def _home(self, stage_id: int) -> tuple[int, int] | None:
+        """Where the scratch of a stage is allocated; in kernels not outside of the one that computes it."""
+        place = home(self.state, stage_id)
+        if place is None and self.kernels and stage_id in self.state.attach:
+            return root_of(self.state, stage_id), _KERNEL
+        return place
 
     # -- the nest --------------------------------------------------------------------------------------
 
@@ -198,9 +206,8 @@ class _Lowering:
 
     def _allocate(self, body: Stmt, place: tuple[int, int] | None) -> Stmt:
         """`body` with the scratch that is allocated at `place`."""
-        for (stage_id, _), buffer in reversed(self.scratch.items()):
-            if self.homes[stage_id] == place:
-                body = Alloc(buffer, body)
+        for buffer in reversed(self.allocated.get(place, ())):
+            body = Alloc(buffer, body)
         return body
 
     def emit(self, stage_id: int) -> Stmt:
