@@ -80,11 +80,12 @@ def check(python: str) -> str:
 
 def definition(tensors: Sequence[Any]) -> str:
     """Code that defines a computation when `te` is at hand, and puts its arguments into `tensors`."""
+    from ansor.numbered import NumberedNames
     from ansor.schedule.dag import ComputeDAG
     from ansor.te.source import graph_source
 
     dag = ComputeDAG(list(tensors))
-    lines, names = graph_source(dag.ops, set())
+    lines, names = graph_source(dag.ops, NumberedNames())
     arguments = ", ".join(names[tensor] for tensor in dag.tensors)
     return "\n".join([*lines, f"tensors = [{arguments}]", ""])
 

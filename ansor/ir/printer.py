@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopNest, Prefetch, Seq, Stmt, Store
+from ansor.numbered import NumberedNames
 from ansor.te.expr import (
     Binary,
     BinaryOp,
@@ -61,18 +62,12 @@ class Names:
 
     def __init__(self) -> None:
         self._names: dict[Var | Buffer, str] = {}
-        self._taken: set[str] = set()
+        self._numbered = NumberedNames()
 
     def of(self, item: Var | Buffer) -> str:
         name = self._names.get(item)
         if name is None:
-            name = item.name
-            count = 0
-            while name in self._taken:
-                count += 1
-                name = f"{item.name}_{count}"
-            self._names[item] = name
-            self._taken.add(name)
+            name = self._names[item] = self._numbered.fresh(item.name)
         return name
 
 

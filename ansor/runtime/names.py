@@ -12,6 +12,7 @@ from typing import Final
 
 from ansor.codegen.names import C_WORDS
 from ansor.errors import BuildError
+from ansor.numbered import NumberedNames
 from ansor.runtime.pool_ir import pool_functions
 
 DEFAULT_NAME: Final = "main"
@@ -30,15 +31,7 @@ _CALLED: Final = frozenset((
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
     """Make names unique by numbering the later ones of equal names."""
-    taken: set[str] = set()
-    result = []
-    for name in names:
-        candidate, number = name, 1
-        while candidate in taken:
-            candidate, number = f"{name}_{number}", number + 1
-        taken.add(candidate)
-        result.append(candidate)
-    return tuple(result)
+    return tuple(map(NumberedNames().fresh, names))
 
 
 def symbol_of(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ansor.numbered import NumberedNames
 from ansor.schedule.layout import Layout
 from ansor.schedule.naming import code_names
 from ansor.schedule.stages import Annotation
@@ -75,7 +76,7 @@ class _Writer:
     """Writes the code of one history, replaying it along the way to know the loops' names."""
 
     def __init__(self, dag: ComputeDAG) -> None:
-        self.taken = {"te", "s", "tensors", "float"}
+        self.taken = NumberedNames(("te", "s", "tensors", "float"))
         self.state = State.initial(dag)
         self.tensors: dict[Operation, str] = {}
         self.loops: dict[tuple[int, str], str] = {}

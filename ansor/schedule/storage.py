@@ -16,6 +16,7 @@ from ansor.ir.nest import Buffer
 from ansor.schedule.bounds import Bounds, loops_outwards
 from ansor.schedule.extents import Extent, is_one, where
 from ansor.schedule.layout import LAYOUT_ATTR
+from ansor.schedule.naming import fresh_name
 from ansor.schedule.stages import Annotation, ComputeAt, Stage
 from ansor.schedule.state import State
 from ansor.te.expr import Expr
@@ -50,11 +51,7 @@ def make_parameters(state: State, args: Sequence[Tensor]) -> Parameters:
     names: set[str] = set()
     given: set[Tensor] = set()
     for tensor in args:
-        name = tensor.name
-        while name in names:
-            name += "_"
-        names.add(name)
-        buffer = Buffer(name, tensor.dtype, tensor.shape)
+        buffer = Buffer(fresh_name(tensor.name, names), tensor.dtype, tensor.shape)
         order.append(buffer)
         unused = isinstance(tensor.op, PlaceholderOp) and not state.has_stage(tensor)
         key = None if unused else (state.stage_id(tensor), tensor.value_index)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
+from ansor.numbered import NumberedNames
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
@@ -66,20 +67,16 @@ _Text = tuple[str, int]
 """An expression as Python code, and how many brackets are in each other there."""
 
 
-def identifier(text: str, taken: set[str]) -> str:
+def identifier(text: str, taken: NumberedNames) -> str:
     """A Python name for `text` that is not `taken` yet; it is taken afterwards."""
     name = re.sub(r"\W", "_", text)
     if not name or name[0].isdigit() or keyword.iskeyword(name):
         name = f"_{name}"
-    unique, count = name, 1
-    while unique in taken:
-        unique, count = f"{name}_{count}", count + 1
-    taken.add(unique)
-    return unique
+    return taken.fresh(name)
 
 
 def graph_source(
-    ops: Sequence[Operation], taken: set[str], *, prepared: bool = False
+    ops: Sequence[Operation], taken: NumberedNames, *, prepared: bool = False
 ) -> tuple[list[str], dict[Tensor, str]]:
     """
     Write the definitions of operations.
@@ -100,7 +97,7 @@ def graph_source(
     """
     # Axes keep their names, which those of loops are made of; whatever else is named makes way for them.
     kept = {axis.name for op in ops if isinstance(op, ComputeOp) for axis in op.axis} - _USED_IN_BODIES
-    taken.update(kept)
+    taken.take(kept)
     writer = _Writer(taken, kept, prepared)
     for op in ops:
         writer.operation(op)
@@ -108,7 +105,7 @@ def graph_source(
 
 
 class _Writer:
-    def __init__(self, taken: set[str], kept: set[str], prepared: bool) -> None:
+    def __init__(self, taken: NumberedNames, kept: set[str], prepared: bool) -> None:
         self.taken = taken
         self.kept = kept
         self.prepared = prepared
@@ -126,7 +123,7 @@ class _Writer:
             self.lines.append(
                 f"{self.vars[axis]} = te.reduce_axis((0, {self.expr(axis.extent)}), name={axis.name!r})"
             )
-        arguments = set(self.taken)
+        arguments = self.taken.copy()
         for axis in op.axis:
             self.vars[axis] = axis.name if axis.name in self.kept else identifier(axis.name, arguments)
         header = ", ".join(self.vars[axis] for axis in op.axis)
@@ -187,7 +184,7 @@ class _Writer:
 
     # -- functions ---------------------------------------------------------------------------------------
 
-    def _body(self, op: ComputeOp, header: str, taken: set[str]) -> str:
+    def _body(self, op: ComputeOp, header: str, taken: NumberedNames) -> str:
         """The function that a stage is computed by; `taken` are the names that mean something in it."""
         name = f"{op.name}_body"
         reduce = op.body[0]
@@ -201,12 +198,12 @@ class _Writer:
         self,
         name: str,
         header: str,
-        taken: set[str],
+        taken: NumberedNames,
         exprs: Sequence[Expr],
         result: Callable[[list[str]], str],
     ) -> str:
         """A function of what `header` lists: a lambda, or the name of one that is defined before."""
-        local = set(taken)
+        local = taken.copy()
         lines: list[str] = []
         value = result(self._texts(exprs, local, lines))
         if not lines:
@@ -234,7 +231,8 @@ class _Writer:
             for group, letter in ((combiner.lhs, "x"), (combiner.rhs, "y")):
                 self.vars.update({var: f"{letter}[{i}]" for i, var in enumerate(group)})
         arguments = "x, y" if pair else f"{sides[0][0]}, {sides[1][0]}"
-        taken = {*self.taken, "x", "y"}
+        taken = self.taken.copy()
+        taken.take(("x", "y"))
         combine = self._function(combiner.name, arguments, taken, combiner.result, _one_or_tuple)
         identity = _one_or_tuple([self._typed(one, "") for one in combiner.identity])
         given = "*dtypes" if pair else "dtype"
@@ -247,7 +245,7 @@ class _Writer:
         """An expression outside of all functions; int32 constants are plain numbers."""
         return _literal(expr) if _is_plain(expr) else self._texts([expr], self.taken, self.lines)[0]
 
-    def _texts(self, exprs: Sequence[Expr], taken: set[str], lines: list[str]) -> list[str]:
+    def _texts(self, exprs: Sequence[Expr], taken: NumberedNames, lines: list[str]) -> list[str]:
         """Expressions that stand together; `lines`, which are to stand before, define variables of them."""
 
         def define(text: _Text, repeated: bool) -> _Text:

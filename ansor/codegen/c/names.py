@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from ansor.codegen.names import c_name
+from ansor.numbered import NumberedNames
 from ansor.te.buffer import Buffer
 from ansor.te.expr import Var
 
@@ -55,7 +56,7 @@ class Names:
     def __init__(self, outside: Names | None = None) -> None:
         """Start with no names, or with those of the text around."""
         self._names: dict[Var | Buffer, str] = dict(outside._names) if outside else {}
-        self._taken: set[str] = set(outside._taken) if outside else set()
+        self._numbered: NumberedNames = outside._numbered.copy() if outside else NumberedNames()
         self._used: set[Var | Buffer] = set()
 
     def of(self, item: Var | Buffer) -> str:
@@ -72,13 +73,7 @@ class Names:
 
     def fresh(self, like: str) -> str:
         """A name that nothing has."""
-        made = device_name(like)
-        name, count = made, 0
-        while name in self._taken:
-            count += 1
-            name = f"{made}_{count}"
-        self._taken.add(name)
-        return name
+        return self._numbered.fresh(device_name(like))
 
     def bind(self, var: Var, text: str) -> None:
         """Let `text`, an operand as it stands, mean `var`."""
