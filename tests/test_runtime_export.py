@@ -15,7 +15,7 @@ import ansor
 from ansor.codegen.machine import Machine
 from ansor.codegen.names import c_name
 from ansor.errors import ArgumentError, BuildError
-from ansor.runtime import export
+from ansor.runtime import export, pool
 from ansor.runtime.pool import get_num_threads
 from ansor.runtime.signature import Argument, Signature
 from tests.runtime_kernels import axpy, scale
@@ -144,6 +144,18 @@ def test_a_library_loads_again_beside_another(tmp_path: Path) -> None:
     assert "ansor_parallel_launch" not in exported
     with pytest.raises(BuildError, match="its object file is gone"):
         first.save(tmp_path / "first.o")
+
+
+@needs_cc
+def test_a_library_that_is_loaded_often_is_told_its_threads_once(tmp_path: Path) -> None:
+    path = axpy("often").export_library(tmp_path / "often.so")
+    modules = [ansor.load_module(path)]
+    check(modules[0])
+    known = len(pool._foreign_setters)
+    for _ in range(5):
+        modules.append(ansor.load_module(path))
+        check(modules[-1])
+    assert len(pool._foreign_setters) == known
 
 
 @needs_cc

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
@@ -36,7 +36,8 @@ POOL_FUNCTIONS: Final = (
     "ansor_free",
 )
 _lock: Final = threading.Lock()
-_foreign_setters: Final[list[Callable[[int], object]]] = []
+_foreign_setters: Final[dict[int, Any]] = {}
+"""Of the libraries that were loaded, by address: a library that is loaded again is the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +129,11 @@ def set_num_threads(count: int) -> None:
         raise DefinitionError(
             f"the number of threads must be an integer in 1..{MAX_THREADS}, found {count!r}"
         )
-    process_pool().set_num_threads(count)
-    for setter in _foreign_setters:
-        setter(count)
+    pool = process_pool()
+    with _lock:
+        pool.set_num_threads(count)
+        for setter in _foreign_setters.values():
+            setter(count)
 
 
 def get_num_threads() -> int:
@@ -149,7 +152,11 @@ def threads_in_force(limit: int | None) -> int:
     return count if limit is None else min(count, limit)
 
 
-def adopt_library(setter: Callable[[int], object]) -> None:
-    """Make `set_num_threads` reach the pool of a loaded shared library, by its own setter."""
-    setter(get_num_threads())
-    _foreign_setters.append(setter)
+def adopt_library(setter: Any) -> None:
+    """Make `set_num_threads` reach the pool of a loaded shared library, by its own setter (of ctypes)."""
+    address = ctypes.cast(setter, ctypes.c_void_p).value
+    assert address is not None
+    pool = process_pool()
+    with _lock:
+        setter(pool.get_num_threads())
+        _foreign_setters[address] = setter
