@@ -14,9 +14,10 @@ Source: init rules of the reference, section 4.2, in their order.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -55,6 +56,8 @@ _note = logging.getLogger(__name__)
 
 ATTEMPTS = 4
 """How often `sample_programs` draws again to replace invalid rows."""
+MOST_FAMILIES = 4096
+"""Structures that a space remembers, as many as what is derived of them is remembered for."""
 LOOSE_SHARE = 0.15
 """Share of the tile tuples drawn that need not divide, for an axis with many that do."""
 LOOSE_SHARE_OF_POOR = 0.6
@@ -118,7 +121,12 @@ class ProgramSpace:
     context: SketchContext
     sketches: tuple[Sketch, ...]
     annotators: tuple[Annotator, ...]
-    _families: dict[tuple[Sketch, tuple[Step, ...]], Family] = field(default_factory=dict, repr=False)
+    _families: WeakValueDictionary[tuple[Sketch, tuple[Step, ...]], Family] = field(
+        default_factory=WeakValueDictionary, repr=False
+    )
+    """Those that anybody keeps: whatever is forgotten, no two are of one structure at a time."""
+    _lately: OrderedDict[Family, None] = field(default_factory=OrderedDict, repr=False)
+    """Those that this keeps, so that they are not made again in each generation, the oldest first."""
 
     @classmethod
     def of(
@@ -292,10 +300,15 @@ class ProgramSpace:
         """
         tail = state.steps[len(sketch.steps) :]
         key = (sketch, tail)
-        if key not in self._families:
-            family = Family.of(sketch, state, self._sites(sketch, state))
-            self._families[key] = with_choices(self.annotators, family)
-        return self._families[key]
+        family = self._families.get(key)
+        if family is None:
+            plain = Family.of(sketch, state, self._sites(sketch, state))
+            family = self._families[key] = with_choices(self.annotators, plain)
+        self._lately[family] = None
+        self._lately.move_to_end(family)
+        if len(self._lately) > MOST_FAMILIES:
+            self._lately.popitem(last=False)
+        return family
 
     def _sites(self, sketch: Sketch, state: State) -> Sites:
         """List what may be decided about the loops of a structure, on the context's target."""

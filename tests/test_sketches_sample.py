@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 
 import numpy as np
@@ -145,6 +146,19 @@ def test_number_of_families_is_bounded() -> None:
     assert len(few.populations) <= 8 + len(ProgramSpace.of(task).sketches)
     assert len(few.populations) < len(many.populations)
     assert len(few) == len(many) == 400
+
+
+def test_a_space_remembers_families_of_late_and_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sketches.sample.MOST_FAMILIES", 8)
+    space = ProgramSpace.of(task_of(softmax(64, 80)), {"max_families": 400})
+    first = space.sample(100, rng())
+    again = space.sample(100, rng())
+    assert len(first.populations) > 20
+    for one, other in zip(first.populations, again.populations, strict=True):
+        assert one.family is other.family
+    del first, again, one, other
+    gc.collect()
+    assert len(space._families) == len(space._lately) == 8
 
 
 def test_equal_keys_mean_equal_structure() -> None:
