@@ -18,10 +18,10 @@ from ansor.codegen.c.compile import (
     Nvcc,
     Nvrtc,
     Resources,
+    checked_arch,
     compile_cubin,
     compile_cuda,
     compile_ptx,
-    cuda_arch,
     disassemble,
     find_compiler,
     find_nvcc,
@@ -131,12 +131,10 @@ def test_an_architecture_that_the_compiler_does_not_know(compiler: CudaCompiler)
         compile_cubin("", "sm_20", compiler)
 
 
-def test_architectures_of_targets() -> None:
-    assert cuda_arch(Target("cuda -arch=sm_90a")) == "sm_90a"
-    with pytest.raises(TargetError, match="'turing' is no CUDA architecture"):
-        cuda_arch(Target("cuda -arch=turing"))
-    with pytest.raises(TargetError, match=r"names no CUDA architecture; use e\.g\. 'cuda -arch=sm_90'"):
-        cuda_arch(Target("opencl"))
+def test_names_of_architectures() -> None:
+    assert checked_arch("sm_90a") == "sm_90a"
+    with pytest.raises(TargetError, match="'turing' is no CUDA architecture; use"):
+        checked_arch("turing")
     with pytest.raises(TargetError, match="no CUDA architecture"):
         compile_cuda("", "-o /etc/passwd")
 

@@ -27,6 +27,8 @@ import llvmlite.binding as llvm
 from ansor.codegen.machine import Machine, initialize_llvm, target_machine
 from ansor.errors import BuildError
 
+_LINES_AROUND: Final = 3
+"""Lines that a message shows before and behind the one that LLVM names."""
 _OPTIONS: Final = Lock()
 """Held while options of LLVM are changed, which hold for the whole process."""
 
@@ -108,12 +110,12 @@ def _parse(text: str, machine: Machine, tm: Any, context: Any) -> Any:
     return module
 
 
-def _excerpt(text: str, message: str, around: int = 3) -> str:
+def _excerpt(text: str, message: str) -> str:
     """The lines around the one that the message names (`<string>:12:7: ...`), or the first ones."""
     lines = text.splitlines()
     found = re.search(r":(\d+):\d+:", message)
     center = int(found.group(1)) if found else 1
-    first, last = max(1, center - around), min(len(lines), center + around)
+    first, last = max(1, center - _LINES_AROUND), min(len(lines), center + _LINES_AROUND)
     return "\n".join(
         f"{'>' if number == center else ' '} {number:5d} | {lines[number - 1]}"
         for number in range(first, last + 1)

@@ -233,10 +233,6 @@ class Target:
     def thread_warp_size(self) -> int | None:
         return self._integer("thread_warp_size")
 
-    @property
-    def max_num_threads(self) -> int | None:
-        return self._integer("max_num_threads")
-
     def with_attrs(self, **changes: AttrValue | None) -> Target:
         """Copy the target with options set, or removed by None; ``num_cores`` means ``num-cores``."""
         attrs = dict(self._attrs)

@@ -17,12 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from ansor.errors import BuildError, TargetError
-
-if TYPE_CHECKING:
-    from ansor.task.target import Target
 
 _ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
 _FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -120,19 +117,6 @@ def disassemble(cubin: bytes) -> str:
         "disassembling GPU code needs nvdisasm or cuobjdump; install the wheel nvidia-cuda-nvdisasm "
         "or NVIDIA's CUDA toolkit"
     )
-
-
-def cuda_arch(target: Target) -> str:
-    """Give the architecture that a CUDA target names, such as "sm_90".
-
-    Raises
-    ------
-    TargetError
-        If it names none.
-    """
-    if target.kind not in ("cuda", "nvptx") or target.arch is None:
-        raise TargetError(f"the target '{target}' names no CUDA architecture; use e.g. 'cuda -arch=sm_90'")
-    return checked_arch(target.arch)
 
 
 def checked_arch(arch: str) -> str:

@@ -65,9 +65,6 @@ class Vectors:
     def sub(self, a: Value, b: Value) -> Value:
         return self.binary("fsub contract", a, b)
 
-    def mul(self, a: Value, b: Value) -> Value:
-        return self.binary("fmul contract", a, b)
-
     def div(self, a: Value, b: Value) -> Value:
         return self.binary("fdiv", a, b)
 
