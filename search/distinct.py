@@ -7,7 +7,7 @@ import numpy as np
 from ansor.errors import ScheduleError
 from ansor.task.task import Task
 from search.generation import Generation, unseen
-from search.identity import plan_key
+from search.plans import plan_key
 from sketches.population import Population
 
 

@@ -20,7 +20,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from search.generation import merged
 from search.history import History, Trial
-from search.identity import plan_key
+from search.plans import plan_key
 from sketches.family import Family, Matrix
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood

@@ -1,7 +1,7 @@
 """From ranked rows to the programs of a round: distinct, unmeasured, and not all alike.
 
 Rows become states here, and only here. A program is passed over if it was measured, if it is chosen already,
-or if what would be compiled is what was compiled for another (see `identity.plan_key`). Lowering is what that
+or if what would be compiled is what was compiled for another (see `plans.plan_key`). Lowering is what that
 last question costs, so it is asked only of programs that share a coarse fingerprint and, where a model looks
 at nothing but what is compiled, a score.
 """

@@ -36,13 +36,13 @@ from search.evolution import Evolution, Outcome, evolve
 from search.exhaustive import enumerate_space
 from search.generation import Generation, merged, unseen
 from search.history import History, Trial
-from search.identity import round_rng
 from search.known import Known
 from search.mutation import CPU_MUTATIONS, GPU_MUTATIONS, Mutation, check_mutations, default_mutations
 from search.params import DEFAULT_PARAMS, Params, resolve_params
 from search.picking import Picker
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.polish import polish
+from search.randomness import round_rng
 from search.text import counted
 from sketches import ProgramSpace, Sketch, SketchContext, SketchParams, SketchRule
 from sketches.annotators import Annotator, check_annotators, default_annotators

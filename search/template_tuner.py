@@ -22,8 +22,8 @@ from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from measure.log import PathLike
 from search.history import History, Trial
-from search.identity import round_rng
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
+from search.randomness import round_rng
 from search.template_history import TransferConfigs
 from search.template_task import TemplateTask
 from search.text import counted

@@ -16,7 +16,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.source import schedule_code
 from costmodel.extract import extract
 from search.cli import run
-from search.identity import plan_key
+from search.plans import plan_key
 from tests.program_laws import check_printed_code
 
 

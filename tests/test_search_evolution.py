@@ -22,11 +22,11 @@ from search import History, PreloadCustomSketchRule, SearchTask, SketchPolicy, S
 from search.evolution import Evolution, evolve
 from search.exhaustive import enumerate_space
 from search.generation import Generation, bound_families, choose_parents, joined, unseen
-from search.identity import plan_key
 from search.known import Known
 from search.mutation import CPU_MUTATIONS
 from search.options import patience
 from search.picking import Picker
+from search.plans import plan_key
 from search.polish import polish
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.neighbours import Neighbourhood

@@ -15,8 +15,8 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.gpu_limits import gpu_faults
 from measure import LocalBuilder, LocalRunner, load_records
-from search.identity import plan_key
 from search.mutation import GPU_MUTATIONS
+from search.plans import plan_key
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.limits import refusals
 from sketches.neighbours import Neighbourhood

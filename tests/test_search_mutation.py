@@ -15,7 +15,6 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from search.crossover import crossover
 from search.generation import merged
-from search.identity import plan_key
 from search.mutation import (
     CPU_MUTATIONS,
     AutoUnroll,
@@ -28,6 +27,7 @@ from search.mutation import (
     same_family,
 )
 from search.params import REFERENCE_SPACE
+from search.plans import plan_key
 from search.polish import neighbours
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.annotate import DERIVE

@@ -13,8 +13,8 @@ from ansor.schedule.identity import program_key
 from ansor.te.tensor import Tensor
 from search.generation import Generation
 from search.history import History, Trial
-from search.identity import plan_key
 from search.picking import Picker
+from search.plans import plan_key
 from sketches import Population
 from sketches.columns import ColumnKind
 from sketches.signature import fingerprints

@@ -11,7 +11,7 @@ from ansor.schedule.identity import program_key
 from ansor.te import Tensor
 from search import SearchTask
 from search.distinct import distinct_share
-from search.identity import plan_key
+from search.plans import plan_key
 from sketches import Column, ColumnKind, Population, ProgramSpace
 from sketches.signature import fingerprints
 from tests.sketches_cases import matmul, matmul_relu, padded_conv1d, softmax
