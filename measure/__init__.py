@@ -1,10 +1,11 @@
 """Measuring: programs are built and run in separate worker processes, checked, timed and logged.
 
-Reading order: `record` (what a measurement is), `log` (how it is kept), `settled` (which record of a program
-counts), `groups` (which records are of one task), `best` and `distill` (how one is chosen); `pool`,
-`process`, `worker` and `wire` (processes that may die); `builder` and `runner`, whose work inside a worker is
-`jobs` with `arguments`, `arena` and `check`; `reference` and `fill` (what the right answer is), `reducers`
-(why there may be several); `measurer` with `answers` (all of it together); `simulate` (none of it).
+Reading order: `record` (what a measurement is), `log` (how it is kept) and `append`, `settled` (which record
+of a program counts), `groups` (which records are of one task), `best` and `distill` (how one is chosen);
+`pool`, `process`, `worker` and `wire` (processes that may die); `builder` and `runner`, whose work inside a
+worker is `jobs` with `arguments`, `arena` and `check`; `reference` and `fill` (what the right answer is),
+`reducers` (why there may be several); `measurer` with `answers` (all of it together); `simulate` (none of
+it).
 
 The names are imported on first use, so that a worker process starts with what it needs and no more.
 """
@@ -13,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from measure.append import RecordToFile as RecordToFile
+    from measure.append import save_records as save_records
     from measure.best import FoundRecord as FoundRecord
     from measure.best import find_best_record as find_best_record
     from measure.best import load_best_record as load_best_record
@@ -21,12 +24,10 @@ if TYPE_CHECKING:
     from measure.distill import DistillSummary as DistillSummary
     from measure.distill import distill_record_file as distill_record_file
     from measure.log import RecordReader as RecordReader
-    from measure.log import RecordToFile as RecordToFile
     from measure.log import dump_record_to_string as dump_record_to_string
     from measure.log import load_measurements as load_measurements
     from measure.log import load_record_from_string as load_record_from_string
     from measure.log import load_records as load_records
-    from measure.log import save_records as save_records
     from measure.measurer import BuiltEvent as BuiltEvent
     from measure.measurer import MeasureCallback as MeasureCallback
     from measure.measurer import MeasuredEvent as MeasuredEvent
@@ -47,17 +48,16 @@ if TYPE_CHECKING:
     from measure.targets import same_target as same_target
 
 _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
+    "append": ("RecordToFile", "save_records"),
     "best": ("FoundRecord", "find_best_record", "load_best_record"),
     "builder": ("LocalBuilder", "ProgramBuilder"),
     "distill": ("DistillSummary", "distill_record_file"),
     "log": (
         "RecordReader",
-        "RecordToFile",
         "dump_record_to_string",
         "load_record_from_string",
         "load_measurements",
         "load_records",
-        "save_records",
     ),
     "measurer": ("BuiltEvent", "MeasureCallback", "MeasureEvent", "MeasuredEvent", "ProgramMeasurer"),
     "pool": ("WorkerPool",),

@@ -1,4 +1,4 @@
-"""The tuning log: one JSON object per line, appended under a lock, readable by TVM where it can be.
+"""The tuning log: one JSON object per line, readable by TVM where it can be. `measure.append` writes it.
 
 A record that uses only the reference's steps is a plain v0.6 line. One with a step of ours is the same
 object behind the prefix ``# ansor ``, which other readers skip as a comment and we read.
@@ -9,16 +9,10 @@ that one more was disturbed and done again. A bare version says that there were 
 ``+direct=KEY``, behind these and to the end of the text, says that the program is one of an alternative
 (`ansor.task.alternatives`), and which workload its task has: the line itself has the alternative's.
 
-What may happen to a log, and what becomes of it:
+What may stand in a log, and what becomes of it:
 
-- The writer is killed in mid-line. The torn last line is skipped by readers with a note, and the next append
-  turns it into a comment (``# torn ...``) and starts on a fresh line. Another tool may have appended to it
-  without that care: a line that begins as a record and breaks off is skipped with a note wherever it stands,
-  and a whole record that was glued to its end is read.
-- The disk is full. The file is cut back to its previous length and a `LogWriteError` says so.
-- Two processes append at once. Each append takes an exclusive lock on the file.
-- Two runs tune into one log. Nothing breaks, but they disturb each other's timing and may measure the same
-  programs; the second one says so (`RecordToFile.hold`) and goes on.
+- A torn line, whose writer was killed. It is skipped with a note, the last one and any other: another tool
+  may have appended to it without care. A whole record that was glued to its end is read.
 - The steps of a record are malformed, or of a later version. It is left out with a note that names the line,
   the first ones each, the others by their number.
 - A record has no run time, as in lists of programs that nobody measured. It is a record all the same, but no
@@ -31,22 +25,16 @@ Source: reference section 5.4.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import logging
 import os
 import re
-import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
-from ansor.errors import DefinitionError, LogFormatError, LogWriteError
-from measure.marks import in_use
+from ansor.errors import DefinitionError, LogFormatError
 from measure.record import (
     LoggedState,
     MeasureErrorNo,
@@ -62,7 +50,6 @@ from measure.record import (
 LOG_VERSION: Final = "v0.6"
 KNOWN_VERSIONS: Final = tuple(f"v0.{minor}" for minor in range(1, 7))
 OWN_PREFIX: Final = "# ansor "
-TORN_PREFIX: Final = "# torn "
 _NAMED: Final = 5
 """How many records of one log with steps that are not understood are named one by one."""
 _RECORD_START: Final = b'{"i"'
@@ -221,7 +208,7 @@ class RecordReader:
         left_out = 0
         with open(self.filename, "rb") as file:
             for number, raw in enumerate(file, 1):
-                if _is_comment(raw):
+                if is_comment(raw):
                     continue
                 record: Record | None
                 try:
@@ -282,7 +269,7 @@ class RecordReader:
         return inputs, results
 
 
-def _is_comment(raw: bytes) -> bool:
+def is_comment(raw: bytes) -> bool:
     """Whether a line is blank or one that readers skip."""
     if not raw.strip():
         return True
@@ -320,160 +307,3 @@ def load_records(filename: PathLike) -> Iterator[Record]:
 def load_measurements(filename: PathLike) -> Iterator[Record]:
     """Yield the (input, result) pairs of a log, without programs that nobody measured."""
     return RecordReader(filename).measurements()
-
-
-# -- writing -----------------------------------------------------------------------------------------
-
-
-class RecordToFile:
-    """
-    Measure callback that appends every result to a log; makes the file's directory if needed.
-
-    Raises
-    ------
-    LogWriteError
-        If the directory cannot be made.
-    """
-
-    def __init__(self, filename: PathLike) -> None:
-        self.filename = os.fspath(filename)
-        try:
-            Path(self.filename).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LogWriteError(
-                f"cannot make the folder of the log {self.filename!r}: {error.strerror}; name another place"
-            ) from error
-
-    def callback(
-        self, policy: object, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
-    ) -> None:
-        save_records(self.filename, inputs, results)
-
-    def check_writable(self) -> None:
-        """Make sure that the log can be appended to, and leave it as it is.
-
-        Raises
-        ------
-        LogWriteError
-            If not.
-        """
-        is_new = not os.path.exists(self.filename)
-        try:
-            os.close(os.open(self.filename, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
-            if is_new:
-                os.unlink(self.filename)
-        except OSError as error:
-            raise _open_error(self.filename, error) from error
-
-    @contextmanager
-    def hold(self) -> Iterator[bool]:
-        """Mark the log as written to by a run, as long as the context lasts.
-
-        Gives whether this is the only such run of this machine (`measure.marks`), and warns if it is not.
-        """
-        with in_use(self.filename) as alone:
-            if not alone:
-                _note.warning(
-                    "another process is tuning into the log %r now; going on, and every record will be kept, "
-                    "but the runs disturb each other's timing and may measure the same programs",
-                    self.filename,
-                )
-            yield alone
-
-
-def save_records(
-    filename: PathLike, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
-) -> None:
-    """Append measurements to a log.
-
-    Raises
-    ------
-    DefinitionError
-        If there is not one result for each input.
-    LogWriteError
-        If they could not be written in full; the log then holds none of them.
-    """
-    if len(inputs) != len(results):
-        raise DefinitionError(
-            f"save_records was given {len(inputs)} inputs and {len(results)} results; give one for each"
-        )
-    append_lines(filename, map(dump_record_to_string, inputs, results))
-
-
-def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
-    """Append whole lines to a file, under its lock, and wait until they are on the disk.
-
-    Raises
-    ------
-    LogWriteError
-        If that failed; the file is then as it was.
-    """
-    data = "".join(line + "\n" for line in lines).encode()
-    if not data:
-        return
-    try:
-        file = os.open(filename, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise _open_error(filename, error) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        end = os.fstat(file).st_size
-        is_file = stat.S_ISREG(os.fstat(file).st_mode)  # A device, /dev/null say, has no length and no disk.
-        torn = b""
-        try:
-            torn = _unended_line(file, end)
-            _write_at(file, _ended(torn) + data, end - len(torn))
-            if is_file:
-                os.fsync(file)
-        except OSError as error:
-            if is_file:
-                with suppress(OSError):  # What was refused first is what is told.
-                    os.ftruncate(file, end)
-                    _write_at(file, torn, end - len(torn))
-            raise _write_error(filename, error) from error
-    finally:
-        os.close(file)
-
-
-def _open_error(filename: PathLike, error: OSError) -> LogWriteError:
-    return LogWriteError(
-        f"cannot append to the log {os.fspath(filename)!r}: {error.strerror}; name a file that can be written"
-    )
-
-
-def _write_error(filename: PathLike, error: OSError) -> LogWriteError:
-    room = "make room, then " if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ""
-    return LogWriteError(
-        f"cannot append to the log {os.fspath(filename)!r}: {error.strerror}; "
-        f"the lines written before are intact: {room}tune again with the same log"
-    )
-
-
-def _write_at(file: int, data: bytes, offset: int) -> None:
-    while data:
-        written = os.pwrite(file, data, offset)
-        data, offset = data[written:], offset + written
-
-
-def _unended_line(file: int, end: int) -> bytes:
-    """Read the last line of a file of `end` bytes if its writer could not end it, else nothing."""
-    if end == 0 or os.pread(file, 1, end - 1) == b"\n":
-        return b""
-    start, tail = end, b""
-    while start > 0 and b"\n" not in tail:
-        step = min(start, 1 << 16)
-        start -= step
-        tail = os.pread(file, step, start) + tail
-    return tail.rpartition(b"\n")[2]
-
-
-def _ended(line: bytes) -> bytes:
-    """End a line that its writer could not end; a torn record becomes a comment, its text is kept."""
-    if not line:
-        return b""
-    if not _is_comment(line):
-        try:
-            load_record_from_string(line.decode())
-        except (LogFormatError, UnicodeDecodeError):
-            line = TORN_PREFIX.encode() + line
-    return line + b"\n"
