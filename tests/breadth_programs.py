@@ -16,7 +16,7 @@ from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from ansor.te import Tensor
-from ansor.te.expr import Const, Expr, Load, Select, Var, children
+from ansor.te.expr import Cast, Const, Expr, Load, Select, Var, children
 from ansor.workloads import Workload
 from ansor.workloads.catalogue import Args, Array
 from measure.check import Tolerance, mismatch, output_tolerance, rms
@@ -149,15 +149,20 @@ def vector_path(nest: LoopNest, text: str) -> str | None:
     vectors of its elements are stored.
     """
     wanted = [
-        (_TYPES[computed][0], _TYPES[store.buffer.dtype][1])
+        (_TYPES[computed][0], _TYPES[store.buffer.dtype][1], _operation(store.value))
         for store in vector_computations(nest)
         for computed in sorted(computed_dtypes(store.value))
     ]
-    for computed, stored in wanted:
-        calculated = re.search(rf"= {_OPERATION} <\d+ x {computed}> (?!@llvm\.masked)", text)
+    for computed, stored, operation in wanted:
+        calculated = re.search(rf"= {operation} <\d+ x {computed}> (?!@llvm\.masked)", text)
         if calculated and re.search(rf"(?:store|@llvm\.masked\.\w+\S*\() ?<\d+ x {stored}>", text):
             return None
     return f"no vectors of any of {wanted} are computed and stored"
+
+
+def _operation(value: Expr) -> str:
+    """What computes a value; if that only rounds what is loaded, also the instruction for it."""
+    return rf"(?:fptrunc|{_OPERATION})" if isinstance(value, Cast) and isinstance(value.a, Load) else _OPERATION
 
 
 _OPERATION = r"(?:f?(?:add|sub|mul)(?: contract)?|fdiv|fcmp \w+|icmp \w+|[us]div|[us]rem|call)"
