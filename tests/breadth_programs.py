@@ -162,7 +162,8 @@ def vector_path(nest: LoopNest, text: str) -> str | None:
 
 def _operation(value: Expr) -> str:
     """What computes a value; if that only rounds what is loaded, also the instruction for it."""
-    return rf"(?:fptrunc|{_OPERATION})" if isinstance(value, Cast) and isinstance(value.a, Load) else _OPERATION
+    rounds = isinstance(value, Cast) and isinstance(value.a, Load)
+    return rf"(?:fptrunc|{_OPERATION})" if rounds else _OPERATION
 
 
 _OPERATION = r"(?:f?(?:add|sub|mul)(?: contract)?|fdiv|fcmp \w+|icmp \w+|[us]div|[us]rem|call)"
