@@ -11,7 +11,7 @@ from operator import is_
 
 from ansor.dtypes import is_float
 from ansor.te.construct import fold
-from ansor.te.nodes import Binary, Call, Cast, Expr, Load, Not, Read, Reduce, Select, Var
+from ansor.te.nodes import Binary, Call, Cast, Const, Expr, Load, Not, Read, Reduce, Select, Var
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -59,6 +59,8 @@ def used_by_both(choice: Select) -> list[Expr]:
     Computed before the sides part, of choices in each other, each of whose sides uses the one before, every
     one is computed once; after it twice as often with every choice.
     """
+    if isinstance(choice.then, Const) or isinstance(choice.other, Const):
+        return []  # padding, as most choices are
     then = {id(node) for node in reached(choice.then, _always)}
     found: dict[int, Expr] = {}
     for node in reached(choice.other, lambda x: () if id(x) in then else _always(x)):

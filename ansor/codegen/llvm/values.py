@@ -406,7 +406,7 @@ class Expressions:
         if not expr.lazy:
             return self.vectors.select(cond, self.value(expr.then, env), self.value(expr.other, env))
         for part in used_by_both(expr):
-            if not isinstance(part, Const | Var) and not self.index_like(part):
+            if not self.index_like(part):
                 self.value(part, env)
         if cond.lanes == 1 and not (self.cheap(expr.then) and self.cheap(expr.other)):
             return self._branch(cond, expr, env)
