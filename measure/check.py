@@ -13,10 +13,10 @@ The rms term is there because a sum that happens to cancel is small while its er
 missing shows as about 1 / sqrt(K) of the rms, far above the tolerance unless K * eps approaches 1. Where
 nothing is computed in floats (a transposition, a gather), the result must be exact.
 
-Tensor cores add products of 16-bit floats to a float32 by eights or sixteens: those, and the sum, are aligned
-to the greatest and cut off there. What is cut off has the sign of the number, so these errors do not cancel.
-Of n numbers each loses half a unit in the last place of the result on average, which K / n times over is
-(n + 1) / (2 n) * eps * K at most, and half of that for a sum that grows at an even pace. The tolerance of
+Tensor cores add products of 16-bit floats to a float32 by fours, eights or sixteens: those, and the sum, are
+aligned to the greatest and cut off there. What is cut off has the sign of the number, so these errors do not
+cancel. Of n numbers each loses half a unit in the last place of the result on average, which K / n times over
+is (n + 1) / (2 n) * eps * K at most, and half of that for a sum that grows at an even pace. The tolerance of
 such sums is therefore
 
     rtol = eps * (16 + 1.5 * sqrt(K) + K / 2),      eps that of float32.

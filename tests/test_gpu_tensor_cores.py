@@ -326,8 +326,20 @@ def test_rounding_is_in_the_machine_code(compiler: CudaCompiler, arch: str, tran
     assert (found.stack_bytes, found.spill_store_bytes) == (0, 0)
 
 
-def test_older_devices_do_it_by_shuffles(compiler: CudaCompiler) -> None:
-    done = compile_cuda(emit_c(split_kernels(big("float16")), CUDA), "sm_75", compiler)
+def test_older_devices_do_it_in_halves(compiler: CudaCompiler) -> None:
+    """As many products, by twice as many instructions, in the order of the words of one."""
+    text = emit_c(split_kernels(big("float16")), CUDA)
+    assert compile_cuda(text, "sm_75", compiler).warnings == ""
+    found = [compile_ptx(text, arch, compiler) for arch in ("sm_75", "sm_80")]
+    halves, whole = (re.findall(r"mma\.sync\.aligned\.(m16n8k\d+)\.row\.col\.f32\.f16", ptx) for ptx in found)
+    assert set(halves) == {"m16n8k8"}
+    assert set(whole) == {"m16n8k16"}
+    assert len(halves) == 2 * len(whole) > 0
+    assert [ptx.count("ldmatrix.sync") for ptx in found] == [found[1].count("ldmatrix.sync")] * 2
+
+
+def test_devices_without_the_instruction_do_it_by_shuffles(compiler: CudaCompiler) -> None:
+    done = compile_cuda(emit_c(split_kernels(big("bfloat16")), CUDA), "sm_75", compiler)
     assert done.warnings == ""
     s = tensor_cores(half_product(64, 64, 64, "float32"), tiles=(2, 2))
     text = emit_c(split_kernels(kernels(s.state, shuffles=True)), CUDA)

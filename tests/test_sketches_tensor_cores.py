@@ -107,6 +107,15 @@ def test_operands_are_rounded_where_the_operation_allows_it() -> None:
     assert not any(map(uses, sketches(list(half_product(64, 64, 64, "float32")), "cuda -arch=sm_75")))
 
 
+@pytest.mark.parametrize(
+    ("arch", "dtypes"), [("sm_70", ()), ("sm_75", ("float16",)), ("sm_80", ("float16", "bfloat16"))]
+)
+def test_a_device_has_what_its_capability_has(arch: str, dtypes: tuple[str, ...]) -> None:
+    for dtype in ("float16", "bfloat16"):
+        made = tensors("matmul", 64, 64, 64, dtype, "float32", dtype)
+        assert any(map(uses, sketches(made, f"cuda -arch={arch}"))) == (dtype in dtypes)
+
+
 def test_a_consumer_takes_the_sums() -> None:
     (sketch,) = sketches(narrowed(64, 64, 64))
     assert uses(sketch)

@@ -73,6 +73,8 @@ class WarpIntrinsic:
         The least compute capability of a GPU that has it, 80 for sm_80.
     rounded
         The format that operands are rounded to, "" for that of their dtype.
+    halves
+        The instruction of GPUs that have none so deep, for either half of the products; "" if there is none.
     """
 
     name: str
@@ -82,6 +84,7 @@ class WarpIntrinsic:
     instruction: str
     capability: int
     rounded: str = ""
+    halves: str = ""
 
     @property
     def op(self) -> ComputeOp:
@@ -180,9 +183,13 @@ _KNOWN: Final = {
                 row=(2, 8),
                 column=(2, 4),
                 instruction=f"mma.sync.aligned.m16n8k16.row.col.f32.{short}.{short}.f32",
-                capability=80,
+                capability=75 if halves else 80,
+                halves=halves,
             )
-            for dtype, short in (("bfloat16", "bf16"), ("float16", "f16"))
+            for dtype, short, halves in (
+                ("bfloat16", "bf16", ""),
+                ("float16", "f16", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"),
+            )
         ),
         WarpIntrinsic(
             name="cuda.mma.m16n8k8.tfloat32",

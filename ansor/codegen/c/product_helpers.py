@@ -1,14 +1,17 @@
 """Functions of CUDA text that the threads of a warp call together, to multiply small matrices.
 
-Of GPUs of compute capability 8.0 and newer they are one instruction each, `mma.sync` and `ldmatrix`. On
-others threads ask each other for what they need by shuffles; so that part says what the instructions do. A
-word holds two neighbouring elements of 16 bits, the first one lower, or one of 32.
+Of GPUs of compute capability 8.0 and newer they are one instruction each, `mma.sync` and `ldmatrix`. Those of
+7.5 have `ldmatrix`, and products of float16 half as deep, of which two do it: the first half of the words
+and the second one are the operands of either. On others threads ask each other for what they need by
+shuffles; so that part says what the instructions do. A word holds two neighbouring elements of 16 bits, the
+first one lower, or one of 32.
 
 Source: PTX ISA, matrix fragments of mma.m16n8k16 and mma.m16n8k8, and ldmatrix.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ansor.codegen.c.dialect import Dialect
@@ -16,6 +19,8 @@ from ansor.dtypes import dtype_info
 from ansor.intrinsics import warp_intrinsics
 
 _ALL: Final = "0xffffffffu"
+_OLDER: Final = 750
+"""The first architecture that loads matrices, and multiplies half as much at once."""
 _LANE: Final = "const unsigned int lane = threadIdx.x % 32u;"
 
 
@@ -44,16 +49,17 @@ def multiplied(d: Dialect, name: str, dtype: str) -> str:
     halves = dtype_info(dtype).bits == 16
     by_shuffles = _shuffled_pairs(dtype) if halves else _shuffled_singles(d)
     used = f"\n  (void)ansor_from_{dtype};  // which is for the others" if halves else ""
-    rounded, inputs = "", _inputs("a", "b")
-    if intrinsic.rounded:
-        rounded, inputs = _rounded_words(d), _inputs("x", "y")
+    first, second = ("x", "y") if intrinsic.rounded else ("a", "b")
+    rows, columns = [f"{first}[{i}]" for i in range(4)], [f"{second}[{i}]" for i in range(2)]
+    rounded = _rounded_words(d) if intrinsic.rounded else ""
+    older = ""
+    if intrinsic.halves:
+        parts = (_instruction(intrinsic.halves, rows[2 * i : 2 * i + 2], [columns[i]]) for i in range(2))
+        older = "\n".join((f"\n#elif __CUDA_ARCH__ >= {_OLDER}", *parts)) + used
     word = d.values["uint32"]
     return f"""{d.function}void {name}(float* c, const {word}* a, const {word}* b) {{
 #if __CUDA_ARCH__ >= 800
-{rounded}  asm volatile("{intrinsic.instruction} "
-               "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : {inputs});{used}
+{rounded}{_instruction(intrinsic.instruction, rows, columns)}{used}{older}
 #else
   {_LANE}
   #pragma unroll
@@ -71,9 +77,17 @@ def multiplied(d: Dialect, name: str, dtype: str) -> str:
 }}"""
 
 
-def _inputs(first: str, second: str) -> str:
-    words = (f"{first}[{i}]" for i in range(4)), (f"{second}[{i}]" for i in range(2))
-    return ", ".join(f'"r"({word})' for part in words for word in part)
+def _instruction(text: str, first: Sequence[str], second: Sequence[str]) -> str:
+    """One instruction that adds a product to `c`, of these words of either operand."""
+    words, count = (*first, *second), len(first)
+    places = [f"%{4 + i}" for i in range(len(words))]
+    operands = ", ".join(f"{{{', '.join(part)}}}" for part in (places[:count], places[count:]))
+    inputs = ", ".join(f'"r"({word})' for word in words)
+    sums = "{%0, %1, %2, %3}"
+    return f"""  asm volatile("{text} "
+               "{sums}, {operands}, {sums};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : {inputs});"""
 
 
 def _rounded_words(d: Dialect) -> str:
@@ -132,7 +146,7 @@ def _loaded(d: Dialect, name: str, count: str, order: str, body: str) -> str:
     places = ", ".join(f"%{i}" for i in range(number))
     words = ", ".join(f'"=r"(to[{i}])' for i in range(number))
     return f"""{d.function}void {name}({word}* to, const void* from) {{
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= {_OLDER}
   asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{order}.shared.b16 {{{places}}}, [%{number}];"
                : {words}
                : "r"(({word})__cvta_generic_to_shared(from)) : "memory");
