@@ -24,13 +24,8 @@ from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record, RecordReader
-from measure.record import (
-    LoggedState,
-    MeasureErrorNo,
-    MeasureInput,
-    MeasureResult,
-)
-from measure.settled import takes_over, trial_of
+from measure.record import LoggedState, MeasureInput, MeasureResult
+from measure.settled import settled_trials
 from measure.targets import other_conditions, same_target, target_text
 
 if TYPE_CHECKING:
@@ -141,32 +136,22 @@ def find_best_record(
         If it has a line that cannot be understood.
     """
     wanted = _Wanted(workload_key, target, include_compatible, dag, layout_rewrite_option)
-    fitting: dict[tuple[str, int | None], FoundRecord] = {}
-    wrong: set[str] = set()
-    numbers: dict[tuple[str, int | None], int] = {}
-    trials: Counter[RecordGroup] = Counter()
     reader, lines, records = RecordReader(filename), list[int](), list[Record]()
     for record in reader.measurements():
         records.append(record)
         lines.append(reader.line)
     groups = TaskGroups(records)
-    for line, (inp, res) in zip(lines, groups.records, strict=True):
-        trial = program, _ = trial_of(inp)
-        if trial not in numbers:
-            group = groups.of(inp)
-            trials[group] += 1
-            numbers[trial] = trials[group]
-        if res.error_no is MeasureErrorNo.WRONG_ANSWER:
-            wrong.add(program)
-        if not res.ok or program in wrong:
-            continue
-        scale, known = wanted.scale_of(inp), fitting.get(trial)
-        if math.isfinite(scale) and (known is None or takes_over(res, known.result)):
-            place = reader.filename, line, numbers[trial]
+    numbers: Counter[RecordGroup] = Counter()
+    fitting: list[FoundRecord] = []
+    for trial in settled_trials(groups.records):
+        inp, group = trial.input, groups.of(trial.input)
+        numbers[group] += 1
+        scale = wanted.scale_of(inp)
+        if trial.result.ok and math.isfinite(scale):
+            place = reader.filename, lines[trial.position], numbers[group]
             conditions = "" if target is None else other_conditions(inp.task, target, num_cores)
-            fitting[trial] = FoundRecord(inp, res, *place, scale=scale, conditions=conditions)
-    right = [found for (program, _), found in fitting.items() if program not in wrong]
-    ranked = sorted(right, key=lambda found: found.rank)
+            fitting.append(FoundRecord(inp, trial.result, *place, scale=scale, conditions=conditions))
+    ranked = sorted(fitting, key=lambda found: found.rank)
     return next((found for found in ranked if dag is None or _applies(found.input, dag)), None)
 
 

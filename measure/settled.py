@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from measure.log import Record
@@ -65,7 +66,25 @@ def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
     return len(new.costs) > len(old.costs)
 
 
-def settled_records(records: Iterable[Record]) -> list[Record]:
+@dataclass(frozen=True, slots=True)
+class SettledTrial:
+    """
+    A program of a log, with as many cores, and the result that counts.
+
+    Attributes
+    ----------
+    input, result
+        The program, and what counts.
+    position
+        Of the record with that result among those that were given, from 0.
+    """
+
+    input: MeasureInput
+    result: MeasureResult
+    position: int
+
+
+def settled_trials(records: Iterable[Record]) -> list[SettledTrial]:
     """
     Give each program of a log once, where it stands first, with the result that counts.
 
@@ -73,17 +92,27 @@ def settled_records(records: Iterable[Record]) -> list[Record]:
     counts, and a wrong answer before all others, with other numbers of cores included (`trial_of`). How many
     there are is the number of trials. Programs that nobody measured are left out.
     """
-    found: dict[tuple[str, int | None], Record] = {}
-    wrong: dict[str, MeasureResult] = {}
-    for inp, result in records:
+    found: dict[tuple[str, int | None], SettledTrial] = {}
+    wrong: dict[str, SettledTrial] = {}
+    for position, (inp, result) in enumerate(records):
         if not result.is_measurement:
             continue
-        trial = trial_of(inp)
+        trial, one = trial_of(inp), SettledTrial(inp, result, position)
         if result.error_no is MeasureErrorNo.WRONG_ANSWER:
-            wrong[trial[0]] = result
-        if trial not in found or takes_over(result, found[trial][1]):
-            found[trial] = inp, result
-    return [(inp, wrong.get(program, result)) for (program, _), (inp, result) in found.items()]
+            wrong[trial[0]] = one
+        if trial not in found or takes_over(result, found[trial].result):
+            found[trial] = one
+    return [
+        replace(one, result=wrong[program].result, position=wrong[program].position)
+        if program in wrong
+        else one
+        for (program, _), one in found.items()
+    ]
+
+
+def settled_records(records: Iterable[Record]) -> list[Record]:
+    """Give each program of a log once, with the result that counts (`settled_trials`)."""
+    return [(one.input, one.result) for one in settled_trials(records)]
 
 
 def first_records(records: Iterable[Record]) -> Iterator[Record]:
