@@ -3,8 +3,9 @@
 Small tasks go through the numpy interpreter of the unscheduled graph. Large ones would take it minutes, so
 they are compiled for the CPU with a trivial schedule (elementwise stages inlined, loops in the order of the
 definition, the outer loop in parallel, the inner one vectorised), run in a worker on memory-mapped files, and
-the result is checked against the interpreter at random points. Should compiling or running that program fail,
-the interpreter does the whole work after all, block by block.
+the result is checked against the interpreter at random points, at fewer where a point takes long. Should
+compiling or running that program fail, the interpreter does the whole work after all, block by block; what
+the program cannot do in time the interpreter could not either, and is refused.
 
 If the result is not finite in many places although the inputs are (square roots of negative numbers), the
 inputs are made anew without signs.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -50,6 +52,8 @@ Array = npt.NDArray[Any]
 INTERPRETED_POINTS: Final = 1 << 21
 """Tasks of at most so many iterations, all loops together, are interpreted, in a fraction of a second."""
 CHECKED_POINTS: Final = 16
+CHECK_SECONDS: Final = 10.0
+"""Time for all but the first of them."""
 CAPACITY_BYTES: Final = 1 << 30
 """Room for the data of, say, all layers of a network at once: a scheduler measures them in turn."""
 COMPILE_TIMEOUT: Final = 60.0
@@ -58,6 +62,10 @@ _VECTOR: Final = 16
 _PREPARED: Final = "-prepared.bin"
 _FAILURES: Final = (BuildError, RunError, ScheduleError, MeasureTimeoutError, MemoryError, RemoteError)
 _note = logging.getLogger(__name__)
+
+
+class _TooLongError(RunError):
+    """A plain program does not compute the answer in time."""
 
 
 class TimedExecutor(Protocol):
@@ -124,7 +132,7 @@ class ReferenceStore:
             If the task's inputs cannot be made up, or its shapes are symbolic.
         RunError
             If the computation itself is faulty: it reads outside a tensor; or if memory does not suffice
-            for it.
+            for it, or time.
         LoweringError
             If the compiled reference contradicts the interpreter.
         """
@@ -256,6 +264,8 @@ class ReferenceStore:
         if executor is not None and iteration_points(dag) > INTERPRETED_POINTS:
             try:
                 _run_compiled(task, dag, specs, executor, threads)
+            except _TooLongError:
+                raise
             except _FAILURES as error:
                 _note.warning("the reference of %s is interpreted: %s", task.workload_key, error)
             else:
@@ -275,9 +285,14 @@ class ReferenceStore:
                 continue
             last = [extent - 1 for extent in spec.shape]
             points = rng.integers(0, last, (CHECKED_POINTS, len(last)), endpoint=True)
-            points[0], points[-1] = 0, last
+            points[0], points[1] = last, 0
+            started = time.monotonic()
+            expected = evaluate_points(tensor, points[:1], data)
+            seconds = max(time.monotonic() - started, 1e-9)
+            more = points[1 : 1 + int(min(CHECK_SECONDS / seconds, CHECKED_POINTS))]
+            points = np.concatenate([points[:1], more])
+            expected = np.concatenate([expected, evaluate_points(tensor, more, data)])
             found = spec.map()[tuple(points.T)]
-            expected = evaluate_points(tensor, points, data)
             tolerance = _with_scale(spec).tolerance
             wrong = mismatch(found, expected, spec.dtype, tolerance)
             if wrong is not None:
@@ -322,9 +337,16 @@ def _run_compiled(
                 file.truncate(spec.size_bytes)
     built = executor.submit_timed(COMPILE_TIMEOUT, compile_program, program.text, program.machine).result()
     plain = [spec.to_json() for spec in specs]
-    executor.submit_timed(
+    running = executor.submit_timed(
         RUN_TIMEOUT, compute_reference, built["object"], program.entry, plain, threads, target.num_cores
-    ).result()
+    )
+    try:
+        running.result()
+    except MeasureTimeoutError as error:
+        raise _TooLongError(
+            f"computing the right answer of {task.workload_key} takes a plain program more than "
+            f"{RUN_TIMEOUT:g} s; tune it for smaller sizes"
+        ) from error
 
 
 def _with_scale(spec: ArgumentSpec) -> ArgumentSpec:

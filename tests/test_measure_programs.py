@@ -5,11 +5,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import ansor
@@ -17,7 +19,7 @@ from ansor import te
 from ansor.alignment import CALLERS
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
-from ansor.errors import DefinitionError, LoweringError, RunError
+from ansor.errors import DefinitionError, LoweringError, MeasureTimeoutError, RunError
 from ansor.ir.nest import For, If, LoopNest, Seq, Stmt, Store, sub_statements, walk_statements
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.lowering import lower
@@ -25,11 +27,20 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.task.inputs import register_task_input_buffer
 from ansor.task.task import Task
+from ansor.te import Tensor
+from ansor.te.interp import evaluate_points
 from ansor.workloads import alternatives_of
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, WorkerPool
 from measure.emit import ENTRY, EmittedProgram
+from measure.jobs import compile_program
 from measure.log import dump_record_to_string, load_record_from_string
-from measure.reference import INTERPRETED_POINTS, ReferenceStore, iteration_points, trivial_state
+from measure.reference import (
+    CHECKED_POINTS,
+    INTERPRETED_POINTS,
+    ReferenceStore,
+    iteration_points,
+    trivial_state,
+)
 from measure.scratch import ScratchFolder
 
 ROOT = Path(__file__).parent.parent
@@ -357,6 +368,39 @@ def test_failing_compiled_reference_falls_back(pool: WorkerPool, monkeypatch: py
     assert not reference.compiled
     a, b, d = (argument.map() for argument in reference.arguments)
     assert np.allclose(d, np.maximum(a @ b, 0), atol=1e-4)
+
+
+def test_an_answer_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        def submit_timed(self, timeout: float | None, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            done: Future[Any] = Future()
+            if fn is compile_program:
+                done.set_result({"object": b""})
+            else:
+                done.set_exception(MeasureTimeoutError(f"it took {timeout} s"))
+            return done
+
+    monkeypatch.setattr("measure.reference.evaluate", None)  # Nobody waits for the interpreter.
+    with pytest.raises(RunError, match=r"right answer of .*large.* more than 300 s; .* smaller sizes"):
+        ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), Slow())
+
+
+def test_fewer_points_are_checked_where_each_takes_long(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[int] = []
+
+    def count(tensor: Tensor, points: npt.NDArray[Any], data: Any) -> Any:
+        checked.append(len(points))
+        return evaluate_points(tensor, points, data)
+
+    monkeypatch.setattr("measure.reference.evaluate_points", count)
+    ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), pool)
+    assert sum(checked) == CHECKED_POINTS
+    checked.clear()
+    monkeypatch.setattr("measure.reference.CHECK_SECONDS", 0.0)
+    ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), pool)
+    assert sum(checked) == 1
 
 
 def test_inputs_lose_their_sign_where_that_gives_nan() -> None:
