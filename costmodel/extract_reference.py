@@ -1,4 +1,4 @@
-"""The reference's part of the feature table, for columns (`features_reference` says what each one is)."""
+"""TVM's part of the feature table, for columns (`features_reference` says what each one is)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INTS: Final = slice(COUNTS.index("int_addsub"), COUNTS.index("int_otherfunc"))
 
 
 def reference_rows(columns: Columns, plan: Plan, regions: Regions, line: int, out: Floats) -> None:
-    """Write the reference's features, unscaled, into `out`, shape `(164, columns of the regions)`."""
+    """Write TVM's features, unscaled, into `out`, shape `(164, columns of the regions)`."""
     at = regions.at
     out[:] = 0.0
     counts, points = columns.counts[:, at], regions.points[0]

@@ -1,4 +1,4 @@
-"""Columns beside the reference's, of programs for a GPU alone: what decides the speed of a kernel.
+"""Columns beside TVM's, of programs for a GPU alone: what decides the speed of a kernel.
 
 A *kernel* is a stage at root with all that is computed inside it, and all its statements have its facts. A
 *request* is one load or store of a warp, the threads that run in step; what it touches is counted for the

@@ -1,4 +1,4 @@
-"""Columns beside the reference's: what decides the speed of a statement on a CPU.
+"""Columns beside TVM's: what decides the speed of a statement on a CPU.
 
 They describe what the emitter makes of a program (`extract_plan`) on the machine that the task is for: vector
 width and registers, cache sizes, cores. Terms:

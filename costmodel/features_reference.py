@@ -1,8 +1,8 @@
-"""The 164 columns of the reference, in its order, with its mistakes corrected.
+"""The 164 columns of TVM, in its order, with its mistakes corrected.
 
-Source: TVM v0.16's per-store features, reference section 6.2. Terms: the *points* of a statement are the
-iterations of all loops around it, rows of guarded-off points included; an access's *region* at a loop is the
-box that its indices span while that loop and those inside it run, cut to the buffer.
+Source: TVM v0.16's per-store features (`auto_scheduler/feature.cc`). Terms: the *points* of a statement are
+the iterations of all loops around it, rows of guarded-off points included; an access's *region* at a loop is
+the box that its indices span while that loop and those inside it run, cut to the buffer.
 """
 
 from __future__ import annotations

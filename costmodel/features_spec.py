@@ -13,7 +13,7 @@ class Feature:
     Parameters
     ----------
     name
-        The reference's name where it has the column.
+        TVM's name where it has the column.
     unit
         What is counted; "flag" for 0 or 1, "ratio" for a quotient that is not scaled.
     group

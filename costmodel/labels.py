@@ -5,10 +5,10 @@ ten times as long. Tasks of different size thereby teach the same thing. A faile
 with nothing but failures 0 throughout.
 
 Weights follow the label, because telling good programs apart matters more than telling bad ones apart; but
-none is below a floor, failures included. With the label alone as weight, as in the reference, a failure would
+none is below a floor, failures included. With the label alone as weight, as in TVM, a failure would
 weigh nothing and a model could never learn what fails.
 
-Source: Ansor, OSDI 2020, section 5.2; reference section 6.3.
+Source: Ansor, OSDI 2020, section 5.2; TVM 0.16, `cost_model/xgb_model.py`.
 """
 
 from __future__ import annotations

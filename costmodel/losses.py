@@ -3,7 +3,7 @@
 A loss is made for one set of labels and asked again and again, once per tree, for the gradient at the current
 scores. It works on programs; that a program's score is a sum over statements is the model's business.
 
-- `SquaredLoss`: scores are labels. What the reference does, but with failures weighing something.
+- `SquaredLoss`: scores are labels. What TVM does, but with failures weighing something.
 - `PairwiseLoss`: only the order within a task counts. Each program is compared with some others of its task;
   a pair in the wrong order costs by how much their labels differ, so confusing the best with the worst costs
   most. This is RankNet's logistic loss with a weight per pair, as in LambdaRank.

@@ -8,7 +8,7 @@ is ours for an unregistered computation, and is compared with that of the comput
 of that has a hash of its own printed text, which cannot be recomputed here; such a record matches a
 computation whose inputs and outputs have these shapes and to which its steps apply.
 
-Source: reference sections 1.2 and 1.7 (`load_best_record`), 5.4.
+Source: `load_best_record` and the workload keys of TVM 0.16.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ fastest successful record (the earlier one of two equals) per workload, target a
 number of cores where the target names none, and replaces the output in one move, so that a reader never sees
 half of it. Alternatives of a task keep a record each, as the next build may be free to use some of them only.
 
-For TVM only programs made of the reference's steps will do. The best of those are then exported, which need
+For TVM only programs made of TVM's steps will do. The best of those are then exported, which need
 not be the best that is known; the summary says how often that is so.
 
-Source: reference section 1.7 (`distill_record_file`).
+Source: `distill_record_file` of TVM 0.16.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ for those that a machine has, or was told to use: of these the record tells, and
 not count for each other (`other_conditions`). Keys and the rest of a triple differ between versions without
 meaning another target, so they are never compared.
 
-Source: reference sections 1.2 and 5.4.
+Source: `load_best_record` of TVM 0.16.
 """
 
 from __future__ import annotations

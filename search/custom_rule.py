@@ -1,9 +1,9 @@
-"""`PreloadCustomSketchRule`: a user's sketch rule in the reference's form, given to a policy as a callback.
+"""`PreloadCustomSketchRule`: a user's sketch rule in TVM's form, given to a policy as a callback.
 
 The plain form is a rule object (`sketches.SketchRule`) in `SketchPolicy(rules=...)`; this one is two
 functions of the policy, a state and a stage number, tried before all other rules.
 
-Source: reference sections 1.6 and 3.1.
+Source: `PreloadCustomSketchRule` of TVM 0.16.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ scored again. What comes back is the best of everything that was scored and has 
 
 All of it happens on columns; no program exists as an object before it is chosen.
 
-Source: reference section 4.5. Differs in that parents are chosen by rank, which no scale of scores upsets;
-the best programs of all earlier generations stay among the parents; and duplicates are replaced, not bred
-twice.
+Source: `SketchPolicyNode::EvolutionarySearch` of TVM 0.16. Differs in that parents are chosen by rank, which
+no scale of scores upsets; the best programs of all earlier generations stay among the parents; and duplicates
+are replaced, not bred twice.
 """
 
 from __future__ import annotations

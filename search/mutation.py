@@ -8,10 +8,10 @@ mutation of tiles need not think of vectors: a column may be left as `DERIVE`.
 A user's mutation is any object with `name`, `sources` and `propose`; a policy takes them with their weights
 (`SketchPolicy(mutations=[(MyMutation(), 0.1), *CPU_MUTATIONS])`).
 
-Source: reference section 4.4. Differs in that tile lengths need not divide, in that vectors mutate too, and
-in that a parallel loop may become serial. On a GPU, threads of stages without tiles and the lengths of copies
-have mutations of their own, where the reference takes them for tiles; so have how copies are padded, when
-they are made, and how many blocks share a reduction.
+Source: the mutation rules of TVM 0.16 (`sketch_policy_rules.cc`). Differs in that tile lengths need not
+divide, in that vectors mutate too, and in that a parallel loop may become serial. On a GPU, threads of stages
+without tiles and the lengths of copies have mutations of their own, where TVM takes them for tiles; so have
+how copies are padded, when they are made, and how many blocks share a reduction.
 """
 
 from __future__ import annotations

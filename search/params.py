@@ -1,6 +1,6 @@
-"""Search parameters: names, defaults and ranges; those of the reference keep its names.
+"""Search parameters: names, defaults and ranges; those of TVM keep its names.
 
-Source: reference section 1.6.
+Source: `SketchPolicy.DEFAULT_PARAMS` of TVM 0.16.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
   first; 0 generations leaves random sampling with the model's choice.
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
   Together above 1, crossover gets what mutation leaves.
-- `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in the reference.
+- `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in TVM.
 - `cpu_unrolled_tiles`: 1 for tiles that an operation names, unrolled around vectors (`UnrolledTiles`).
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits and panels of products
@@ -78,7 +78,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
   measured; 0 for none.
 - `first_rounds_size`: programs in each of the first rounds, so that the model learns early; later rounds are
   as large as asked for. 0 for rounds of one size.
-- `retry_search_one_round_on_empty`, `sample_init_min_population`: the reference's; the first has no effect,
+- `retry_search_one_round_on_empty`, `sample_init_min_population`: TVM's; the first has no effect,
   the second is how many programs `sample_initial_population` draws.
 """
 
@@ -137,7 +137,7 @@ REFERENCE_SPACE: Final[Params] = {
     "gpu_swizzle": 0,
     "gpu_read_parts": 0,
 }
-"""Parameters with which sketches and their programs are those of the reference."""
+"""Parameters with which sketches and their programs are those of TVM."""
 
 
 def resolve_params(params: Params | None) -> dict[str, int | float | str]:

@@ -7,7 +7,7 @@ it is the best and its own neighbours come next; when no neighbour is faster (al
 the most promising ones) the next best program has its turn. That is coordinate descent, in batches, and every
 step of it follows from the measurements alone, so it survives an interruption.
 
-Source: Droplet search after a short Ansor run (arXiv 2406.20037), reference section 12.2.
+Source: Droplet search after a short Ansor run (arXiv 2406.20037).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ With a model that knows nothing the search is random sampling.
 Every round draws from a generator of its own, and what a policy remembers between rounds could be worked out
 again from the history: so a run that reads its own log back proposes the same programs again.
 
-Source: reference sections 1.6 and 4; parameters under the reference's names.
+Source: Zheng et al., OSDI 2020, section 5; `SketchPolicy` of TVM 0.16, which names the parameters.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class SketchPolicy(SearchPolicy):
 
     @property
     def search_task(self) -> Task:
-        """The task, by the reference's name."""
+        """The task, by TVM's name."""
         return self._task
 
     @property

@@ -3,8 +3,8 @@
 What is *possible* depends on structure alone and is listed once per family as sites; how far each row goes
 (how many loops are fused and made parallel or vector) depends on its extents and comes as integer columns.
 
-Source: the reference's CPU rules Parallel, Unroll and Vectorization, section 4.2. Differs in that all
-vectorisable loops may be fused (the reference leaves one of several out, and so do we on request), loops
+Source: TVM's CPU rules Parallel, Unroll and Vectorization, `sketch_policy_rules.cc`. Differs in that all
+vectorisable loops may be fused (TVM leaves one of several out, and so do we on request), loops
 without a second iteration are not annotated, and nested parallel loops never arise.
 """
 
@@ -255,7 +255,7 @@ def vector_counts(
     fused_end
         Position behind the parallel loops of the stage, shape `(rows,)`.
     leave_one
-        Leave one loop out where several qualify, as the reference does.
+        Leave one loop out where several qualify, as TVM does.
 
     Returns
     -------

@@ -4,8 +4,9 @@ Sampling asks the annotators in order, each for all rows of a family at once. Wh
 later, when programs are changed, is up to the search, within what the annotators allow (`choices`). A user's
 annotator is put in place of ours or behind them: `ProgramSpace.of(task, annotators=(MyParallel(), ...))`.
 
-Source: the reference's rules Parallel, Unroll and Vectorization, section 4.2. On a GPU it copies into shared
-memory element by element until a mutation changes that, neither padded nor ahead; here all that is drawn.
+Source: TVM's rules Parallel, Unroll and Vectorization, `sketch_policy_rules.cc`. On a GPU it copies into
+shared memory element by element until a mutation changes that, neither padded nor ahead; here all that is
+drawn.
 """
 
 from __future__ import annotations
@@ -271,7 +272,7 @@ CPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
     RandomVectors(),
     RandomStreaming(),
 )
-"""In the order of the reference's rules, ours last."""
+"""In the order of TVM's rules, ours last."""
 
 GPU_ANNOTATORS: Final[tuple[Annotator, ...]] = (
     RandomUnroll(),

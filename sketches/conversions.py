@@ -8,7 +8,7 @@ Transposes, and dear stages that would be recomputed, are stored for their many 
 `recompute`): this rule comes before theirs, and the walk goes on at the converted stage, which stays stored.
 What is inlined anyway is converted where it is used.
 
-Not in the reference.
+Not in TVM.
 """
 
 from __future__ import annotations

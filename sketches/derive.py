@@ -2,7 +2,7 @@
 
 The walk starts with the naive state at its last stage and goes breadth first, one stage a round: each rule
 that applies to the stage contributes its states; `SkipStage`, always last, keeps the stage as it is. A
-state that has passed its first stage is a finished sketch. Output order is that of the reference, which
+state that has passed its first stage is a finished sketch. Output order is that of TVM, which
 numbers sketches in tests and in people's heads.
 
 Every product of a chain multiplies the structures by those of its own. Of more than a search could look at,
@@ -97,7 +97,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
     MultiLevelTiling(),
     SkipStage(),
 )
-"""The reference's rules for CPUs, in order; it has them for GPUs of kind mali as well."""
+"""TVM's rules for CPUs, in order; it has them for GPUs of kind mali as well."""
 
 CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_unrolled_tiles": (UnrolledTiles(),),
@@ -230,7 +230,7 @@ def generate_sketches(
         The computation, its target and hardware parameters.
     params
         Search parameters by name; those of `SketchParams` are used. By default the sketches are those that
-        `SearchTask.tune` chooses from by default; with `ansor.REFERENCE_SPACE` they are the reference's.
+        `SearchTask.tune` chooses from by default; with `ansor.REFERENCE_SPACE` they are TVM's.
     rules
         Rules in order, default those of the target and the parameters. `SkipStage` should be the last.
 

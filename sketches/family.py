@@ -4,7 +4,7 @@ A family is a sketch with its compute locations: the structure that decides whic
 index maps look. Its *columns* are the integers that tell its programs apart (see `columns`), and a row of
 integers is a program.
 
-`program` turns a row into transform steps, in the reference's order: the sketch with its lengths, compute
+`program` turns a row into transform steps, in TVM's order: the sketch with its lengths, compute
 locations, bindings to threads, parallel, unroll, vectorise, streaming stores, prefetching. Fusing renumbers
 the loops behind, which is plain arithmetic here; no state is built until somebody replays the steps.
 """

@@ -33,7 +33,7 @@ class AddCacheRead:
     """A stage read by a tiled one -> a copy in shared memory per consumer, filled tile by tile.
 
     The walk revisits the stage, which then is read by its copies only and usually gets inlined into them.
-    Every consumer has to qualify (the reference looks at the first only). One that reads the stage along
+    Every consumer has to qualify (TVM looks at the first only). One that reads the stage along
     different axes, as a product with its own transpose does, has a copy for each way: a single one would hold
     all that lies between. What has several outputs is read where it is, as none of them is copied alone, and
     so is a tensor without axes, of which nothing is fetched together.

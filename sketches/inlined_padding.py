@@ -1,6 +1,6 @@
 """Padding inside its readers: a stage with a choice, whose elements reductions use a few times each.
 
-The reference keeps loops for every stage that chooses, so that padding is copied. For a depthwise convolution
+TVM keeps loops for every stage that chooses, so that padding is copied. For a depthwise convolution
 or a pooling, which use an element a few times, the copy takes a good part of the time, whatever it tests.
 Inlined, the choice is one of addresses (`ansor.codegen.llvm.memory`), made outside of the loops that it does
 not depend on. Where a convolution uses elements for many channels the copy is nothing beside the products,

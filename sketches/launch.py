@@ -63,7 +63,7 @@ class Launch:
 
         All of them do where no column decides it.
 
-        Source: ThreadBind of the reference, section 4.2, and its check of threads per block.
+        Source: ThreadBind of TVM (`sketch_policy_rules.cc`), and its check of threads per block.
         """
         limits = hardware.limits
         allowed = values[:, list(self.vthreads)].prod(axis=1) <= limits.max_vthread_extent

@@ -4,7 +4,7 @@ A program that breaks a limit is refused wherever programs come into a search (s
 lists of small spaces), so that no cost model has to know. `ansor.task.gpu_limits` counts the same on the
 kernels of one program. Beside that, the number of virtual threads and what TVM would not run are refused.
 
-Source: reference sections 4.2 (ThreadBind) and 7.5 (the GPU verifier).
+Source: TVM 0.16, `InitThreadBind` of `sketch_policy_rules.cc`, and `tir.analysis.verify_gpu_code`.
 """
 
 from __future__ import annotations

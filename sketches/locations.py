@@ -5,8 +5,8 @@ because they change which buffers exist and what their regions are; tile lengths
 make no sense in some rows (a loop of extent 1 is no place of its own), so the choice is made row by row and
 rows that chose alike stay together.
 
-Source: ChangeComputeLocation of the reference, section 4.2. Two of its answers mean the same for a stage at
-root ("inline if attached", "root"), so root keeps twice the weight of any other place.
+Source: ChangeComputeLocation of TVM (`sketch_policy_rules.cc`). Two of its answers mean the same for a stage
+at root ("inline if attached", "root"), so root keeps twice the weight of any other place.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def moves(state: State, stage_id: int) -> list[Move]:
     """
     List what may be done about the place of a movable stage.
 
-    The first two are what the reference calls "inline" and "root"; either may be None, which leaves the stage
+    The first two are what TVM calls "inline" and "root"; either may be None, which leaves the stage
     where it is. Then one for each of `places`, in order.
     """
     attached = stage_id in state.attach

@@ -10,7 +10,7 @@ that of the reader's tiles, whatever lengths are drawn: for "SSRSRS" and A[i, k]
 `[i.2][k.1][i.3]`. The copy is an ordinary stage: sampling may move it to another loop, or inline it.
 If the reader widens what it reads, the copy holds that (see `conversions`).
 
-Source: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. Not in the reference.
+Source: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. Not in TVM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameters of sketch generation and sampling, under the reference's names.
+"""Parameters of sketch generation and sampling, under TVM's names.
 
 A search policy keeps all its parameters in one mapping (`SketchPolicy.DEFAULT_PARAMS`); `SketchParams.of`
 takes out the ones that concern this package, checks them and leaves the others alone. Nothing is ever written
@@ -136,7 +136,7 @@ class SketchParams:
         of an input that no cache holds for the next rows.
     cpu_fuse_all_vectors
         1 lets all innermost loops of a stage that may be vectorised be fused; 0 leaves one of several out, as
-        the reference does.
+        TVM does.
     gpu_tensor_cores
         1 adds `TensorCores`: products of 16-bit floats, and of float32 that may be rounded, are tiled by what
         tensor cores multiply at once, and padded to multiples of it.

@@ -15,7 +15,7 @@ with a last cache of 32 MiB: 0.66 to 0.95 of the time for inputs of 49 to 128 Mi
 
 It is no choice of the search: it costs an instruction a line.
 
-Not in the reference.
+Not in TVM.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recomputation: a stage that would be inlined, though its work is then done again and again.
 
-The reference inlines whatever reads in order and calls no `exp`. There are two ways to lose by it:
+TVM inlines whatever reads in order and calls no `exp`. There are two ways to lose by it:
 
 - A `tanh` or a division in front of a matrix product is computed in the innermost loops, once for each
   column tile; stored first, once in all.
@@ -11,7 +11,7 @@ Of readers without a reduction only the places count: elsewhere the value is inv
 it again, and hoisted out of them.
 
 Source: the cost of redundant work in Halide's autoscheduler (Adams et al., 2019), reduced to a count. Not in
-the reference.
+TVM.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Here each of several blocks adds up one part, by its threads, and a second kerne
 
 The number of parts is a hole, and how many threads share each of the two reductions.
 
-Source: rule 6 of the paper, for the blocks of a GPU. Not in the reference.
+Source: rule 6 of the paper, for the blocks of a GPU. Not in TVM.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ one can be a vector and is then serial. A norm of a whole matrix wants both:
 The lanes are factored out first, so the parts are merged as vectors; lanes beyond one vector are more
 accumulators.
 
-Source: rule 6 of the paper, applied twice. Not in the reference.
+Source: rule 6 of the paper, applied twice. Not in TVM.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ can be computed for a tile of rows, one stage after the other, and rows of one s
 
 Softmax of 1536 rows of 128 floats, 2 cores of a Zen 4: 2 rows at a time take 0.88 of the time, 3 to 16 rows
 0.81 of it. What 64 trials find with such tiles takes 0.94 to 0.98 of the time of what they find without for
-rows of 512, and 1.02 to 1.04 of it for rows of 1024. Not in the reference.
+rows of 512, and 1.02 to 1.04 of it for rows of 1024. Not in TVM.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from sketches.params import SketchParams
 
 
 class Verdict(IntEnum):
-    """A rule's answer for one stage; the numbers are those of the reference's custom rules."""
+    """A rule's answer for one stage; the numbers are those of TVM's custom rules."""
 
     PASS = 0
     APPLY = 1

@@ -8,7 +8,7 @@ random leader. Rows that a GPU could not run draw their lengths again, a few tim
 
 The order of draws is fixed, so the same generator state gives the same programs.
 
-Source: init rules of the reference, section 4.2, in their order.
+Source: init rules of TVM (`sketch_policy_rules.cc`), in their order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stencils: outputs that read what others compute at several places, as filters of images in turn do.
 
-The reference leaves such an output as it was written, and inlines the others into it. Tiled, what the others
+TVM leaves such an output as it was written, and inlines the others into it. Tiled, what the others
 compute may be stored for a tile and a margin around it, each value once, and stays in the cache:
 
     y.0 x.0  [the others, for this tile]  y.1 x.1  y.2 x.2
@@ -10,7 +10,7 @@ The inner tiles are such as registers hold: neighbours share what they read.
 Means over squares of 2048 x 2048 floats, along the rows and then the columns, and the Harris detector of
 corners, 64 trials each on 2 cores of a Zen 4: 7 taps take 0.48 of the time of the best that is inlined, 3
 taps 0.98, Harris 0.66. Source: the schedules of such chains in Halide (Ragan-Kelley et al., 2013), section 3.
-Not in the reference.
+Not in TVM.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ column of 0 or 1.
 Convolutions on 2 cores of a Zen 4 with a last cache of 32 MiB, the same programs with streaming stores: 0.97
 to 1.01 of the time for 12 to 16 MB, 0.88 to 1.01, mostly 0.98, for 17 to 32 MB, 0.92 to 1.0 for more.
 
-Not in the reference.
+Not in TVM.
 """
 
 from __future__ import annotations

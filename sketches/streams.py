@@ -1,6 +1,6 @@
 """Streams: stages that use every element once, walked so that vectors are whole and cache lines are used up.
 
-The reference leaves such a stage as it was written. That is right where its last axis is long and every read
+TVM leaves such a stage as it was written. That is right where its last axis is long and every read
 runs along it. Two kinds do better:
 
 - The last axis is short, as the channels of an interleaved image: a vector of 3 of 16 lanes. The loop before
@@ -18,7 +18,7 @@ times, themselves or from packed copies; if they use it often, nothing else is t
 of two apart, those that a vector of a transpose is gathered from share a cache set: they evict each other
 before their next elements are due.
 
-Source: blocked transposition is textbook (e.g. Lam, Rothberg and Wolf, 1991). Not in the reference.
+Source: blocked transposition is textbook (e.g. Lam, Rothberg and Wolf, 1991). Not in TVM.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ loops, so that an instruction finds its bytes side by side: `[...][j.1][k.1]`, t
 instruction's manual asks for, follows from the loops. A constant whose layout the task rewrites gets the
 same layout that way.
 
-Not in the reference, which has no tensor intrinsics.
+Not in TVM, which has no tensor intrinsics.
 """
 
 from __future__ import annotations

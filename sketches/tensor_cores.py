@@ -14,7 +14,7 @@ shared memory as ever (`AddCacheRead`).
 
 Sizes that the instruction does not divide are padded (`ansor.schedule.pad_steps`): the operands' copies in
 shared memory are zero beyond the tensors, and only what is stored is guarded. Where that makes more than
-`MOST_PADDED` of one product, the stage is left to the other rules. Not in the reference.
+`MOST_PADDED` of one product, the stage is left to the other rules. Not in TVM.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ like those of tiles. Stages are visited from the last to the first:
   blocks and threads. Without spatial loops its reduction runs over threads.
 - A copy in shared memory: all threads of the block fill it together, several neighbouring elements each.
 
-Source: ThreadBind of the reference, section 4.2. Differs in that the number of threads of a stage that is not
-tiled is drawn instead of set, and that a copy's loops have the extents of the whole block's copy.
+Source: ThreadBind of TVM (`sketch_policy_rules.cc`). Differs in that the number of threads of a stage that is
+not tiled is drawn instead of set, and that a copy's loops have the extents of the whole block's copy.
 """
 
 from __future__ import annotations

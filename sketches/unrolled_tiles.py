@@ -14,7 +14,7 @@ own and does the same: it gathers what a tile needs.
 What alone uses the values of a transform, one for each of its own, as an activation behind a convolution
 does, has the tile of that transform, which is inlined into it: the values never see memory.
 
-Source: Lavin and Gray, 2016, for the transforms. The reference unrolls them with the vectors outside
+Source: Lavin and Gray, 2016, for the transforms. TVM unrolls them with the vectors outside
 (`SimplifyComputeWithConstTensor`) and draws their places at random.
 """
 

@@ -1,6 +1,6 @@
 """Windows: reductions without reuse whose spatial axes run along the memory that they read.
 
-Pooling reads each element for a few outputs, a column sum for one. The reference takes neither for tiling, so
+Pooling reads each element for a few outputs, a column sum for one. TVM takes neither for tiling, so
 the reduction stays innermost and no vector is possible. Tiled as "SRS", outputs that are neighbours in memory
 lie inside the reduction: they become vectors, several of them, which lowering keeps in registers:
 
@@ -9,7 +9,7 @@ lie inside the reduction: they become vectors, several of them, which lowering k
 Tiles of one iteration are the loops as written. So nothing else is tried for an output, or inside its tiles,
 unless there are so few results that the reduction might rather be factored.
 
-Source: rules 3 and 4 of the paper, applied to what its condition of reuse leaves out. Not in the reference.
+Source: rules 3 and 4 of the paper, applied to what its condition of reuse leaves out. Not in TVM.
 """
 
 from __future__ import annotations

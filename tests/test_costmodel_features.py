@@ -40,7 +40,7 @@ TASKS["filters of bytes"] = task_of(channel_filters(5, 12, 5, 2, "uint8"))
 
 
 EXTENSIONS = {"packed reads": {"cpu_packed_read": 2}, "wasteful tiles": {"max_tile_waste": 1.4}}
-"""Parameters of the sketch rules that go beyond the reference."""
+"""Parameters of the sketch rules that go beyond TVM's."""
 
 CONSTANTS = {
     "matmul": (24, 20, 36),

@@ -38,7 +38,7 @@ def states(task: Task, count: int = 6) -> list[State]:
 
 
 def test_rows_of_a_cpu_have_no_columns_about_devices() -> None:
-    """They are the reference's and the machine's, as if there were no GPUs."""
+    """They are TVM's and the machine's, as if there were no GPUs."""
     assert (*REFERENCE_FEATURES, *MACHINE_FEATURES) == FEATURES
     assert (*FEATURES, *DEVICE_FEATURES) == GPU_FEATURES
     assert len(feature_names()) == N_FEATURES == 217

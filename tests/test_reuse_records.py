@@ -67,7 +67,7 @@ def form_of(value: Any) -> str:
 def check_tvm_line(line: str) -> None:
     """What TVM's reader wants of a line, written down without our writer."""
     data = json.loads(line)
-    assert line == json.dumps(data)  # The separators are those of the reference.
+    assert line == json.dumps(data)  # The separators are those of TVM.
     assert list(data) == ["i", "r", "v"]
     assert re.fullmatch(r"v0\.6(\+.+)?", data["v"])  # Any text would do.
     (task, state), (costs, error, all_cost, when) = data["i"], data["r"]

@@ -43,7 +43,7 @@ def matmul(n: int, m: int, k: int, i: str = "i", j: str = "j", r: str = "k") -> 
 
 
 def tiled(tensors: list[Tensor]) -> State:
-    """The reference's own example: three levels of tiles, the reduction innermost."""
+    """TVM's own example: three levels of tiles, the reduction innermost."""
     state = State.initial(ComputeDAG(tensors)).split(2, 0, [4, 8, 8]).split(2, 4, [8, 4, 4])
     return state.reorder(2, [0, 4, 1, 5, 2, 6, 3, 7, 8])
 

@@ -229,7 +229,7 @@ def test_models_that_know_nothing_of_limits_propose_what_fits(func: str, tmp_pat
 
 
 def test_a_log_of_a_gpu_program_is_one_that_tvm_reads(tmp_path: Path) -> None:
-    """Only steps of the reference, and extents of all splits, where nothing is double-buffered."""
+    """Only steps of TVM, and extents of all splits, where nothing is double-buffered."""
     task = ansor.SearchTask(func="ansor.matmul", args=(64, 64, 64), target="cuda", hardware_params=GPU)
     log = tmp_path / "log.json"
     task.tune(

@@ -91,7 +91,7 @@ def test_as_far_ahead_as_makes_sense(target: str, most: int) -> None:
 
 
 def test_others_fill_nothing_ahead() -> None:
-    """The reference, and targets whose threads cannot copy without waiting."""
+    """TVM, and targets whose threads cannot copy without waiting."""
     for params in (REFERENCE_SPACE, {"gpu_multi_buffer": 1}):
         assert {len(family.leads) for family in families(matmul(64, 64, 64), params)} == {0}
     assert {len(family.leads) for family in families(matmul(64, 64, 64), target="opencl")} == {0}

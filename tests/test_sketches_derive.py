@@ -1,4 +1,4 @@
-"""Sketch rules: counts and texts of the reference, provenance, attributes, custom rules."""
+"""Sketch rules: counts and texts of TVM, provenance, attributes, custom rules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def names(sketch: Sketch, stage: str) -> list[str]:
     return [loop.name for loop in sketch.state.stages[sketch.state.stage_id(stage)].iterators]
 
 
-# -- the reference's texts and counts -----------------------------------------------------------------
+# -- TVM's texts and counts ----------------------------------------------------------------------------------
 
 
 def test_sketches_print_as_the_recorded_ones() -> None:
@@ -241,7 +241,7 @@ def test_pooling_is_left_alone() -> None:
     assert only.explain() == "(no rule applied)"
 
 
-# -- single rules ------------------------------------------------------------------------------------
+# -- single rules --------------------------------------------------------------------------------------------
 
 
 def test_inlining_skips_what_is_dear_or_crooked() -> None:
@@ -325,7 +325,7 @@ def test_winograd_tiles_are_gathered_beside_their_transform_on_a_gpu() -> None:
     assert {"Packed.shared", "Kernel.shared"} <= {stage.name for stage in only.state.stages}
 
 
-# -- custom rules ------------------------------------------------------------------------------------
+# -- custom rules --------------------------------------------------------------------------------------------
 
 
 class KeepReductionsWhole:
@@ -386,7 +386,7 @@ def test_rules_that_derive_nothing_are_refused() -> None:
         sketches_of(max_pool2d(), rules=CPU_RULES[:-1])
 
 
-# -- too many structures ------------------------------------------------------------------------------
+# -- too many structures -------------------------------------------------------------------------------------
 
 
 def products(count: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Rules beyond the reference: the sketches that each adds, and the laws of all their programs."""
+"""Rules beyond TVM's: the sketches that each adds, and the laws of all their programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs for GPUs as rows: bound as the reference binds them, complete, and within the device's limits."""
+"""Programs for GPUs as rows: bound as TVM binds them, complete, and within the device's limits."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def skeleton(steps: Any) -> str:
     return str([list(shape) for shape in shapes])
 
 
-# -- the reference's programs ------------------------------------------------------------------------------
+# -- TVM's programs ------------------------------------------------------------------------------------------
 
 
 def test_every_recorded_gpu_program_is_a_row() -> None:
@@ -103,7 +103,7 @@ def test_every_recorded_gpu_program_is_a_row() -> None:
 
 
 def test_sampled_programs_have_the_structures_of_recorded_ones() -> None:
-    """Apart from numbers, what the reference samples of a workload is among what we sample of it."""
+    """Apart from numbers, what TVM samples of a workload is among what we sample of it."""
     recorded: dict[str, set[str]] = {}
     for entry in oracle_lines("state", "cuda"):
         recorded.setdefault(entry["workload"], set()).add(skeleton(entry["record"]["i"][1][1]))
@@ -124,7 +124,7 @@ def test_the_printed_sketches_do_not_change_by_binding() -> None:
     assert [str(sketch) for sketch in ProgramSpace.of(task).sketches] == derived
 
 
-# -- laws ------------------------------------------------------------------------------------------------
+# -- laws ----------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=30, deadline=None)
@@ -187,7 +187,7 @@ def test_a_sampled_gpu_program_is_found_again(name: str, seed: int) -> None:
             assert str(Population(*found).materialize(0)) == str(population.materialize(row))
 
 
-# -- sampling --------------------------------------------------------------------------------------------
+# -- sampling ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_lengths_that_do_not_divide_are_drawn() -> None:
 
 
 def test_a_copy_has_the_extent_of_what_the_block_shares() -> None:
-    """The recorded split of a cooperative fetch tells all that is copied, where the reference tells less."""
+    """The recorded split of a cooperative fetch tells all that is copied, where TVM tells less."""
     for population, row in ProgramSpace.of(gpu_task(matmul(128, 128, 64))).sample(20, rng()).in_order():
         steps, nest = population.steps(row), lower(population.materialize(row), simple_mode=True)
         sizes = {name: size for name, size in allocations(nest.body).items() if name.endswith(".shared")}
@@ -318,7 +318,7 @@ def test_a_vector_of_a_copy_lies_in_one_row() -> None:
     assert seen == {1, 2, 4}
 
 
-# -- binding ---------------------------------------------------------------------------------------------
+# -- binding -------------------------------------------------------------------------------------------------
 
 
 def test_a_reduction_to_nothing_runs_over_threads() -> None:

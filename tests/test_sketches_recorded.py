@@ -1,4 +1,4 @@
-"""The reference's own random programs lie in our space: sketch, tile lengths, places, parallel loops.
+"""TVM's own random programs lie in our space: sketch, tile lengths, places, parallel loops.
 
 Each recorded CPU program is taken apart: its first steps must be one of our sketches, its compute locations
 among the places we would offer, and our rules applied to its tile lengths must make the same loops
@@ -25,11 +25,11 @@ from tests.sketches_cases import HARDWARE, oracle_lines, oracle_workload, task_o
 Steps = list[list[Any]]
 
 OTHER_PARALLEL = {
-    # Changed by the reference's mutation of parallel loops: a width that its sampling rule never gives.
+    # Changed by TVM's mutation of parallel loops: a width that its sampling rule never gives.
     ("matmul", (0, 1, 2)),
     ("matmul_add", (0, 1, 2)),
     ("max_pool", (0, 1, 2, 3)),
-    # One iteration in all fused loops; the reference fuses them anyway, we go on to the loops inside.
+    # One iteration in all fused loops; TVM fuses them anyway, we go on to the loops inside.
     ("depthwise", (0, 1, 2)),
 }
 """Recorded programs, by workload and fused loops, whose parallel loops may differ from ours."""

@@ -160,7 +160,7 @@ def test_the_space_of_the_reference_has_no_rule_for_transforms() -> None:
     assert "UnrolledTiles" in ansor.generate_sketches(task, ansor.SketchPolicy(task).params)[0].rules
 
 
-@pytest.mark.parametrize("params", [UNROLLED, {}], ids=["unrolled", "of the reference"])
+@pytest.mark.parametrize("params", [UNROLLED, {}], ids=["unrolled", "of TVM"])
 @pytest.mark.parametrize("args", [(1, 9, 7, 20, 18, 4, 1), (2, 8, 6, 4, 8, 2, 0)])
 def test_random_programs_compute_the_convolution(args: tuple[int, ...], params: dict[str, object]) -> None:
     task = ansor.SearchTask("ansor.conv2d_winograd", args)

@@ -4,7 +4,7 @@ A call from Python costs a third of a microsecond and afterwards waits for the i
 belongs in a measurement. So a small loop, one per number of arguments, calls the function `number` times
 between two readings of the system's monotonic clock.
 
-Source: the timing procedure of TVM's time_evaluator, reference section 7.3.
+Source: the timing procedure of TVM's `time_evaluator` (`number`, `repeat`, `min_repeat_ms`).
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class KernelUsage:
     lead
         The most iterations that some tile in shared memory is filled ahead.
     uneven
-        Whether loops bound to one thread index differ in length, which the reference refuses.
+        Whether loops bound to one thread index differ in length, which TVM refuses.
     """
 
     root: int

@@ -8,7 +8,7 @@ are left out. Splits give a digit its stride; a fused loop counts as the loops i
 it is for complete programs. `tile_layout` looks at the reader alone and at nothing but its splits, which
 works for a sketch, whose lengths are columns or not yet chosen.
 
-Source: reference section 9.2.
+Source: `RewriteLayout` of TVM 0.16 (`auto_scheduler/compute_dag.cc`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ An input stays as it is where no layout would suit: it is read at several places
 weights of a convolution that knows its group by division), or in the order in which it lies anyway. The
 reasons are part of the result.
 
-Source: reference section 9.2, `LayoutRewriteOption`.
+Source: `LayoutRewriteOption` and `RewriteLayout` of TVM 0.16 (`auto_scheduler/compute_dag.cc`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ That is the same if what is added is zero. A' and B' are zero beyond the tensors
 layout are (`RewriteLayoutStep`), and both have to be: zero times infinity is not zero. Elements that are
 added may be anything, nobody reads them.
 
-Not in the reference. TVM's later schedules have it as `pad_einsum`.
+Not in TVM. TVM's later schedules have it as `pad_einsum`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`HardwareParams`: the machine that a program will run on, as the search is told of it.
 
-The first eight numbers are those that every log record carries, under the reference's names. The others,
+The first eight numbers are those that every log record carries, under TVM's names. The others,
 caches, vector registers, and how many multiply-adds start at once, are in no record: a task takes from its
 target what it is not told.
 

@@ -1,8 +1,8 @@
 """A task's layout option, applied to its programs.
 
 The option is not a step of a program: records hold the steps that were searched and, beside them, the option
-(reference section 5.4), and whoever builds the program applies the one to the other. So the same steps can be
-built with either option, and TVM reads the records.
+(as in the logs of TVM 0.16), and whoever builds the program applies the one to the other. So the same steps
+can be built with either option, and TVM reads the records.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A `KernelCount` is what one kernel takes, counted on loops (`ansor.task.gpu_limi
 `KernelUsage` of `ansor.schedule.kernel_usage` has the same attributes for columns of programs. `Limits` are
 what is allowed of them, by a target's hardware or as a device tells.
 
-Source: the checks of the reference's GPU verifier, section 7.5; CUDA programming guide, capabilities.
+Source: TVM's GPU verifier (`tir.analysis.verify_gpu_code`); CUDA programming guide, compute capabilities.
 """
 
 from __future__ import annotations

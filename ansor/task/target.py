@@ -1,4 +1,4 @@
-"""What a program is compiled for: `Target`, read from and printed as the reference's target strings.
+"""What a program is compiled for: `Target`, read from and printed as TVM's target strings.
 
 A target is a kind ("llvm", "cuda", ...) and options. Its text form is the one that logs carry:
 `llvm -keys=cpu -mcpu=core-avx2 -num-cores=4`, that is the kind, the keys, then the other options by name.
@@ -13,7 +13,7 @@ Options of kind "llvm", all optional:
 - `-mattr` features to add or remove, `+avx2,-fma`, on top of the CPU's.
 - `-num-cores` threads that parallel loops are scheduled for; default: what this process may use.
 
-Source: target printing of TVM 0.16, reference sections 1.5 and 5.4.
+Source: how TVM 0.16 prints targets in its logs.
 """
 
 from __future__ import annotations
