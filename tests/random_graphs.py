@@ -176,13 +176,21 @@ def convert(b: Builder, x: Tensor) -> Any:
 
 
 def compare(b: Builder, x: Tensor) -> Any:
-    """A mask, or a choice by a mask."""
+    """A mask, a choice by a mask, or what is let through by a condition on it."""
     if not is_exact(x) or x.dtype == "bool":
         return elementwise(b, x)
     one, two = number(1, x.dtype), number(2, x.dtype)
-    if b.c.chance(2):
+    kind = b.c.below(3)
+    if kind == 0:
         return b.compute(x.shape, lambda *i: te.any(x(*i) > one, x(*i) == two), name=b.name())
+    if kind == 1:
+        return b.compute(x.shape, lambda *i: _let_through(x(*i), one), name=b.name())
     return b.compute(x.shape, lambda *i: te.select(x(*i) < two, x(*i) + one, one), name=b.name())
+
+
+def _let_through(value: Any, least: Any) -> Any:
+    """One element that a condition, what it decides about, and what is added to that all share."""
+    return te.if_then_else(value > least, value, te.const(0, value.dtype)) + value
 
 
 def divide(b: Builder, x: Tensor) -> Any:
@@ -220,7 +228,8 @@ def pad(b: Builder, x: Tensor) -> Any:
         tests = zip(i, sizes(x), amounts, strict=True)
         inside = [t for v, n, p in tests if p for t in (v >= p, v < n + p)]
         read = x(*(v - p if p else v for v, p in zip(i, amounts, strict=True)))
-        return te.if_then_else(te.all(*inside), read, number(0.5, x.dtype)) if inside else read
+        around = number(0.5 if sum(amounts) % 2 else 0, x.dtype)
+        return te.if_then_else(te.all(*inside), read, around) if inside else read
 
     return b.compute([n + 2 * p for n, p in zip(sizes(x), amounts, strict=True)], body, name=b.name())
 

@@ -9,6 +9,7 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.dtypes import to_numpy
 from ansor.te.interp import evaluate
 from tests.gpu_schedules import bind_all, kernels
 from tests.opencl_helper import run_opencl
@@ -55,6 +56,32 @@ def test_code_for_cpus_grows_with_the_choices(count: int, other: Other, by_itsel
         np.testing.assert_allclose(module(values), expected, rtol=1e-4)
         length[depth] = len(module.get_source("ll"))
     assert length[16] < 2.5 * length[8]
+
+
+def gate(value: te.Expr) -> te.Expr:
+    """The element is read for the condition, which does not guard that read."""
+    return te.if_then_else(value > te.const(0, value.dtype), value, te.const(0, value.dtype))
+
+
+def added(value: te.Expr) -> te.Expr:
+    """The element is read before it is chosen or not."""
+    return value + te.if_then_else(te.abs(value) > te.const(2, value.dtype), value, te.const(0, value.dtype))
+
+
+@pytest.mark.parametrize("count", [COUNT, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int8"])
+@pytest.mark.parametrize("chosen", [gate, added])
+def test_an_element_that_is_read_elsewhere_too_is_chosen_from(
+    chosen: Callable[[te.Expr], te.Expr], dtype: str, count: int
+) -> None:
+    source = te.placeholder((count,), dtype, name="A")
+    result = te.compute((count,), lambda i: chosen(source[i]), name="B")
+    schedule = te.create_schedule(result)
+    if count == 5:
+        schedule[result].split(result.op.axis[0], factor=1)
+    values = np.linspace(-4, 4, count).astype(to_numpy(dtype))
+    expected = evaluate([result], {source: values})[result]
+    np.testing.assert_array_equal(ansor.build(schedule, [source, result])(values), expected)
 
 
 @pytest.mark.parametrize("by_itself", [True, False])

@@ -410,8 +410,9 @@ class Expressions:
                 self.value(part, env)
         if cond.lanes == 1 and not (self.cheap(expr.then) and self.cheap(expr.other)):
             return self._branch(cond, expr, env)
+        is_own = isinstance(expr.then, Load) and self._known(expr.then, env) is None
         then = self.value(expr.then, self.narrowed(env, cond))
-        if isinstance(expr.then, Load) and _is_zero(expr.other) and (cond.lanes == 1 or then.lanes > 1):
+        if is_own and _is_zero(expr.other) and (cond.lanes == 1 or then.lanes > 1):
             return then  # what a load under a condition gives where the condition fails
         other = self.value(expr.other, self.narrowed(env, self.vectors.negation(cond)))
         return self.vectors.select(cond, then, other)
