@@ -2,9 +2,13 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +152,32 @@ def test_every_share_runs_once_in_each_region(counting: tuple[str, Counting]) ->
         assert (data[:shares, 0] == 200).all()
         assert (data[:shares, 1] == shares).all()
         assert (data[shares:] == 0).all()
+
+
+def switches(threads: Iterable[str]) -> int:
+    """How often some threads of this process were given a core."""
+    found = [Path(f"/proc/self/task/{thread}/status").read_text() for thread in threads]
+    return sum(int(number) for text in found for number in re.findall(r"ctxt_switches:\s+(\d+)", text))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are looked at as Linux shows them")
+def test_workers_without_a_share_sleep_until_there_is_one() -> None:
+    kernels = Counting(pools.load_pool())
+    kernels.run("many", 2, 10)
+    known = set(os.listdir("/proc/self/task"))
+    kernels.run("many", 6, 10)
+    surplus = set(os.listdir("/proc/self/task")) - known
+    assert len(surplus) == 4
+    kernels.run("many", 2, 10)
+    time.sleep(0.1)  # They have seen that region, and gone to sleep.
+    before = switches(surplus)
+    for _ in range(50):
+        kernels.run("many", 2, 10)
+        time.sleep(0.005)  # The other worker sleeps, and is woken by the next region.
+    assert switches(surplus) - before < 20
+    assert (kernels.run("many", 6, 100)[:6, 0] == 100).all()
+    time.sleep(0.1)
+    assert switches(surplus) > before
 
 
 def test_limited_launch_uses_at_most_the_limit(counting: tuple[str, Counting]) -> None:

@@ -13,6 +13,8 @@ COMMON: Final = """\
 @pool.done = $own global i32 0, align 128
 @pool.waiting = $own global i32 0, align 4
 @pool.sleepers = $own global i32 0, align 128
+; How often regions grew: workers that the last one did not ask for sleep on that number.
+@pool.grown = $own global i32 0, align 128
 @pool.lock = $own global i32 0, align 128
 @pool.threads = $own global i32 0, align 128
 @pool.started = $own global i32 0, align 4
@@ -45,6 +47,15 @@ pause:
   ret void
 yield:
   %r = call i32 @sched_yield()
+  ret void
+}
+
+; How long threads spin depends on how many there are, of whom those that have no share do not count.
+define $own void @pool.settle(i32 %count) {
+  %cores = call i32 @pool.cores()
+  %crowded = icmp sgt i32 %count, %cores
+  %spin = select i1 %crowded, i32 $crowded_spin, i32 $worker_spin
+  store atomic i32 %spin, ptr @pool.spin monotonic, align 4
   ret void
 }
 
@@ -158,7 +169,16 @@ asked:
   %count = trunc i64 %count.wide to i32
   %region = trunc i64 %word to i32
   %concerned = icmp slt i32 %share, %count
-  br i1 %concerned, label %claim, label %ran
+  br i1 %concerned, label %claim, label %park
+; Whoever makes regions grow has told of the new one before.
+park:
+  %grown = load atomic i32, ptr @pool.grown seq_cst, align 4
+  %later = load atomic i64, ptr @pool.job seq_cst, align 8
+  %same = icmp eq i64 %later, %word
+  br i1 %same, label %parked, label %ran
+parked:
+  call void @pool.sleep(ptr @pool.grown, i32 %grown)
+  br label %park
 claim:
   %mine = call i1 @pool.claim(i32 %share, i32 %region)
   br i1 %mine, label %run, label %ran
@@ -237,11 +257,15 @@ publish:
   %old.count.wide = lshr i64 %old, 32
   %old.count = trunc i64 %old.count.wide to i32
   %grown = icmp slt i32 %old.count, %count
+  %kept = icmp eq i32 %old.count, %count
+  br i1 %kept, label %tell, label %settle
+settle:
+  call void @pool.settle(i32 %count)
   br i1 %grown, label %renew, label %tell
 ; Claims of shares that the last region did not have may be so old that they would seem to be of the future.
 ; A worker that still looks at an earlier region cannot take these shares for it: they were taken then.
 renew:
-  %new = phi i32 [ %old.count, %publish ], [ %new.next, %renew ]
+  %new = phi i32 [ %old.count, %settle ], [ %new.next, %renew ]
   %new.wide = zext i32 %new to i64
   %new.claim = getelementptr [$max_threads x [16 x i32]], ptr @pool.claims, i64 0, i64 %new.wide, i64 0
   store atomic i32 %old.region, ptr %new.claim monotonic, align 4
@@ -255,6 +279,12 @@ tell:
   %count.high = shl i64 %count.wide, 32
   %word = or i64 %count.high, %region.wide
   store atomic i64 %word, ptr @pool.job seq_cst, align 8
+  br i1 %grown, label %unpark, label %told
+unpark:
+  %growth = atomicrmw add ptr @pool.grown, i32 1 seq_cst
+  call void @pool.wake(ptr @pool.grown)
+  br label %told
+told:
   %sleepers = load atomic i32, ptr @pool.sleepers seq_cst, align 4
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %rouse, label %own

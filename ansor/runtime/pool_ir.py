@@ -14,20 +14,24 @@ functions it defines:
 - `ptr ansor_alloc(i64)` (64-byte aligned; the process is aborted when there is no memory), `void
   ansor_free(ptr)`: see `pool_memory`.
 
-How a region runs ----------------- The launcher writes body and data, then publishes one 64-bit word:
-region number (low half) and n (high half). Workers spin on that word for a bounded while (soon yielding the
-core to others at every turn), then sleep on it. Each share has a claim, the number of the last region it
-was taken for; whoever advances it, by compare-and-swap, runs the share. Numbers that wrap around compare over
-half their range, so claims of shares that the last region did not have are brought up to date beforehand.
-Worker i only ever tries share i, so data stays in the same core's cache from one region to the next. The
-launcher runs share 0 and then *every share that nobody has claimed yet*: a worker that the system has not
-scheduled delays nothing, and a tiny region is over before a worker wakes. Last, it waits for the claimed
-shares, spinning for a while and then asleep, so that its own core is free for a worker that lost its core to
-another process.
+How a region runs
+-----------------
+The launcher writes body and data, then publishes one 64-bit word: region number (low half) and n (high half).
+Workers spin on that word for a bounded while (soon yielding the core to others at every turn), then sleep on
+it. Each share has a claim, the number of the last region it was taken for; whoever advances it, by
+compare-and-swap, runs the share. Numbers that wrap around compare over half their range, so claims of shares
+that the last region did not have are brought up to date beforehand. Worker i only ever tries share i, so data
+stays in the same core's cache from one region to the next. One whose share a region does not have, since the
+number of threads was lowered, sleeps until a region has more shares than the one before, and costs the others
+nothing. The launcher runs share 0 and then *every share that nobody has claimed yet*: a worker that the
+system has not scheduled delays nothing, and a tiny region is over before a worker wakes. Last, it waits for
+the claimed shares, spinning for a while and then asleep, so that its own core is free for a worker that lost
+its core to another process.
 
-Who else may call ----------------- A lock is taken by compare-and-swap, never waited for. Who finds it
-taken runs its region serially, on its own thread, as share 0 of 1: that is the rule for a region inside a
-region and for two callers at a time alike.
+Who else may call
+-----------------
+A lock is taken by compare-and-swap, never waited for. Who finds it taken runs its region serially, on its own
+thread, as share 0 of 1: that is the rule for a region inside a region and for two callers at a time alike.
 
 - **fork**: an at-fork handler resets the pool in the child, whose next region starts its own workers; a
   region that another thread had under way is none of the child's.

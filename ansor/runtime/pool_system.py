@@ -15,10 +15,6 @@ entry:
   %stack = alloca i64, align 8
   call void @llvm.memset.p0.i64(ptr %mask, i8 -1, i64 128, i1 false)
   store i64 $synchronous_only, ptr %mask, align 8
-  %cores = call i32 @pool.cores()
-  %crowded = icmp sgt i32 %wanted, %cores
-  %spin = select i1 %crowded, i32 $crowded_spin, i32 $worker_spin
-  store atomic i32 %spin, ptr @pool.spin monotonic, align 4
   %hooked = load i32, ptr @pool.hooked, align 4
   %has.hook = icmp ne i32 %hooked, 0
   br i1 %has.hook, label %block, label %hook
@@ -180,6 +176,8 @@ entry:
 tell:
   store atomic i64 %word, ptr @pool.job seq_cst, align 8
   call void @pool.wake(ptr @pool.job)
+  %growth = atomicrmw add ptr @pool.grown, i32 1 seq_cst
+  call void @pool.wake(ptr @pool.grown)
   br label %loop
 loop:
   %i = phi i32 [ 1, %tell ], [ %i.next, %loop ]
