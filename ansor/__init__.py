@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ansor.schedule.layout import transform_layout as transform_layout
     from ansor.schedule.manual import Schedule as Schedule
     from ansor.schedule.manual import create_schedule as create_schedule
+    from ansor.schedule.source import schedule_code as schedule_code
     from ansor.schedule.stages import Annotation as Annotation
     from ansor.schedule.state import State as State
     from ansor.task.gpu_limits import verify_gpu as verify_gpu
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     from search import GATuner as GATuner
     from search import GridSearchTuner as GridSearchTuner
     from search import History as History
+    from search import InitSearchCallback as InitSearchCallback
     from search import LogEstimatedLatency as LogEstimatedLatency
     from search import Mutation as Mutation
     from search import Offspring as Offspring
@@ -223,6 +225,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "Schedule",
         "create_schedule",
     ),
+    "ansor.schedule.source": ("schedule_code",),
     "ansor.schedule.stages": ("Annotation",),
     "ansor.schedule.state": ("State",),
     "ansor.task.gpu_limits": ("verify_gpu",),
@@ -291,6 +294,7 @@ _EXPORTS: Final[dict[str, tuple[str, ...]]] = {
         "GATuner",
         "GridSearchTuner",
         "History",
+        "InitSearchCallback",
         "LogEstimatedLatency",
         "Mutation",
         "Offspring",

@@ -17,7 +17,7 @@ from search.history import History, Trial
 from search.mutation import CPU_MUTATIONS, GPU_MUTATIONS, Mutation, Offspring, same_family, tiles_changed
 from search.options import TuningOptions
 from search.params import ABLATIONS, REFERENCE_SPACE
-from search.policy import EmptyPolicy, Proposal, SearchPolicy
+from search.policy import EmptyPolicy, InitSearchCallback, Proposal, SearchPolicy
 from search.preload import PreloadMeasuredStates
 from search.progress import Progress, Report
 from search.result import StopReason, TuningResult
@@ -46,6 +46,7 @@ __all__ = [
     "GATuner",
     "GridSearchTuner",
     "History",
+    "InitSearchCallback",
     "LogEstimatedLatency",
     "Mutation",
     "Offspring",
