@@ -100,7 +100,8 @@ def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
     failed = [case for case in kept.failed if case.name in asked]
     if given.table:
         if not (results or failed):
-            raise UnusableError(f"{folder} holds no row of what was asked for")
+            why = "" if given.log_dir else "; it is that of these sources, and --log-dir shows another one"
+            raise UnusableError(f"{folder} holds no row of what was asked for{why}")
         for result in results:
             add_rows(bench, result)
         for case in failed:

@@ -11,7 +11,6 @@ from ansor.codegen.machine import Machine
 from ansor.intrinsics.pattern import tensor_intrinsics
 from ansor.te.expr import int_value
 from experiments.cpu_cases import Case
-from experiments.cpu_goals import CONVOLUTIONS
 
 
 def arithmetic(case: Case, records: Path) -> float:
@@ -22,7 +21,7 @@ def arithmetic(case: Case, records: Path) -> float:
     are those of float32: one of another dtype counts as a register holds fewer or more of them.
     """
     task = case.task()
-    inside = inside_share(case) if case.group in CONVOLUTIONS else 1.0
+    inside = inside_share(case) if case.is_convolution else 1.0
     if not case.algorithms:
         products = products_per_lane(case.dtype, Machine.for_target(task.target))
         return inside * max(0.0, task.compute_dag.flop_count) / products

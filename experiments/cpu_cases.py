@@ -21,7 +21,7 @@ import ansor
 from ansor.dtypes import to_numpy
 from ansor.workloads import Workload, alternatives_of
 from ansor.workloads.catalogue import constant_shape
-from experiments.cpu_goals import CONVOLUTIONS, GROUPS, Group
+from experiments.cpu_goals import GROUPS, Group
 from experiments.cpu_limits import Traffic
 from experiments.cpu_workloads import task_arguments, workload
 from experiments.search_cases import random_inputs
@@ -69,7 +69,12 @@ class Case:
 
         Those of a convolution are known wherever one is used: a library that packs them is not held back.
         """
-        return self.constant or self.group in CONVOLUTIONS
+        return self.constant or self.is_convolution
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether it is one of images, or of what has one or three dimensions."""
+        return "conv" in self.workload
 
     @property
     def entry(self) -> Workload:

@@ -40,8 +40,6 @@ GROUPS: Final[Mapping[str, Group]] = {
     "stream": Group(1.2, share=0.90),
     "dtypes": Group(0.8),
 }
-CONVOLUTIONS: Final = ("resnet", "algorithms", "convolution")
-"""Groups of convolutions."""
 APART: Final = ("algorithms", "dtypes")
 """Groups that the mean over everything leaves out: it is of float32, each operation in its direct form."""
 

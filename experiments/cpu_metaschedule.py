@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -92,7 +93,7 @@ def definition(tensors: Sequence[Any]) -> str:
 
 def tune(python: str, code: str, folder: Path, trials: int, threads: int) -> dict[str, Any]:
     """
-    Tune a computation with MetaSchedule, or find what an earlier run of the same computation left.
+    Tune a computation with MetaSchedule from nothing, or find what a whole earlier run of the same left.
 
     Returns
     -------
@@ -109,6 +110,7 @@ def tune(python: str, code: str, folder: Path, trials: int, threads: int) -> dic
     known = json.loads(left.read_text()) if left.exists() else {}
     wanted = {"trials": trials, "threads": threads, "code": code}
     if any(known.get(name) != value for name, value in wanted.items()) or not (folder / "best.so").exists():
+        shutil.rmtree(folder / "work", ignore_errors=True)  # It would go on from what is there.
         (folder / "te.py").write_text(code)
         command = [python, __file__, "tune", str(folder), str(trials), str(threads)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

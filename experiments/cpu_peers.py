@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from ansor.alignment import aligned_copy
 from experiments.cpu_cases import Case
-from experiments.cpu_goals import CONVOLUTIONS
 from experiments.cpu_onnx import Graph, onnx_graph
 from experiments.cpu_torch import Form, TorchProgram, has_forms, torch_program
 from experiments.turns import Timer, take_turns, timer_of
@@ -89,7 +88,7 @@ class NumpyPeer:
     """The program that a numpy user would write; the number of threads of OpenBLAS is set from outside."""
 
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
-        if case.group in CONVOLUTIONS:
+        if case.is_convolution:
             raise UnavailableError("numpy has no such operation")
         if case.dtype not in ("float32", "float64"):
             raise UnavailableError(f"numpy's products of {case.dtype} are plain loops")

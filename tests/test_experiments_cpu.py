@@ -141,7 +141,7 @@ def test_products_with_the_border_are_no_part_of_the_limit() -> None:
     for name in ("conv1d", "conv2d", "conv3d", "group_conv2d", "depthwise_conv2d", "transposed_conv2d",
                  "capsule_conv2d", "dilated_conv2d"):  # fmt: skip
         for args in CATALOGUE[name].small:
-            case = Case(name, cpu_cases.numbers_among(args), "convolution")
+            case = Case(name, cpu_cases.numbers_among(args), "dtypes" if name == "conv2d" else "convolution")
             ones = [np.ones(shape) for _, shape, _ in case.entry.input_shapes(args)]
             products = case.entry.reference(ones, case.named).sum()
             assert cpu_arithmetic.arithmetic(case, Path()) == pytest.approx(2 * products), case.name

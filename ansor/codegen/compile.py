@@ -55,20 +55,20 @@ def compile_ir(
         If LLVM refuses the text; the message shows the lines around the fault, numbered.
     """
     module, tm = _prepare(text, machine, sroa, runtime)
-    with _strength_reduction(machine, strength_reduction):
+    with loop_reduction(machine, strength_reduction):
         return bytes(tm.emit_object(module))
 
 
 def assembly(text: str, machine: Machine) -> str:
     """Give the assembly text of the module, as `compile_ir` would assemble it."""
     module, tm = _prepare(text, machine)
-    with _strength_reduction(machine):
+    with loop_reduction(machine):
         return str(tm.emit_assembly(module))
 
 
 @contextmanager
-def _strength_reduction(machine: Machine, wanted: bool | None = None) -> Iterator[None]:
-    """Generate code with loop strength reduction, or without.
+def loop_reduction(machine: Machine, wanted: bool | None = None) -> Iterator[None]:
+    """Let code generation have LLVM's loop strength reduction, or not; None: only where it is no x86.
 
     LLVM knows the choice as an option of the whole process only, so what other threads generate meanwhile
     is without, too.
