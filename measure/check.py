@@ -13,11 +13,11 @@ The rms term is there because a sum that happens to cancel is small while its er
 missing shows as about 1 / sqrt(K) of the rms, far above the tolerance unless K * eps approaches 1. Where
 nothing is computed in floats (a transposition, a gather), the result must be exact.
 
-Tensor cores add products of 16-bit floats to a float32 by fours, eights or sixteens: those, and the sum, are
-aligned to the greatest and cut off there. What is cut off has the sign of the number, so these errors do not
-cancel. Of n numbers each loses half a unit in the last place of the result on average, which K / n times over
-is (n + 1) / (2 n) * eps * K at most, and half of that for a sum that grows at an even pace. The tolerance of
-such sums is therefore
+Tensor cores, where the target has them, add products of 16-bit floats to a float32 by fours, eights or
+sixteens: those, and the sum, are aligned to the greatest and cut off there. What is cut off has the sign of
+the number, so these errors do not cancel. Of n numbers each loses half a unit in the last place of the result
+on average, which K / n times over is (n + 1) / (2 n) * eps * K at most, and half of that for a sum that grows
+at an even pace. The tolerance of such sums is therefore
 
     rtol = eps * (16 + 1.5 * sqrt(K) + K / 2),      eps that of float32.
 
@@ -49,6 +49,7 @@ import numpy.typing as npt
 from ansor.dtypes import dtype_info, is_float
 from ansor.intrinsics import match_warp, warp_intrinsics
 from ansor.schedule.access import amplification
+from ansor.task.target import Target
 from ansor.te.expr import COMPARISONS, Binary, Call, Cast, Expr, Reduce, children, int_value
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
@@ -72,15 +73,23 @@ class Tolerance:
     inexact: bool = False
 
 
-def output_tolerance(output: Tensor) -> Tolerance:
-    """Return the tolerance of one output from the graph above it; `scale` is left at 0 (see `rms`)."""
+def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
+    """
+    Return the tolerance of one output from the graph above it; `scale` is left at 0 (see `rms`).
+
+    Parameters
+    ----------
+    target
+        What programs run on: only those for GPUs with tensor cores may have the errors of these.
+    """
+    cores = [one for one in warp_intrinsics() if target is not None and target.has_warp_intrinsic(one)]
     eps, length, cut, rounded, inexact = 0.0, 0, 0, 0.0, False
     for op in _operations(output):
         if not isinstance(op, ComputeOp):
             continue
         terms = math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
         length += terms
-        matching = [one for one in warp_intrinsics() if match_warp(op, one)]
+        matching = [one for one in cores if match_warp(op, one)]
         cut += terms if matching else 0
         rounded += max((4 * _ROUNDED.get(one.rounded, 0.0) for one in matching), default=0.0)
         for node in _nodes(op.body):
@@ -91,10 +100,10 @@ def output_tolerance(output: Tensor) -> Tolerance:
     return Tolerance(amplification(_operations(output)) * relative, inexact=inexact)
 
 
-def alternative_tolerance(direct: Tolerance, output: Tensor) -> Tolerance:
+def alternative_tolerance(direct: Tolerance, output: Tensor, target: Target | None = None) -> Tolerance:
     """The tolerance of an output that another algorithm computes, from that of the direct one's output."""
     amplified = amplification(_operations(output)) * direct.relative
-    return replace(direct, relative=max(amplified, output_tolerance(output).relative))
+    return replace(direct, relative=max(amplified, output_tolerance(output, target).relative))
 
 
 def _rounds_to_integer(node: Expr) -> bool:

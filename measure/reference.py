@@ -200,7 +200,9 @@ class ReferenceStore:
         for position, (spec, tensor) in enumerate(zip(direct.arguments, dag.tensors, strict=True)):
             if spec.output:
                 spec = replace(
-                    spec, name=tensor.name, tolerance=alternative_tolerance(spec.tolerance, tensor)
+                    spec,
+                    name=tensor.name,
+                    tolerance=alternative_tolerance(spec.tolerance, tensor, task.target),
                 )
             elif source_of(tensor) is not tensor:
                 self._count += 1
@@ -227,7 +229,7 @@ class ReferenceStore:
         styles: tuple[Style, ...] = ("signed", "positive")
         for style in styles:
             arrays = fill_inputs(dag.inputs, dag.ops, given, self._seed, style)
-            specs = [self._spec(dag, tensor, style) for tensor in dag.tensors]
+            specs = [self._spec(task, dag, tensor, style) for tensor in dag.tensors]
             for spec, array in zip((s for s in specs if not s.output), arrays, strict=True):
                 _write(spec, array)
             data = dict(zip(dag.inputs, arrays, strict=True))
@@ -244,10 +246,10 @@ class ReferenceStore:
         _, specs, compiled = best
         return Reference(tuple(_with_scale(spec) for spec in specs), compiled)
 
-    def _spec(self, dag: ComputeDAG, tensor: Tensor, style: str) -> ArgumentSpec:
+    def _spec(self, task: Task, dag: ComputeDAG, tensor: Tensor, style: str) -> ArgumentSpec:
         output = not isinstance(tensor.op, PlaceholderOp)
         path = self._folder / f"{self._count}-{style}-{dag.tensors.index(tensor)}.bin"
-        tolerance = output_tolerance(tensor) if output else Tolerance(0.0)
+        tolerance = output_tolerance(tensor, task.target) if output else Tolerance(0.0)
         shape, prepared = constant_shape(tensor), source_of(tensor) is not tensor
         return ArgumentSpec(tensor.name, tensor.dtype, shape, output, str(path), tolerance, prepared=prepared)
 

@@ -19,7 +19,6 @@ shared memory are zero beyond the tensors, and only what is stored is guarded. W
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import prod
 from typing import Final
@@ -32,7 +31,6 @@ from ansor.schedule.access import NO_SPLIT_ATTR, constant_extents
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import PadStep, RewriteLayoutStep, TensorizeStep
-from ansor.task.target import Target
 from ansor.te.expr import Read, distinct_nodes, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.relations import CACHE_WRITE_SCOPE, attribute_names
@@ -168,7 +166,7 @@ def _found(
         return None
     found: list[tuple[WarpIntrinsic, Axes, tuple[int, ...]]] = []
     for intrinsic in warp_intrinsics():
-        for axes in match_warp(op, intrinsic) if has_warp_intrinsic(context.target, intrinsic) else ():
+        for axes in match_warp(op, intrinsic) if context.target.has_warp_intrinsic(intrinsic) else ():
             extents = list(old)
             for at, multiple in (
                 (axes.row, intrinsic.rows),
@@ -190,9 +188,3 @@ def _can_pad(state: State, stage_id: int, extents: tuple[int, ...]) -> bool:
     except ScheduleError:
         return False
     return True
-
-
-def has_warp_intrinsic(target: Target, intrinsic: WarpIntrinsic) -> bool:
-    """Whether the GPU that a target names has an intrinsic."""
-    found = re.fullmatch(r"sm_(\d+)[a-z]?", (target.arch or "") if target.kind == "cuda" else "")
-    return found is not None and int(found[1]) >= intrinsic.capability

@@ -7,15 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ansor.task.target import Target
 from ansor.workloads.catalogue import get_workload
 from measure.check import Tolerance, mismatch, output_tolerance, rms
 from tests.tensor_core_schedules import half_product
 
 DEPTH = 4096
+GPU = Target("cuda -arch=sm_80")
 
 
 def tolerance(dtype: str) -> Tolerance:
-    return output_tolerance(get_workload("matmul").tensors(64, 64, DEPTH, dtype, "float32")[-1])
+    return output_tolerance(get_workload("matmul").tensors(64, 64, DEPTH, dtype, "float32")[-1], GPU)
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
@@ -61,7 +63,7 @@ def test_sums_of_rounded_operands_are_right_where_they_are_allowed(low: float) -
     a, b = (rng.uniform(low, 1.0, (64, DEPTH)).astype(np.float32).astype(np.float64) for _ in range(2))
     expected = (a * b).sum(axis=-1).astype(np.float32)
     found = cut_sum(rounded(a) * rounded(b), 8).astype(np.float32)
-    allowed = output_tolerance(half_product(64, 64, DEPTH, "float32")[-1])
+    allowed = output_tolerance(half_product(64, 64, DEPTH, "float32")[-1], GPU)
     assert mismatch(found, expected, "float32", replace(allowed, scale=rms(expected))) is None
     plain = replace(tolerance("float32"), scale=rms(expected))
     assert mismatch(found, expected, "float32", plain) is not None
@@ -73,3 +75,15 @@ def test_sums_of_rounded_operands_are_right_where_they_are_allowed(low: float) -
 def test_others_are_held_to_what_they_were() -> None:
     assert tolerance("float32").relative == pytest.approx(2.0**-23 * (16 + 1.5 * DEPTH**0.5))
     assert tolerance("bfloat16").relative == pytest.approx(2.0**-23 * (16 + 1.5 * DEPTH**0.5 + DEPTH / 2))
+
+
+@pytest.mark.parametrize("target", ["llvm", "opencl", "cuda", "cuda -arch=sm_70"])
+def test_targets_without_tensor_cores_are_held_to_what_they_can(target: str) -> None:
+    """Whatever the operation allows to be rounded."""
+    outputs = [
+        get_workload("matmul").tensors(64, 64, DEPTH, "float16", "float32")[-1],
+        half_product(64, 64, DEPTH, "float32")[-1],
+    ]
+    for output in outputs:
+        found = output_tolerance(output, Target(target))
+        assert found.relative == pytest.approx(2.0**-23 * (16 + 1.5 * DEPTH**0.5))

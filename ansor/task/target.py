@@ -20,14 +20,18 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
-from typing import Final, Union
+from typing import TYPE_CHECKING, Final, Union
 
 from ansor.errors import TargetError
+
+if TYPE_CHECKING:
+    from ansor.intrinsics import WarpIntrinsic
 
 _note = logging.getLogger(__name__)
 
@@ -228,6 +232,11 @@ class Target:
     @property
     def arch(self) -> str | None:
         return self._string("arch")
+
+    def has_warp_intrinsic(self, intrinsic: WarpIntrinsic) -> bool:
+        """Whether the NVIDIA GPU that `arch` names has an intrinsic; not if none is named."""
+        found = re.fullmatch(r"sm_(\d+)[a-z]?", (self.arch or "") if self.kind == "cuda" else "")
+        return found is not None and int(found[1]) >= intrinsic.capability
 
     @property
     def thread_warp_size(self) -> int | None:
