@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             one_case(bench, case, Plan(place, folder, trials, seconds, both), end + GRACE)
             bench.write(folder / "results.json")
     for case in cases if place.rehearsal and compiles() else ():
-        foresee(bench, case)
+        foresee(bench, case, min(PREDICTING, max(LEAST, end + GRACE - time.monotonic())))
         bench.write(folder / "results.json")
     return bench.finish()
 
@@ -203,10 +203,17 @@ def compiles() -> bool:
     return True
 
 
-def foresee(bench: Bench, case: GPUCase) -> None:
-    """Add what the program would take of GPUs that a search of the full size would measure first there."""
+def foresee(bench: Bench, case: GPUCase, seconds: float = PREDICTING) -> None:
+    """
+    Add what the program would take of GPUs that a search of the full size would measure first there.
+
+    Parameters
+    ----------
+    seconds
+        What finding and compiling it may take.
+    """
     try:
-        found = predict(case, REHEARSED_ARCHES, PREDICTING)
+        found = predict(case, REHEARSED_ARCHES, seconds)
     except (TimeoutError, RuntimeError) as error:
         bench.add(f"{case.name}: predicted: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
         return

@@ -3,7 +3,7 @@
 Small tasks go through the numpy interpreter of the unscheduled graph. Large ones would take it minutes, so
 they are compiled for the CPU with a trivial schedule (elementwise stages inlined, loops in the order of the
 definition, the outer loop in parallel, the inner one vectorised), run in a worker on memory-mapped files, and
-the result is checked against the interpreter at random points, at fewer where a point takes long. Should
+the result is checked against the interpreter at random points, as many as some seconds allow. Should
 compiling or running that program fail, the interpreter does the whole work after all, block by block; what
 the program cannot do in time the interpreter could not either, and is refused.
 
@@ -18,7 +18,7 @@ import math
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,11 +49,13 @@ from measure.process import RemoteError
 from measure.scratch import ScratchFolder
 
 Array = npt.NDArray[Any]
+CHECKS: Final = ((1, math.inf), (15, 10.0), (4096, 0.25))
+"""How many elements of an output are checked, one batch after the other, and what a batch may take [s].
+
+As far as the one before it tells: it has fewer elements where each takes long.
+"""
 INTERPRETED_POINTS: Final = 1 << 21
 """Tasks of at most so many iterations, all loops together, are interpreted, in a fraction of a second."""
-CHECKED_POINTS: Final = 16
-CHECK_SECONDS: Final = 10.0
-"""Time for all but the first of them."""
 CAPACITY_BYTES: Final = 1 << 30
 """Room for the data of, say, all layers of a network at once: a scheduler measures them in turn."""
 COMPILE_TIMEOUT: Final = 60.0
@@ -285,23 +287,30 @@ class ReferenceStore:
         for tensor, spec in zip(dag.tensors, specs, strict=True):
             if not spec.output or 0 in spec.shape:
                 continue
-            last = [extent - 1 for extent in spec.shape]
-            points = rng.integers(0, last, (CHECKED_POINTS, len(last)), endpoint=True)
-            points[0], points[1] = last, 0
-            started = time.monotonic()
-            expected = evaluate_points(tensor, points[:1], data)
-            seconds = max(time.monotonic() - started, 1e-9)
-            more = points[1 : 1 + int(min(CHECK_SECONDS / seconds, CHECKED_POINTS))]
-            points = np.concatenate([points[:1], more])
-            expected = np.concatenate([expected, evaluate_points(tensor, more, data)])
-            found = spec.map()[tuple(points.T)]
-            tolerance = _with_scale(spec).tolerance
-            wrong = mismatch(found, expected, spec.dtype, tolerance)
-            if wrong is not None:
-                raise LoweringError(
-                    f"the reference program of output {tensor.name!r} contradicts the interpreter at the "
-                    f"points {points.tolist()}: {wrong}"
-                )
+            found, tolerance = spec.map(), _with_scale(spec).tolerance
+            for points in _batches(rng, spec.shape):
+                expected = evaluate_points(tensor, points, data)
+                wrong = mismatch(found[tuple(points.T)], expected, spec.dtype, tolerance)
+                if wrong is not None:
+                    raise LoweringError(
+                        f"the reference program of output {tensor.name!r} contradicts the interpreter at "
+                        f"{len(points)} elements that begin with {points[0].tolist()}: {wrong}"
+                    )
+
+
+def _batches(rng: np.random.Generator, shape: Sequence[int]) -> Generator[npt.NDArray[np.int64]]:
+    """Elements to check, shape `(n_points, dimensions)`, the last one first; how long each takes counts."""
+    last, seconds_each = np.asarray(shape) - 1, 0.0
+    for number, (most, seconds) in enumerate(CHECKS):
+        count = min(most, int(seconds / seconds_each)) if seconds_each else most
+        if not count:
+            return
+        points = rng.integers(0, last, (count, len(shape)), endpoint=True)
+        if number < 2:
+            points[0] = 0 if number else last
+        started = time.monotonic()
+        yield points
+        seconds_each = (time.monotonic() - started) / count
 
 
 def _size_bytes(tensor: Tensor) -> int:

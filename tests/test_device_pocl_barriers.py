@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+import ansor
 from ansor import te
 from ansor.runtime.device.door import KernelCall
 from ansor.runtime.device.pocl_barriers import with_hidden_indices
@@ -109,6 +110,25 @@ __kernel void nested(__global float* A) {
         re.findall(r'r"\((\w)\)', line) for line in with_hidden_indices(source).split("\n") if "asm" in line
     ]
     assert found == [["t", "i", "k"], ["t", "i"], ["t"]]
+
+
+@needs_opencl
+def test_barriers_in_many_loops_take_no_more_registers_than_there_are() -> None:
+    depth = 16
+    a = te.placeholder((2,) * depth + (4,), name="A")
+    axes = [te.reduce_axis((0, 2), name=f"k{d}") for d in range(depth)]
+    c = te.compute((4,), lambda i: te.sum(a[(*axes, 3 - i)], axis=axes), name="C")
+    s = te.create_schedule(c)
+    staged = s.cache_read(a, "shared", [c])
+    s[staged].compute_at(s[c], axes[-1])
+    for tensor in (c, staged):
+        s[tensor].bind(s[tensor].op.axis[-1], "threadIdx.x")
+    code = with_hidden_indices(ansor.build(s, [a, c], target="opencl").get_source("opencl"))
+    found = [len(re.findall(r'"\+r"', asm)) for asm in re.findall("__asm__[^;]*;", code)]
+    assert sum(found) == 2 * (1 + depth)
+    assert max(found) <= 4
+    ones = np.ones((2,) * depth + (4,), np.float32)
+    np.testing.assert_array_equal(ansor.build(s, [a, c], target="opencl")(ones), 2.0**depth)
 
 
 @needs_opencl

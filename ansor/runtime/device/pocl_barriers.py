@@ -13,11 +13,13 @@ Source: PoCL, issue 893 and pull request 2281 (seen in 3.0).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 _KERNELS: Final = re.compile(r"(?=^__kernel\b)", re.MULTILINE)
 _INDEX: Final = re.compile(r"\bconst ((?:int|long) (\w+) = get_(?:group|local)_id\(\d\);)")
 _LOOP: Final = re.compile(r"\s*for \((?:int|long) (\w+) = .*\{$")
+_AT_ONCE: Final = 4
 _BARRIER: Final = re.compile(r"\bbarrier\([\w |]+\);")
 
 
@@ -45,6 +47,13 @@ def _hidden(kernel: str) -> str:
         depth += line.count("{") - line.count("}")
         while loops and loops[-1][0] >= depth:
             loops.pop()
-        changed = ", ".join(f'"+r"({name})' for name in (*indices, *(name for _, name in loops)))
-        lines.append(_BARRIER.sub(rf'{{ \g<0> __asm__ volatile("" : {changed}); }}', line))
+        hidden = _changed([*indices, *(name for _, name in loops)])
+        lines.append(_BARRIER.sub(rf"{{ \g<0> {hidden} }}", line))
     return "\n".join(lines)
+
+
+def _changed(names: Sequence[str]) -> str:
+    """Instructions that do nothing to these variables, of few at a time: each is in a register then."""
+    parts = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
+    operands = (", ".join(f'"+r"({name})' for name in part) for part in parts)
+    return " ".join(f'__asm__ volatile("" : {part});' for part in operands)
