@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OPENCL := $(VENV)/.opencl
 SASS   := $(VENV)/.sass
-CUDA   := $(VENV)/.cuda
+CUDA   := $(VENV)/.cuda-wheels
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= 2
 
@@ -29,15 +29,16 @@ $(OPENCL): $(STAMP)
 	@$(PIP) -e '.[opencl]' && touch $@ \
 	    || echo "there is no OpenCL for this machine: the tests that run programs for GPUs will skip and say why"
 
-# NVIDIA's disassembler, so that machine code is looked at where a compiler for CUDA is installed.
+# NVIDIA's disassembler, so that machine code is looked at.
 $(SASS): $(STAMP)
 	@$(PIP) -e '.[sass]' && touch $@ \
 	    || echo "there is no disassembler for this machine: the tests that look at machine code will skip and say why"
 
-# NVIDIA's bindings, so that what is asked of them is looked for in the real ones; that takes no driver.
+# NVIDIA's bindings and compiler, so that programs are compiled to machine code, and what is asked of the bindings
+# is looked for in the real ones; neither takes a driver.
 $(CUDA): $(STAMP)
-	@$(PIP) -e '.[bindings]' && touch $@ \
-	    || echo "there are no bindings of CUDA for this machine: the tests that look at them will skip and say why"
+	@$(PIP) -e '.[cuda-wheels]' && touch $@ \
+	    || echo "there is no compiler for CUDA for this machine: the tests that compile for it will skip and say why"
 
 demo: $(STAMP) ## Tune a 1024x1024x1024 matmul_add, check it, and show what came out
 	$(BIN)/python -m experiments.demo

@@ -107,15 +107,15 @@ class DeviceCase:
         self.case.check_interpreted(nest, check_races=True)
 
 
-def case_of_seed(seed: int) -> DeviceCase:
-    """The random computation of a seed."""
+def case_of_seed(seed: int, target: str = "opencl") -> DeviceCase:
+    """The random computation of a seed, whose programs are drawn for a target."""
     c = Chooser.from_seed(seed)
     entry = list(CATALOGUE.values())[seed % len(CATALOGUE)]
     dtype = c.one_of(entry.dtypes) if c.chance(3) else entry.dtypes[0]
     args = entry.with_dtype(_sizes(c, entry), dtype)
     dag = ComputeDAG(entry.function(*args))
     hardware = c.one_of(_GPUS)
-    space = ProgramSpace.of(Task.create(dag, entry.key(*args), "opencl", hardware_params=hardware))
+    space = ProgramSpace.of(Task.create(dag, entry.key(*args), target, hardware_params=hardware))
     spaces = tuple(replace(space, sketches=(sketch,)) for sketch in space.sketches)
     name = f"{entry.name}{args} within {hardware.to_json()}"
     return DeviceCase(name, entry.name, seed, dag, spaces)

@@ -33,12 +33,14 @@ from ansor.runtime.device.build import build_device
 from ansor.task.target import Target
 from ansor.workloads import CATALOGUE
 from tests.breadth_expressions import operators
-from tests.device_laws import case_of_seed
+from tests.device_laws import case_of_seed, products_of_seed
 from tests.device_nests import gelu, matmul, together, vector_add
 from tests.gpu_schedules import kernels
 from tests.test_device_operators import elementwise
 from tests.test_device_source import NESTS
 
+PRODUCTS = 12
+"""Seeds of what tensor cores multiply."""
 COMPILERS: dict[str, Callable[[], CudaCompiler | None]] = {"nvcc": find_nvcc, "nvrtc": find_nvrtc}
 
 
@@ -64,15 +66,21 @@ def test_every_operator_and_program_compiles_without_a_warning(compiler: CudaCom
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_every_sketch_of_the_catalogue_compiles_without_a_warning(arch: str) -> None:
-    """A program of each, of random sizes."""
+    """A program of each, of random sizes, drawn for CUDA: with copies ahead, and tensor cores."""
     compiler = find_nvrtc() or find_nvcc()
     if compiler is None:
         pytest.skip("neither nvcc nor NVRTC is installed")
-    cases = [case_of_seed(seed) for seed in range(len(CATALOGUE))]
+    cases = [case_of_seed(seed, f"cuda -arch={arch}") for seed in range(len(CATALOGUE))]
+    cases += [products_of_seed(seed) for seed in range(PRODUCTS)]
     drawn = [list(case.programs(space, 1)) for case in cases for space in case.spaces]
     assert all(drawn)
     program = split_kernels(together([kernels(state, shuffles=True) for (state,) in drawn]))
-    done = compile_cuda(emit_c(program, CUDA), arch, compiler)
+    text = emit_c(program, CUDA)
+    assert all(
+        text.count(used) > 1
+        for used in ("ansor_commit_copies()", "ansor_mma_float32(", "ansor_mma_bfloat16(")
+    )
+    done = compile_cuda(text, arch, compiler)
     assert done.warnings == ""
     assert {one.kernel for one in done.resources} == {kernel.name for kernel in program.kernels}
 
