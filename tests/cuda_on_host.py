@@ -19,14 +19,16 @@ from tests.emulated_cuda import WHY_NOT, EmulatedDriver, HostCompiler
 from tests.opencl_helper import run_on, run_opencl
 
 
-def run_cuda_on_host(nest: LoopNest, *arrays: np.ndarray, sizes: Sequence[int] = ()) -> str:
-    """Emit, compile and launch `nest` on the arrays, outputs in place; gives the text.
+def run_cuda_on_host(
+    nest: LoopNest, *arrays: np.ndarray, sizes: Sequence[int] = (), arch: str = "sm_90"
+) -> str:
+    """Emit, compile for an architecture and launch `nest` on the arrays, outputs in place; gives the text.
 
     The test is skipped, saying why, where there is no compiler.
     """
     if WHY_NOT:
         pytest.skip(WHY_NOT)
-    package = package_nest(nest, Target("cuda -arch=sm_90"), nest.name)
+    package = package_nest(nest, Target(f"cuda -arch={arch}"), nest.name)
     binary, _ = HostCompiler().compile(package.source, package.arch, "cubin")
     run_on(_device(), replace(package, binary=binary), nest.outputs, arrays, sizes)
     return package.source

@@ -47,6 +47,22 @@ unsigned long long exchange(unsigned mask, unsigned long long value, unsigned ot
   return mask >> (other % WARP) & 1u ? place[other] : value;
 }
 
+enum { BYTES = 64 };
+static char gathered[2][MOST * BYTES];
+
+void gather(const void* mine, unsigned bytes, void* all) {
+  char* place = gathered[running->shuffles++ & 1u];
+  memcpy(place + running->number * BYTES, mine, bytes);
+  meet(AT_SHUFFLE);
+  const unsigned first = running->number / WARP * WARP;
+  for (unsigned lane = 0; lane < WARP; ++lane)
+    memcpy((char*)all + lane * bytes, place + (first + lane) * BYTES, bytes);
+}
+
+void require_aligned(const void* place) {
+  if ((size_t)place % 16) broken = MISALIGNED;
+}
+
 // -- copies that a thread does not wait for: made when it waits, and not before -------------------------
 
 struct Copy {

@@ -28,6 +28,7 @@ import pytest
 import ansor.codegen.c.compile as compiling
 from ansor.errors import BuildError
 from ansor.runtime.device import cuda_bindings, cuda_pycuda, door
+from tests import emulated_ptx
 
 HEADER, RUNTIME = (Path(__file__).with_name(f"emulated_cuda.{kind}") for kind in ("h", "cpp"))
 WHY_NOT = "" if shutil.which("g++") else "there is no g++ to compile emulated kernels by"
@@ -58,10 +59,6 @@ _COPIES = {
     r"wait_copies\(\)": "end_copies();",
 }
 """What the helpers do here that are about copies, by their names and parameters."""
-_HALVES = {
-    'asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));': "y = (float)bits<_Float16>(x);",
-    'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));': "y = bits<unsigned short>((_Float16)x);",
-}
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> EmulatedDriver:
@@ -88,22 +85,23 @@ class HostCompiler:
     def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
         if form != "cubin":
             raise BuildError(f"{self.name} writes no {form}")
-        made = _compiled(text)
+        made = _compiled(text, arch)
         if isinstance(made, str):
             raise BuildError(f"{self.name} refuses the generated code for {arch}:\n{made}")
         return made, ""
 
 
 @cache
-def _compiled(text: str) -> bytes | str:
-    """The library of a text, or what the compiler does not like in it."""
+def _compiled(text: str, arch: str) -> bytes | str:
+    """The library of a text for an architecture, or what the compiler does not like in it."""
     with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
         source, runtime, library = (
             Path(folder) / name for name in ("kernels.cpp", "runtime.o", "kernels.so")
         )
         source.write_text(_on_host(text))
         runtime.write_bytes(_runtime())
-        done = _host_compiler("-fno-strict-aliasing", "-shared", "-o", library, source, runtime)
+        options = ("-fno-strict-aliasing", "-shared", emulated_ptx.defined(arch))
+        done = _host_compiler(*options, "-o", library, source, runtime)
         return done.stderr if done.returncode else library.read_bytes()
 
 
@@ -126,10 +124,9 @@ def _host_compiler(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def _on_host(text: str) -> str:
     """The text as C++ of the host; of each kernel also what runs it, and the number of its arguments."""
     kernels = _KERNEL.findall(text)
-    for asm, same in _HALVES.items():
-        text = text.replace(asm, same)
     for head, body in _COPIES.items():
         text = re.sub(rf"(void ansor_{head}) {{\n.*?\n}}", rf"\1 {{ {body} }}", text, flags=re.DOTALL)
+    text = emulated_ptx.on_host(text)
     most = FACTS["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]
     pools = [
         f"SHARED alignas(16) unsigned char {name}[{most}];\n" for name in sorted(set(_POOL.findall(text)))
