@@ -19,6 +19,7 @@ import numpy as np
 
 import ansor
 from ansor.errors import DefinitionError
+from ansor.ir.nest import LoopNest
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.hardware import HardwareParams
@@ -92,9 +93,9 @@ class DeviceCase:
         ansor.build(state, state.dag.tensors, target=target, name="kernel")(*arrays)
         self.case.check(arrays)
 
-    def check_by_hand(self, space: ProgramSpace) -> None:
+    def check_by_hand(self, space: ProgramSpace) -> LoopNest:
         """
-        Interpret a program of a space, as the threads of GPUs run it, and watch for races.
+        Interpret a program of a space, as the threads of GPUs run it, and watch for races; gives its kernels.
 
         Raises
         ------
@@ -105,6 +106,7 @@ class DeviceCase:
         nest = next((nest for nest in drawn if steps(nest.body) <= MOST_STEPS), None)
         assert nest is not None, self.name
         self.case.check_interpreted(nest, check_races=True)
+        return nest
 
 
 def case_of_seed(seed: int, target: str = "opencl") -> DeviceCase:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from ansor.ir.nest import LoopNest
 from ansor.workloads import CATALOGUE
+from tests.cuda_on_host import run_cuda_on_host, run_together
 from tests.device_kernels import each_device
-from tests.device_laws import case_of_seed, products_of_seed
+from tests.device_laws import DeviceCase, case_of_seed, products_of_seed
 
 BLOCKS = 3
 PRODUCTS = 24
@@ -32,15 +35,24 @@ def test_sampled_programs_compute_what_the_catalogue_says(kind: str, block: int)
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_sampled_programs_by_tensor_cores_compute_what_the_catalogue_says(block: int) -> None:
-    """One of each sketch, as the threads of a GPU run it, without races."""
+    """One of each sketch, as the threads of a GPU run it, without races; and its text, emulated."""
+    ran: list[tuple[DeviceCase, list[np.ndarray]]] = []
+    nests: list[LoopNest] = []
     for seed in range(block, PRODUCTS, BLOCKS):
         case = products_of_seed(seed)
         try:
             for space in case.spaces:
-                case.check_by_hand(space)
+                nests.append(case.check_by_hand(space))
+                ran.append((case, case.case.arrays()))
         except Exception as error:
             error.add_note(f"seed {seed}: {case.name}")
             raise
+    text = run_together(
+        run_cuda_on_host, [(nest, arrays, ()) for nest, (_, arrays) in zip(nests, ran, strict=True)]
+    )
+    assert text.count("ansor_mma_") > len(nests)
+    for case, arrays in ran:
+        case.case.check(arrays)
 
 
 def test_the_sketches_that_are_checked_are_counted() -> None:
