@@ -98,6 +98,17 @@ def softmax(n: int, m: int) -> tuple[Any, Any, Any, Any]:
     return x, high, total, te.compute((n, m), lambda i, j: te.exp(x[i, j] - high[i]) / total[i], name="Y")
 
 
+def row_sums(n: int, m: int, threads: int, dtype: str = "float32") -> Any:
+    """A row for each block, by so many threads."""
+    x = te.placeholder((n, m), dtype, name="X")
+    k = te.reduce_axis((0, m), name="k")
+    total = te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="S")
+    s = te.create_schedule(total)
+    reduce_together(s, total, threads)
+    s[total].bind(total.op.axis[0], te.thread_axis("blockIdx.x"))
+    return s
+
+
 def argmax(n: int, m: int) -> tuple[Any, Any, Any]:
     """The greatest of each row and where it is, lowest first."""
     x = te.placeholder((n, m), "int32", name="X")

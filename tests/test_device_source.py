@@ -16,7 +16,8 @@ from ansor.runtime.device.build import build_device
 from ansor.runtime.names import symbol_of
 from ansor.task.target import Target
 from tests import device_nests
-from tests.gpu_schedules import ahead, kernels, swizzled, tiled_matmul
+from tests.gpu_schedules import ahead, kernels, row_sums, swizzled, tiled_matmul
+from tests.tensor_core_schedules import half_product, tensor_cores
 
 FOLDER = Path(__file__).parent / "golden" / "device"
 NESTS: dict[str, Callable[[], LoopNest]] = {
@@ -31,7 +32,12 @@ NESTS: dict[str, Callable[[], LoopNest]] = {
     "argmax": device_nests.argmax,
     "gelu_float16": lambda: device_nests.gelu("float16"),
     "gelu_bfloat16": lambda: device_nests.gelu("bfloat16"),
+    "tensor_cores": lambda: kernels(
+        tensor_cores(half_product(32, 32, 32, "float16"), tiles=(2, 2), pad=8).state
+    ),
 }
+SHUFFLED = {"row_sums_by_warps": lambda: kernels(row_sums(12, 96, 64).state, shuffles=True)}
+"""Programs with text in CUDA alone."""
 SUFFIXES = {CUDA: "cu", OPENCL: "cl"}
 
 
@@ -43,6 +49,11 @@ def place(name: str, dialect: Dialect) -> Path:
 @pytest.mark.parametrize("name", NESTS)
 def test_text(name: str, dialect: Dialect) -> None:
     assert emit_c(split_kernels(NESTS[name]()), dialect) == place(name, dialect).read_text()
+
+
+@pytest.mark.parametrize("name", SHUFFLED)
+def test_text_of_shuffles(name: str) -> None:
+    assert emit_c(split_kernels(SHUFFLED[name]()), CUDA) == place(name, CUDA).read_text()
 
 
 @pytest.mark.parametrize("built", ["cuda", "opencl"])
@@ -59,3 +70,5 @@ if __name__ == "__main__":
     for name, nest in NESTS.items():
         for dialect in SUFFIXES:
             place(name, dialect).write_text(emit_c(split_kernels(nest()), dialect))
+    for name, nest in SHUFFLED.items():
+        place(name, CUDA).write_text(emit_c(split_kernels(nest()), CUDA))

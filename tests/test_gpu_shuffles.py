@@ -37,6 +37,7 @@ from tests.gpu_schedules import (
     count,
     kernels,
     reduce_together,
+    row_sums,
     softmax,
     text_of,
     without_barrier,
@@ -45,17 +46,6 @@ from tests.program_laws import Case
 from tests.test_device_compile import together
 
 BLOCK, THREAD = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
-
-
-def row_sums(n: int, m: int, threads: int, dtype: str = "float32") -> Any:
-    """A row for each block, by so many threads."""
-    x = te.placeholder((n, m), dtype, name="X")
-    k = te.reduce_axis((0, m), name="k")
-    total = te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="S")
-    s = te.create_schedule(total)
-    reduce_together(s, total, threads)
-    s[total].bind(total.op.axis[0], BLOCK)
-    return s
 
 
 def with_shuffles(s: Any) -> LoopNest:
