@@ -41,6 +41,8 @@ class FakePyCUDA:
 
     def __init__(self, *failing: str) -> None:
         self.failing = failing
+        self.lost = False
+        """Whether a kernel has failed, and all that needs a context with it."""
         self.calls: list[tuple[Any, ...]] = []
         self.stack: list[object] = []
         self.Context = types.SimpleNamespace(synchronize=self.noted("synchronize", inside=True))
@@ -61,12 +63,22 @@ class FakePyCUDA:
             assert self.stack or not inside, f"{name} without a context"
             if name in self.failing:
                 raise self.Error(f"{name} failed: unspecified launch failure")
+            if inside:
+                self.check_alive(name)
             return answer
 
         return call
 
+    def check_alive(self, name: str) -> None:
+        if self.lost:
+            raise self.Error(f"{name} failed: an illegal memory access was encountered")
+
     def Device(self, number: int) -> Any:  # as PyCUDA calls it
-        context = types.SimpleNamespace(push=lambda: self.stack.append(context), pop=lambda: self.stack.pop())
+        def pop() -> None:
+            self.stack.pop()
+            self.check_alive("cuCtxPopCurrent")
+
+        context: Any = types.SimpleNamespace(push=lambda: self.stack.append(context), pop=pop)
         return types.SimpleNamespace(
             name=lambda: "a GPU",
             total_memory=lambda: 1 << 30,
@@ -79,12 +91,14 @@ class FakePyCUDA:
 
     def mem_alloc(self, size: int) -> int:
         assert self.stack
+        self.check_alive("cuMemAlloc")
         if size > 1 << 30:
             raise self.MemoryError("cuMemAlloc failed: out of memory")
         return 0x5000
 
     def module_from_buffer(self, binary: bytes) -> Any:
         assert self.stack
+        self.check_alive("cuModuleLoadDataEx")
         if not binary:
             raise self.Error("cuModuleLoadDataEx failed: device kernel image is invalid")
         function = types.SimpleNamespace(
@@ -94,6 +108,7 @@ class FakePyCUDA:
         )
 
         def get_function(name: str) -> Any:
+            self.check_alive("cuModuleGetFunction")
             if name != "k":
                 raise self.Error("cuModuleGetFunction failed: named symbol not found")
             return function
@@ -160,6 +175,36 @@ def test_what_does_not_suit_the_device_is_a_build_error() -> None:
             driver.launcher(loaded, KernelCall("l", (), (1, 1, 1), (1, 1, 1)))
         with pytest.raises(BuildError, match=r"k takes 513 threads .* registers for 512"):
             driver.launcher(loaded, KernelCall("k", (), (1, 1, 1), (513, 1, 1)))
+
+
+@pytest.mark.parametrize("failing", ["load", "launcher", "launch", "allocate", "fill", "synchronize"])
+def test_after_a_kernel_that_failed_it_is_the_device_that_is_blamed(failing: str) -> None:
+    """What is asked for next is not at fault, and nothing helps but another process."""
+    cuda, driver = opened()
+    with driver.current():
+        loaded = driver.load(b"cubin")
+        launch = driver.launcher(loaded, CALL)
+    asked = {
+        "load": lambda: driver.load(b"another cubin"),
+        "launcher": lambda: driver.launcher(loaded, CALL),
+        "launch": lambda: launch(None),
+        "allocate": lambda: driver.allocate(16),
+        "fill": lambda: driver.fill(0x5000, 0, 16),
+        "synchronize": driver.synchronize,
+    }
+    cuda.lost = True
+    blamed = pytest.raises(RunError, match=r"illegal memory access .*; a kernel failed.*: start another$")
+    with blamed, driver.current():
+        asked[failing]()
+    assert cuda.stack == []
+
+
+def test_a_failure_after_which_the_device_works_on_loses_nothing() -> None:
+    _, driver = opened("launch")
+    with driver.current():
+        launch = driver.launcher(driver.load(b"cubin"), CALL)
+    with pytest.raises(RunError, match=r"launch failed: unspecified launch failure$"), driver.current():
+        launch(None)
 
 
 def test_memory_that_is_not_there_is_a_run_error() -> None:

@@ -167,6 +167,11 @@ def check_threads(call: KernelCall, most: int) -> None:
         )
 
 
+def lost(meaning: str) -> str:
+    """What to say of an error after which nothing works in the context, and so in this process, any more."""
+    return f"{meaning}; a kernel failed, and this process cannot use the GPU again: start another"
+
+
 def no_driver(error: Exception) -> NoDeviceError:
     """What to raise where a binding does not find the driver's library."""
     return NoDeviceError(

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ansor.errors import BuildError, NoDeviceError, RunError
-from ansor.runtime.device.cuda import Launcher, asked_bytes, check_threads, no_driver
+from ansor.runtime.device.cuda import Launcher, asked_bytes, check_threads, lost, no_driver
 from ansor.runtime.device.door import Array, KernelArgument, KernelCall, Memory
 
 _NO_DEVICE: Final = 100
@@ -296,9 +296,8 @@ def _value(cu: Any, answer: tuple[Any, ...]) -> Any:
 
 def _meaning(cu: Any, code: int) -> str:
     """The name of an error, what it means, and what to do if nothing works any more."""
-    if code not in _FATAL:
-        return _name(cu, code)
-    return f"{_name(cu, code)}; a kernel failed, and this process cannot use the GPU again: start another"
+    name = _name(cu, code)
+    return lost(name) if code in _FATAL else name
 
 
 def _name(cu: Any, code: int) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
 from ansor.errors import BuildError, NoDeviceError, RunError
-from ansor.runtime.device.cuda import Launcher, asked_bytes, check_threads, no_driver
+from ansor.runtime.device.cuda import Launcher, asked_bytes, check_threads, lost, no_driver
 from ansor.runtime.device.door import Array, KernelCall, Memory
 
 
@@ -69,21 +69,38 @@ class PyCUDADriver:
         try:
             yield
         except self._cuda.Error as error:
-            raise RunError(f"the CUDA driver failed: {error}") from None
+            why = lost(str(error)) if self._is_lost() else error
+            raise RunError(f"the CUDA driver failed: {why}") from None
         finally:
-            self._context.pop()
+            with suppress(self._cuda.Error):  # It tells of kernels that failed, too.
+                self._context.pop()
+
+    def _is_lost(self) -> bool:
+        """Whether nothing works in the context any more. PyCUDA's errors have no code that tells.
+
+        A kernel that failed is told of by whatever is asked after it; of other errors nothing is left.
+        """
+        try:
+            self.synchronize()
+        except self._cuda.Error:
+            return True
+        return False
+
+    def _refused(self, what: str, error: Exception) -> Exception:
+        """What to raise where the driver refuses a program, which is not at fault if the context is lost."""
+        return error if self._is_lost() else BuildError(f"{what}: {error}")
 
     def load(self, binary: bytes) -> Any:
         try:
             return self._cuda.module_from_buffer(binary)
         except self._cuda.Error as error:
-            raise BuildError(f"{self.name} does not load the program: {error}") from None
+            raise self._refused(f"{self.name} does not load the program", error) from None
 
     def launcher(self, module: Any, call: KernelCall) -> Launcher:
         try:
             function = module.get_function(call.kernel)
         except self._cuda.Error as error:
-            raise BuildError(f"the program has no kernel {call.kernel!r}: {error}") from None
+            raise self._refused(f"the program has no kernel {call.kernel!r}", error) from None
         check_threads(call, int(function.get_attribute(self._cuda.function_attribute.MAX_THREADS_PER_BLOCK)))
         shared = asked_bytes(call)
         if shared:
