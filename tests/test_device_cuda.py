@@ -241,8 +241,9 @@ def test_pycuda_asks_for_shared_memory_too() -> None:
     for shared, done in ((100, [["int32"], 0]), (64 << 10, [("shared", 64 << 10), ["int32"], 64 << 10])):
         function = PyCUDAFunction()
         loaded = types.SimpleNamespace(get_function=lambda name, function=function: function)
+        module.module_from_buffer = lambda binary, loaded=loaded: loaded
         call = KernelCall("k", (np.int32(3),), (1, 1, 1), (64, 1, 1), shared)
-        driver.launcher(loaded, call)(None)
+        driver.launcher(driver.load(b""), call)(None)
         assert function.done == done
 
 

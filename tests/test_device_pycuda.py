@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,36 @@ FACTS = {
     "L2_CACHE_SIZE": 6 << 20,
     "WARP_SIZE": 32,
 }
+
+
+class Owned:
+    """What PyCUDA has on the device; it is freed if its context is current, or this thread opened it."""
+
+    def __init__(self, cuda: FakePyCUDA, what: str) -> None:
+        self.cuda = cuda
+        self.what = what
+
+    def __int__(self) -> int:
+        return 0x5000
+
+    def __del__(self) -> None:
+        able = self.cuda.stack or threading.get_ident() == self.cuda.opened_by
+        (self.cuda.freed if able else self.cuda.leaked).append(self.what)
+
+
+class FakeModule(Owned):
+    """A program with the kernel `k`, which its functions keep."""
+
+    def get_function(self, name: str) -> Any:
+        self.cuda.check_alive("cuModuleGetFunction")
+        if name != "k":
+            raise self.cuda.Error("cuModuleGetFunction failed: named symbol not found")
+        return types.SimpleNamespace(
+            module=self,
+            get_attribute=lambda what: 512,
+            prepare=self.cuda.noted("prepare", inside=True),
+            prepared_async_call=self.cuda.noted("launch", inside=True),
+        )
 
 
 class FakePyCUDA:
@@ -44,7 +77,11 @@ class FakePyCUDA:
         self.lost = False
         """Whether a kernel has failed, and all that needs a context with it."""
         self.calls: list[tuple[Any, ...]] = []
-        self.stack: list[object] = []
+        self.freed: list[str] = []
+        self.leaked: list[str] = []
+        self.opened_by: int | None = None
+        """The thread in which PyCUDA makes the context current by itself."""
+        self._stacks = threading.local()
         self.Context = types.SimpleNamespace(synchronize=self.noted("synchronize", inside=True))
         self.Event = lambda: types.SimpleNamespace(
             record=self.noted("record", inside=True),
@@ -54,6 +91,12 @@ class FakePyCUDA:
         self.memcpy_htod = self.noted("htod", inside=True)
         self.memcpy_dtoh = self.noted("dtoh", inside=True)
         self.memset_d8 = self.noted("memset", inside=True)
+
+    @property
+    def stack(self) -> list[object]:
+        """The contexts of this thread."""
+        stack: list[object] = self._stacks.__dict__.setdefault("stack", [])
+        return stack
 
     def noted(self, name: str, answer: Any = None, inside: bool = False) -> Any:
         """A function that is noted; with `inside` it needs a context."""
@@ -79,41 +122,35 @@ class FakePyCUDA:
             self.check_alive("cuCtxPopCurrent")
 
         context: Any = types.SimpleNamespace(push=lambda: self.stack.append(context), pop=pop)
+        retained = self.noted("retain", context)
+
+        def retain() -> Any:
+            self.opened_by = threading.get_ident()
+            return retained()
+
         return types.SimpleNamespace(
             name=lambda: "a GPU",
             total_memory=lambda: 1 << 30,
             get_attribute=lambda fact: fact,
-            retain_primary_context=self.noted("retain", context),
+            retain_primary_context=retain,
         )
 
     def get_driver_version(self) -> int:
         return 12080
 
-    def mem_alloc(self, size: int) -> int:
+    def mem_alloc(self, size: int) -> Owned:
         assert self.stack
         self.check_alive("cuMemAlloc")
         if size > 1 << 30:
             raise self.MemoryError("cuMemAlloc failed: out of memory")
-        return 0x5000
+        return Owned(self, "memory")
 
     def module_from_buffer(self, binary: bytes) -> Any:
         assert self.stack
         self.check_alive("cuModuleLoadDataEx")
         if not binary:
             raise self.Error("cuModuleLoadDataEx failed: device kernel image is invalid")
-        function = types.SimpleNamespace(
-            get_attribute=lambda what: 512,
-            prepare=self.noted("prepare", inside=True),
-            prepared_async_call=self.noted("launch", inside=True),
-        )
-
-        def get_function(name: str) -> Any:
-            self.check_alive("cuModuleGetFunction")
-            if name != "k":
-                raise self.Error("cuModuleGetFunction failed: named symbol not found")
-            return function
-
-        return types.SimpleNamespace(get_function=get_function)
+        return FakeModule(self, "module")
 
 
 def opened(*failing: str) -> tuple[FakePyCUDA, PyCUDADriver]:
@@ -213,6 +250,26 @@ def test_memory_that_is_not_there_is_a_run_error() -> None:
         assert int(driver.allocate(16)) == 0x5000
         with pytest.raises(RunError, match=r"a GPU has no \d+ bytes of memory left"):
             driver.allocate(1 << 40)
+
+
+def test_what_is_on_the_device_is_freed_in_any_thread() -> None:
+    """PyCUDA by itself frees it in the thread alone that opened the device."""
+    with ThreadPoolExecutor(1) as other:
+        cuda, driver = other.submit(opened).result()
+    with driver.current():
+        memory = driver.allocate(16)
+        module = driver.load(b"cubin")
+        launch = driver.launcher(module, CALL)
+    del memory
+    gc.collect()
+    assert cuda.freed == ["memory"]
+    del module
+    gc.collect()
+    assert cuda.freed == ["memory"], "a launch keeps its program"
+    del launch
+    gc.collect()
+    assert cuda.freed == ["memory", "module"]
+    assert cuda.leaked == []
 
 
 def test_arrays_are_copied_by_address() -> None:

@@ -90,32 +90,33 @@ class PyCUDADriver:
         """What to raise where the driver refuses a program, which is not at fault if the context is lost."""
         return error if self._is_lost() else BuildError(f"{what}: {error}")
 
-    def load(self, binary: bytes) -> Any:
+    def load(self, binary: bytes) -> _Module:
         try:
-            return self._cuda.module_from_buffer(binary)
+            return _Module(self, self._cuda.module_from_buffer(binary))
         except self._cuda.Error as error:
             raise self._refused(f"{self.name} does not load the program", error) from None
 
-    def launcher(self, module: Any, call: KernelCall) -> Launcher:
+    def launcher(self, module: _Module, call: KernelCall) -> Launcher:
         try:
-            function = module.get_function(call.kernel)
+            kept = _Kept(self, module.held.get_function(call.kernel))
         except self._cuda.Error as error:
             raise self._refused(f"the program has no kernel {call.kernel!r}", error) from None
-        check_threads(call, int(function.get_attribute(self._cuda.function_attribute.MAX_THREADS_PER_BLOCK)))
+        attributes = self._cuda.function_attribute
+        check_threads(call, int(kept.held.get_attribute(attributes.MAX_THREADS_PER_BLOCK)))
         shared = asked_bytes(call)
         if shared:
-            function.set_attribute(self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-        function.prepare(["P" if isinstance(one, Memory) else one.dtype for one in call.arguments])
+            kept.held.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        kept.held.prepare(["P" if isinstance(one, Memory) else one.dtype for one in call.arguments])
         values = [int(one.handle) if isinstance(one, Memory) else int(one) for one in call.arguments]
 
         def launch(stream: Any, _keep: object = module) -> None:
-            function.prepared_async_call(call.grid, call.block, stream, *values, shared_size=shared)
+            kept.held.prepared_async_call(call.grid, call.block, stream, *values, shared_size=shared)
 
         return launch
 
-    def allocate(self, size: int) -> Any:
+    def allocate(self, size: int) -> _Kept:
         try:
-            return self._cuda.mem_alloc(size)
+            return _Kept(self, self._cuda.mem_alloc(size))
         except self._cuda.MemoryError:
             raise RunError(f"{self.name} has no {size} bytes of memory left") from None
 
@@ -145,6 +146,38 @@ class PyCUDADriver:
 
     def synchronize_stream(self, stream: int) -> None:
         self._cuda.Context.synchronize()
+
+
+class _Kept:
+    """Refers to something of PyCUDA's, and drops it in its context; the int of memory is its address.
+
+    With the last reference PyCUDA frees what is on the device. It makes the context current for that in the
+    thread alone that opened the device: in others everything would stay.
+    """
+
+    __slots__ = ("_driver", "held")
+
+    def __init__(self, driver: PyCUDADriver, held: Any) -> None:
+        self._driver = driver
+        self.held = held
+
+    def __int__(self) -> int:
+        return int(self.held)
+
+    def __del__(self) -> None:
+        with suppress(Exception), self._driver.current():  # At the interpreter's exit the driver may be gone.
+            del self.held
+
+
+class _Module(_Kept):
+    """A loaded program, which its functions keep, too."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        with suppress(Exception), self._driver.current():
+            self._driver.synchronize()  # A kernel of it may still run.
+        super().__del__()
 
 
 @contextmanager
