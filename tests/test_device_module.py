@@ -291,6 +291,13 @@ def test_timing_is_by_the_devices_clock_and_outputs_are_written(kind: str) -> No
 
 
 @each_device
+def test_a_call_that_launches_nothing_takes_no_time(kind: str) -> None:
+    result = DeviceModule(scale(kind)).time_evaluator(number=1, min_repeat_ms=1)(data(0))
+    assert result.results == (0.0,)
+    assert "mean 0 ms" in str(result)
+
+
+@each_device
 def test_a_timer_calls_on_arrays_that_stay_where_they_are(kind: str) -> None:
     module = DeviceModule(scale(kind))
     a, b = ansor.device_array(data(100), kind), ansor.device_empty((100,), "float32", kind)

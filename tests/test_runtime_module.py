@@ -17,7 +17,7 @@ from ansor.runtime.arguments import bind
 from ansor.runtime.module import Module
 from ansor.runtime.names import symbol_of
 from ansor.runtime.signature import Argument, Signature
-from ansor.runtime.timing import TimeResult, compiled_timer, time_calls
+from ansor.runtime.timing import NOTHING, TimeResult, compiled_timer, time_calls
 from tests.runtime_kernels import axpy, scale
 
 
@@ -342,6 +342,19 @@ def test_min_repeat_ms_raises_the_number_until_a_repeat_is_long_enough() -> None
     assert len(flushed) == len(runs) - 1
     with pytest.raises(DefinitionError, match="number must be an integer of at least 1, found 0"):
         time_calls(timed, number=0, repeat=1, min_repeat_ms=0)
+
+
+def test_calls_that_take_no_time_at_all_are_not_repeated_for_ever() -> None:
+    runs: list[int] = []
+
+    def timed(number: int) -> float:
+        runs.append(number)
+        return 0.0
+
+    result = time_calls(timed, number=1, repeat=3, min_repeat_ms=1)
+    assert result.results == (0.0,) * 3
+    assert NOTHING <= runs[-1] == runs[-3] < 2 * NOTHING
+    assert len(runs) < 50
 
 
 def test_statistics_of_a_result() -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from ansor.checks import check_number
 from ansor.codegen.compile import compile_ir
@@ -27,6 +27,8 @@ from ansor.runtime.jit import LoadedCode, load_object
 
 GROWTH = 1.618
 """Least factor by which `number` grows when a repeat was shorter than asked."""
+NOTHING: Final = 1 << 20
+"""So many calls take some time by any clock, unless there is nothing to do in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def time_calls(
     repeat
         Repeats, and results.
     min_repeat_ms
-        Least duration of a repeat [ms]: shorter ones are discarded and done again with a larger `number`.
+        Least duration of a repeat [ms]: shorter ones are discarded and done again with a larger `number`. One
+        of `NOTHING` calls or more that takes no time at all counts.
     before_repeat
         Called, untimed, before every run of `number` calls; for flushing caches.
     waited
@@ -136,7 +139,7 @@ def time_calls(
             if before_repeat is not None:
                 before_repeat()
             seconds, share = watched(timed, number, waited)
-            if seconds * 1e3 < min_repeat_ms:
+            if seconds * 1e3 < min_repeat_ms and (seconds > 0 or number < NOTHING):
                 number = _enough_calls(number, seconds, min_repeat_ms)
                 continue
             found = (share, seconds / number)
