@@ -7,9 +7,11 @@ import json
 import threading
 import time
 import zipfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,10 @@ from ansor.codegen.c.launches import Launch
 from ansor.errors import ArgumentError, BuildError, DefinitionError, TargetError
 from ansor.runtime.device.arrays import DeviceArray, adopt
 from ansor.runtime.device.build import check_limits, compiled
-from ansor.runtime.device.door import open_device
+from ansor.runtime.device.door import Memory, open_device
 from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.package import DevicePackage, extent
+from ansor.runtime.device.program import LoadedProgram
 from ansor.task.device import runs_on
 from ansor.task.hardware import HardwareParams
 from tests.device_kernels import double, each_device, needs_opencl, scale
@@ -311,6 +314,41 @@ def test_a_timer_calls_on_arrays_that_stay_where_they_are(kind: str) -> None:
         module.timer(data(100).astype(np.float64))
 
 
+@each_device
+def test_launches_are_made_while_nobody_else_makes_any(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = DeviceModule(scale(kind))
+    launches, alone = LoadedProgram.launches, []
+
+    def noted(*arguments: Any) -> Any:
+        alone.append(module._launching.locked())
+        return launches(*arguments)
+
+    monkeypatch.setattr(LoadedProgram, "launches", noted)
+    for made in (module, module.time_evaluator(number=1), module.timer):
+        made(data(8), data(8) + 1)
+    assert alone == [True] * 3
+
+
+def test_memory_between_kernels_is_as_large_as_asked_for_whoever_else_asks() -> None:
+    """Another call comes in between while the sizes are looked at."""
+
+    class Sizes(Sequence[int]):
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, position: Any) -> Any:
+            program.scratch((7,))
+            return (100,)[position]
+
+    device: Any = SimpleNamespace(
+        kind="opencl", compile=lambda source: None, allocate=lambda size: Memory(None, size)
+    )
+    program = LoadedProgram(device, scale())
+    for _ in range(2):
+        assert [memory.size for memory in program.scratch((100,))] == [400]
+        assert [memory.size for memory in program.scratch(Sizes())] == [400]
+
+
 @needs_opencl
 def test_what_this_process_takes_to_launch_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two calls of two kernels, each of which takes long to enqueue."""
@@ -353,8 +391,6 @@ def test_programs_that_cannot_be_loaded_or_launched_say_so(kind: str) -> None:
 
 @each_device
 def test_a_program_for_another_kind_is_refused(kind: str) -> None:
-    from ansor.runtime.device.program import LoadedProgram
-
     other = {"opencl": "cuda", "cuda": "opencl"}[kind]
     with pytest.raises(BuildError, match=rf"a program for {other}, and .* is a device for {kind}"):
         LoadedProgram(open_device(kind), scale(other))

@@ -184,7 +184,8 @@ class DeviceModule:
             As of a call.
         """
         staged = self._stage(arrays, sizes)
-        launches = self._loaded().launches(staged.memories, staged.sizes)
+        with self._launching:
+            launches = self._loaded().launches(staged.memories, staged.sizes)
 
         def timed(number: int, _keep: object = staged) -> float:
             with self._launching:

@@ -89,12 +89,13 @@ class LoadedProgram:
 
     def scratch(self, sizes: Sequence[int] = ()) -> list[Memory]:
         """The memory between kernels for these sizes."""
-        if self._scratch is None or self._scratch[0] != tuple(sizes):
-            self._scratch = None  # Free the last one first.
+        kept = self._scratch  # Read once, as another thread may ask for other sizes meanwhile.
+        if kept is None or kept[0] != tuple(sizes):
+            kept = self._scratch = None  # Free the last one first.
             known = self._known(sizes)
             taken = [self.device.allocate(one.size_bytes(known)) for one in self.package.scratch]
-            self._scratch = tuple(sizes), taken
-        return self._scratch[1]
+            kept = self._scratch = tuple(sizes), taken
+        return kept[1]
 
     def _known(self, sizes: Sequence[int]) -> dict[str, int]:
         return dict(zip(self.package.signature.sizes, sizes, strict=True))
