@@ -121,13 +121,20 @@ class GuardedArray:
 
     def damage(self) -> str | None:
         """Where the surroundings of the data were written to, None if they are intact."""
-        after = np.flatnonzero(self._after != self._canary[: len(self._after)])
-        if len(after):
-            return f"{after[0] + 1} byte(s) past its end"
-        before = np.flatnonzero(self._before != self._canary[: len(self._before)])
-        if len(before):
-            return f"{len(self._before) - before[-1]} byte(s) before its start"
-        return None
+        return damage_around(self._before, self._after, self._canary)
+
+
+def damage_around(
+    before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8], canary: npt.NDArray[np.uint8]
+) -> str | None:
+    """Where what stands around an argument is no longer as the canary begins, None if it is."""
+    past = np.flatnonzero(after != canary[: len(after)])
+    if len(past):
+        return f"{past[0] + 1} byte(s) past its end"
+    short = np.flatnonzero(before != canary[: len(before)])
+    if len(short):
+        return f"{len(before) - short[-1]} byte(s) before its start"
+    return None
 
 
 def canary_bytes(count: int) -> npt.NDArray[np.uint8]:

@@ -1,6 +1,6 @@
 """A device as a processor: kernels on a GPU, or by OpenCL on a CPU, arguments in the device's memory.
 
-Arguments stand before canaries; what writes further than these is a fault of the device, if it notices. What
+Arguments stand between canaries; what writes further than these is a fault of the device, if it notices. What
 is in its memory is checked on the host. Memory between kernels is poisoned as outputs are.
 """
 
@@ -22,12 +22,13 @@ from ansor.runtime.device.door import Device, open_device
 from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.device.program import LoadedProgram
 from ansor.runtime.interference import Waited
-from measure.arena import canary_bytes, poison
+from measure.arena import canary_bytes, damage_around, poison
 from measure.arguments import ArgumentSet, ArgumentSpec
 
 Array = npt.NDArray[Any]
 
 CANARY_BYTES: Final = 1024
+"""Behind an argument; before it at least as many, as arguments begin where memory of the device may."""
 _POISON: Final = 0xFF
 """Fills memory between kernels: NaN in every float dtype."""
 
@@ -152,20 +153,24 @@ class DeviceTrial:
 
 
 class GuardedBuffer:
-    """One array in a device's memory with a canary behind it (`measure.arguments.ArgumentMemory`).
+    """One array in a device's memory between canaries (`measure.arguments.ArgumentMemory`).
 
     Attributes
     ----------
     memory
-        The device's memory; the array is at its start.
+        The array, a part of the device's memory.
     """
 
     def __init__(self, device: Device, shape: tuple[int, ...], dtype: str) -> None:
         self._device = device
         self._dtype = dtype
         self._host: Array = np.empty(shape, to_numpy(dtype))
-        self._canary = canary_bytes(CANARY_BYTES)
-        self.memory = device.allocate(self._host.nbytes + CANARY_BYTES)
+        size = self._host.nbytes
+        start = -(-CANARY_BYTES // device.alignment) * device.alignment
+        self._end = start + size
+        self._canary = canary_bytes(start)
+        self._whole = device.allocate(self._end + CANARY_BYTES)
+        self.memory = device.part(self._whole, start, size)
         self.restore_canaries()
 
     def write(self, values: Array) -> None:
@@ -180,10 +185,11 @@ class GuardedBuffer:
         return self._host
 
     def restore_canaries(self) -> None:
-        self._device.upload(self._canary, self.memory, self._host.nbytes)
+        self._device.upload(self._canary, self._whole)
+        self._device.upload(self._canary[:CANARY_BYTES], self._whole, self._end)
 
     def damage(self) -> str | None:
-        found = np.empty_like(self._canary)
-        self._device.download(self.memory, found, self._host.nbytes)
-        changed = np.flatnonzero(found != self._canary)
-        return f"{changed[0] + 1} byte(s) past its end" if len(changed) else None
+        before, after = np.empty_like(self._canary), np.empty(CANARY_BYTES, np.uint8)
+        self._device.download(self._whole, before)
+        self._device.download(self._whole, after, self._end)
+        return damage_around(before, after, self._canary)

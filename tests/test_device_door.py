@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ansor.codegen.c.dialect import POINTER_ALIGNMENT
 from ansor.errors import BuildError, NoDeviceError, RunError, TargetError
 from ansor.runtime.device import cuda, door, opencl
 from ansor.runtime.device.door import (
@@ -83,6 +84,27 @@ def test_memory_keeps_what_is_copied_to_it(device: Device, dtype: str) -> None:
     device.upload(rest[:4] * 0, memory, data.nbytes + 4)
     device.download(memory, rest, data.nbytes)
     assert rest.tolist() == [7] * 4 + [0] * 4 + [7] * 8
+
+
+@each_device
+def test_a_part_of_memory_keeps_the_whole(device: Device) -> None:
+    """A kernel takes it as it takes any memory, and may write before it."""
+    before, size = device.alignment, 4 * 100
+    assert before % POINTER_ALIGNMENT == 0
+    whole = device.allocate(before + size)
+    device.fill(whole, 0)
+    call, a, _ = add_call(device, 100)
+    part = device.part(whole, before, size)
+    assert (part.size, device.part(whole, before, 0).size) == (size, 0)
+    device.prepare(compiled(device), [replace(call, arguments=(a, part, *call.arguments[2:]))]).enqueue()
+    found = np.ones(whole.size // 4, np.float32)
+    device.download(whole, found)
+    np.testing.assert_array_equal(found, [*[0] * (before // 4), *range(3, 103)])
+    del whole
+    device.upload(np.full(50, 7, np.float32), part, 200)
+    found = np.zeros(100, np.float32)
+    device.download(part, found)
+    np.testing.assert_array_equal(found, [*range(3, 53), *[7] * 50])
 
 
 @each_device

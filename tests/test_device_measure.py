@@ -26,7 +26,7 @@ from ansor.task.task import Task
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, host
 from measure.arguments import ArgumentSet, ArgumentSpec
 from measure.check import Tolerance
-from measure.device import Reach, device_environment
+from measure.device import CANARY_BYTES, GuardedBuffer, Reach, device_environment
 from measure.emit import EmittedProgram
 from measure.processor import CPU, kind_of
 from tests.device_kernels import double, each_device, each_device_of_workers, scale
@@ -53,6 +53,11 @@ FAULTS = {
         {"body": f"if (i == 0) B[{SIZE}] = 1.0f;"},
         MeasureErrorNo.WRONG_ANSWER,
         r"outside argument 'B': \d byte\(s\) past its end",
+    ),
+    "one before the start": (
+        {"body": "if (i == 0) B[-1] = 1.0f;"},
+        MeasureErrorNo.WRONG_ANSWER,
+        r"outside argument 'B': \d byte\(s\) before its start",
     ),
     "crash": (
         {"body": "if (i == 3) *(volatile __global int*)(size_t)64 = 1;"},
@@ -217,9 +222,6 @@ def test_scratch_memory_between_kernels_is_poisoned(
 
 @each_device
 def test_arguments_on_a_device_are_guarded(kind: str, tmp_path: Path) -> None:
-
-    from measure.device import GuardedBuffer
-
     device = open_device(kind)
     data = np.arange(6, dtype=np.float32).reshape(2, 3)
     data.tofile(tmp_path / "A")
@@ -231,11 +233,15 @@ def test_arguments_on_a_device_are_guarded(kind: str, tmp_path: Path) -> None:
         held.verify()
     device.upload(data, guarded.memory)
     held.verify()
-    held.prepare()
-    device.upload(data, guarded.memory)
-    device.upload(np.zeros(5, np.uint8), guarded.memory, data.nbytes + 2)
-    with pytest.raises(RunError, match=r"outside argument 'A': 3 byte\(s\) past its end"):
-        held.verify()
+    whole = guarded.memory.whole
+    assert whole is not None
+    end = whole.size - CANARY_BYTES
+    for place, where in ((end + 2, "3 byte.s. past its end"), (end - 24 - 9, "5 byte.s. before its start")):
+        held.prepare()
+        device.upload(data, guarded.memory)
+        device.upload(np.zeros(5, np.uint8), whole, place)
+        with pytest.raises(RunError, match=f"outside argument 'A': {where}"):
+            held.verify()
     held.prepare()
     device.upload(data, guarded.memory)
     held.verify()

@@ -37,6 +37,9 @@ _BINDINGS: Final = ("ansor.runtime.device.cuda_pycuda", "ansor.runtime.device.cu
 _GRAPH_CALLS: Final = 32
 """Most calls that are launched at once, as a graph, when kernels are timed."""
 
+_ALIGNMENT: Final = 256
+"""Bytes of which the driver's allocations begin at a multiple, at least (CUDA C++ Programming Guide)."""
+
 Launcher = Callable[[Any], None]
 """Launches one kernel with its arguments on a stream of the driver's; None is the default stream."""
 
@@ -230,6 +233,13 @@ class CUDADevice(Device):
     def allocate(self, size: int) -> Memory:
         with self._driver.current():
             return Memory(self._driver.allocate(max(1, size)), size)
+
+    @property
+    def alignment(self) -> int:
+        return _ALIGNMENT
+
+    def part(self, memory: Memory, offset: int, size: int) -> Memory:
+        return Memory(int(memory.handle) + offset, size, memory)
 
     def upload(self, array: Array, memory: Memory, offset: int = 0) -> None:
         if array.nbytes:

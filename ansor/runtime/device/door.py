@@ -78,14 +78,15 @@ class DeviceInfo:
 class Memory:
     """Bytes in a device's memory, freed when nothing refers to them any more.
 
-    `handle` is the binding's object; `size` is in bytes.
+    `handle` is the binding's object; `size` is in bytes; `whole` is what it is a part of, and keeps.
     """
 
-    __slots__ = ("handle", "size")
+    __slots__ = ("handle", "size", "whole")
 
-    def __init__(self, handle: Any, size: int) -> None:
+    def __init__(self, handle: Any, size: int, whole: Memory | None = None) -> None:
         self.handle = handle
         self.size = size
+        self.whole = whole
 
 
 KernelArgument = Union[Memory, "np.integer[Any]"]
@@ -168,6 +169,15 @@ class Device(ABC):
         RunError
             If there is not so much.
         """
+
+    @property
+    @abstractmethod
+    def alignment(self) -> int:
+        """Bytes of which memory that is allocated begins at a multiple, and of which parts of it have to."""
+
+    @abstractmethod
+    def part(self, memory: Memory, offset: int, size: int) -> Memory:
+        """View bytes of allocated memory from `offset` on: a multiple of `alignment`, and not the end."""
 
     @abstractmethod
     def upload(self, array: Array, memory: Memory, offset: int = 0) -> None:
