@@ -4,10 +4,12 @@
 and no modules found in the user's directory (``-P``; the directory that holds our packages comes first in
 ``PYTHONPATH``). It leads its own session, so that a Ctrl-C in the terminal reaches the parent alone.
 Starting one takes about a tenth of a second, noticing a crash and killing a hanging one a few milliseconds.
+One that does not die of that, as while it waits for a driver, is left alone after some seconds.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
@@ -17,6 +19,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -29,8 +33,12 @@ START_TIMEOUT: Final = 60.0
 _PIECE: Final = 1 << 20
 _REPORT_BYTES: Final = 2000
 _STOPPED: Final = "the worker was stopped"
-_LONGEST_POLL: Final = 1e9
-"""Milliseconds; the system takes not much more at once."""
+_DYING: Final = 5.0
+"""Seconds that a killed process is waited for."""
+_LOOK: Final = 1.0
+"""Seconds after which who waits for a process looks whether it was left alone."""
+
+_note = logging.getLogger(__name__)
 
 
 class WorkerCrashError(RunError):
@@ -72,6 +80,8 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._reader = FrameReader()
         self._report: IO[bytes] | None = None
+        self._is_stuck = False
+        """Whether the process was killed, and is there all the same."""
         self._lock = threading.Lock()
 
     @property
@@ -110,7 +120,7 @@ class WorkerProcess:
         request = encode({"call": function, "args": args, "kwargs": dict(kwargs)})
         if is_over():
             raise WorkerCrashError(_STOPPED)
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or self._is_stuck or self._process.poll() is not None:
             self._start(is_over)
         reply = self._exchange(request, timeout)
         if "ok" in reply:
@@ -182,6 +192,7 @@ class WorkerProcess:
         os.set_blocking(process.stdout.fileno(), False)
         with self._lock:
             self._process, self._report, self._reader = process, report, FrameReader()
+            self._is_stuck = False
             stopped = is_over()  # Asked here, as `kill` may have come by before.
         if stopped:
             self.close()
@@ -191,18 +202,15 @@ class WorkerProcess:
         """End the process at once; a call in progress raises `WorkerCrashError`. Callable from any thread."""
         with self._lock:
             if self._process is not None and self._process.returncode is None:
-                _kill_group(self._process)
-                self._process.wait()
+                self._end(self._process)
 
     def close(self) -> None:
-        """End the process, wait until it is gone, and release what belongs to it."""
+        """End the process, wait until it is gone, if it goes, and release what belongs to it."""
         with self._lock:
             process, self._process = self._process, None
             report, self._report = self._report, None
-            if process is not None:
-                if process.poll() is None:
-                    _kill_group(process)
-                process.wait()
+            if process is not None and process.poll() is None:
+                self._end(process)
         if process is not None:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
@@ -210,18 +218,32 @@ class WorkerProcess:
         if report is not None:
             report.close()
 
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a process and wait until it is gone, or else leave it alone; `subprocess` buries it then."""
+        if self._is_stuck:
+            return
+        _kill_group(process)
+        try:
+            process.wait(_DYING)
+        except subprocess.TimeoutExpired:
+            self._is_stuck = True
+            _note.warning(
+                "worker %d was killed and is still there after %g s, as while it waits for a driver; "
+                "another one takes its place",
+                process.pid,
+                _DYING,
+            )
+
     def _obituary(self) -> str:
         """Reap a process that has closed its pipes, and say how it ended and what it printed last."""
         process, report = self._process, self._report
         if process is None or report is None:
             return _STOPPED
-        try:
-            process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            process.wait()
-        code = process.returncode
-        how = f"was killed by signal {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        if not self._is_stuck:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+        self.kill()
+        how = _ending(process.returncode)
         size = report.seek(0, os.SEEK_END)
         report.seek(max(0, size - _REPORT_BYTES))
         words = report.read().decode(errors="replace").strip()
@@ -236,7 +258,7 @@ class WorkerProcess:
             raise EOFError
         rest = memoryview(data)
         while rest:
-            _wait_for(process.stdin.fileno(), select.POLLOUT, deadline)
+            self._wait_for(process.stdin.fileno(), select.POLLOUT, deadline)
             try:
                 rest = rest[os.write(process.stdin.fileno(), rest) :]
             except BlockingIOError:
@@ -250,7 +272,7 @@ class WorkerProcess:
             frame = self._reader.next_frame()
             if frame is not None:
                 return frame[0]
-            _wait_for(process.stdout.fileno(), select.POLLIN, deadline)
+            self._wait_for(process.stdout.fileno(), select.POLLIN, deadline)
             try:
                 piece = os.read(process.stdout.fileno(), _PIECE)
             except BlockingIOError:
@@ -259,18 +281,24 @@ class WorkerProcess:
                 raise EOFError
             self._reader.feed(piece)
 
+    def _wait_for(self, file: int, event: int, deadline: float | None) -> None:
+        """Wait until a pipe can be used or has lost its other end.
 
-def _wait_for(file: int, event: int, deadline: float | None) -> None:
-    """Wait until a pipe can be used or has lost its other end; `TimeoutError` at the deadline."""
-    poll = select.poll()
-    poll.register(file, event)
-    if deadline is None:
-        poll.poll()
-        return
-    while (rest := deadline - time.monotonic()) > 0:
-        if poll.poll(min(1e3 * rest, _LONGEST_POLL)):
-            return
-    raise TimeoutError
+        Raises
+        ------
+        TimeoutError
+            At the deadline.
+        EOFError
+            If the process was left alone, whose end of the pipe stays.
+        """
+        poll = select.poll()
+        poll.register(file, event)
+        while (rest := inf if deadline is None else deadline - time.monotonic()) > 0:
+            if poll.poll(1e3 * min(rest, _LOOK)):
+                return
+            if self._is_stuck:
+                raise EOFError
+        raise TimeoutError
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -279,6 +307,13 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         process.kill()
+
+
+def _ending(code: int | None) -> str:
+    """How a process ended, by its exit code."""
+    if code is None:
+        return "was killed and does not end"
+    return f"was killed by signal {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
 
 
 def _signal_name(number: int) -> str:

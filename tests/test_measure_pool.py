@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import measure.process as process_module
 from ansor.errors import DefinitionError, MeasureTimeoutError
 from measure.pool import WorkerPool, function_name
 from measure.process import RemoteError, WorkerCrashError, WorkerProcess
@@ -300,6 +301,66 @@ def test_process_is_used_again_after_close() -> None:
     process.close()
     assert process.call("os:getpid", (), {}, 20.0) != first
     process.close()
+
+
+# -- workers that stay though they are killed ------------------------------------------------------------
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Let workers live on that are killed, as while they wait for a driver; gives those that were, so far."""
+    killed: list[subprocess.Popen[bytes]] = []
+    kill = process_module._kill_group
+    monkeypatch.setattr(process_module, "_kill_group", killed.append)
+    monkeypatch.setattr(process_module, "_DYING", 0.1)
+    yield killed
+    for process in killed:
+        kill(process)
+        process.wait()
+
+
+def test_a_worker_that_does_not_die_is_left_alone(
+    held: list[subprocess.Popen[bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = WorkerProcess()
+    first = worker.call("os:getpid", (), {}, 20.0)
+    with pytest.raises(MeasureTimeoutError, match=r"within 0\.2 s"):
+        worker.call("time:sleep", (60,), {}, 0.2)
+    (process,) = held
+    assert (process.pid, process.poll()) == (first, None)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdin.closed
+    assert process.stdout.closed
+    assert f"worker {first} was killed and is still there after 0.1 s" in caplog.text
+    assert worker.call("os:getpid", (), {}, 20.0) != first
+    worker.kill()
+    assert worker.call("os:getpid", (), {}, 20.0) not in (first, held[1].pid)
+    worker.close()
+    assert len(held) == 3
+    assert len(caplog.records) == 3
+
+
+def test_a_call_ends_whose_worker_does_not_die(held: list[subprocess.Popen[bytes]]) -> None:
+    with WorkerPool(1) as pool:
+        running = pool.submit(time.sleep, 60)
+        while not pool.pids:
+            time.sleep(0.001)
+        pool.abort()
+        with pytest.raises(WorkerCrashError, match="the worker was killed and does not end"):
+            running.result(20.0)
+        assert pool.submit(operator.add, 1, 2).result(20.0) == 3
+    assert len(held) == 2
+
+
+def test_the_parent_ends_whose_worker_does_not_die() -> None:
+    unkillable = "import measure.process as p; p._kill_group = print; p._DYING = 0.1; sys.exit(0)"
+    with run_parent(unkillable) as parent:
+        try:
+            parent.communicate(timeout=20)
+        finally:
+            parent.kill()
+        assert parent.returncode == 0
 
 
 # -- the parent's end ----------------------------------------------------------------------------------
