@@ -42,6 +42,16 @@ from measure.record import task_from_json, task_to_json
         ("metal", [-1, 16, 64, 32768, 2147483647, 1024, 2, 8]),
         ("opencl -device=mali", [-1, 16, 64, 32768, 2147483647, 256, 1, 1]),
         ("opencl -device=adreno", [-1, 16, 64, 32768, 32768, 256, 1, 1]),
+        (
+            "opencl -device=mali -max_threads_per_block=64 -max_shared_memory_per_block=4096",
+            [-1, 16, 64, 4096, 2147483647, 64, 1, 1],
+        ),
+        ("opencl -keys=mali -max_num_threads=64", [-1, 16, 64, 32768, 2147483647, 64, 1, 1]),
+        (
+            "opencl -device=adreno -max_local_memory_per_block=512 -thread_warp_size=64",
+            [-1, 16, 64, 32768, 512, 256, 16, 64],
+        ),
+        ("metal -max_threads_per_block=512", [-1, 16, 64, 32768, 2147483647, 512, 2, 8]),
         ("llvm -num-cores=20 -mcpu=core-avx2", [20, 32, 64, 0, 0, 0, 0, 0]),
     ],
 )
@@ -49,6 +59,14 @@ def test_parameters_of_targets(target: str, expected: list[int]) -> None:
     params = HardwareParams.for_target(Target(target))
     assert params.to_json() == expected
     assert HardwareParams.from_json(expected, Target(target)) == params
+
+
+def test_a_limit_that_is_stated_counts_though_it_is_the_default_of_its_kind() -> None:
+    bare, said = Target("metal"), Target("metal -max_num_threads=256")
+    assert said == bare
+    assert HardwareParams.for_target(bare).max_threads_per_block == 1024
+    assert HardwareParams.for_target(said).max_threads_per_block == 256
+    assert HardwareParams.for_target(Target(str(said))).max_threads_per_block == 1024
 
 
 def test_parameters_of_this_machine() -> None:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError, TargetError
@@ -46,6 +46,23 @@ _MULTIPROCESSOR: Final = {"l1_bytes": 128 << 10, "l1_ways": 4, "l2_bytes": 0, "l
 """Of a GPU, as a core."""
 _GPU_VECTOR_BYTES: Final = 16
 """Of what a thread loads or stores at once."""
+
+
+class _Blocks(NamedTuple):
+    """What a block of a GPU may take, in bytes and threads, where a target does not say."""
+
+    shared: int
+    local: int = INT32_MAX
+    threads: int = 1024
+    warp: int = 32
+
+
+_BLOCKS_OF_KINDS: Final = {"metal": _Blocks(32768, warp=8)}
+_BLOCKS_OF_DEVICES: Final = {
+    "mali": _Blocks(32768, threads=256, warp=1),
+    "adreno": _Blocks(32768, 32768, threads=256, warp=1),
+}
+"""Of OpenCL."""
 
 _AVX512_CPUS = re.compile(
     r"skylake-avx512|cascadelake|cooperlake|cannonlake|icelake|tigerlake|rocketlake|sapphirerapids|emeraldrapids"
@@ -189,7 +206,7 @@ class HardwareParams:
             If the target is malformed, or `ANSOR_NUM_THREADS` set to something else than a positive integer.
         """
         target = Target(target)
-        known = _known(target)
+        known = _known(target, target.stated)
         cores = known.num_cores if target.is_gpu else target.num_cores or default_num_threads()
         return replace(known, num_cores=cores)
 
@@ -203,7 +220,7 @@ class HardwareParams:
             If `vector_registers` are not those that code for the target has, or a cache is larger than the
             target's next one.
         """
-        known = _known(target)
+        known = _known(target, target.stated)
         if self.vector_registers not in (UNSAID, known.vector_registers):
             raise DefinitionError(
                 f"HardwareParams(vector_registers={self.vector_registers}): code for `{target}` has "
@@ -441,10 +458,13 @@ def _size(text: str) -> int:
 
 
 @lru_cache(maxsize=64)  # A log asks the same question once a line.
-def _known(target: Target) -> HardwareParams:
-    """What is known of a target's machine but for its cores, of which this says 1."""
+def _known(target: Target, stated: frozenset[str]) -> HardwareParams:
+    """What is known of a target's machine but for its cores, of which this says 1.
+
+    Equal targets may differ in what is stated.
+    """
     if target.is_gpu:
-        return replace(_gpu_params(target), vector_registers=64, fma_ports=2, **_MULTIPROCESSOR)
+        return replace(_gpu_params(target, stated), vector_registers=64, fma_ports=2, **_MULTIPROCESSOR)
     width, here = vector_bytes(target), is_host(target)
     return HardwareParams(
         num_cores=1,
@@ -465,20 +485,28 @@ def _growing(caches: dict[str, int]) -> dict[str, int]:
     return caches
 
 
-def _gpu_params(target: Target) -> HardwareParams:
+def _gpu_params(target: Target, stated: frozenset[str]) -> HardwareParams:
+    """What blocks may take: what the target says, and for the rest what is known of its device.
+
+    Of a device that is known what its kind has by default does not count.
+    """
+    known = _known_gpu(target)
+
     def attr(name: str, default: int) -> int:
         value = target.attrs.get(name)
-        return value if isinstance(value, int) else default
+        return value if isinstance(value, int) and (known is None or name in stated) else default
 
-    threads = attr("max_threads_per_block", attr("max_num_threads", 1024))
-    shared = attr("max_shared_memory_per_block", block_shared_bytes(target))
-    local = attr("max_local_memory_per_block", INT32_MAX)
-    warp = attr("thread_warp_size", 32)
-    device = target.device or ""
-    if target.kind == "metal":
-        return HardwareParams(-1, 16, 64, 32768, INT32_MAX, 1024, 2, 8)
-    if target.kind == "opencl" and "mali" in (device, *target.keys):
-        return HardwareParams(-1, 16, 64, 32768, INT32_MAX, 256, 1, 1)
-    if target.kind == "opencl" and "adreno" in (device, *target.keys):
-        return HardwareParams(-1, 16, 64, 32768, 32768, 256, 1, 1)
+    default = known or _Blocks(block_shared_bytes(target))
+    threads = attr("max_threads_per_block", attr("max_num_threads", default.threads))
+    shared = attr("max_shared_memory_per_block", default.shared)
+    local = attr("max_local_memory_per_block", default.local)
+    warp = attr("thread_warp_size", default.warp)
     return HardwareParams(-1, 16, 64, shared, local, threads, max(1, warp // 4), warp)
+
+
+def _known_gpu(target: Target) -> _Blocks | None:
+    """What blocks of a GPU may take that is known by its kind or device."""
+    if target.kind != "opencl":
+        return _BLOCKS_OF_KINDS.get(target.kind)
+    names = (target.device, *target.keys)
+    return next((blocks for name, blocks in _BLOCKS_OF_DEVICES.items() if name in names), None)

@@ -187,12 +187,17 @@ class Target:
         """All options with a value, defaults included, by name without the dash (read-only)."""
         return self._attrs
 
-    def states(self, *names: str) -> bool:
-        """Whether its author gave one of these options; the defaults of its kind are in every target's text.
+    @property
+    def stated(self) -> frozenset[str]:
+        """The options that its author gave; the defaults of its kind are in every target's text.
 
         A text with all of these, as `str` and logs give it, does not tell who said what is as by default:
         such an option does not count as given.
         """
+        return self._stated
+
+    def states(self, *names: str) -> bool:
+        """Whether its author gave one of these options, see `stated`."""
         return not self._stated.isdisjoint(names)
 
     @property
@@ -294,7 +299,7 @@ def _with_stated(target: Target, stated: frozenset[str]) -> Target:
 
 
 def _stated(kind: TargetKind, attrs: Mapping[str, AttrValue]) -> frozenset[str]:
-    """The options that a text with these gives on purpose, see `Target.states`."""
+    """The options that a text with these gives on purpose, see `Target.stated`."""
     unclear: Mapping[str, AttrValue] = kind.defaults if kind.defaults.keys() <= attrs.keys() else {}
     return frozenset(name for name, value in attrs.items() if name not in unclear or value != unclear[name])
 
