@@ -124,6 +124,36 @@ def test_an_option_that_changes_nothing_is_warned_of_once(caplog: pytest.LogCapt
     assert len(caplog.records) == 1
 
 
+def test_options_of_gpus_that_change_nothing_are_warned_of_where_they_are_stated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    full = str(Target("opencl -max_threads_per_block=64"))
+    assert "-texture_spatial_limit=16384" in full
+    Target(full).with_attrs(thread_warp_size=8)
+    logged = Target.parse("cuda -arch=sm_75 -max_function_args=9 -registers_per_block=65536 -mystery=1")
+    logged.with_attrs(mystery=None, arch="sm_90")
+    Target(
+        "cuda -keys=cuda,gpu -device=x -model=y -arch=sm_90 -l2_cache_size_bytes=9 -max_num_threads=64 "
+        "-max_threads_per_block=64 -max_shared_memory_per_block=9 -max_local_memory_per_block=9 "
+        "-thread_warp_size=32"
+    )
+    Target("rocm -mcpu=gfx906 -mattr=+x")
+    assert not caplog.records
+    Target("cuda -registers_per_block=65536")
+    Target("opencl").with_attrs(max_function_args=9)
+    Target("opencl -texture_spatial_limit=16384")
+    Target("opencl -texture_spatial_limit=16384")
+    said = [
+        record.getMessage().partition(" is read and changes nothing; what does is -arch")[0]
+        for record in caplog.records
+    ]
+    assert said == [
+        "target kind 'cuda': -registers_per_block",
+        "target kind 'opencl': -max_function_args",
+        "target kind 'opencl': -texture_spatial_limit",
+    ]
+
+
 def test_only_texts_are_targets() -> None:
     with pytest.raises(TargetError, match="found int"):
         Target(3)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ import difflib
 import logging
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -61,9 +61,8 @@ _LLVM: Final = {
     "system-lib": "int",
     "link-params": "int",
 }
-_LLVM_HEEDED: Final = frozenset(
-    ("mcpu", "mattr", "mtriple", "num-cores", "keys", "device", "model", "tag", "host")
-)
+_HEEDED: Final = frozenset(("keys", "device", "model", "tag", "host", "mcpu", "mattr"))
+_LLVM_HEEDED: Final = _HEEDED | {"mtriple", "num-cores"}
 """The options of a CPU target that change something; the others are TVM's, and only kept in the text."""
 
 _COUNTS: Final = frozenset(("num-cores", "max_num_threads", "max_threads_per_block"))
@@ -84,6 +83,16 @@ _GPU: Final = {
     "mtriple": "str",
     "texture_spatial_limit": "int",
 }
+_GPU_HEEDED: Final = _HEEDED | {
+    "max_num_threads",
+    "max_threads_per_block",
+    "max_shared_memory_per_block",
+    "max_local_memory_per_block",
+    "thread_warp_size",
+    "l2_cache_size_bytes",
+    "arch",
+}
+"""Those of a GPU target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,7 @@ class Target:
             self._set(text._kind, dict(text._attrs), text._stated)
         else:
             self._set(*_parse(text, strict=True))
+            _warn_of_idle_options(self._kind, self._stated)
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -260,8 +270,10 @@ class Target:
             else:
                 attrs[name] = value
                 stated.add(name)
-        made = Target(_format(self._kind, attrs))
-        return _with_stated(made, frozenset(stated))
+        made = Target.__new__(Target)
+        made._set(*_parse(_format(self._kind, attrs), strict=True), frozenset(stated))
+        _warn_of_idle_options(self._kind, stated - self._stated)
+        return made
 
     def _string(self, name: str) -> str | None:
         value = self._attrs.get(name)
@@ -347,17 +359,20 @@ def _parse(text: str, *, strict: bool) -> tuple[str, dict[str, AttrValue]]:
         if name in attrs:
             raise TargetError(f"target {text!r} gives -{name} twice; keep one")
         attrs[name] = _value(text, kind, name, value if equals else None, strict=strict)
-    if strict and kind in ("llvm", "c"):
-        for name in attrs.keys() - _LLVM_HEEDED:
-            _warn_of_idle_option(kind, name)
     return kind, attrs
 
 
+def _warn_of_idle_options(kind: str, stated: Set[str]) -> None:
+    """Say of each option that an author gave, once in a process, if it changes nothing."""
+    heeded = _GPU_HEEDED if "gpu" in KINDS[kind].keys else _LLVM_HEEDED
+    for name in sorted(stated - heeded):
+        _warn_of_idle_option(kind, name, heeded)
+
+
 @cache
-def _warn_of_idle_option(kind: str, name: str) -> None:
-    """Say, once in a process, that an option changes nothing."""
-    heeded = " ".join(f"-{option}" for option in sorted(_LLVM_HEEDED))
-    _note.warning("target kind %r: -%s is read and changes nothing; what does is %s", kind, name, heeded)
+def _warn_of_idle_option(kind: str, name: str, heeded: frozenset[str]) -> None:
+    listed = " ".join(f"-{option}" for option in sorted(heeded))
+    _note.warning("target kind %r: -%s is read and changes nothing; what does is %s", kind, name, listed)
 
 
 def _value(text: str, kind: str, name: str, value: str | None, *, strict: bool) -> AttrValue:
