@@ -57,6 +57,32 @@ def vector_add() -> LoopNest:
     )
 
 
+ODD_NAMES = (
+    *("max", "float", "uint", "half", "exp", "get_local_id", "local", "t", "INFINITY", "a b", "λ", "x.y"),
+    *(
+        "vec_step",
+        "CLANG_MAJOR",
+        "RAND_MAX",
+        "EXIT_FAILURE",
+        "NULL",
+        "SEEK_SET",
+        "L_tmpnam",
+        "cudaStreamLegacy",
+    ),
+)
+"""Of tensors: words and macros of the languages, of their headers, and other names."""
+
+
+def oddly_named() -> LoopNest:
+    """The first of such tensors from all others."""
+    buffers = [Buffer(name, "float32", (8,)) for name in ODD_NAMES]
+    k = Var("get_local_id")
+    total: Expr = const(0.0)
+    for buffer in buffers[1:]:
+        total = Binary(BinaryOp.MAX, total, call("exp", Load(buffer, (k,), "float32")), "float32")
+    return LoopNest("kernel", tuple(buffers), (), launch(store(buffers[0], (k,), total), tx=(k, 8)), (0,))
+
+
 def copied(dtype: str, lanes: int, relu: bool = False) -> LoopNest:
     """One row of 64 vectors, copied; or, element by element, its positive part."""
     block, thread, lane = Var("i.0"), Var("i.1"), Var("i.2")

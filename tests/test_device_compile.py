@@ -34,7 +34,7 @@ from ansor.task.target import Target
 from ansor.workloads import CATALOGUE
 from tests.breadth_expressions import operators
 from tests.device_laws import case_of_seed, products_of_seed
-from tests.device_nests import gelu, matmul, together, vector_add
+from tests.device_nests import gelu, matmul, oddly_named, together, vector_add
 from tests.gpu_schedules import kernels
 from tests.test_device_operators import elementwise
 from tests.test_device_source import NESTS
@@ -92,6 +92,10 @@ def test_resources(compiler: CudaCompiler) -> None:
     assert found.shared_bytes == 2 * 128 * 4
     assert 0 < found.registers <= 255
     assert (found.stack_bytes, found.spill_store_bytes, found.spill_load_bytes) == (0, 0, 0)
+
+
+def test_any_name_compiles(compiler: CudaCompiler) -> None:
+    assert compile_cuda(emit_c(split_kernels(oddly_named()), CUDA), "sm_90", compiler).warnings == ""
 
 
 @pytest.mark.usefixtures("compiler")
