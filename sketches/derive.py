@@ -151,15 +151,17 @@ class Sketch:
         How its loops become blocks and threads, for GPUs (`sketches.threads`); the last ones of `steps` say
         so, too.
     replays
-        Where its history is replayed: with open lengths unknown, and with all of them 1. Sketches that were
-        derived together share these.
+        Where its history is replayed: with open lengths unknown, with all of them 1, and with large tiles.
+        Sketches that were derived together share these.
     """
 
     state: State
     steps: tuple[Step, ...]
     derivation: tuple[Derivation, ...]
     binding: Binding | None = None
-    replays: tuple[Replays, Replays] = field(default_factory=lambda: (Replays(), Replays()), repr=False)
+    replays: tuple[Replays, Replays, Replays] = field(
+        default_factory=lambda: (Replays(), Replays(), Replays()), repr=False
+    )
 
     @cached_property
     def holes(self) -> tuple[Hole, ...]:
@@ -194,6 +196,23 @@ class Sketch:
         """The structure with all tile lengths 1; a `ScheduleError` if it cannot be sampled."""
         ones = [1] * sum(len(hole.columns) for hole in self.holes)
         return self.replays[1].along(self.state.dag, fill_holes(self.steps, self.holes, ones))[-1]
+
+    def coarse(self) -> State:
+        """The structure with innermost tiles as long as what is split, and so one iteration around each.
+
+        Its outer loops can be fused wherever those of some program can.
+
+        Raises
+        ------
+        ScheduleError
+            If it cannot be sampled.
+        """
+        lengths = [1] * sum(len(hole.columns) for hole in self.holes)
+        for hole in self.holes:
+            split = self.steps[hole.step]
+            if isinstance(split, SplitStep) and split.inner_to_outer:
+                lengths[hole.stop - 1] = hole.extent
+        return self.replays[2].along(self.state.dag, fill_holes(self.steps, self.holes, lengths))[-1]
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -253,7 +272,7 @@ def generate_sketches(
     start = State.initial(context.dag)
     frontier: list[_Derived] = [(start, len(start.stages) - 1, ())]
     finished: list[Sketch] = []
-    replays = Replays(), Replays()
+    replays = Replays(), Replays(), Replays()
     most = MOST_STATES
     while frontier:
         following: list[_Derived] = []

@@ -43,7 +43,7 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
     """
     if not context.is_gpu or not len(population):
         return {}
-    rows, limits = len(population), Limits.of_hardware(context.hardware)
+    rows, limits = len(population), Limits.of_hardware(context.hardware, context.target.kind)
     vthreads = context.hardware.limits.max_vthread_extent
     found: dict[str, Mask] = {}
 
@@ -55,6 +55,8 @@ def refusals(population: Population, context: SketchContext) -> dict[str, Mask]:
         for amount in AMOUNTS:
             most = getattr(limits, amount.name)
             refuse(f"more than {most} {amount.what}", getattr(kernel, amount.name) > most)
+        for axis, taken, most in zip("xyz", kernel.grid, limits.grid, strict=True):
+            refuse(f"more than {most} blocks along {axis}", taken > most)
         refuse(f"more than {vthreads} virtual threads", kernel.vthreads > vthreads)
         refuse("loops of different lengths bound to one thread index", kernel.uneven)
     launches = population.family.sketch.launches

@@ -6,11 +6,14 @@ like those of tiles. Stages are visited from the last to the first:
 - A tiled stage at root: its outer spatial levels are blocks, virtual threads and threads.
 - A stage that reduces over threads, or has such a stage inside: its outer spatial loops are blocks.
 - Another stage at root: its outer spatial loops, fused, are threads if they are few, else they are split into
-  blocks and threads. Without spatial loops its reduction runs over threads.
+  blocks and threads. Without spatial loops its reduction runs over threads. What one loop variable cannot
+  count is not all fused: the outermost loops, or parts of one, are blocks along y then, or around the threads
+  of a reduction.
 - A copy in shared memory: all threads of the block fill it together, several neighbouring elements each.
 
 Source: ThreadBind of TVM (`sketch_policy_rules.cc`). Differs in that the number of threads of a stage that is
-not tiled is drawn instead of set, and that a copy's loops have the extents of the whole block's copy.
+not tiled is drawn instead of set, that a copy's loops have the extents of the whole block's copy, and in
+blocks along y.
 """
 
 from __future__ import annotations
@@ -21,13 +24,13 @@ from math import prod
 from typing import Final
 
 from ansor.errors import DefinitionError, ScheduleError
-from ansor.schedule.extents import extent_of
+from ansor.schedule.extents import MAX_EXTENT, ceil_div, extent_of
 from ansor.schedule.stages import Annotation, IteratorKind, SplitRelation, Stage
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep, Step
 from sketches.columns import Hole
 from sketches.derive import Sketch
-from sketches.launch import Binding, Launch, divides_into_warps, least_threads
+from sketches.launch import Binding, Launch, divides_into_warps, least_threads, most_threads
 from sketches.relations import has_cross_thread_reduction, is_computed, needs_tiling, split_steps
 from sketches.rule import SketchContext
 
@@ -54,7 +57,7 @@ def bound(context: SketchContext, sketch: Sketch) -> Sketch:
     if not context.is_gpu or sketch.binding is not None:
         return sketch
     state = sketch.bare
-    binder = _Binder(context, state)
+    binder = _Binder(context, state, sketch.coarse())
     for stage_id in range(len(state.stages) - 1, -1, -1):
         if is_computed(state, stage_id):
             binder.visit(stage_id)
@@ -69,9 +72,11 @@ def bound(context: SketchContext, sketch: Sketch) -> Sketch:
 
 
 def _opened(steps: Sequence[Step]) -> list[Step]:
-    """The steps with all splits open."""
+    """The steps with all splits open, but for those into a number of parts."""
     return [
-        replace(step, lengths=(None,) * len(step.lengths)) if isinstance(step, SplitStep) else step
+        replace(step, lengths=(None,) * len(step.lengths))
+        if isinstance(step, SplitStep) and step.inner_to_outer
+        else step
         for step in steps
     ]
 
@@ -102,11 +107,14 @@ def _launch(
 
 
 class _Binder:
-    """Binds the stages of a state, in both forms at once."""
+    """Binds the stages of a state, in both forms at once.
 
-    def __init__(self, context: SketchContext, state: State) -> None:
+    In programs, which fuse loops, tiles are as long as in `coarse`, the same state with other lengths.
+    """
+
+    def __init__(self, context: SketchContext, state: State, coarse: State) -> None:
         self.context, self.state = context, state
-        self.structure = self.program = state
+        self.structure, self.program = state, coarse
         self.tiled: list[tuple[int, tuple[int, ...], int]] = []
 
     def visit(self, stage_id: int) -> None:
@@ -176,12 +184,32 @@ class _Binder:
         if prod(_number(stage, loop.extent) for loop in stage.iterators[:count]) <= least:
             self._bind(stage_id, 0, count, Annotation.THREAD_X)
             return
-        if count > 1:
-            self._both(lambda state: state.fuse(stage_id, range(count)))
-        self._both(lambda state: state.split(stage_id, 0, (least,)))
+        around = self._fuse(stage_id, [_number(stage, loop.extent) for loop in stage.iterators[:count]])
         if not reduces:
-            self._both(lambda state: state.annotate(stage_id, 0, Annotation.BLOCK_X))
-        self._both(lambda state: state.annotate(stage_id, 1, Annotation.THREAD_X))
+            self._bind(stage_id, 0, around, Annotation.BLOCK_Y)
+        self.structure = _over_threads(self.structure, stage_id, around, least, reduces)
+        spelled = around if reduces else min(around, 1)
+        self.program = _over_threads(self.program, stage_id, spelled, least, reduces)
+
+    def _fuse(self, stage_id: int, extents: Sequence[int]) -> int:
+        """Make one loop of the outer ones, which have these extents; return how many are around it.
+
+        There are some where it would have more iterations than a loop variable can count, those of threads
+        that do nothing included.
+        """
+        most = MAX_EXTENT - most_threads(self.context.hardware)
+        around, inner = len(extents), 1
+        while around and inner * extents[around - 1] <= most:
+            around -= 1
+            inner *= extents[around]
+        stop = len(extents)
+        if around:
+            parts = ceil_div(extents[around - 1], most // inner)
+            self._both(lambda state: state.split(stage_id, around - 1, (parts,), inner_to_outer=False))
+            stop += 1
+        if stop - around > 1:
+            self._both(lambda state: state.fuse(stage_id, range(around, stop)))
+        return around
 
     def _fetch(self, stage_id: int) -> None:
         """Let the threads of a block fill a shared copy together."""
@@ -198,6 +226,14 @@ class _Binder:
         self._both(lambda state: state.annotate(stage_id, 1, Annotation.VECTORIZE))
         self._both(lambda state: state.follow_fused_split(stage_id, 0, sources[::-1], levels - 2, True))
         self._both(lambda state: state.annotate(stage_id, 1, Annotation.THREAD_X))
+
+
+def _over_threads(state: State, stage_id: int, position: int, threads: int, reduces: bool) -> State:
+    """Split a loop, and bind its inner part to threads, the outer one to blocks if it does not reduce."""
+    state = state.split(stage_id, position, (threads,))
+    if not reduces:
+        state = state.annotate(stage_id, position, Annotation.BLOCK_X)
+    return state.annotate(stage_id, position + 1, Annotation.THREAD_X)
 
 
 def _levels(stage: Stage) -> list[int]:

@@ -12,16 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansor import te
+from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.errors import ScheduleError
 from ansor.schedule.lowering import lower
-from ansor.schedule.stages import Annotation
+from ansor.schedule.stages import Annotation, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep, StorageAlignStep, SwizzleStep
-from ansor.task.gpu_limits import gpu_faults
+from ansor.task.gpu_limits import gpu_faults, verify_gpu
 from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, SketchContext, generate_sketches
+from sketches.columns import Column
+from sketches.derive import SkipStage
 from sketches.factors import sample_factorizations
 from sketches.launch import Launch, fetch_lengths, thread_lengths
 from sketches.limits import refusals, runnable
@@ -35,6 +38,7 @@ from tests.gpu_schedules import argmax, kernels
 from tests.program_laws import Case
 from tests.sketches_cases import (
     matmul,
+    matmul_relu,
     oracle_lines,
     oracle_workload,
     padded_conv1d,
@@ -410,6 +414,79 @@ def test_a_device_on_which_nothing_fits_gives_no_program() -> None:
     sample = ProgramSpace.of(task).sample(20, rng())
     assert len(sample) == 0
     assert sample.dropped == {"more than 4 bytes of shared memory": 20}
+
+
+# -- more elements than a loop counts ------------------------------------------------------------------------
+
+HUGE = {
+    "a product": lambda: matmul(50000, 50000, 64),
+    "a product with padding": lambda: matmul_relu(46350, 46350, 7),
+    "elements": lambda: added((50000, 50000)),
+    "elements of short rows": lambda: added((1 << 30, 3)),
+    "elements of many rows": lambda: added((1 << 10, 1 << 18, 1 << 10)),
+    "one row": lambda: added((2**31 - 2,)),
+    "sums": lambda: sums(50000, 50000, 40),
+}
+"""Their outputs have more elements than int32 counts, or nearly."""
+
+
+def added(shape: tuple[int, ...]) -> list[Tensor]:
+    x = te.placeholder(shape, name="X", dtype="int8")
+    return [x, te.compute(shape, lambda *at: x[at] + x[at], name="Y")]
+
+
+def sums(n: int, m: int, terms: int) -> list[Tensor]:
+    x = te.placeholder((n, m, terms), name="X")
+    k = te.reduce_axis((0, terms), name="k")
+    return [x, te.compute((n, m), lambda i, j: te.sum(x[i, j, k], axis=k), name="S")]
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_programs_of_huge_tensors(name: str) -> None:
+    """They are there, keep the limits of CUDA, and offsets in what they write have 64 bits."""
+    space = ProgramSpace.of(gpu_task(HUGE[name](), "cuda -arch=sm_90"))
+    sample = space.sample(10, rng())
+    assert len(sample) > 5
+    neighbourhood = Neighbourhood(space)
+    for population, row in sample.in_order():
+        state = population.materialize(row)
+        assert locate(neighbourhood, state) is not None
+        nest = kernels(state)
+        verify_gpu(nest, GPU, "cuda")
+        if name != "one row":
+            assert "(long long)" in emit_c(split_kernels(nest), CUDA)
+
+
+def test_more_blocks_than_a_grid_has_are_refused() -> None:
+    space = ProgramSpace.of(gpu_task(matmul(50000, 50000, 64)))
+    (sketch,) = space.sketches
+    family = space.family(sketch, sketch.bare)
+    values = np.zeros((2, len(family.columns)), dtype=np.int64)
+    values[:, : family.filling] = 1
+    values[1, family.index[Column(ColumnKind.TILE, "C.local", "i_c", 2)]] = 2
+    broken = refusals(Population(family, values), space.context)["more than 2147483647 blocks along x"]
+    assert list(broken) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "around"),
+    [(added((30, 17)), 6), (added((7, 30, 17)), 42), (added((101,)), 2), (zero_rank(300), 3)],
+)
+def test_loops_that_are_not_fused_for_their_length(
+    tensors: list[Tensor], around: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of small tensors that are bound as huge ones compute what their graphs say."""
+    monkeypatch.setattr("sketches.threads.MAX_EXTENT", 164)
+    hardware = HardwareParams(-1, 16, 64, 49152, 2**31 - 1, 64, 8, 32)
+    space = ProgramSpace.of(gpu_task(tensors, hardware=hardware), rules=(SkipStage(),))
+    for population, row in space.sample(4, rng()).in_order():
+        state = population.materialize(row)
+        outermost = state.with_bounds().stages[-1].iterators[0]
+        assert outermost.extent == around
+        assert outermost.annotation is (
+            Annotation.BLOCK_Y if outermost.kind is IteratorKind.SPATIAL else Annotation.NONE
+        )
+        Case.of(state).check_interpreted(kernels(state), check_races=True)
 
 
 def test_a_cpu_refuses_nothing() -> None:

@@ -55,8 +55,8 @@ class KernelUsage:
         The stage at root.
     stages
         It and all that is computed inside, in stage order.
-    blocks
-        Blocks of the grid.
+    grid
+        Blocks along x, y and z.
     threads
         Threads of a block, all thread indices together.
     vthreads
@@ -75,7 +75,7 @@ class KernelUsage:
 
     root: int
     stages: tuple[int, ...]
-    blocks: Number
+    grid: tuple[Number, Number, Number]
     threads: Number
     vthreads: Number
     shared_bytes: Number
@@ -83,6 +83,12 @@ class KernelUsage:
     vector_bytes: Number
     lead: Number
     uneven: Mask
+
+    @property
+    def blocks(self) -> Number:
+        """Of the grid."""
+        x, y, z = self.grid
+        return x * y * z
 
 
 def kernel_usages(bounds: Bounds) -> tuple[KernelUsage, ...]:
@@ -125,11 +131,12 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
         lanes = iterations(state.stages[stage_id].iterators, Annotation.VECTORIZE)
         widest = max(dtype_info(tensor.dtype).bytes for tensor in state.stages[stage_id].op.outputs)
         vectors = greater(vectors, lanes * widest)
-    loops = state.stages[root].iterators
+    loops = [loop for loop in state.stages[root].iterators if not isinstance(loop.extent, Expr)]
+    x, y, z = (iterations(loops, index) for index in _BLOCKS)
     return KernelUsage(
         root,
         members,
-        iterations((loop for loop in loops if not isinstance(loop.extent, Expr)), *_BLOCKS),
+        (x, y, z),
         threads,
         virtual_threads(state, root),
         shared,
