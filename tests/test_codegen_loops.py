@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ansor
+from ansor import te
 from ansor.codegen.compile import assembly, compile_ir
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
@@ -68,6 +70,25 @@ def test_the_inner_loop_of_a_tile_is_loads_and_multiply_adds(mr: int, nr: int) -
     others = [op for op in loop if not op.startswith(("vfmadd", "vmovups", "vbroadcastss"))]
     assert len(others) <= 5  # a counter, an offset made of it, a comparison, a jump
     assert "rsp" not in blocks[0].split("\tjb")[0]
+
+
+@pytest.mark.parametrize(("cpu", "width"), [("znver4", 32), ("haswell", 16)])
+def test_accumulators_of_a_tile_at_the_border_stay_in_registers(cpu: str, width: int) -> None:
+    """Some of their lanes are beyond the tensor, and left as they are, without a way through memory."""
+    a, b = te.placeholder((12, 256), name="A"), te.placeholder((256, 61), name="B")
+    k = te.reduce_axis((0, 256), name="k")
+    c = te.compute((12, 61), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = te.create_schedule(c)
+    i_outer, j_outer, i_inner, j_inner = s[c].tile(*c.op.axis, 3, width)
+    s[c].reorder(i_outer, j_outer, k, i_inner, j_inner)
+    s[c].fuse(i_outer, j_outer)  # so that which lanes are meant is not known beforehand
+    s[c].unroll(i_inner)
+    s[c].vectorize(j_inner)
+    target = f"llvm -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu}"
+    text = ansor.build(s, [a, b, c], target=target, name="product").get_source("asm")
+    loops = [block.split("\tjb")[0] for block in text.split("\n.LBB") if block.count("vfmadd") >= 6]
+    assert len(loops) >= 2  # of whole tiles, and of those at the border
+    assert all("rsp" not in loop for loop in loops)
 
 
 @pytest.mark.parametrize("extent", [*range(1, 40), 63, 64, 65, 100, 255, 256])

@@ -10,7 +10,9 @@ a loop that does not write its buffer is placed before that loop (a few per loop
 
 Lanes: equal addresses load one scalar, consecutive ones a vector, others element by element or as a gather.
 Under a lane mask nothing outside the mask is touched. Under a scalar *guard* (an `if_then_else` that is
-computed without a branch) a load that must not happen reads a block of zeros instead.
+computed without a branch) a load that must not happen reads a block of zeros instead. Of register tiles,
+which nobody else sees, whole vectors are loaded and stored, those lanes as they were: only what is accessed
+without masks becomes registers.
 
 Aligned vectors that are stored to a *streamed* buffer pass the caches by. Such stores are not ordered with
 others until a fence, which a function that has made some must execute before it returns.
@@ -93,6 +95,8 @@ class Memory:
     def bits(self, buffer: Buffer, offset: Affine, under: Under) -> Value:
         """The same in the element's memory type."""
         base, step = (offset, 0) if under.lanes == 1 else self.index.split_lanes(offset)
+        if step in (0, 1) and self._is_in_tile(buffer, base, under.lanes if step else 1):
+            return self._load(buffer, base, under.lanes if step else 1, None, None)
         if step == 0:
             guard = under.guard
             if under.mask is not None and under.mask.text.startswith("%"):
@@ -109,6 +113,11 @@ class Memory:
             for lane in range(under.lanes)
         ]
         return self.vectors.gathered(elements)
+
+    def _is_in_tile(self, buffer: Buffer, base: Affine, lanes: int) -> bool:
+        """Whether so many elements from `base` on are in a register tile, whatever is asked of lanes."""
+        in_register = buffer.scope == "register" and not base.terms
+        return in_register and 0 <= base.const <= buffer.elements - lanes
 
     def adjacent(self, buffer: Buffer, base: Affine, count: int, under: Under) -> Value:
         """`count` elements that lie side by side, in their memory type; the same whatever the lane."""
@@ -274,6 +283,9 @@ class Memory:
         base, step = self.index.split_lanes(offset)
         if step == 1 and under.mask is None:
             self._store(buffer, base, value)
+        elif step == 1 and under.mask is not None and self._is_in_tile(buffer, base, under.lanes):
+            old = self._load(buffer, base, under.lanes, None, None)
+            self._store(buffer, base, self.vectors.select(under.mask, value, old))
         elif step == 1:
             self._masked_store(buffer, base, value, under)
         elif under.mask is not None:

@@ -410,7 +410,7 @@ class Expressions:
                 self.value(part, env)
         if cond.lanes == 1 and not (self.cheap(expr.then) and self.cheap(expr.other)):
             return self._branch(cond, expr, env)
-        is_own = isinstance(expr.then, Load) and self._known(expr.then, env) is None
+        is_own = self._is_zeroed(expr.then) and self._known(expr.then, env) is None
         then = self.value(expr.then, self.narrowed(env, cond))
         if is_own and _is_zero(expr.other) and (cond.lanes == 1 or then.lanes > 1):
             return then  # what a load under a condition gives where the condition fails
@@ -425,11 +425,15 @@ class Expressions:
             cond = self.cond(expr.cond, env)
             if isinstance(cond, bool):
                 return self.stored(expr.then if cond else expr.other, env)
-            if isinstance(expr.then, Load):
+            if self._is_zeroed(expr.then):
                 then = self.stored(expr.then, self.narrowed(env, cond))
                 if cond.lanes == 1 or then.lanes > 1:
                     return then  # zero bits where the condition fails
         return self.value(expr, env)
+
+    def _is_zeroed(self, expr: Expr) -> bool:
+        """Whether it is a load that gives zeros where its condition fails, as of register tiles none does."""
+        return isinstance(expr, Load) and expr.buffer.scope != "register"
 
     def narrowed(self, env: Env, cond: Value) -> Env:
         """The same place, if `cond` holds too."""
