@@ -100,6 +100,9 @@ class Memory:
         if step == 0:
             guard = under.guard
             if under.mask is not None and under.mask.text.startswith("%"):
+                known = self._loaded(buffer, base) if guard is None else None
+                if known is not None:  # It is there, whether any lane asks for it or none does.
+                    return known
                 guard = self.vectors.both(guard, self.vectors.any_lane(under.mask))
             return self._load(buffer, base, 1, None, guard)
         if step == 1:
@@ -164,13 +167,11 @@ class Memory:
 
     def _remembered(self, buffer: Buffer, text: str, type_: str, lanes: int, depth: int) -> Value:
         """The load `text`, found again if it was done, else done as far out as it is the same."""
+        found = self._found(text, depth)
+        if found is not None:
+            return found
         scopes = self.fn.scopes
-        current = len(scopes) - 1
-        for scope in scopes[depth:]:
-            found = scope.cse.get(text)
-            if found is not None:
-                return found
-        target = current
+        target = len(scopes) - 1
         while target > depth:
             scope = scopes[target]
             if (
@@ -183,6 +184,18 @@ class Memory:
         for scope in scopes[target + 1 :]:
             scope.hoisted += 1
         return self.fn.pure(text, type_, lanes, target)
+
+    def _found(self, text: str, depth: int) -> Value | None:
+        """What the load `text` gave where it was done before."""
+        known = (scope.cse.get(text) for scope in self.fn.scopes[depth:])
+        return next((found for found in known if found is not None), None)
+
+    def _loaded(self, buffer: Buffer, base: Affine) -> Value | None:
+        """An element that was loaded before, whatever the condition."""
+        pointer, type_ = self.pointers[buffer], memory_type(buffer.dtype)
+        address, align = self._place(buffer, pointer, base)
+        text = f"load {type_}, ptr {address.text}, align {align} ;{pointer.generation}"
+        return self._found(text, address.depth)
 
     def _shuffled(self, buffer: Buffer, base: Affine, step: int, under: Under) -> Value:
         """Lanes a few elements apart, out of whole vectors that stay between the first lane and the last."""
