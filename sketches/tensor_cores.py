@@ -14,7 +14,8 @@ shared memory as ever (`AddCacheRead`).
 
 Sizes that the instruction does not divide are padded (`ansor.schedule.pad_steps`): the operands' copies in
 shared memory are zero beyond the tensors, and only what is stored is guarded. Where that makes more than
-`MOST_PADDED` of one product, the stage is left to the other rules. Not in TVM.
+`MOST_PADDED` of one product, or leaves lanes without any element, the stage is left to the other rules. Not
+in TVM.
 """
 
 from __future__ import annotations
@@ -167,6 +168,8 @@ def _found(
     found: list[tuple[WarpIntrinsic, Axes, tuple[int, ...]]] = []
     for intrinsic in warp_intrinsics():
         for axes in match_warp(op, intrinsic) if context.target.has_warp_intrinsic(intrinsic) else ():
+            if not _fills_warps(old[axes.row], old[axes.column], intrinsic):
+                continue
             extents = list(old)
             for at, multiple in (
                 (axes.row, intrinsic.rows),
@@ -179,6 +182,12 @@ def _found(
         if one[2] == old or (prod(one[2]) <= MOST_PADDED * prod(old) and _can_pad(state, stage_id, one[2])):
             return one
     return None
+
+
+def _fills_warps(rows: int, columns: int, intrinsic: WarpIntrinsic) -> bool:
+    """Whether what takes the sums of one tile has something to do for every lane, and so as many threads."""
+    held, lanes = intrinsic.column
+    return rows >= intrinsic.row[1] and columns > held * (lanes - 1)
 
 
 def _can_pad(state: State, stage_id: int, extents: tuple[int, ...]) -> bool:

@@ -11,7 +11,7 @@ from ansor.codegen.c.compile import CudaCompiler, Resources, find_nvcc, find_nvr
 from ansor.errors import BuildError, DefinitionError
 from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.resources import KernelResources, resources_of
-from ansor.task.device import DeviceModel
+from ansor.task.device import DeviceModel, block_shared_bytes
 from ansor.task.target import Target
 from tests.device_kernels import double, scale
 
@@ -130,3 +130,17 @@ def test_a_compiler_that_does_not_tell() -> None:
 def test_drivers_of_opencl_do_not_tell() -> None:
     with pytest.raises(DefinitionError, match=r"program is a program for opencl, .* build it for 'cuda'"):
         DeviceModule(double(8)).resources()
+
+
+@pytest.mark.parametrize(
+    ("arch", "shared"), [("sm_70", 98304), ("sm_75", 65536), ("sm_80", 163 << 10), ("sm_90", 227 << 10)]
+)
+def test_a_block_may_have_what_it_is_allowed(arch: str, shared: int) -> None:
+    """All of it once; of halves two, less what newer devices keep of each."""
+    target = Target(f"cuda -arch={arch}")
+    model = DeviceModel.for_target(target)
+    assert block_shared_bytes(target) == shared
+    assert [model.resident_blocks(32, 32, shared // part) for part in (1, 2)] == [
+        1,
+        1 if model.reserved_bytes else 2,
+    ]

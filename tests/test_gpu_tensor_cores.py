@@ -36,7 +36,8 @@ ROUNDING = "cuda.mma.m16n8k8.tfloat32"
 def run(s: Any) -> str:
     """Run a schedule's kernels, as devices with the instructions and older ones do it; gives their text."""
     case, nest = Case.of(s.state), kernels(s.state, shuffles=True)
-    for arch in ("sm_90", "sm_75"):
+    halves = "float16" in {tensor.dtype for tensor in s.state.dag.inputs}
+    for arch in ("sm_90", *(("sm_75",) if halves else ()), "sm_70"):
         arrays = case.arrays()
         text = run_cuda_on_host(nest, *arrays, arch=arch)
         case.check(arrays)
@@ -338,7 +339,7 @@ def test_older_devices_do_it_in_halves(compiler: CudaCompiler) -> None:
     assert set(halves) == {"m16n8k8"}
     assert set(whole) == {"m16n8k16"}
     assert len(halves) == 2 * len(whole) > 0
-    assert [ptx.count("ldmatrix.sync") for ptx in found] == [found[1].count("ldmatrix.sync")] * 2
+    assert found[0].count("ldmatrix.sync") == found[1].count("ldmatrix.sync") > 0
 
 
 def test_devices_without_the_instruction_do_it_by_shuffles(compiler: CudaCompiler) -> None:

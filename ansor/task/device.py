@@ -23,9 +23,6 @@ DEFAULT_ARCH: Final = "sm_80"
 
 _EVERYWHERE: Final = 48 << 10
 """Bytes of shared memory that a block may take on any GPU of NVIDIA's."""
-_RESERVED: Final = 1024
-"""Bytes of a multiprocessor's shared memory that the system takes of each block, from `_RESERVING` on."""
-_RESERVING: Final = 80
 PARTITIONS: Final = 4
 """Of a multiprocessor, each with its own registers, lanes and warps."""
 _REGISTER_UNIT: Final = 256
@@ -73,8 +70,8 @@ def block_shared_bytes(target: Target) -> int:
     capability = 0 if found is None else int(found[1])
     if capability < min(_BY_CAPABILITY):
         return _EVERYWHERE
-    of_all = _of_capability(capability).shared_bytes
-    return of_all - _RESERVED if capability >= _RESERVING else of_all
+    model = _of_capability(capability)
+    return model.shared_bytes - model.reserved_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +99,8 @@ class DeviceModel:
         What is moved from memory at once.
     banks
         Words of 4 bytes that shared memory delivers in a cycle, each from a bank of its own.
+    reserved_bytes
+        What the system takes of shared memory for each block, as of compute capability 8.0.
     """
 
     multiprocessors: int = 68
@@ -116,6 +115,7 @@ class DeviceModel:
     warp: int = 32
     sector_bytes: int = 32
     banks: int = 32
+    reserved_bytes: int = 1024
 
     @classmethod
     def for_target(cls, target: Target) -> DeviceModel:
@@ -158,7 +158,9 @@ class DeviceModel:
         per_warp = _up_to(np.maximum(registers, 1) * self.warp, _REGISTER_UNIT)
         most_warps = self.registers // PARTITIONS // per_warp * PARTITIONS
         by_threads = np.minimum(self.blocks, self.threads // (warps * self.warp))
-        by_shared = self.shared_bytes // _up_to(shared_bytes + _RESERVED, _SHARED_UNIT)
+        by_shared = self.shared_bytes // _up_to(
+            np.maximum(shared_bytes + self.reserved_bytes, 1), _SHARED_UNIT
+        )
         return np.minimum(np.minimum(by_threads, most_warps // warps), by_shared)
 
 
@@ -174,8 +176,8 @@ def _of_capability(capability: int) -> DeviceModel:
 
 
 _BY_CAPABILITY: Final = {
-    70: DeviceModel(80, 2048, 32, 65536, 98304, 64, 1.53e9, 9.0e11, 6 << 20),
-    75: DeviceModel(40, 1024, 16, 65536, 65536, 64, 1.59e9, 3.2e11, 4 << 20),
+    70: DeviceModel(80, 2048, 32, 65536, 98304, 64, 1.53e9, 9.0e11, 6 << 20, reserved_bytes=0),
+    75: DeviceModel(40, 1024, 16, 65536, 65536, 64, 1.59e9, 3.2e11, 4 << 20, reserved_bytes=0),
     80: DeviceModel(108, 2048, 32, 65536, 167936, 64, 1.41e9, 1.55e12, 40 << 20),
     86: DeviceModel(84, 1536, 16, 65536, 102400, 128, 1.7e9, 9.4e11, 6 << 20),
     89: DeviceModel(128, 1536, 24, 65536, 102400, 128, 2.5e9, 1.0e12, 72 << 20),
