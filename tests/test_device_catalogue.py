@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.ir.nest import LoopNest
-from ansor.workloads import CATALOGUE
+from ansor.schedule.dag import ComputeDAG
+from ansor.task.task import Task
+from ansor.workloads import CATALOGUE, Workload
+from sketches import ProgramSpace
 from tests.cuda_on_host import run_cuda_on_host, run_together
 from tests.device_kernels import each_device
-from tests.device_laws import DeviceCase, case_of_seed, products_of_seed
+from tests.device_laws import SEEDS, DeviceCase, case_of_seed, products_of_seed
 
 BLOCKS = 3
 PRODUCTS = 24
@@ -23,7 +27,7 @@ PRODUCTS = 24
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_sampled_programs_compute_what_the_catalogue_says(kind: str, block: int) -> None:
     """One of each sketch; `python -m experiments.fuzz --target opencl` runs more."""
-    for seed in range(block, len(CATALOGUE), BLOCKS):
+    for seed in SEEDS[block::BLOCKS]:
         case, ran = case_of_seed(seed), 0
         try:
             for space in case.spaces:
@@ -60,9 +64,12 @@ def test_sampled_programs_by_tensor_cores_compute_what_the_catalogue_says(block:
 def test_the_sketches_that_are_checked_are_counted() -> None:
     """Of how many random computations there are how many sketches, and by which rules they are made.
 
-    Reductions long enough for `AddRfactorBlocks` have tests of their own.
+    What rules derive of a workload at its benchmark sizes they derive of it here, too.
     """
-    cases = [case_of_seed(seed) for seed in range(len(CATALOGUE))]
+    catalogue = [case_of_seed(seed) for seed in SEEDS]
+    met = {(case.workload, rules) for case in catalogue for rules in case.rules}
+    assert {one for entry in CATALOGUE.values() for one in _benchmarked(entry)} <= met
+    cases = [*catalogue]
     cases += [products_of_seed(seed) for seed in range(PRODUCTS)]
     made = [rules for case in cases for rules in case.rules]
     assert len({case.name for case in cases}) == len(cases) >= 45
@@ -70,12 +77,20 @@ def test_the_sketches_that_are_checked_are_counted() -> None:
     assert frozenset().union(*made) >= {
         "AddCacheRead",
         "AddCacheWrite",
+        "AddRfactorBlocks",
         "AlwaysInline",
         "CrossThreadReduction",
         "MultiLevelTilingWithFusion",
         "TensorCores",
     }
     assert sum("TensorCores" in rules for rules in made) >= PRODUCTS
+
+
+def _benchmarked(entry: Workload) -> Iterator[tuple[str, frozenset[str]]]:
+    """The rules of each sketch of a workload at its benchmark sizes."""
+    for args in entry.benchmark:
+        task = Task.create(ComputeDAG(entry.function(*args)), entry.key(*args), "opencl")
+        yield from ((entry.name, frozenset(sketch.rules)) for sketch in ProgramSpace.of(task).sketches)
 
 
 def test_a_seed_is_a_workload_of_random_sizes() -> None:
