@@ -1,20 +1,18 @@
 """Which arithmetic on variables may leave its dtype, and so is not that of indices, which is exact.
 
 An axis times a large number may not fit int32, and then wraps, as all integers of te do. The ranges of loop
-variables tell. What they do not bound is taken to fit, as in `ansor.ir.bounds`, and so are the sums and
-products that address memory: an index that left its dtype would be out of bounds anyway. What is divided or
-compared in an index wraps.
+variables tell. Symbolic sizes are taken to fit, as in `ansor.ir.bounds`, and so are the sums and products
+that address memory: an index that left its dtype would be out of bounds anyway. What is divided or compared
+in an index wraps. Of data every number of its dtype is possible.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-from ansor.dtypes import int_range
+from ansor.dtypes import int_range, is_integer
 from ansor.ir.bounds import Bounds, Interval, floor_divide, hull, multiply, to_interval
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var
-
-_UNKNOWN: Interval = (-inf, inf)
 
 
 class Overflow:
@@ -72,18 +70,20 @@ class Overflow:
                 return int(value), int(value)
             case Var():
                 return to_interval(self._bounds[expr]) if expr in self._bounds else int_range(expr.dtype)
-            case Cast(a=a) if a.dtype in ("int32", "int64"):
+            case Cast(a=a) if is_integer(a.dtype):
                 return self.interval(a)
             case Select(then=then, other=other):
                 return hull(self.interval(then), self.interval(other))
-            case Binary(op=op, a=a, b=b):
-                return _of(op, self.interval(a), self.interval(b))
+            case Binary(op=op, a=a, b=b) if (
+                found := _of(op, self.interval(a), self.interval(b))
+            ) is not None:
+                return found
             case _:
-                return _UNKNOWN
+                return int_range(expr.dtype)
 
 
-def _of(op: BinaryOp, a: Interval, b: Interval) -> Interval:
-    """The values of an operation on values of two intervals."""
+def _of(op: BinaryOp, a: Interval, b: Interval) -> Interval | None:
+    """The values of an operation on values of two intervals; None if not known."""
     match op:
         case BinaryOp.ADD:
             return a[0] + b[0], a[1] + b[1]
@@ -107,4 +107,4 @@ def _of(op: BinaryOp, a: Interval, b: Interval) -> Interval:
             positive = b[0] >= 0 if op is BinaryOp.FLOORMOD else a[0] >= 0
             return (0 if positive else -far), far
         case _:
-            return _UNKNOWN
+            return None

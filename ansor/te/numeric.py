@@ -29,7 +29,31 @@ def quiet() -> np.errstate:
 
 def constant(value: Number, dtype: str) -> Array:
     """`value` rounded to `dtype`, as an array of rank 0."""
-    return np.asarray(value).astype(to_numpy(dtype))
+    return _rounded(np.asarray(value), dtype)
+
+
+def _rounded(a: Array, dtype: str) -> Array:
+    """Converted to a dtype, to the nearest number of it; of 64 bits numpy's bfloat16 are rounded twice."""
+    if dtype == "bfloat16" and a.dtype.kind in "iuf" and a.dtype.itemsize >= 4:
+        a = _odd_float32(a if a.dtype.kind == "f" else _odd_float64(a))
+    return a.astype(to_numpy(dtype))
+
+
+def _odd_float64(a: Array) -> Array:
+    """Integers as float64; beyond 2**53 what is between two multiples of 2**12 is the middle of them."""
+    exact, step = 1 << 53, 1 << 12
+    large = (a > exact) | (a < -exact) if a.dtype.kind == "i" else a > exact
+    last = a % a.dtype.type(step) if a.dtype.itemsize == 8 else np.zeros_like(a)
+    whole = np.where(large, a - last, a).astype(np.float64)
+    return whole + np.where(large & (last != 0), step / 2, 0.0)
+
+
+def _odd_float32(a: Array) -> Array:
+    """Floats as float32, what is between two of them as the odd one: rounded again it is rounded once."""
+    near = a.astype(np.float32)
+    back, bits = near.astype(a.dtype), near.view(np.uint32)
+    moved = np.where(np.abs(back) > np.abs(a), bits - np.uint32(1), bits + np.uint32(1)).astype(np.uint32)
+    return np.where((back != a) & ~np.isnan(a) & (bits % 2 == 0), moved.view(np.float32), near)
 
 
 # -- operators ---------------------------------------------------------------------------------------
@@ -70,7 +94,7 @@ def apply_cast(a: Array, source: str, dtype: str) -> Array:
         return np.not_equal(a, constant(0, source))
     if source == "bfloat16" and not is_float(dtype):
         a = a.astype(np.float32)
-    return a.astype(to_numpy(dtype))
+    return _rounded(a, dtype)
 
 
 # -- intrinsics --------------------------------------------------------------------------------------
@@ -141,4 +165,4 @@ def apply_call(name: str, args: list[Array], dtype: str) -> Array:
     if dtype_info(dtype).kind != "float":
         return np.abs(args[0])  # the one intrinsic of integers; the least integer wraps to itself
     exact = _IN_FLOAT64[name](*(np.asarray(arg).astype(np.float64) for arg in args))
-    return exact.astype(to_numpy(dtype))
+    return _rounded(np.asarray(exact), dtype)

@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from ansor.codegen.machine import Machine
-from ansor.dtypes import dtype_info, to_numpy
+from ansor.dtypes import dtype_info
 from ansor.te.expr import Number, wrap_int
+from ansor.te.numeric import constant
 
 _REGISTER: Final = {
     "float64": "double",
@@ -54,7 +55,7 @@ def literal(value: Number, dtype: str, machine: Machine) -> str:
         number = wrap_int(int(value), dtype)
         return str(number - (1 << info.bits) if number >= 1 << (info.bits - 1) else number)
     with np.errstate(over="ignore"):
-        rounded = np.array(value, dtype="float64").astype(to_numpy(dtype))
+        rounded = constant(float(value), dtype)
     return float_literal(float(rounded), register_type(dtype, machine))
 
 

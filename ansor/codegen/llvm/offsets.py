@@ -5,7 +5,8 @@ expressions are made of stays the same: an offset is a sum of multiples of *part
 quotients and remainders of variables, as the loops that were fused leave them. Offsets and parts are
 evaluated anew only where one of their variables is bound to something else.
 
-Divisions by a variable are no parts: how they are evaluated depends on the conditions around them.
+Divisions by a variable are no parts: how they are evaluated depends on the conditions around them. Neither is
+arithmetic that may wrap, whose instructions are where it is asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ansor.codegen.llvm.index import Affine, IndexMath
+from ansor.codegen.overflow import Overflow
 from ansor.te.expr import INTEGER_ONLY, Binary, BinaryOp, Const, Expr, Var, free_vars
 
 if TYPE_CHECKING:
@@ -44,8 +46,9 @@ class _Access:
 class Offsets:
     """The offsets of one function's accesses."""
 
-    def __init__(self, math: IndexMath) -> None:
+    def __init__(self, math: IndexMath, overflow: Overflow) -> None:
         self.math = math
+        self._overflow = overflow
         self._accesses: dict[tuple[tuple[Expr, ...], int], _Access | None] = {}
         self._variables: dict[Expr, tuple[Var, ...]] = {}
         self._evaluated: dict[Expr, tuple[Bindings, Affine]] = {}
@@ -135,7 +138,7 @@ class Offsets:
                 | Binary(op=BinaryOp.MUL, a=Const(value=value), b=a)
             ):
                 return self._add(a, factor * int(value), total)
-            case Binary() if _is_part(expr):
+            case Binary() if _is_part(expr) and self._overflow.is_index(expr):
                 self._variables[expr] = tuple(free_vars(expr))
                 total[expr] = total.get(expr, 0) + factor
                 return True

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ansor.codegen.llvm.analysis import Analysis, Facts
@@ -138,8 +138,7 @@ class Function:
                 self.statement(loop.body, env.bind(loop.var, constant(0)))
             return
         if loop.kind is LoopKind.PARALLEL and self.outline is not None and env.under.lanes == 1:
-            self.outline(self, loop, extent, env)
-            self.memory.written(self.analysis.facts(loop.body).written)
+            self._if_any(loop, extent, env, self._launch)
         elif loop.kind in _SERIAL or loop.kind is LoopKind.PARALLEL:
             self.serial(loop, extent, env)
         elif loop.kind is LoopKind.TENSORIZE:
@@ -162,13 +161,23 @@ class Function:
 
     def serial(self, loop: For, extent: Affine, env: Env) -> None:
         """A counted loop; one of unknown extent is entered if that is positive."""
+        self._if_any(loop, extent, env, self._counted)
+
+    def _launch(self, loop: For, extent: Affine, env: Env) -> None:
+        """A parallel loop of at least one iteration."""
+        assert self.outline is not None
+        self.outline(self, loop, extent, env)
+        self.memory.written(self.analysis.facts(loop.body).written)
+
+    def _if_any(self, loop: For, extent: Affine, env: Env, write: Callable[[For, Affine, Env], None]) -> None:
+        """A loop, in a branch if its extent may be none."""
         positive = self.index.compare("gt", extent, constant(0))
         if isinstance(positive, bool):
             if positive:
-                self._counted(loop, extent, env)
+                write(loop, extent, env)
             return
         self.fn.open_branch()
-        self._counted(loop, extent, env)
+        write(loop, extent, env)
         self.fn.join(positive, self.fn.close(), None)
 
     def _counted(self, loop: For, count: Affine, env: Env, lanes: int = 1) -> None:

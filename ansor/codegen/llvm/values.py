@@ -29,6 +29,7 @@ from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info, int_range, is_float
 from ansor.errors import BuildError
 from ansor.ir.nest import Buffer
+from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import (
     COMPARISONS,
     LOGICAL,
@@ -55,6 +56,7 @@ _FLOAT_OPS = {
     BinaryOp.MUL: "fmul contract",
 }
 _INT_OPS = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
+_WRAPPING = frozenset({*_INT_OPS, BinaryOp.FLOORDIV, BinaryOp.TRUNCDIV})
 _FLOAT_PREDICATES = {
     BinaryOp.EQ: "oeq",
     BinaryOp.NE: "une",
@@ -100,9 +102,9 @@ class Expressions:
         self.machine = machine
         self.overflow = overflow
         self._cheap: dict[int, bool] = {}
-        self._offsets = Offsets(self.math)
+        self._offsets = Offsets(self.math, overflow)
         self._strides: dict[Buffer, tuple[int | Affine, ...]] = {}
-        self._variables: dict[Expr, tuple[Var, ...]] = {}
+        self._variables: dict[Expr, tuple[Var, ...] | None] = {}
         self._constants: dict[Const, Value] = {}
         self._memo: dict[tuple[int, int], tuple[Env, Value]] = {}  # the Env keeps its id from being reused
 
@@ -159,9 +161,12 @@ class Expressions:
                 raise BuildError(f"the operator `{op}` is not for indices: `{expr}`")
 
     def _wrapped(self, expr: Expr, env: Env) -> Affine:
-        """The same of what is divided or compared: there it matters that a sum or product wraps."""
+        """The same of what is divided or compared: there it matters that a result wraps.
+
+        That is of sums and products, and of the quotient of the least integer and -1.
+        """
         form = self.index(expr, env)
-        if not isinstance(expr, Binary) or expr.op not in _INT_OPS or self.index_like(expr):
+        if not isinstance(expr, Binary) or expr.op not in _WRAPPING or self.index_like(expr):
             return form
         (low, high), (least, greatest) = self.math.interval(form), int_range(expr.dtype)
         if low is not None and high is not None and least <= low and high <= greatest:
@@ -210,7 +215,8 @@ class Expressions:
         found: tuple[int | Affine, ...] = tuple(strides)
         if all(not stride.terms for stride in strides):
             found = tuple(stride.const for stride in strides)
-        self._strides[buffer] = found
+        if all(self.math.depth(stride) == 0 for stride in strides):  # Known everywhere, not here alone.
+            self._strides[buffer] = found
         return found
 
     def _bound(self, var: Var, env: Env) -> Affine | Value:
@@ -251,10 +257,15 @@ class Expressions:
         return self.fn.pure(f"{opcode} {full} {x.text}, {y.text}", "i1", lanes, depth)
 
     def _compare_indices(self, expr: Binary, env: Env) -> Value | bool:
-        """A comparison of indices, made once in a scope for the same bindings of its variables."""
-        variables = self._variables.get(expr)
+        """A comparison of indices, made once in a scope for the same bindings of its variables.
+
+        One that chooses between indices by what memory holds is made anew, as it depends on more than these.
+        """
+        if expr not in self._variables:
+            self._variables[expr] = None if reads_memory(expr) else tuple(free_vars(expr))
+        variables = self._variables[expr]
         if variables is None:
-            variables = self._variables[expr] = tuple(free_vars(expr))
+            return self.math.compare(str(expr.op), self.index(expr.a, env), self.index(expr.b, env))
         known, key = self.fn.known, (expr, *[env.vars.get(var) for var in variables])
         found: Value | bool | None = known.get(key)
         if found is None:

@@ -238,7 +238,12 @@ def _whole_tile(guard: Guard, form: Affine, simplifier: Simplifier) -> Expr:
         else:
             outside = add(outside, term)
     assert isinstance(guard.test, Binary)
-    return simplifier.is_below_zero(add(outside, constant(largest)), guard.test.a.dtype)
+    whole, dtype = add(outside, constant(largest)), guard.test.a.dtype
+    return (
+        simplifier.is_below_zero(whole, dtype)
+        if simplifier.table.fits(whole, dtype)
+        else Const(False, "bool")
+    )
 
 
 def _without(stmt: Stmt, removed: Sequence[Guard]) -> Stmt:
