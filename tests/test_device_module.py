@@ -294,6 +294,20 @@ def test_timing_is_by_the_devices_clock_and_outputs_are_written(kind: str) -> No
 
 
 @each_device
+def test_what_runs_before_a_repeat_may_call_the_module(kind: str) -> None:
+    """A call of another size has other memory between its kernels."""
+    module = DeviceModule(scale(kind))
+    b, found = np.zeros(8, np.float32), []
+    evaluate = module.time_evaluator(number=2, repeat=3, before_repeat=lambda: found.append(module(data(65))))
+    thread = threading.Thread(target=evaluate, args=(data(8), b), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    np.testing.assert_array_equal(found, [2 * data(65) + 1] * 3)
+    np.testing.assert_array_equal(b, 2 * data(8) + 1)
+
+
+@each_device
 def test_a_call_that_launches_nothing_takes_no_time(kind: str) -> None:
     result = DeviceModule(scale(kind)).time_evaluator(number=1, min_repeat_ms=1)(data(0))
     assert result.results == (0.0,)

@@ -158,15 +158,13 @@ class DeviceModule:
 
         def evaluate(*arrays: object, sizes: Mapping[str, int] | None = None) -> TimeResult:
             staged = self._stage(arrays, sizes)
-            with self._launching:
-                launches = self._loaded().launches(staged.memories, staged.sizes)
-                result = time_calls(
-                    launches.seconds,
-                    number=number,
-                    repeat=repeat,
-                    min_repeat_ms=min_repeat_ms,
-                    before_repeat=before_repeat,
-                )
+            result = time_calls(
+                self._timer(staged),
+                number=number,
+                repeat=repeat,
+                min_repeat_ms=min_repeat_ms,
+                before_repeat=before_repeat,
+            )
             staged.fetch()
             return result
 
@@ -183,15 +181,7 @@ class DeviceModule:
         arrays, sizes
             As of a call.
         """
-        staged = self._stage(arrays, sizes)
-        with self._launching:
-            launches = self._loaded().launches(staged.memories, staged.sizes)
-
-        def timed(number: int, _keep: object = staged) -> float:
-            with self._launching:
-                return launches.seconds(number)
-
-        return timed
+        return self._timer(self._stage(arrays, sizes))
 
     def get_source(self, kind: str | None = None) -> str:
         """Show the code.
@@ -291,6 +281,17 @@ class DeviceModule:
         path = Path(path)
         self._package = export_library(self._package, path, cc)
         return path
+
+    def _timer(self, staged: _Staged) -> Callable[[int], float]:
+        """As `timer`; between two calls of the function other launches may be made."""
+        with self._launching:
+            launches = self._loaded().launches(staged.memories, staged.sizes)
+
+        def timed(number: int, _keep: object = staged) -> float:
+            with self._launching:
+                return launches.seconds(number)
+
+        return timed
 
     def _kept_nest(self, source: str) -> LoopNest:
         """The nest that a source is made of."""
