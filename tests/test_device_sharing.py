@@ -119,6 +119,16 @@ def test_what_is_read_only_stays_so() -> None:
     assert not array.writable
 
 
+def test_what_is_read_only_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    device: Any = FakeDevice()
+    monkeypatch.setattr(arrays, "open_device", lambda kind: device)
+    array = ansor.from_dlpack(Producer(aligned(4), writable=False))
+    with pytest.raises(
+        ArgumentError, match=r"copy_from: <.*> is read-only; make another .* ansor.device_array"
+    ):
+        array.copy_from(np.zeros(4, np.float32))
+
+
 def test_strides_do_not_matter_where_an_extent_is_one() -> None:
     device: Any = FakeDevice()
     assert adopt(device, Producer(aligned(2, 1, 4), strides=(4, 77, 1))) is not None

@@ -52,7 +52,7 @@ class DeviceArray:
     shape, dtype
         As of a numpy array.
     writable
-        Whether it may be an output.
+        Whether it may be an output, or overwritten by `copy_from`.
     stream
         A stream of another library that uses it and does not wait for the default one; usually None.
     """
@@ -104,8 +104,13 @@ class DeviceArray:
         Raises
         ------
         ArgumentError
-            If that has another shape or dtype.
+            If that has another shape or dtype, or this is read-only.
         """
+        if not self.writable:
+            raise ArgumentError(
+                f"copy_from: {self!r} is read-only; make another one with ansor.device_array, which may be "
+                "overwritten"
+            )
         if array.shape != self.shape or array.dtype != self.dtype:
             raise ArgumentError(
                 f"copy_from: {array.dtype} of shape {array.shape} does not fit {self!r}; pass such an array"
