@@ -6,6 +6,7 @@ import gc
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,32 @@ class FakeModule(Owned):
         )
 
 
+class FakeContext:
+    """On a thread's stack it stays if the driver fails to take it off, until it is detached."""
+
+    def __init__(self, cuda: FakePyCUDA) -> None:
+        self.cuda = cuda
+        self.valid = True
+
+    def push(self) -> None:
+        self.cuda.leave()
+        if not self.valid:
+            raise self.cuda.Error("cuCtxPushCurrent failed: invalid device context")
+        self.cuda.stack.append(self)
+
+    def pop(self) -> None:
+        self.cuda.leave()
+        if not self.cuda.stack:
+            raise self.cuda.Error("context::pop failed: invalid device context")
+        self.cuda.stack.pop()
+
+    def detach(self) -> None:
+        if not self.valid:
+            raise self.cuda.Error("context::detach failed: invalid device context")
+        self.valid = False
+        self.cuda.get_current()
+
+
 class FakePyCUDA:
     """The module of PyCUDA with one device; it notes what it is asked for, and fails where told to."""
 
@@ -82,7 +109,9 @@ class FakePyCUDA:
         self.opened_by: int | None = None
         """The thread in which PyCUDA makes the context current by itself."""
         self._stacks = threading.local()
-        self.Context = types.SimpleNamespace(synchronize=self.noted("synchronize", inside=True))
+        self.Context = types.SimpleNamespace(
+            synchronize=self.noted("synchronize", inside=True), get_current=self.get_current
+        )
         self.Event = lambda: types.SimpleNamespace(
             record=self.noted("record", inside=True),
             synchronize=self.noted("wait", inside=True),
@@ -93,9 +122,9 @@ class FakePyCUDA:
         self.memset_d8 = self.noted("memset", inside=True)
 
     @property
-    def stack(self) -> list[object]:
+    def stack(self) -> list[FakeContext]:
         """The contexts of this thread."""
-        stack: list[object] = self._stacks.__dict__.setdefault("stack", [])
+        stack: list[FakeContext] = self._stacks.__dict__.setdefault("stack", [])
         return stack
 
     def noted(self, name: str, answer: Any = None, inside: bool = False) -> Any:
@@ -103,11 +132,11 @@ class FakePyCUDA:
 
         def call(*arguments: Any, **options: Any) -> Any:
             self.calls.append((name, *arguments))
+            if inside:
+                self.check_alive(name)
             assert self.stack or not inside, f"{name} without a context"
             if name in self.failing:
                 raise self.Error(f"{name} failed: unspecified launch failure")
-            if inside:
-                self.check_alive(name)
             return answer
 
         return call
@@ -116,13 +145,19 @@ class FakePyCUDA:
         if self.lost:
             raise self.Error(f"{name} failed: an illegal memory access was encountered")
 
-    def Device(self, number: int) -> Any:  # as PyCUDA calls it
-        def pop() -> None:
-            self.stack.pop()
+    def leave(self) -> None:
+        """Take the context off the driver's own stack, which holds no more than the last one."""
+        if self.stack:
             self.check_alive("cuCtxPopCurrent")
 
-        context: Any = types.SimpleNamespace(push=lambda: self.stack.append(context), pop=pop)
-        retained = self.noted("retain", context)
+    def get_current(self) -> FakeContext | None:
+        """The last context that is not detached; those above it are taken off."""
+        while self.stack and not self.stack[-1].valid:
+            self.stack.pop()
+        return self.stack[-1] if self.stack else None
+
+    def Device(self, number: int) -> Any:  # as PyCUDA calls it
+        retained = self.noted("retain", FakeContext(self))
 
         def retain() -> Any:
             self.opened_by = threading.get_ident()
@@ -233,6 +268,38 @@ def test_after_a_kernel_that_failed_it_is_the_device_that_is_blamed(failing: str
     blamed = pytest.raises(RunError, match=r"illegal memory access .*; a kernel failed.*: start another$")
     with blamed, driver.current():
         asked[failing]()
+    assert cuda.stack == []
+    with pytest.raises(RunError, match=r"invalid device context; a kernel failed.*: start another$"):
+        driver.current().__enter__()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_context_that_is_lost_stays_on_no_stack(depth: int) -> None:
+    """PyCUDA ends the process with a thread that leaves one behind."""
+    cuda, driver = opened()
+    blamed = r"illegal memory access .*; a kernel failed.*: start another$"
+    with ThreadPoolExecutor(1) as other:
+        there = driver.current()
+        other.submit(there.__enter__).result()
+        with ExitStack() as stack:
+            for _ in range(depth):
+                stack.enter_context(driver.current())
+            cuda.lost = True
+            with pytest.raises(RunError, match=blamed):
+                stack.close()
+        assert cuda.stack == []
+        with pytest.raises(RunError, match=blamed):
+            other.submit(there.__exit__, None, None, None).result()
+        assert other.submit(lambda: cuda.stack).result() == []
+
+
+def test_a_context_that_is_lost_is_not_entered_again() -> None:
+    cuda, driver = opened()
+    blamed = pytest.raises(RunError, match=r"illegal memory access .*; a kernel failed.*: start another$")
+    with blamed, driver.current():
+        cuda.lost = True
+        with driver.current():
+            raise AssertionError("it was entered")
     assert cuda.stack == []
 
 

@@ -64,16 +64,33 @@ class PyCUDADriver:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        # Pushed and popped each time: PyCUDA ends a thread that leaves a context behind.
-        self._context.push()
+        # Pushed and popped each time: PyCUDA ends the process with a thread that leaves a context behind.
+        self._switch(self._context.push)
         try:
-            yield
+            try:
+                yield
+            except self._cuda.Error as error:
+                why = lost(str(error)) if self._is_lost() else error
+                raise RunError(f"the CUDA driver failed: {why}") from None
+        except BaseException:
+            with suppress(RunError):
+                self._switch(self._context.pop)
+            raise
+        self._switch(self._context.pop)
+
+    def _switch(self, how: Callable[[], None]) -> None:
+        """Push the context, or pop it; the driver tells of kernels that failed there, too.
+
+        The context is detached then: PyCUDA would keep it on this thread's stack, and make it current to free
+        what is in it, which ends the process if that fails.
+        """
+        try:
+            how()
         except self._cuda.Error as error:
-            why = lost(str(error)) if self._is_lost() else error
-            raise RunError(f"the CUDA driver failed: {why}") from None
-        finally:
-            with suppress(self._cuda.Error):  # It tells of kernels that failed, too.
-                self._context.pop()
+            with suppress(self._cuda.Error):
+                self._cuda.Context.get_current()  # Takes it off the stack if another thread has detached it.
+                self._context.detach()
+            raise RunError(f"the CUDA driver failed: {lost(str(error))}") from None
 
     def _is_lost(self) -> bool:
         """Whether nothing works in the context any more. PyCUDA's errors have no code that tells.
