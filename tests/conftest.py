@@ -61,14 +61,16 @@ def quick_pocl() -> Iterator[None]:
 
 
 @pytest.fixture
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The kind of device of a test that runs on each (`tests.device_kernels.each_device`)."""
     from tests import device_kernels, emulated_cuda
 
-    if request.param != device_kernels.EMULATED:
-        return str(request.param)
-    emulated_cuda.install(monkeypatch)
-    return "cuda"
+    if request.param not in device_kernels.EMULATED:
+        yield str(request.param)
+        return
+    driver = emulated_cuda.install(monkeypatch, device_kernels.EMULATED[request.param])
+    yield "cuda"
+    driver.check_left()
 
 
 @pytest.fixture

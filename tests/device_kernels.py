@@ -26,8 +26,8 @@ def why_no_device(kind: str) -> str:
 
 
 needs_opencl = pytest.mark.skipif(bool(why_no_device("opencl")), reason=why_no_device("opencl") or "-")
-EMULATED = "emulated"
-"""Stands for CUDA, by an emulated device in this process (`tests.emulated_cuda`)."""
+EMULATED = {"emulated": "cuda-bindings", "emulated-pycuda": "pycuda"}
+"""What stands for CUDA, an emulated device in this process (`tests.emulated_cuda`), and the binding to it."""
 
 
 def _where_possible(kind: str, reason: str) -> Any:
@@ -37,9 +37,12 @@ def _where_possible(kind: str, reason: str) -> Any:
 _HERE = [_where_possible(kind, why_no_device(kind)) for kind in ("opencl", "cuda")]
 _NO_COMPILER = "" if shutil.which("g++") else "there is no g++ to emulate a GPU by"
 each_device = pytest.mark.parametrize(
-    "kind", [*_HERE, _where_possible(EMULATED, _NO_COMPILER)], indirect=True
+    "kind", [*_HERE, *(_where_possible(kind, _NO_COMPILER) for kind in EMULATED)], indirect=True
 )
-"""Runs a test, which takes a `kind`, on every device that is there, and on an emulated one."""
+"""Runs a test, which takes a `kind`, on every device that is there, and on an emulated one by both bindings.
+
+PyCUDA has no graphs of calls, which NVIDIA's bindings launch when kernels are timed.
+"""
 each_device_of_workers = pytest.mark.parametrize("kind", _HERE)
 """Runs a test whose programs run in other processes on every device that is there."""
 

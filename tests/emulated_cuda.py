@@ -1,9 +1,10 @@
-"""A CUDA device that is emulated: NVIDIA's bindings and compiler, as far as ansor asks them, on the host.
+"""A CUDA device that is emulated: NVIDIA's driver and compiler, as far as ansor asks them, on the host.
 
 The text of kernels is compiled as C++ of the host (`emulated_cuda.h`) and linked with what runs it
 (`emulated_cuda.cpp`): the threads of a block run in turn, and the memory of the device is the host's. What
 does not meet at a barrier, a copy past the end of an allocation, one that nobody waits for, or a call without
-a context shows. Everything else of the device door is the real thing.
+a context shows. Everything else of the device door is the real thing, by NVIDIA's bindings, whose module the
+driver is, or by PyCUDA (`tests.emulated_pycuda`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -29,6 +31,7 @@ import ansor.codegen.c.compile as compiling
 from ansor.errors import BuildError
 from ansor.runtime.device import cuda_bindings, cuda_pycuda, door
 from tests import emulated_ptx
+from tests.emulated_pycuda import EmulatedPyCUDA
 
 HEADER, RUNTIME = (Path(__file__).with_name(f"emulated_cuda.{kind}") for kind in ("h", "cpp"))
 WHY_NOT = "" if shutil.which("g++") else "there is no g++ to compile emulated kernels by"
@@ -61,17 +64,19 @@ _COPIES = {
 """What the helpers do here that are about copies, by their names and parameters."""
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> EmulatedDriver:
+def install(monkeypatch: pytest.MonkeyPatch, binding: str = "cuda-bindings") -> EmulatedDriver:
     """Put the emulated device and its compiler in the place of every other; gives its driver."""
 
-    def no_pycuda(name: str) -> Any:
+    def missing(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
     driver = EmulatedDriver()
+    pycuda = EmulatedPyCUDA(driver)
+    by_pycuda = binding == "pycuda"
     monkeypatch.setattr(door, "_open", {})
     monkeypatch.delenv(door.DEVICE, raising=False)
-    monkeypatch.setattr(cuda_pycuda, "import_module", no_pycuda)
-    monkeypatch.setattr(cuda_bindings, "import_module", lambda name: driver)
+    monkeypatch.setattr(cuda_pycuda, "import_module", (lambda name: pycuda) if by_pycuda else missing)
+    monkeypatch.setattr(cuda_bindings, "import_module", missing if by_pycuda else lambda name: driver)
     monkeypatch.setattr(compiling, "find_compiler", HostCompiler)
     return driver
 
@@ -122,7 +127,7 @@ def _host_compiler(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def _on_host(text: str) -> str:
-    """The text as C++ of the host; of each kernel also what runs it, and the number of its arguments."""
+    """The text as C++ of the host; of each kernel also what runs it, and the sizes of its arguments."""
     kernels = _KERNEL.findall(text)
     for head, body in _COPIES.items():
         text = re.sub(rf"(void ansor_{head}) {{\n.*?\n}}", rf"\1 {{ {body} }}", text, flags=re.DOTALL)
@@ -134,9 +139,11 @@ def _on_host(text: str) -> str:
     parts = [HEADER.read_text(), *pools, _POOL.sub(r"extern unsigned char \1[];", text)]
     for name, parameters in kernels:
         types = [one.rpartition(" ")[0].replace(" __restrict__", "") for one in parameters.split(", ") if one]
+        sizes = "".join(f"sizeof({kind}), " for kind in types)
         values = ", ".join(f"*({kind}*)values[{i}]" for i, kind in enumerate(types))
         parts.append(
             f'extern "C" int count_{name}() {{ return {len(types)}; }}\n'
+            f'extern "C" int size_{name}(int i) {{ return (int[]){{{sizes}0}}[i]; }}\n'
             f"static void call_{name}(void** values) {{ {name}({values}); }}\n"
             f'extern "C" int run_{name}(void** values, const unsigned* grid, const unsigned* block) {{\n'
             f"  return run_grid(call_{name}, values, grid, block);\n}}\n"
@@ -164,9 +171,16 @@ class EmulatedDriver:
         """What every call fails with, once a kernel has failed."""
         self.memory: dict[int, np.ndarray[Any, Any]] = {}
         self.modules = 0
-        self._contexts = threading.local()
+        self.events = 0
+        self.stacks: defaultdict[Any, list[Any]] = defaultdict(list)
+        """The contexts that threads are in, the current one last: by thread, and again as PyCUDA has them."""
+        self._retained = 0
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
+
+    def check_left(self) -> None:
+        """PyCUDA ends the process with a thread that is left in a context."""
+        assert not any(self.stacks.values())
 
     # -- the device ------------------------------------------------------------------------------------
 
@@ -195,29 +209,38 @@ class EmulatedDriver:
         return 0, f"CUDA_ERROR_{code}".encode()
 
     def cuGetErrorString(self, code: int) -> tuple[int, bytes]:
-        return 0, b"emulated"
+        return 0, f"emulated error {code}".encode()
 
     # -- contexts, streams and events ------------------------------------------------------------------
 
     @property
-    def _depth(self) -> int:
-        return getattr(self._contexts, "depth", 0)
+    def _stack(self) -> list[Any]:
+        return self.stacks[threading.get_ident()]
 
     def _code(self) -> int:
         """What a call that needs a context answers."""
-        return self.fault or (0 if self._depth else 201)
+        return self.fault or (0 if self._stack and self._retained else 201)
 
     def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[int, str]:
+        self._retained += 1
         return 0, "context"
+
+    def cuDevicePrimaryCtxRelease(self, device: int) -> tuple[int]:
+        self._retained -= 1
+        return (0,)
 
     def cuCtxPushCurrent(self, context: str) -> tuple[int]:
         assert context == "context"
-        self._contexts.depth = self._depth + 1
+        if not self._retained:
+            return (201,)
+        self._stack.append(context)
         return (0,)
 
-    def cuCtxPopCurrent(self) -> tuple[int, str]:
-        self._contexts.depth = self._depth - 1
-        return 0, "context"
+    def cuCtxPopCurrent(self) -> tuple[int, str | None]:
+        """It tells of a kernel that failed, too, as its description allows."""
+        if not self._stack:
+            return 201, None
+        return self.fault, self._stack.pop()
 
     def cuCtxSynchronize(self) -> tuple[int]:
         return (self._code(),)
@@ -229,6 +252,7 @@ class EmulatedDriver:
         return (self._code(),)
 
     def cuEventCreate(self, flags: int) -> tuple[int, Any]:
+        self.events += not self._code()
         return self._code(), SimpleNamespace(time=0.0)
 
     def cuEventRecord(self, event: Any, stream: int) -> tuple[int]:
@@ -240,6 +264,10 @@ class EmulatedDriver:
 
     def cuEventElapsedTime(self, start: Any, end: Any) -> tuple[int, float]:
         return self._code(), 1e3 * (end.time - start.time)
+
+    def cuEventDestroy(self, event: Any) -> tuple[int]:
+        self.events -= 1
+        return (self._code(),)
 
     # -- memory ----------------------------------------------------------------------------------------
 
@@ -299,8 +327,8 @@ class EmulatedDriver:
     def cuModuleGetFunction(self, module: Any, name: bytes) -> tuple[int, Any]:
         if self._code() or not hasattr(module, f"run_{name.decode()}"):
             return self._code() or 500, None
-        run, count = (getattr(module, f"{what}_{name.decode()}") for what in ("run", "count"))
-        return 0, SimpleNamespace(run=run, count=count())
+        run, count, size = (getattr(module, f"{what}_{name.decode()}") for what in ("run", "count", "size"))
+        return 0, SimpleNamespace(run=run, sizes=[size(i) for i in range(count())])
 
     def cuFuncGetAttribute(self, name: str, function: Any) -> tuple[int, int]:
         return self._code(), FACTS[name.removeprefix("CU_FUNC_ATTRIBUTE_")]
@@ -309,8 +337,11 @@ class EmulatedDriver:
         return (self._code(),)
 
     def cuLaunchKernel(self, function: Any, *rest: Any) -> tuple[int]:
-        *extents, shared, _, place, extra = rest
-        assert extra == 0
+        """The arguments are told by their places, or packed one behind the other."""
+        *extents, shared, _, place, packed = rest
+        values = _unpacked(packed, function.sizes) if packed else []
+        places = _places(values)
+        place = place or ctypes.addressof(places)
         return (self._code() or self._run(function, extents[:3], extents[3:], shared, place),)
 
     def _run(self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, place: int) -> int:
@@ -335,10 +366,9 @@ class EmulatedDriver:
     ) -> tuple[int, int]:
         assert list(before) == ([len(graph)] if graph else []), "one behind the other"
         assert count == len(before)
-        places = (ctypes.c_void_p * max(1, node.func.count)).from_address(node.kernelParams)
-        values = [
-            ctypes.create_string_buffer(ctypes.string_at(place, 8), 8) for place in places[: node.func.count]
-        ]
+        most = len(node.func.sizes)
+        places = (ctypes.c_void_p * max(1, most)).from_address(node.kernelParams)
+        values = [ctypes.create_string_buffer(ctypes.string_at(place, 8), 8) for place in places[:most]]
         graph.append((node, values))
         return self._code(), len(graph)
 
@@ -350,7 +380,7 @@ class EmulatedDriver:
 
     def cuGraphLaunch(self, graph: list[Any], stream: int) -> tuple[int]:
         for node, values in graph:
-            places = (ctypes.c_void_p * max(1, len(values)))(*map(ctypes.addressof, values))
+            places = _places(values)
             grid = (node.gridDimX, node.gridDimY, node.gridDimZ)
             block = (node.blockDimX, node.blockDimY, node.blockDimZ)
             code = self._code() or self._run(
@@ -365,3 +395,18 @@ class EmulatedDriver:
 
     def cuGraphExecDestroy(self, graph: list[Any]) -> tuple[int]:
         return (0,)
+
+
+def _places(values: Sequence[Any]) -> Any:
+    return (ctypes.c_void_p * max(1, len(values)))(*map(ctypes.addressof, values))
+
+
+def _unpacked(packed: bytes, sizes: Sequence[int]) -> list[Any]:
+    """Arguments of these sizes, each of which begins at a multiple of its own."""
+    values, end = [], 0
+    for size in sizes:
+        start = -(-end // size) * size
+        end = start + size
+        values.append(ctypes.create_string_buffer(packed[start:end], 8))
+    assert end == len(packed), "as many bytes as the kernel takes"
+    return values

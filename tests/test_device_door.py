@@ -126,6 +126,7 @@ def test_read_only_bfloat16_and_empty_arrays_are_copied(device: Device) -> None:
 
 @each_device
 def test_kernels_are_launched_and_timed(device: Device) -> None:
+    """Timed they are launched as graphs of calls by NVIDIA's bindings alone: others have none."""
     loaded = compiled(device)
     call, _, b = add_call(device, 100)
     launches = device.prepare(loaded, [call])

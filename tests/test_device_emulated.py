@@ -1,8 +1,10 @@
-"""The emulated CUDA device notices what a GPU would, and nothing stays behind on it."""
+"""The emulated CUDA device notices what a GPU would, and nothing stays behind on it, by both bindings."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,16 +13,20 @@ import pytest
 import ansor
 from ansor.errors import ArgumentError, RunError
 from ansor.runtime.device.cuda_bindings import BindingsDriver
+from ansor.runtime.device.door import device_info, open_device
 from ansor.runtime.device.module import DeviceModule
-from tests.device_kernels import double, scale
+from tests.device_kernels import EMULATED, double, scale
 from tests.emulated_cuda import WHY_NOT, EmulatedDriver, install
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
 
 
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> EmulatedDriver:
-    return install(monkeypatch)
+@pytest.fixture(params=EMULATED.values())
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedDriver]:
+    driver = install(monkeypatch, request.param)
+    assert device_info("cuda").binding == request.param
+    yield driver
+    driver.check_left()
 
 
 def data(n: int) -> np.ndarray:
@@ -30,9 +36,9 @@ def data(n: int) -> np.ndarray:
 @pytest.mark.usefixtures("driver")
 def test_threads_that_never_meet_break_the_device() -> None:
     apart = DeviceModule(double(64, "if (i < 5) __syncthreads();", kind="cuda"))
-    with pytest.raises(RunError, match="CUDA_ERROR_719: emulated; a kernel failed, and this process cannot"):
+    with pytest.raises(RunError, match="emulated error 719; a kernel failed, and this process cannot"):
         apart(data(64))
-    with pytest.raises(RunError, match="CUDA_ERROR_719"):
+    with pytest.raises(RunError, match="a kernel failed, and this process cannot"):
         DeviceModule(double(64, kind="cuda"))(data(64))
 
 
@@ -70,7 +76,7 @@ def test_copies_are_made_when_they_are_waited_for() -> None:
     body = "begin_copy(B + i, A + i, 4); float early = B[i]; end_copies(); B[i] += early;"
     np.testing.assert_array_equal(DeviceModule(double(64, body, kind="cuda"))(data(64)), 3 * data(64))
     apart = double(64, "begin_copy((char*)(B + i) + 2, A + i, 4);", kind="cuda")
-    with pytest.raises(RunError, match="CUDA_ERROR_716"):
+    with pytest.raises(RunError, match="emulated error 716"):
         DeviceModule(apart)(data(64))
 
 
@@ -94,11 +100,12 @@ def test_a_call_without_a_context_fails() -> None:
 
 def test_a_copy_that_leaves_its_memory_fails(driver: EmulatedDriver) -> None:
     array = ansor.device_array(data(4), "cuda")
-    with pytest.raises(RunError, match="CUDA_ERROR_1:"):
+    with pytest.raises(RunError, match=r"emulated error 1$"):
         array.device.upload(data(4), array.memory, 4)
 
 
 def test_nothing_stays_behind(driver: EmulatedDriver) -> None:
+    events = opened_elsewhere(driver)
     module = DeviceModule(replace(scale("cuda"), arch="sm_90"))
     array = ansor.device_array(data(100), "cuda")
     module(module(array))
@@ -111,4 +118,24 @@ def test_nothing_stays_behind(driver: EmulatedDriver) -> None:
     assert driver.modules == 1
     del module, array, timer
     gc.collect()
-    assert (driver.modules, driver.memory) == (0, {})
+    assert (driver.modules, driver.memory, driver.events) == (0, {}, events)
+
+
+def test_nothing_stays_behind_of_a_timing_that_fails(
+    driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = opened_elsewhere(driver)
+    timer = DeviceModule(double(64, kind="cuda")).timer(data(64), data(64) + 1)
+    monkeypatch.setattr(driver, "_run", lambda *launch: 1)
+    with pytest.raises(RunError, match=r"emulated error 1$"):
+        timer(3)
+    del timer
+    gc.collect()
+    assert (driver.modules, driver.memory, driver.events) == (0, {}, events)
+
+
+def opened_elsewhere(driver: EmulatedDriver) -> int:
+    """Open the device in another thread; gives the number of events that it has from then on."""
+    with ThreadPoolExecutor(1) as other:
+        other.submit(open_device, "cuda").result()
+    return driver.events

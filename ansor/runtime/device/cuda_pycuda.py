@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from traceback import clear_frames
 from typing import Any
 
 from ansor.errors import BuildError, NoDeviceError, RunError
@@ -70,6 +71,7 @@ class PyCUDADriver:
             try:
                 yield
             except self._cuda.Error as error:
+                clear_frames(error.__traceback__)  # What they hold of PyCUDA's is freed in its context.
                 why = lost(str(error)) if self._is_lost() else error
                 raise RunError(f"the CUDA driver failed: {why}") from None
         except BaseException:
