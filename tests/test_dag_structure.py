@@ -5,12 +5,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ansor
 from ansor import te
 from ansor.errors import DefinitionError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.structure import HASH_DIGITS, KeyMatch, axis_names, match_key
+from ansor.task.registry import workload_key_to_tensors
 from ansor.te import Expr, Tensor
 from ansor.workloads import CATALOGUE
 
@@ -114,6 +117,25 @@ def test_layout_free_placeholders_matter() -> None:
         return ComputeDAG([a, b, c]).structure_hash
 
     assert len({free(None), free(0), free(1)}) == 3
+
+
+def test_what_an_input_is_prepared_by_matters() -> None:
+    """A key brings back the graph, and with it the form that the caller's data has to be brought into."""
+
+    def doubled(prepare: Callable[[Expr], Expr] | None) -> ComputeDAG:
+        weight = te.placeholder((4,), name="W")
+        p = weight
+        if prepare is not None:
+            p = te.prepared(te.compute((4,), lambda i: prepare(weight[i]), name="P"))
+        return ComputeDAG([p, te.compute((4,), lambda i: p[i] * 2.0, name="Y")])
+
+    functions = (None, lambda w: w + 1.0, lambda w: w * 3.0)
+    assert len({doubled(one).structure_hash for one in functions}) == 3
+    assert doubled(lambda w: w + 1.0).structure_hash == doubled(lambda w: w + 1.0).structure_hash
+    tasks = [ansor.SearchTask(compute_dag=doubled(one)) for one in functions[1:]]
+    weights = [workload_key_to_tensors(task.workload_key)[0] for task in tasks]
+    ones = np.ones(4, np.float32)
+    assert [ansor.transform_layout(ones, weight)[0] for weight in weights] == [2.0, 3.0]
 
 
 def test_symbolic_sizes_are_told_apart_but_not_by_name() -> None:

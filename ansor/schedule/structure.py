@@ -3,9 +3,9 @@
 Two workloads with equal structure hashes take the same arguments, compute the same values by the same
 expressions and offer a schedule the same stages and axes, so a schedule of one is a schedule of the other.
 The hash covers the order of arguments, every operation in stage order, shapes, dtypes, constants, reductions
-with their combiners, and the attributes that steer the search or the layout. It leaves out the names of
-operations, axes and symbolic sizes, tags and all other attributes. Commuted operands make a different
-structure; nothing is normalised.
+with their combiners, what inputs are prepared by (`ansor.te.preparation`), and the attributes that steer the
+search or the layout. It leaves out the names of operations, axes and symbolic sizes, tags and all other
+attributes. Commuted operands make a different structure; nothing is normalised.
 
 A workload key is a JSON list. Three forms occur:
 
@@ -52,6 +52,7 @@ from ansor.te.expr import (
     distinct_nodes,
     int_value,
 )
+from ansor.te.preparation import result_of
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 HASH_DIGITS: Final = 40
@@ -73,6 +74,13 @@ def _digest(*parts: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=HASH_DIGITS // 2).hexdigest()
 
 
+def _preparation(result: Tensor) -> str:
+    """The digest of the function of another input that `result` is."""
+    writer = _Writer()
+    writer.with_inputs(result.op)
+    return _digest(*writer.lines, str(result.value_index))
+
+
 class _Writer:
     """Numbers operations, axes and symbolic sizes by first occurrence and writes each operation as one line.
 
@@ -89,7 +97,9 @@ class _Writer:
     def operation(self, op: Operation) -> None:
         self.ops[op] = len(self.ops)
         if isinstance(op, PlaceholderOp):
-            self.lines.append(_digest("placeholder", op.dtype, *self._extents(op.shape)))
+            result = result_of(op)
+            prepared = [] if result is None else [f"prepared:{_preparation(result)}"]
+            self.lines.append(_digest("placeholder", op.dtype, *self._extents(op.shape), *prepared))
             return
         for position, axis in enumerate((*op.axis, *op.reduce_axis)):
             self._vars[axis] = f"axis{position}"
@@ -97,6 +107,14 @@ class _Writer:
         parts += [self.expression(root) for root in op.body]
         parts += self._attributes(op)
         self.lines.append(_digest(*parts))
+
+    def with_inputs(self, op: Operation) -> None:
+        """Write an operation after those that it needs; what is written already is left out."""
+        if op in self.ops:
+            return
+        for tensor in op.input_tensors:
+            self.with_inputs(tensor.op)
+        self.operation(op)
 
     def _extents(self, shape: Iterable[Expr | int]) -> list[str]:
         return [str(e) if isinstance(e, int) else self.expression(e) for e in shape]
