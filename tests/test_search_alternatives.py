@@ -19,6 +19,7 @@ from measure.reference import ReferenceStore
 from measure.simulate import SimulatedRunner
 from search.alternatives import AlternativesPolicy, cannot_win, divided, in_turn
 from search.history import History, Trial
+from search.proposals import checked
 from search.starts import first_programs
 from tests.search_fakes import TileModel, options, simulated_cost
 
@@ -366,14 +367,31 @@ def test_what_is_no_alternative_is_refused() -> None:
         task_of(("tests.larger", (N,)))
     with pytest.raises(DefinitionError, match="occurs twice"):
         task_of(("tests.twice", (N,)))
-    with pytest.raises(DefinitionError, match="look like those"):
-        task_of(("tests.twice_by_copy", (N,)), ("tests.twice_by_copy", (N, 2.0)))
+    with pytest.raises(DefinitionError, match="is the same algorithm as"):
+        task_of(("tests.twice_by_copy", (N,)), ("tests.twice_by_copy", (N, 1.0)))
     with pytest.raises(DefinitionError, match="must be a list of workloads"):
         task_of("tests.twice_by_copy")
     with pytest.raises(DefinitionError, match="one for each"):
         AlternativesPolicy(task_of(), [])
     with pytest.raises(DefinitionError, match="made with these very objects"):
         AlternativesPolicy(task_of(), policy_of(task_of()).policies)
+
+
+def test_algorithms_are_told_apart_whatever_their_names() -> None:
+    """The loops of these look alike; the same number of programs is proposed of each."""
+    task = task_of(("tests.twice_by_copy", (N,)), ("tests.twice_by_copy", (N, 2.0)))
+    one, other = task.alternatives
+    loops = [str(ansor.State.initial(dag)) for dag in (one.compute_dag, other.compute_dag)]
+    assert loops[0] == loops[1]
+    programs = [
+        {program_key(state) for state in ansor.sample_programs(algorithm, 8, np.random.default_rng(0))}
+        for algorithm in task.algorithms
+    ]
+    assert len(set.union(*programs)) == sum(map(len, programs))
+    policy = policy_of(task)
+    proposed = checked(policy, policy.propose(0, 12, History()), History())
+    counts = Counter(task.algorithm_of(state.dag).workload_key for state in proposed.states)
+    assert set(counts.values()) == {4}
 
 
 def test_an_alternative_that_computes_something_else_is_found_out(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ def program_key(state: State) -> str:
     """
     Digest of a program: equal keys, equal programs.
 
-    It covers the printed loops with all extents filled, how loops that were fused run through their parts,
-    and the steps of ours, whose effect on storage the loops do not show.
+    It covers the computation, the printed loops with all extents filled, how loops that were fused run
+    through their parts, and the steps of ours, whose effect on storage the loops do not show.
     """
     bounds = infer_bounds(state)
     parts = "".join(
@@ -27,4 +27,5 @@ def program_key(state: State) -> str:
         if not is_one(known.extents[part])
     )
     ours = "".join(f"\n{step.to_json()}" for step in state.steps if not step.in_reference)
-    return hashlib.blake2b(f"{bounds.state}{parts}{ours}".encode(), digest_size=16).hexdigest()
+    text = f"{state.dag.structure_hash}\n{bounds.state}{parts}{ours}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

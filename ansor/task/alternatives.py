@@ -20,7 +20,6 @@ from ansor.errors import AnsorError, DefinitionError
 from ansor.schedule.access import amplification
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import layout_free_inputs
-from ansor.schedule.state import State
 from ansor.task.registry import make_workload_key, recorded_dag, workload_key_to_tensors
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.preparation import source_of
@@ -44,7 +43,7 @@ def make_alternatives(direct: Task, calls: Sequence[Call]) -> tuple[Task, ...]:
     Raises
     ------
     DefinitionError
-        If one is no such call, computes something of another form, occurs twice, or looks like another.
+        If one is no such call, computes something of another form, or is the same algorithm as another.
     """
     if not isinstance(calls, (list, tuple)) or not all(_is_call(item) for item in calls):
         raise DefinitionError(
@@ -148,14 +147,13 @@ def _form(tensor: Tensor, output: bool) -> str:
 def _check_distinct(tasks: Sequence[Task]) -> None:
     """Refuse tasks whose records or programs would be taken for those of another."""
     keys: dict[str, None] = {}
-    programs: dict[str, str] = {}
+    known: dict[str, str] = {}
     for task in tasks:
         if task.workload_key in keys:
             raise DefinitionError(f"{task.workload_key} occurs twice among a task and its alternatives")
         keys[task.workload_key] = None
-        same = programs.setdefault(str(State.initial(task.compute_dag)), task.workload_key)
+        same = known.setdefault(task.compute_dag.structure_hash, task.workload_key)
         if same != task.workload_key:
             raise DefinitionError(
-                f"the loops of {task.workload_key} look like those of {same}; "
-                "give their operations other names"
+                f"{task.workload_key} is the same algorithm as {same}: they differ in names at most"
             )
