@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, Final
 
 from measure.log import Record
 from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to_json
@@ -29,17 +30,31 @@ def plain_key(workload_key: str) -> str:
         return workload_key
 
 
+_LEFT_OUT: Final = {"DB": 2, "PF": 0}
+"""What the second field of steps is where records leave it out."""
+
+
+def _spelled_out(step: list[Any]) -> list[Any]:
+    """A step of a record, with all fields, but for the length of the loop that it splits."""
+    match step:
+        case ["SP", stage, iterator, _, *rest]:
+            return ["SP", stage, iterator, None, *rest]
+        case [str() as code, stage] if code in _LEFT_OUT:
+            return [code, stage, _LEFT_OUT[code]]
+        case _:
+            return step
+
+
 def program_of(inp: MeasureInput) -> str:
     """Name the program of a record: the computation, the target, the layout option and the steps.
 
     What a machine or a version writes down besides, numbers of its hardware or the lengths of loops that are
     split, does not make another program of it: it is right or wrong, a start for a search and one to apply,
-    wherever it was measured. Whether its time counts is another question (`trial_of`).
+    wherever it was measured. Whether its time counts is another question (`trial_of`). Nor does a field that
+    a record may leave out.
     """
     task = inp.task
-    steps = [
-        [*step[:3], None, *step[4:]] if step[:1] == ["SP"] else step for step in steps_to_json(inp.state)
-    ]
+    steps = [_spelled_out(step) for step in steps_to_json(inp.state)]
     target = target_group(target_text(task))
     return json.dumps([plain_key(task.workload_key), target, int(task.layout_rewrite_option or 0), steps])
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansor.schedule.steps import step_from_json
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, find_best_record, save_records
 from measure.distill import distill_record_file
 from measure.record import LoggedState, LoggedTask, Seconds
@@ -65,6 +68,19 @@ def test_a_search_learns_from_the_first_record_of_each_program() -> None:
     once = [(program(2), timed(1)), (program(4), TIMEOUT)]
     again = [(program(2), timed(4, 4)), (program(4), timed(1))]
     assert list(first_records([*once, *again])) == once
+
+
+@pytest.mark.parametrize("short", [["DB", 1], ["PF", 1]])
+def test_a_field_that_records_leave_out_makes_no_other_program(short: list[Any]) -> None:
+    """Both spellings are one step, so a wrong answer of one is one of the other."""
+    step = step_from_json(short)
+    spellings = (short, [step.code, *astuple(step)])  # type: ignore[call-overload]
+    assert spellings[0] != spellings[1]
+    assert step_from_json(spellings[1]) == step
+    inputs = [MeasureInput(LoggedTask('["w", 1]', "llvm"), LoggedState((tuple(one),))) for one in spellings]
+    assert program_of(inputs[0]) == program_of(inputs[1])
+    records = list(zip(inputs, (timed(1), WRONG), strict=True))
+    assert [result for _, result in settled_records(records)] == [WRONG]
 
 
 RESULTS = [timed(1), timed(1.5), timed(2, 2), timed(1.2, 1.2, 1.2), timed(1.1, 1.1, 1.1), TIMEOUT, WRONG]
