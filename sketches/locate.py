@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from ansor.schedule.identity import program_key
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
@@ -54,8 +55,8 @@ def locate(neighbourhood: Neighbourhood, state: State) -> tuple[Family, Matrix] 
     Returns
     -------
     tuple[Family, Matrix] | None
-        The family and its integers, shape `(1, columns)`; their program has the same loops. None if there is
-        no such row.
+        The family and its integers, shape `(1, columns)`; their program is the same. None if there is no such
+        row.
     """
     sketches = [x for x in neighbourhood.space.sketches if _begins_with(_divided(state.steps, x)[0], x)]
     for sketch in sorted(sketches, key=lambda sketch: -len(sketch.spelling)):
@@ -115,7 +116,7 @@ def _locate_in(neighbourhood: Neighbourhood, sketch: Sketch, state: State) -> tu
     program = family.program(row)
     if _plain(program) != _plain(state.steps):
         again = State.replay(state.dag, program)
-        if str(again.with_bounds()) != str(state.with_bounds()):
+        if program_key(again) != program_key(state):
             return None
     return family, np.array([row], dtype=np.int64)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 from ansor.schedule.bounds import infer_bounds
 from ansor.schedule.extents import is_one
@@ -15,7 +16,8 @@ def program_key(state: State) -> str:
     Digest of a program: equal keys, equal programs.
 
     It covers the computation, the printed loops with all extents filled, how loops that were fused run
-    through their parts, and the steps of ours, whose effect on storage the loops do not show.
+    through their parts, and what loops do not show: the steps of ours, what stages that steps made or changed
+    read, and how results are stored.
     """
     bounds = infer_bounds(state)
     parts = "".join(
@@ -27,5 +29,17 @@ def program_key(state: State) -> str:
         if not is_one(known.extents[part])
     )
     ours = "".join(f"\n{step.to_json()}" for step in state.steps if not step.in_reference)
-    text = f"{state.dag.structure_hash}\n{bounds.state}{parts}{ours}"
+    text = f"{state.dag.structure_hash}\n{bounds.state}{parts}{ours}{''.join(_stored(state))}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _stored(state: State) -> Iterator[str]:
+    """Where results are kept, in which order of axes, and which of them the stages of steps read."""
+    given = set(state.dag.ops)
+    for position, stage in enumerate(state.stages):
+        if stage.op not in given:
+            axes = [axis.name for axis in stage.op.axis]
+            reads = [state.stage_id(tensor) for tensor in stage.op.input_tensors]
+            yield f"\n{position} {axes} of {reads}"
+        if stage.scope != "global" or stage.storage_align is not None:
+            yield f"\n{position} {stage.scope} {stage.storage_align}"
