@@ -16,6 +16,7 @@ from ansor.schedule.structure import HASH_DIGITS, KeyMatch, axis_names, match_ke
 from ansor.task.registry import workload_key_to_tensors
 from ansor.te import Expr, Tensor
 from ansor.workloads import CATALOGUE
+from measure.reference import ReferenceStore
 
 ORACLES = json.loads((Path(__file__).parent / "data" / "compute_dags.json").read_text())
 
@@ -87,6 +88,8 @@ VARIANTS: dict[str, Callable[[], ComputeDAG]] = {
     "steering, other axis": lambda: matmul(attrs={"auto_scheduler_no_split_at_inner": ["j"]}),
     "other attribute": lambda: matmul(attrs={"auto_scheduler_always_unroll_inner": ["i"]}),
     "rounding": lambda: matmul(attrs={"rounded_operands": "tfloat32"}),
+    "larger errors": lambda: matmul(attrs={"rounding_amplification": 31.0}),
+    "other errors": lambda: matmul(attrs={"rounding_amplification": 2}),
 }
 
 
@@ -107,6 +110,17 @@ def test_steering_attributes_name_axes_by_position() -> None:
         return ComputeDAG([x, y]).structure_hash
 
     assert steered("i") == steered("q")
+
+
+def test_an_answer_is_checked_as_its_own_graph_says() -> None:
+    """A store of right answers tells a graph that allows larger errors from one that does not."""
+    store = ReferenceStore()
+    tasks = [
+        ansor.SearchTask(compute_dag=matmul(attrs=attrs)) for attrs in ({}, {"rounding_amplification": 50})
+    ]
+    one, other = (store.get(task).arguments[2].tolerance.relative for task in tasks)
+    assert other == 50 * one
+    store.close()
 
 
 def test_layout_free_placeholders_matter() -> None:

@@ -4,8 +4,8 @@ Two workloads with equal structure hashes take the same arguments, compute the s
 expressions and offer a schedule the same stages and axes, so a schedule of one is a schedule of the other.
 The hash covers the order of arguments, every operation in stage order, shapes, dtypes, constants, reductions
 with their combiners, what inputs are prepared by (`ansor.te.preparation`), and the attributes that steer the
-search or the layout. It leaves out the names of operations, axes and symbolic sizes, tags and all other
-attributes. Commuted operands make a different structure; nothing is normalised.
+search or the layout, or allow larger errors. It leaves out the names of operations, axes and symbolic sizes,
+tags and all other attributes. Commuted operands make a different structure; nothing is normalised.
 
 A workload key is a JSON list. Three forms occur:
 
@@ -29,10 +29,12 @@ from ansor.errors import DefinitionError
 from ansor.intrinsics import ROUNDED_OPERANDS_ATTR
 from ansor.schedule.access import (
     ALWAYS_UNROLL_ATTR,
+    AMPLIFICATION_ATTR,
     LAYOUT_FREE_ATTR,
     NO_SPLIT_ATTR,
     SIMPLIFY_CONST_ATTR,
     UNROLLED_TILES_ATTR,
+    amplification,
     named_tile,
 )
 from ansor.te.expr import (
@@ -135,6 +137,9 @@ class _Writer:
                 parts.append(f"{attr}:{','.join(map(str, positions))}")
         if ROUNDED_OPERANDS_ATTR in op.attrs:
             parts.append(f"{ROUNDED_OPERANDS_ATTR}:{op.attrs[ROUNDED_OPERANDS_ATTR]}")
+        amplified = amplification((op,))
+        if amplified > 1:
+            parts.append(f"{AMPLIFICATION_ATTR}:{amplified}")
         tile = named_tile(op)
         if tile is not None:
             parts.append(f"{UNROLLED_TILES_ATTR}:{sorted(tile.items())}")
