@@ -143,6 +143,24 @@ def test_what_is_inlined_stores_nothing() -> None:
 # -- sketches ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("narrow", "wide"), [("float32", "float64"), ("float16", "float32")])
+def test_an_argument_is_stored_as_it_is_defined(narrow: str, wide: str) -> None:
+    """The caller's memory is for elements of its own dtype; a copy may be converted."""
+    x = te.placeholder((32,), narrow, "X")
+    p = te.compute((32,), lambda i: x[i] + x[i], name="P")
+    y = te.compute((32,), lambda i: te.cast(p[i], wide) * te.const(3, wide), name="Y")
+    s = te.create_schedule(y)
+    s[p].store_converted()
+    with pytest.raises(ScheduleError, match=f"'P' is an argument of {narrow}, .* converted to {wide}"):
+        ansor.build(s, [x, p, y])
+    s = te.create_schedule(y)
+    s[s.cache_read(p, "global", y)].store_converted()
+    given, kept, found = np.arange(32, dtype=narrow), np.empty(32, narrow), np.empty(32, wide)
+    ansor.build(s, [x, p, y])(given, kept, found)
+    assert kept.tolist() == (2 * given).tolist()
+    assert found.tolist() == (6 * given.astype(wide)).tolist()
+
+
 def test_what_reductions_widen_often_is_stored_widened() -> None:
     def explained(*args: str, taps: int = 3, params: dict[str, int] | None = None) -> list[bool]:
         found = generate_sketches(task_of(padded_products(*args, taps=taps)), params)

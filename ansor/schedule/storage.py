@@ -44,7 +44,8 @@ def make_parameters(state: State, args: Sequence[Tensor]) -> Parameters:
     DefinitionError
         If a tensor is given twice, or an input or output of the graph is missing.
     ScheduleError
-        If an argument is not of this graph, or computed on the way, but not at root, or in another layout.
+        If an argument is not of this graph, or computed on the way, but not at root, or in another layout or
+        dtype.
     """
     order: list[Buffer] = []
     results: dict[Result, Buffer] = {}
@@ -80,6 +81,12 @@ def _check_place(stage: Stage, tensor: Tensor) -> None:
         raise ScheduleError(
             f"lower: {tensor.name!r} is an argument, and the schedule stores it in another layout; pass the "
             "tensor that rewrite_layout gave"
+        )
+    kept = stage.op.outputs[tensor.value_index].dtype
+    if kept != tensor.dtype:
+        raise ScheduleError(
+            f"lower: {tensor.name!r} is an argument of {tensor.dtype}, and the schedule stores it converted "
+            f"to {kept}; cache_read it and convert the copy, or take it out of the arguments"
         )
     if stage.compute_at is ComputeAt.ROOT:
         return
