@@ -11,6 +11,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.schedule.source import schedule_code
+from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te.expr import Combiner, Reduce
 from ansor.te.preparation import source_of
@@ -145,3 +146,85 @@ def test_combiners_and_conditions_that_use_a_value_again() -> None:
 
     first, second = te.compute((4,), body, name="C")
     check_printed_code(State.initial(ansor.ComputeDAG([a, first, second])))
+
+
+# -- what is printed is the same graph ---------------------------------------------------------------------
+
+
+def check_same(state: State) -> None:
+    """The printed program makes a schedule of the same graph, which records of this one fit, too."""
+    check_printed_code(state)
+    made = executed(state)
+    assert ansor.ComputeDAG(made["tensors"]).structure_hash == state.dag.structure_hash
+    assert [stage.name for stage in made["s"].state.stages] == [stage.name for stage in state.stages]
+
+
+def test_an_identity_that_is_computed() -> None:
+    largest = te.comm_reducer(te.maximum, lambda dtype: -te.max_value(dtype), name="largest")
+    state = te.create_schedule(rows(largest)).state
+    check_same(state)
+    check_all(Case.of(state))
+
+
+def test_attributes_that_name_tensors_outside_of_the_graph() -> None:
+    """They say nothing of the graph: its hash leaves them out, too."""
+    a, b, other = (te.placeholder((4,), name=name) for name in ("A", "B", "Other"))
+    attrs = {"layout_free_placeholders": [b, other], "like": other}
+    c = te.compute((4,), lambda i: a[i] * b[i], name="C", attrs=attrs)
+    state = te.create_schedule(c).state
+    check_same(state)
+    assert "attrs={'layout_free_placeholders': [B]}" in schedule_code(state)
+    d = te.compute((4,), lambda i: a[i], name="D", attrs={"like": other})
+    assert "attrs" not in schedule_code(te.create_schedule(d).state)
+
+
+def test_symbolic_sizes_that_no_shape_before_has() -> None:
+    """A body and a reduction may use the size of what is read later."""
+    n = te.var("n")
+    x, k = te.placeholder((9,), name="X"), te.reduce_axis((0, n), name="k")
+    scaled = te.compute((9,), lambda i: x[i] * te.cast(n, "float32"), name="Scaled")
+    summed = te.compute((), lambda: te.sum(x[te.minimum(k, 8)], axis=k), name="Summed")
+    late = te.placeholder((n,), name="Late")
+    y = te.compute((n,), lambda i: late[i] + summed() + scaled[te.minimum(i, 8)], name="Y")
+    check_same(State.initial(ansor.ComputeDAG([x, late, y])))
+    assert schedule_code(te.create_schedule(scaled).state).count("n = te.var('n', 'int32')") == 1
+
+
+@pytest.mark.parametrize("name", ["x²", "²", "\u0301", "größe", "1st", "class", "a-b"])
+def test_names_that_are_none_in_python(name: str) -> None:
+    x = te.placeholder((4,), name=name)
+    check_same(te.create_schedule(te.compute((4,), lambda i: x[i] + 1.0, name="Y")).state)
+
+
+def test_names_that_python_takes_for_one() -> None:
+    micro, mu = (te.placeholder((4,), name=name) for name in ("\u00b5", "\u03bc"))
+    check_same(te.create_schedule(te.compute((4,), lambda i: micro[i] - mu[i], name="Y")).state)
+
+
+@pytest.mark.parametrize("compare", ["<", "<=", ">", ">=", "==", "!="])
+def test_comparisons_of_a_number_with_an_index(compare: str) -> None:
+    """Python turns `3 <= i` round."""
+    x, three = te.placeholder((8,), name="X"), te.const(3, "int32")
+    test = eval(f"lambda i: three {compare} i", {"three": three})
+    y = te.compute((8,), lambda i: te.if_then_else(test(i), x[i], 0.0), name="Y")
+    check_same(te.create_schedule(y).state)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 3, 1, 0), (3, 0, 2, 1), (2, 1, 3, 0)])
+def test_the_order_of_stages_is_that_of_the_arguments(order: tuple[int, ...]) -> None:
+    a, b = te.placeholder((8,), name="A"), te.placeholder((8,), name="B")
+    c = te.compute((8,), lambda i: a[i] + 1.0, name="C")
+    d = te.compute((8,), lambda i: b[i] * 2.0, name="D")
+    check_same(State.initial(ansor.ComputeDAG([(a, b, c, d)[at] for at in order])))
+
+
+def test_an_input_that_nothing_reads_is_a_stage() -> None:
+    x, unread = te.placeholder((8,), name="X"), te.placeholder((8,), name="Unread")
+    y = te.compute((8,), lambda i: x[i] + 1.0, name="Y")
+    check_same(State.initial(ansor.ComputeDAG([unread, x, y])).split(2, 0, [4]))
+
+
+def test_an_annotation_that_says_nothing() -> None:
+    state = te.create_schedule(rows(te.sum)).state.annotate(1, 0, Annotation.NONE)
+    check_same(state)
+    assert "bind" not in schedule_code(state)

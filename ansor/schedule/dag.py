@@ -144,6 +144,22 @@ def check_operation(op: Operation) -> None:
         seen.add(axis.name)
 
 
+def with_inputs(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The inputs that some tensors need and that are not among them, as they are first used, then these."""
+    given, inputs = set(tensors), dict[Tensor, None]()
+    seen: set[Operation] = set()
+    pending = list(reversed(tensors))
+    while pending:
+        tensor = pending.pop()
+        if tensor.op in seen:
+            continue
+        seen.add(tensor.op)
+        pending.extend(reversed(_inputs(tensor.op)))
+        if isinstance(tensor.op, PlaceholderOp) and tensor not in given:
+            inputs[tensor] = None
+    return [*inputs, *tensors]
+
+
 # -- order -------------------------------------------------------------------------------------------
 
 

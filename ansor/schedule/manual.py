@@ -13,7 +13,7 @@ from typing import Any, Union
 
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.intrinsics import TensorIntrinsic, register_tensor_intrinsic
-from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.dag import ComputeDAG, with_inputs
 from ansor.schedule.layout import DigitLike, Layout
 from ansor.schedule.stages import Annotation, FuseRelation, Stage
 from ansor.schedule.state import State
@@ -495,8 +495,8 @@ class StageHandle:
 def create_schedule(ops: TensorLike | Sequence[TensorLike]) -> Schedule:
     """The untransformed schedule of the graph that ends in `ops` (operations or tensors).
 
-    The order of its tensors, hence of the default arguments, is: inputs as they are first used, then
-    `ops`.
+    The order of its tensors, hence of the default arguments, is: inputs that are not among `ops`, as they are
+    first used, then `ops`.
     """
     wanted = list(ops) if isinstance(ops, (list, tuple)) else [ops]
     outputs: list[Tensor] = []
@@ -509,18 +509,7 @@ def create_schedule(ops: TensorLike | Sequence[TensorLike]) -> Schedule:
             raise ScheduleError(f"create_schedule: expected operations or tensors, found {item!r}")
     if not outputs:
         raise ScheduleError("create_schedule: give at least one operation or tensor to compute")
-    inputs: dict[Tensor, None] = {}
-    seen: set[Operation] = set()
-    pending = outputs[::-1]
-    while pending:
-        tensor = pending.pop()
-        if tensor.op in seen:
-            continue
-        seen.add(tensor.op)
-        pending.extend(reversed(tensor.op.input_tensors))
-        if isinstance(tensor.op, PlaceholderOp):
-            inputs[tensor] = None
-    return Schedule(State.initial(ComputeDAG([*inputs, *(t for t in outputs if t not in inputs)])))
+    return Schedule(State.initial(ComputeDAG(with_inputs(outputs))))
 
 
 __all__ = ["Loop", "Schedule", "StageHandle", "create_schedule"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansor.numbered import NumberedNames
+from ansor.schedule.dag import stage_order, with_inputs
 from ansor.schedule.layout import Layout
 from ansor.schedule.naming import code_names
 from ansor.schedule.stages import Annotation
@@ -121,7 +122,9 @@ class _Writer:
         definitions, variables = graph_source(dag.ops, self.taken, prepared=True)
         for op in dag.ops:
             self.tensors[op] = variables[op.outputs[0]]
-        outputs = [variables[t] for t in dag.tensors if isinstance(t.op, ComputeOp)]
+        outputs = [t for t in dag.tensors if isinstance(t.op, ComputeOp)]
+        if stage_order(with_inputs(outputs)) != dag.ops:
+            outputs = list(dag.tensors)
         for step in state.steps:
             self.lines.extend(self.step(step))
         arguments = [
@@ -134,7 +137,7 @@ class _Writer:
                 "",
                 *definitions,
                 "",
-                f"s = te.create_schedule([{', '.join(outputs)}])",
+                f"s = te.create_schedule([{', '.join(variables[t] for t in outputs)}])",
                 *self.lines,
                 f"tensors = [{', '.join(arguments)}]",
                 "",
@@ -224,6 +227,8 @@ class _Writer:
         if isinstance(step, TensorizeStep):
             return f"s[{name}].tensorize({loop}, {step.intrinsic!r})"
         annotation = Annotation(step.annotation)
+        if annotation is Annotation.NONE:
+            return ""
         if annotation in (Annotation.UNROLL, Annotation.VECTORIZE, Annotation.PARALLEL):
             return f"s[{name}].{annotation.word}({loop})"
         return f's[{name}].bind({loop}, te.thread_axis("{annotation.word}"))'

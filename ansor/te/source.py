@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import keyword
 import math
-import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from ansor.numbered import NumberedNames
 from ansor.te.expr import (
+    COMPARISONS,
     INDEX_DTYPE,
     Binary,
     BinaryOp,
@@ -25,6 +26,7 @@ from ansor.te.expr import (
     Cast,
     Const,
     Expr,
+    IterVar,
     Not,
     Read,
     Reduce,
@@ -69,8 +71,10 @@ _Text = tuple[str, int]
 
 def identifier(text: str, taken: NumberedNames) -> str:
     """A Python name for `text` that is not `taken` yet; it is taken afterwards."""
-    name = re.sub(r"\W", "_", text)
-    if not name or name[0].isdigit() or keyword.iskeyword(name):
+    # What Python takes for one name is one here, too: it reads them in this normal form.
+    plain = unicodedata.normalize("NFKC", text)
+    name = "".join(letter if f"_{letter}".isidentifier() else "_" for letter in plain)
+    if not name.isidentifier() or keyword.iskeyword(name):
         name = f"_{name}"
     return taken.fresh(name)
 
@@ -118,6 +122,7 @@ class _Writer:
         if isinstance(op, PlaceholderOp):
             self._input(op)
             return
+        self._declare_sizes((*(axis.extent for axis in op.reduce_axis), *op.body))
         for axis in op.reduce_axis:
             self.vars[axis] = identifier(axis.name, self.taken)
             self.lines.append(
@@ -131,8 +136,8 @@ class _Writer:
         extra = f", name={op.name!r}"
         if op.tag:
             extra += f", tag={op.tag!r}"
-        if op.attrs:
-            extra += f", attrs={self._attrs(op.attrs)}"
+        if attrs := self._attrs(op.attrs):
+            extra += f", attrs={{{attrs}}}"
         call = f"te.compute({self._shape(op.shape)}, {body}{extra})"
         if op.num_outputs == 1:
             self.lines.append(f"{self._name(op.outputs[0], op.name)} = {call}")
@@ -161,10 +166,10 @@ class _Writer:
         self.tensors[tensor] = identifier(text, self.taken)
         return self.tensors[tensor]
 
-    def _declare_sizes(self, extents: Iterable[Expr]) -> None:
-        for extent in extents:
-            for var in sorted(free_vars(extent), key=lambda v: v.name):
-                if var not in self.vars:
+    def _declare_sizes(self, exprs: Iterable[Expr]) -> None:
+        for expr in exprs:
+            for var in sorted(free_vars(expr), key=lambda v: v.name):
+                if var not in self.vars and not isinstance(var, IterVar):
                     self.vars[var] = identifier(var.name, self.taken)
                     self.lines.append(f"{self.vars[var]} = te.var({var.name!r}, {var.dtype!r})")
 
@@ -173,14 +178,19 @@ class _Writer:
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
     def _attrs(self, attrs: Mapping[str, Any]) -> str:
-        return "{" + ", ".join(f"{key!r}: {self._attr(value)}" for key, value in attrs.items()) + "}"
+        known = ((key, value) for key, value in attrs.items() if self._is_known(value))
+        return ", ".join(f"{key!r}: {self._attr(value)}" for key, value in known)
 
     def _attr(self, value: Any) -> str:
         if isinstance(value, Tensor):
             return self.tensors[value]
         if isinstance(value, (list, tuple)):
-            return "[" + ", ".join(self._attr(item) for item in value) + "]"
+            return "[" + ", ".join(self._attr(item) for item in value if self._is_known(item)) + "]"
         return repr(value)
+
+    def _is_known(self, value: Any) -> bool:
+        """Whether a value is anything but a tensor outside of the graph, which says nothing of it."""
+        return not isinstance(value, Tensor) or value in self.tensors
 
     # -- functions ---------------------------------------------------------------------------------------
 
@@ -234,9 +244,9 @@ class _Writer:
         taken = self.taken.copy()
         taken.take(("x", "y"))
         combine = self._function(combiner.name, arguments, taken, combiner.result, _one_or_tuple)
-        identity = _one_or_tuple([self._typed(one, "") for one in combiner.identity])
         given = "*dtypes" if pair else "dtype"
-        reducer = f"te.comm_reducer({combine}, lambda {given}: {identity}, name={combiner.name!r})"
+        identity = self._function(f"{combiner.name}_of_none", given, taken, combiner.identity, _one_or_tuple)
+        reducer = f"te.comm_reducer({combine}, {identity}, name={combiner.name!r})"
         return f"{reducer}({sources[0] if not pair else _one_or_tuple(sources)}, axis=[{axes}]{where})"
 
     # -- expressions -------------------------------------------------------------------------------------
@@ -276,7 +286,9 @@ class _Writer:
             case Var():
                 return self.vars[node]
             case Binary(op=op, a=a, b=b):
-                left, right = typed if isinstance(a, Const) and isinstance(b, Const) else texts
+                # Python asks the right operand of a comparison first, turned round, if the left is a number.
+                alone = isinstance(a, Const) and (isinstance(b, Const) or op in COMPARISONS)
+                left, right = typed if alone else texts
                 return (
                     f"({left} {_INFIX[op]} {right})" if op in _INFIX else f"{_FUNCTIONS[op]}({left}, {right})"
                 )
