@@ -5,7 +5,7 @@ import pytest
 
 import ansor
 from ansor import te
-from ansor.errors import ScheduleError
+from ansor.errors import LoweringError, ScheduleError
 from ansor.schedule.lowering import lower
 from tests.program_laws import Case
 
@@ -85,6 +85,26 @@ def test_padding_storage_of_a_symbolic_size_is_refused():
 
     with pytest.raises(ScheduleError, match="symbolic size"):
         lower(s)
+
+
+@pytest.mark.parametrize("of", ["body", "reduction"])
+def test_a_size_comes_from_the_shape_of_an_argument(of):
+    """One that no argument has cannot be known; one that an argument on the way has is."""
+    n, x, k = te.var("n"), te.placeholder((8,), name="X"), te.reduce_axis((0, 8), name="k")
+    r = te.reduce_axis((0, n), name="r")
+    ones = te.compute((n,), lambda i: te.const(1.0), name="Ones")
+    if of == "body":
+        y = te.compute((8,), lambda i: x[i] * te.cast(n, "float32"), name="Y")
+    else:
+        y = te.compute((8,), lambda i: te.sum(x[i] * ones[r], axis=r), name="Y")
+    with pytest.raises(
+        LoweringError, match=r"'n' is in the shape of no argument.*te.placeholder\(\(\), 'int32'"
+    ):
+        ansor.build(te.create_schedule(y), [x, y])
+    total = te.compute((), lambda: te.sum(y[k], axis=k), name="Total")
+    built = ansor.build(te.create_schedule([total, ones]), [x, ones, total])
+    built(np.arange(8, dtype=np.float32), np.empty(3, np.float32), found := np.empty((), np.float32))
+    assert found == 3 * 28
 
 
 def test_one_program_serves_all_sizes():

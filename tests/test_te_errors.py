@@ -135,6 +135,18 @@ def argmax() -> Any:
     )
 
 
+def mixed() -> Any:
+    return te.comm_reducer(
+        lambda x, y: (te.select(y[0] == y[1], y[0], x[0]), te.maximum(x[1], y[1])),
+        lambda at, value: (te.max_value(at), te.min_value(value)),
+        name="mixed",
+    )
+
+
+def zero(dtype: str) -> te.Expr:
+    return te.const(0, dtype)
+
+
 def bad_reducer(combine: Callable[..., Any], identity: Callable[..., Any]) -> Thunk:
     reducer = te.comm_reducer(combine, identity, name="best")
     return lambda: define(lambda i: reducer(A[i, K], axis=K), (8,))
@@ -200,6 +212,14 @@ REDUCTIONS: dict[str, tuple[Thunk, tuple[str, ...]]] = {
     "fcombine of another dtype": (
         bad_reducer(lambda x, y: x > y, lambda t: 0.0),
         ("'best'", "fcombine gives bool"),
+    ),
+    "fcombine compares two dtypes": (
+        lambda: define(lambda i: mixed()((K, A[i, K]), axis=K), (8,)),
+        ("compute 'C' over (i)", "reducer 'mixed'", "compares int32 with float32"),
+    ),
+    "fcombine divides by zero": (
+        lambda: define(lambda i: te.comm_reducer(lambda x, y: x + y % 0, zero)(I32[i, K], axis=K), (8,)),
+        ("compute 'C' over (i)", "reducer 'reduce'", "by zero"),
     ),
     "fcombine reads": (
         bad_reducer(lambda x, y: x + A[0, 0], lambda t: 0.0),
@@ -317,6 +337,19 @@ SHAPES: dict[str, tuple[Thunk, tuple[str, ...]]] = {
         ("reduce axis 'r'", "(begin, end)", "8"),
     ),
     "float bounds": (lambda: te.reduce_axis((0.0, 4.0), name="r"), ("reduce axis 'r'", "float32")),
+    "bounds of an axis": (
+        lambda: define(lambda i: te.sum(A[i, (r := te.reduce_axis((0, i + 1), "r"))], axis=r), (4,)),
+        ("'C'", "reduce axis 'r'", "`(i + 1)`, which depends on `i`", "where="),
+    ),
+    "bounds from an axis on": (
+        lambda: define(lambda i: te.sum(A[i, (r := te.reduce_axis((i, 4), "r"))], axis=r), (4,)),
+        ("'C'", "reduce axis 'r'", "depends on `i`"),
+    ),
+    "bounds of an element": (
+        lambda: te.reduce_axis((0, I32[0, 0]), name="r"),
+        ("reduce axis 'r'", "depends on `I[0, 0]`"),
+    ),
+    "an axis as extent": (lambda: te.placeholder((8, K), name="Z"), ("dimension 1", "'Z'", "depends on `k`")),
     "tensor as bound": (lambda: te.reduce_axis((0, A), name="r"), ("reduce axis 'r'", "'A'")),
     "unknown thread": (lambda: te.thread_axis("threadIdx.w"), ("'threadIdx.w'", "threadIdx.x")),
     "two threads": (

@@ -27,7 +27,7 @@ from ansor.schedule.access import AccessAnalysis
 from ansor.schedule.access_check import check_accesses
 from ansor.schedule.flops import count_flops
 from ansor.schedule.structure import structure_hash, workload_key
-from ansor.te.expr import Expr, Reduce, children
+from ansor.te.expr import Expr, IterVar, Reduce, Var, children, free_vars
 from ansor.te.printer import format_expr, format_together, where
 from ansor.te.reduction import builtin_name
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor, format_shape
@@ -86,6 +86,13 @@ class ComputeDAG:
         return operation_graph(self.ops)
 
     @cached_property
+    def sizes(self) -> tuple[Var, ...]:
+        """The symbolic sizes that the operations use, by name."""
+        exprs = [part for op in self.ops for part in _parts(op)]
+        found = (var for var in free_vars(*exprs) if not isinstance(var, IterVar))
+        return tuple(sorted(found, key=lambda var: var.name))
+
+    @cached_property
     def flop_count(self) -> float:
         """Operations of the expression as written [flop]; -1 if sizes are symbolic."""
         return count_flops(self.ops)
@@ -124,6 +131,14 @@ def _checked_tensors(tensors: object) -> tuple[Tensor, ...]:
             raise DefinitionError(f"tensor {tensor.name!r} is given twice")
         checked[tensor] = None
     return tuple(checked)
+
+
+def _parts(op: Operation) -> Iterator[Expr]:
+    """The expressions of an operation: what it computes, and extents that are no numbers."""
+    yield from (extent for extent in op.shape if isinstance(extent, Expr))
+    if isinstance(op, ComputeOp):
+        yield from (axis.extent for axis in op.reduce_axis)
+        yield from op.body
 
 
 def check_operation(op: Operation) -> None:

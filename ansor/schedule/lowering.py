@@ -109,6 +109,8 @@ def lower(
         at root is not bound to blocks or threads, or is in a way that no kernel can follow.
     DefinitionError
         If an input or output of the graph is missing from `args`.
+    LoweringError
+        If there is nothing to compute, or no shape of `args` has a symbolic size of the graph.
     """
     state: object = getattr(schedule, "state", schedule)  # a Schedule has a state
     if not isinstance(state, State):
@@ -154,6 +156,7 @@ class _Lowering:
         self.points = Points(self.bounds, self.sizes)
         self.loops, self.known = self.points.loops, self.points.known
         self.params = make_parameters(self.state, self.args)
+        self._check_sizes()
         self.scratch = make_scratch(self.bounds, self.params, kernels=self.kernels)
         self.allocated: dict[tuple[int, int] | None, list[Buffer]] = {}
         """What is in `scratch`, by the place where it is allocated; None is around everything."""
@@ -169,6 +172,16 @@ class _Lowering:
                 if isinstance(extent, Expr):
                     found.update(dict.fromkeys(sorted(free_vars(extent), key=lambda v: v.name)))
         return tuple(found)
+
+    def _check_sizes(self) -> None:
+        """Refuse a size that nothing tells the value of."""
+        for size in self.state.dag.sizes:
+            if size not in self.sizes:
+                raise LoweringError(
+                    f"lower: the size {size.name!r} is in the shape of no argument, which its value is taken "
+                    f"from; pass a tensor with that dimension, or read the number from an input, such as "
+                    f"te.placeholder((), {size.dtype!r})"
+                )
 
     def _home(self, stage_id: int) -> tuple[int, int] | None:
         """Where the scratch of a stage is allocated; in kernels not outside of the one that computes it."""

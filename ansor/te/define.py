@@ -189,15 +189,25 @@ def _check_body(what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) ->
     _check_axis_names(what, axes, reduce_axes)
     known = {*axes, *reduce_axes}
     for root in body:
-        _check_always_evaluated(what, root)
+        _check_values(what, root)
         for node in distinct_nodes(root):
             if isinstance(node, IterVar) and node not in known:
                 raise DefinitionError(f"{what}: {_unknown_axis(node, root)}")
-            if isinstance(node, MixedIdentityTest):
-                raise DefinitionError(
-                    f"{what}: `{node}` compares {node.a.dtype} with {node.b.dtype}; cast or index one side"
-                )
+    if roots:
+        combiner = roots[0].combiner
+        for expr in (*combiner.result, *combiner.identity):
+            _check_values(f"{what}: reducer {combiner.name!r}", expr)
     return reduce_axes
+
+
+def _check_values(what: str, root: Expr) -> None:
+    """Refuse what has no value: comparisons of two dtypes, and what `_check_always_evaluated` does."""
+    _check_always_evaluated(what, root)
+    for node in distinct_nodes(root):
+        if isinstance(node, MixedIdentityTest):
+            raise DefinitionError(
+                f"{what}: `{node}` compares {node.a.dtype} with {node.b.dtype}; cast or index one side"
+            )
 
 
 def _refuse_inner_reduction(what: str, root: Expr) -> None:

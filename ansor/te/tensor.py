@@ -244,11 +244,17 @@ def as_extent(value: object, what: str) -> Extent:
     Raises
     ------
     DefinitionError
-        If it is not an integer, or a constant below 1 or beyond int32.
+        If it is not an integer, a constant below 1 or beyond int32, or depends on axes or elements.
     """
     if isinstance(value, Expr):
         if not is_integer(value.dtype):
             raise DefinitionError(f"{what} is `{value}` of {value.dtype}; an extent is an integer")
+        for node in distinct_nodes(value):
+            if isinstance(node, (IterVar, Read)):
+                raise DefinitionError(
+                    f"{what} is `{value}`, which depends on `{node}`; an extent is the same everywhere, an "
+                    "integer or made of te.vars (where= leaves terms out of a reduction)"
+                )
         constant = int_value(value)
         if constant is None:
             return value
