@@ -13,9 +13,8 @@ from sketches.relations import (
     needs_tiling,
     single_consumer,
     split_steps,
-    untouched_reduction,
 )
-from sketches.rfactor import fuse_reduction
+from sketches.rfactor import fuse_reduction, reduction_of_one_loop
 from sketches.rule import SketchContext, Successor, Verdict
 
 
@@ -36,7 +35,7 @@ class CrossThreadReduction:
     name = "CrossThreadReduction"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        products = untouched_reduction(state, stage_id)
+        products = reduction_of_one_loop(context, state, stage_id)
         if products is None:
             return Verdict.PASS
         spatial, reduction = products

@@ -133,13 +133,17 @@ def thread_lengths(extent: int, hardware: HardwareParams) -> tuple[int, ...]:
     return tuple(lengths)
 
 
+def most_parts(context: SketchContext) -> int:
+    """Blocks that may share one reduction."""
+    return _MOST_BLOCKS * DeviceModel.for_target(context.target).multiprocessors
+
+
 def part_counts(extent: int, context: SketchContext) -> tuple[int, ...]:
     """List into how many parts a reduction may be divided: powers of two.
 
     Each has a term for every thread of a block, and multiprocessors have so many blocks at most.
     """
-    blocks = _MOST_BLOCKS * DeviceModel.for_target(context.target).multiprocessors
-    most = min(extent // least_threads(context.hardware), blocks)
+    most = min(extent // least_threads(context.hardware), most_parts(context))
     return tuple(1 << shift for shift in range(1, max(most, 2).bit_length()))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ansor.schedule.extents import MAX_EXTENT
 from ansor.schedule.stages import IteratorKind
 from ansor.schedule.state import State
+from sketches.launch import most_threads
 from sketches.relations import needs_tiling, untouched_reduction
 from sketches.rule import SketchContext, Successor, Verdict
 
@@ -14,12 +16,26 @@ TASKS_PER_CORE: Final = 16
 """Parallel iterations per core beyond which a spatial loop nest is taken to keep all cores busy."""
 
 
+def reduction_of_one_loop(
+    context: SketchContext, state: State, stage_id: int, beyond: int = 0
+) -> tuple[int, int] | None:
+    """Results, and terms of each, of an untouched reduction that one loop can run over.
+
+    None for other stages. The loop may be divided for the threads of a block, which then count some more than
+    there are, and `beyond` more.
+    """
+    products = untouched_reduction(state, stage_id)
+    most = MAX_EXTENT - most_threads(context.hardware) - beyond
+    return None if products is None or products[1] > most else products
+
+
 def reduction_in_parts(context: SketchContext, state: State, stage_id: int) -> tuple[int, int] | None:
     """Results, and terms of each, of an untouched reduction that is long beside too few results.
 
-    None for other stages: loops over the results use the machine, or there is little to divide.
+    None for other stages: loops over the results use the machine, there is little to divide, or more than one
+    loop can count.
     """
-    products = untouched_reduction(state, stage_id)
+    products = reduction_of_one_loop(context, state, stage_id)
     if products is None:
         return None
     results, terms = products

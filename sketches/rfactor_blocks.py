@@ -19,9 +19,8 @@ from typing import Final
 from ansor.schedule.state import State
 from ansor.task.device import DeviceModel
 from sketches.cross_thread import host_of, reduce_over_threads
-from sketches.launch import most_threads
-from sketches.relations import untouched_reduction
-from sketches.rfactor import fuse_reduction
+from sketches.launch import most_parts, most_threads
+from sketches.rfactor import fuse_reduction, reduction_of_one_loop
 from sketches.rule import SketchContext, Successor, Verdict
 
 _TURNS: Final = 16
@@ -34,7 +33,7 @@ class AddRfactorBlocks:
     name = "AddRfactorBlocks"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        products = untouched_reduction(state, stage_id)
+        products = reduction_of_one_loop(context, state, stage_id, beyond=most_parts(context))
         if products is None:
             return Verdict.PASS
         results, terms = products

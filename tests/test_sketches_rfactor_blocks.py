@@ -12,6 +12,7 @@ import pytest
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.codegen.c.compile import CudaCompiler, compile_cuda
+from ansor.schedule.lowering import lower
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
@@ -31,7 +32,7 @@ from tests.gpu_cases import check_gpu_program, gpu_task
 from tests.gpu_schedules import argmax, variants
 from tests.opencl_helper import run_opencl
 from tests.program_laws import Case, check_printed_code, check_replay
-from tests.sketches_cases import matmul, row_sum, zero_rank
+from tests.sketches_cases import matmul, row_sum, task_of, zero_rank
 from tests.test_costmodel_features_gpu import check_population
 
 HOPPER = "cuda -arch=sm_90"
@@ -132,6 +133,29 @@ def test_it_can_be_turned_off() -> None:
             "CrossThreadReduction(S)",
             "(no rule applied)",
         ]
+
+
+HUGE = {
+    "a norm": (norm(1, 65536, 65536), False),
+    "norms": (norm(200, 65536, 65536), False),
+    "a norm of nearly as many as a loop counts": (norm(1, 2, 2**30 - 1), False),
+    "a norm of fewer than a loop counts": (norm(1, 46340, 46341), True),
+}
+"""Of how many elements, and whether one loop can run over them, those included that threads have too many."""
+
+
+@pytest.mark.parametrize("target", [HOPPER, "llvm -mcpu=core-avx2"])
+@pytest.mark.parametrize("name", HUGE)
+def test_more_terms_than_a_loop_counts_are_added_up_by_several_loops(name: str, target: str) -> None:
+    tensors, divided = HUGE[name]
+    task = gpu_task(tensors, target) if target == HOPPER else task_of(tensors, target)
+    space = ProgramSpace.of(task)
+    explained = [sketch.explain() for sketch in space.sketches]
+    assert explained.pop() == "(no rule applied)"
+    assert bool(explained) == divided
+    for population, row in space.sample(12, np.random.default_rng(0)).in_order():
+        state = population.materialize(row)
+        assert lower(state, kernels=task.target.is_gpu).params
 
 
 def test_a_reduction_that_another_one_reads_is_shared_as_well() -> None:
