@@ -144,7 +144,8 @@ class ReferenceStore:
         given = {
             tensor.name: data
             for tensor in dag.inputs
-            if (data := get_task_input_buffer(task.workload_key, tensor.name)) is not None
+            if tensor.name in task.input_names
+            and (data := get_task_input_buffer(task.workload_key, tensor.name)) is not None
         }
         supplied = tuple((name, id(data)) for name, data in given.items())
         key = (task.workload_key, dag.structure_hash, str(task.target), supplied)

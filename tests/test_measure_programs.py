@@ -440,7 +440,7 @@ def test_user_data_reach_the_program(builder: LocalBuilder, runner: LocalRunner)
     where = te.placeholder((6,), "int32", name="where")
     out = te.compute((6, 4), lambda i, j: table[where[i] * 2, j], name="out")
     dag = ComputeDAG([table, where, out])
-    task = make_task(dag, "gather computed")
+    task = replace(make_task(dag, "gather computed"), input_names=("where",))
     inputs = [MeasureInput(task, State.initial(dag))]
     builds = builder.build(inputs)
     with pytest.raises(DefinitionError, match="supply its data"):
@@ -453,12 +453,29 @@ def test_user_data_reach_the_program(builder: LocalBuilder, runner: LocalRunner)
 def test_data_that_are_replaced_again_and_again_are_told_apart() -> None:
     a = te.placeholder((3,), name="a")
     dag = ComputeDAG([a, te.compute((3,), lambda i: a[i] + te.const(1, "float32"), name="b")])
-    task, store = make_task(dag, "replaced"), ReferenceStore()
+    task, store = replace(make_task(dag, "replaced"), input_names=("a",)), ReferenceStore()
     for number in range(50):
         register_task_input_buffer(task.workload_key, "a", np.full(3, number, np.float32), overwrite=True)
         given, expected = (argument.map() for argument in store.get(task).arguments)
         assert given.tolist() == [number] * 3
         assert expected.tolist() == [number + 1] * 3
+
+
+def test_data_are_those_of_the_task_that_names_them() -> None:
+    a = te.placeholder((3,), name="a")
+    dag = ComputeDAG([a, te.compute((3,), lambda i: a[i] * 2.0, name="b")])
+    plain, store = make_task(dag, "named"), ReferenceStore()
+    register_task_input_buffer(plain.workload_key, "a", np.full(3, 7, np.float32))
+    named = replace(plain, input_names=("a",))
+    random, given = (store.get(task).arguments[0].map() for task in (plain, named))
+    assert np.all(np.abs(random) <= 1)
+    assert given.tolist() == [7] * 3
+    of_random, of_given = (
+        store.get(replace(task, workload_key='["named otherwise"]', direct=task)).arguments[0].map()
+        for task in (plain, named)
+    )
+    assert np.array_equal(of_random, random)
+    assert np.array_equal(of_given, given)
 
 
 def test_faulty_definition_is_reported_to_its_author(builder: LocalBuilder, runner: LocalRunner) -> None:

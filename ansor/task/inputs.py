@@ -2,7 +2,8 @@
 
 Programs are measured on random numbers unless an input needs better ones: index tensors, sorted keys,
 masks. A user gives those to `SearchTask(task_inputs=...)`, which puts them here; who fills a program's
-arguments looks here first. The arrays are read-only copies, so every trial sees the same data.
+arguments looks here for the inputs that the task names (`Task.input_names`), as another task of the same
+workload may do without. The arrays are read-only copies, so every trial sees the same data.
 """
 
 from __future__ import annotations
