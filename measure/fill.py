@@ -6,7 +6,8 @@
 - signed integers: -8 .. 8 without 0; unsigned ones: 1 .. 15; bools: both. No zeros, because a
   division by 0 would hide its dividend.
 - an input that is used as an index of another tensor, and directly so: valid positions. If the index is
-  computed from it in a way that does not tell its range, the user must supply it (`task_inputs`).
+  computed from it, be it by other operations, in a way that does not tell its range, the user must supply it
+  (`task_inputs`).
 
 The data are a function of the seed and the input's position alone.
 """
@@ -19,10 +20,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ansor.dtypes import dtype_info, int_range, to_numpy
+from ansor.dtypes import dtype_info, int_range, is_integer, to_numpy
 from ansor.errors import DefinitionError
-from ansor.te.expr import Cast, Expr, Read, Reduce, children
-from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from ansor.ir.bounds import OptionalInterval
+from ansor.ir.simplify import Bounds, interval
+from ansor.te.expr import Cast, Expr, Read, Reduce, Select, Var, children, reached, rewrite
+from ansor.te.tensor import ComputeOp, Extent, Operation, PlaceholderOp, Tensor
 
 Array = npt.NDArray[Any]
 Style = Literal["signed", "positive"]
@@ -122,23 +125,90 @@ def _random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, style:
 
 
 def index_limits(ops: Sequence[Operation]) -> dict[Tensor, int | None]:
-    """Inputs that are used as indices, with the number of valid positions, None where that is not known."""
+    """Inputs that are used as indices, with the number of valid positions, None where that is not known.
+
+    Indices count that other operations compute, too; those do not that point inside whatever the inputs hold.
+
+    Parameters
+    ----------
+    ops
+        The computation's operations, producers first.
+    """
     limits: dict[Tensor, int | None] = {}
+    ranges: dict[Tensor, OptionalInterval] = {}
     for op in ops:
         if not isinstance(op, ComputeOp):
             continue
         for read in _reads(op.body):
             for index, extent in zip(read.indices, read.tensor.shape, strict=True):
-                direct = index
-                while isinstance(direct, Cast):
-                    direct = direct.a
-                for inner in _reads((index,)):
-                    if not isinstance(inner.tensor.op, PlaceholderOp):
-                        continue
-                    known = extent if inner is direct and isinstance(extent, int) else None
-                    before = limits.get(inner.tensor, known)
-                    limits[inner.tensor] = None if known is None or before is None else min(known, before)
+                inputs = _inputs_behind(index)
+                plain = _is_plain(index)
+                if not inputs or (not plain and _points_inside(index, extent, ranges)):
+                    continue
+                known = extent if plain and isinstance(extent, int) else None
+                for tensor in inputs:
+                    before = limits.get(tensor, known)
+                    limits[tensor] = None if known is None or before is None else min(known, before)
+        for tensor, value in zip(op.outputs, op.body, strict=True):
+            if is_integer(tensor.dtype):
+                ranges[tensor] = _range(value, ranges)
     return limits
+
+
+def _is_plain(index: Expr) -> bool:
+    """Whether an index is an element of an input, copied and converted at most."""
+    while True:
+        match index:
+            case Cast(a=a):
+                index = a
+            case Read(tensor=tensor) if isinstance(tensor.op, ComputeOp):
+                index = tensor.op.body[tensor.value_index]
+            case _:
+                return isinstance(index, Read)
+
+
+def _inputs_behind(index: Expr) -> list[Tensor]:
+    """The inputs whose elements an index is made of; a bool is 0 or 1 whatever it is made of."""
+    reads = [node for node in reached(index, _parts) if isinstance(node, Read) and node.dtype != "bool"]
+    return [read.tensor for read in reads if isinstance(read.tensor.op, PlaceholderOp)]
+
+
+def _parts(node: Expr) -> tuple[Expr, ...]:
+    """What a value is made of; what decides which of two it is, or where one lies, is no part of it."""
+    if node.dtype == "bool":
+        return ()
+    match node:
+        case Read(tensor=tensor):
+            return (tensor.op.body[tensor.value_index],) if isinstance(tensor.op, ComputeOp) else ()
+        case Select(then=then, other=other):
+            return then, other
+        case Reduce(combiner=combiner, sources=sources, index=index):
+            used = set(reached(combiner.result[index], _parts))
+            pairs = zip(sources, combiner.lhs, combiner.rhs, strict=True)
+            return tuple(source for source, *both in pairs if not used.isdisjoint(both))
+        case _:
+            return children(node)
+
+
+def _points_inside(index: Expr, extent: Extent, ranges: Mapping[Tensor, OptionalInterval]) -> bool:
+    """Whether an index is valid whatever the inputs hold."""
+    low, high = _range(index, ranges)
+    return isinstance(extent, int) and low is not None and low >= 0 and high is not None and high < extent
+
+
+def _range(value: Expr, ranges: Mapping[Tensor, OptionalInterval]) -> OptionalInterval:
+    """The values of an integer expression, where `ranges` holds those of tensors that it reads."""
+    known: dict[Var, OptionalInterval] = {}
+
+    def variable(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or node.tensor not in ranges:
+            return None
+        var = Var(node.tensor.name, node.dtype)
+        known[var] = ranges[node.tensor]
+        return var
+
+    replaced = rewrite(value, variable)
+    return interval(replaced, Bounds(known))
 
 
 def _reads(roots: Sequence[Expr]) -> Iterator[Read]:

@@ -1,5 +1,6 @@
 """Argument memory, input data and the comparison: what must be noticed is noticed, what is right passes."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from ansor.alignment import CALLERS, PAGE
 from ansor.dtypes import DTYPES, is_float, to_numpy
 from ansor.errors import DefinitionError, RunError, WrongAnswerError
 from ansor.schedule.dag import ComputeDAG
+from ansor.te import Tensor
+from ansor.te.interp import evaluate
 from measure.arena import GuardedArray, poison
 from measure.arguments import ArgumentSet, ArgumentSpec
 from measure.check import Tolerance, mismatch, output_tolerance, rms
@@ -365,6 +368,76 @@ def test_computed_index_must_be_supplied() -> None:
     with pytest.raises(DefinitionError, match=r"task_inputs=.'where': array."):
         fill_inputs(dag.inputs, dag.ops, {})
     fill_inputs(dag.inputs, dag.ops, {"where": np.zeros(6, np.int32)})
+
+
+def looked_up(index: Callable[[Tensor], Tensor], dtype: str = "int32") -> ComputeDAG:
+    """Rows of a table of 9, at positions that operations compute from `where`."""
+    table = te.placeholder((9, 4), name="table")
+    where = te.placeholder((6,), dtype, name="where")
+    rows = index(where)
+    return ComputeDAG([table, where, te.compute((6, 4), lambda i, j: table[rows[i], j], name="out")])
+
+
+def shifted(where: Tensor) -> Tensor:
+    least = te.compute((6,), lambda i: te.minimum(where[i], 8), name="least")
+    return te.compute((6,), lambda i: te.cast(least[5 - i], "int64"), name="wide")
+
+
+def converted(where: Tensor) -> Tensor:
+    wide = te.compute((6,), lambda i: te.cast(where[i], "int64"), name="wide")
+    return te.compute((6,), lambda i: wide[5 - i], name="reverse")
+
+
+def clipped(where: Tensor) -> Tensor:
+    bounded = te.compute((6,), lambda i: te.maximum(te.minimum(where[i], 8), 0), name="bounded")
+    return te.compute((6,), lambda i: 8 - bounded[i], name="reverse")
+
+
+def greatest(where: Tensor) -> Tensor:
+    k = te.reduce_axis((0, 6), name="k")
+    later = te.comm_reducer(
+        lambda a, b: (te.select(a[1] >= b[1], a[0], b[0]), te.maximum(a[1], b[1])),
+        lambda i, v: (te.const(-1, i), te.min_value(v)),
+        name="later",
+    )
+    at, _ = te.compute((6,), lambda i: later((k, where[(i + k) % 6]), axis=k), name="greatest")
+    return at
+
+
+def rank(where: Tensor) -> Tensor:
+    k = te.reduce_axis((0, 6), name="k")
+    return te.compute((6,), lambda i: te.sum(te.cast(where[k] < where[i], "int32"), axis=k), name="rank")
+
+
+def test_an_index_that_other_operations_compute_must_be_supplied() -> None:
+    dag = looked_up(shifted)
+    assert list(index_limits(dag.ops).values()) == [None]
+    with pytest.raises(DefinitionError, match=r"task_inputs=.'where': array."):
+        fill_inputs(dag.inputs, dag.ops, {})
+
+
+def test_an_index_that_other_operations_copy_points_inside() -> None:
+    assert list(index_limits(looked_up(converted).ops).values()) == [9]
+
+
+@pytest.mark.parametrize(
+    ("index", "dtype"), [(clipped, "int32"), (greatest, "float32"), (greatest, "int32"), (rank, "float32")]
+)
+def test_inputs_that_leave_an_index_inside_may_hold_anything(
+    index: Callable[[Tensor], Tensor], dtype: str
+) -> None:
+    dag = looked_up(index, dtype)
+    assert index_limits(dag.ops) == {}
+    data = dict(zip(dag.inputs, fill_inputs(dag.inputs, dag.ops, {}), strict=True))
+    evaluate(dag.outputs, data)
+
+
+def test_an_input_that_is_a_position_in_an_index_points_into_that() -> None:
+    table = te.placeholder((9, 4), name="table")
+    where, picked = (te.placeholder((n,), "int32", name=name) for n, name in ((5, "where"), (6, "picked")))
+    out = te.compute((6, 4), lambda i, j: table[where[picked[i]], j], name="out")
+    limits = index_limits(ComputeDAG([table, where, picked, out]).ops)
+    assert {tensor.name: limit for tensor, limit in limits.items()} == {"where": 9, "picked": 5}
 
 
 def test_symbolic_shapes_cannot_be_measured() -> None:
