@@ -152,6 +152,15 @@ class DeviceTrial:
         self._arguments.verify()
 
 
+def guarded_bytes(size: int, alignment: int) -> int:
+    """How much memory of a device an argument of so many bytes takes with the canaries around it."""
+    return _canary_before(alignment) + size + CANARY_BYTES
+
+
+def _canary_before(alignment: int) -> int:
+    return -(-CANARY_BYTES // alignment) * alignment
+
+
 class GuardedBuffer:
     """One array in a device's memory between canaries (`measure.arguments.ArgumentMemory`).
 
@@ -166,10 +175,10 @@ class GuardedBuffer:
         self._dtype = dtype
         self._host: Array = np.empty(shape, to_numpy(dtype))
         size = self._host.nbytes
-        start = -(-CANARY_BYTES // device.alignment) * device.alignment
+        start = _canary_before(device.alignment)
         self._end = start + size
         self._canary = canary_bytes(start)
-        self._whole = device.allocate(self._end + CANARY_BYTES)
+        self._whole = device.allocate(guarded_bytes(size, device.alignment))
         self.memory = device.part(self._whole, start, size)
         self.restore_canaries()
 

@@ -26,6 +26,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.task.device import runs_on
 from ansor.task.hardware import architecture, host_vector_bytes, is_host
 from ansor.task.target import Target
+from measure.device import guarded_bytes
 from measure.fill import constant_shape
 from measure.processor import CPU, kind_of
 
@@ -120,15 +121,16 @@ def check_memory(dag: ComputeDAG, memory_limit: int | None = None, device: Devic
     ------
     RunError
         If the arguments, as often as they are needed, exceed the memory or the space for temporary files, or
-        one is larger than the device allows.
+        one is larger than the device allows. What guards them there counts.
     """
     sizes = [prod(constant_shape(tensor)) * to_numpy(tensor.dtype).itemsize for tensor in dag.tensors]
     size = sum(sizes)
     folder = tempfile.gettempdir()
+    guarded = [] if device is None else [guarded_bytes(one, device.alignment) for one in sizes]
     rooms = [
         (COPIES * size, available_memory(), "bytes of memory are available"),
         (size, memory_limit, "bytes are what the process that runs programs may use"),
-        (size, None if device is None else device.memory_bytes, "bytes are the memory of the device"),
+        (sum(guarded), None if device is None else device.memory_bytes, "bytes are the memory of the device"),
         (size, shutil.disk_usage(folder).free, f"bytes are free in {folder}"),
     ]
     for needed, room, what in rooms:
@@ -138,11 +140,12 @@ def check_memory(dag: ComputeDAG, memory_limit: int | None = None, device: Devic
                 f"{room:,} {what}; tune it for smaller sizes, or on a larger machine"
             )
     most = None if device is None else device.max_allocation
-    if device is not None and most is not None and max(sizes, default=0) > most:
+    if device is not None and most is not None and max(guarded, default=0) > most:
         largest = dag.tensors[sizes.index(max(sizes))]
         raise RunError(
-            f"the argument {largest.name!r} of this task takes {max(sizes):,} bytes, and {device.name} "
-            f"allows {most:,} in one piece; tune it for smaller sizes, or on another device"
+            f"the argument {largest.name!r} of this task takes {max(sizes):,} bytes, {max(guarded):,} with "
+            f"what guards it, and {device.name} allows {most:,} in one piece; tune it for smaller sizes, or "
+            "on another device"
         )
 
 

@@ -26,7 +26,7 @@ from ansor.task.task import Task
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, host
 from measure.arguments import ArgumentSet, ArgumentSpec
 from measure.check import Tolerance
-from measure.device import CANARY_BYTES, GuardedBuffer, Reach, device_environment
+from measure.device import CANARY_BYTES, GuardedBuffer, Reach, device_environment, guarded_bytes
 from measure.emit import EmittedProgram
 from measure.processor import CPU, kind_of
 from tests.device_kernels import double, each_device, each_device_of_workers, scale
@@ -235,6 +235,7 @@ def test_arguments_on_a_device_are_guarded(kind: str, tmp_path: Path) -> None:
     held.verify()
     whole = guarded.memory.whole
     assert whole is not None
+    assert whole.size == guarded_bytes(24, device.alignment)
     end = whole.size - CANARY_BYTES
     for place, where in ((end + 2, "3 byte.s. past its end"), (end - 24 - 9, "5 byte.s. before its start")):
         held.prepare()
@@ -378,11 +379,16 @@ def test_a_compiler_newer_than_the_driver_is_refused(
 
 
 def test_arguments_larger_than_the_device_are_refused() -> None:
+    """With the canaries around them."""
     a = te.placeholder((1000,), name="A")
     dag = ComputeDAG([a, te.compute((1000,), lambda i: a[i] * 2.0, name="B")])
-    gpu = DeviceInfo("opencl", "a GPU", "", 64, (64, 64, 64), (9, 9, 9), 1 << 15, 8000, max_allocation=4000)
-    host.check_memory(dag, device=gpu)
-    with pytest.raises(RunError, match=r"8,000 bytes.* 7,999 bytes are the memory of the device"):
-        host.check_memory(dag, device=replace(gpu, memory_bytes=7999))
-    with pytest.raises(RunError, match=r"argument 'A' .*4,000 bytes, and a GPU allows 3,999 in one piece"):
-        host.check_memory(dag, device=replace(gpu, max_allocation=3999))
+    most = guarded_bytes(4000, 512)
+    assert most == 1024 + 4000 + CANARY_BYTES
+    gpu = DeviceInfo("opencl", "a GPU", "", 64, (64, 64, 64), (9, 9, 9), 1 << 15, 2 * most, alignment=512)
+    host.check_memory(dag, device=replace(gpu, max_allocation=most))
+    with pytest.raises(RunError, match=r"8,000 bytes.* needs 12,096, .* 12,095 bytes are the memory of the"):
+        host.check_memory(dag, device=replace(gpu, memory_bytes=2 * most - 1))
+    with pytest.raises(RunError, match=r"'A' .*4,000 bytes, 6,048 with .*, and a GPU allows 6,047 in one"):
+        host.check_memory(dag, device=replace(gpu, max_allocation=most - 1))
+    with pytest.raises(RunError, match=r"'A' .*4,000 bytes, 7,072 with "):
+        host.check_memory(dag, device=replace(gpu, max_allocation=most, memory_bytes=1 << 20, alignment=2048))

@@ -141,6 +141,7 @@ class FoundCUDA:
             cuda_release=self.driver.cuda_release,
             number=self.driver.number,
             binding=self.driver.binding,
+            alignment=_ALIGNMENT,
         )
 
     def open(self) -> Device:
@@ -233,10 +234,6 @@ class CUDADevice(Device):
     def allocate(self, size: int) -> Memory:
         with self._driver.current():
             return Memory(self._driver.allocate(max(1, size)), size)
-
-    @property
-    def alignment(self) -> int:
-        return _ALIGNMENT
 
     def part(self, memory: Memory, offset: int, size: int) -> Memory:
         return Memory(int(memory.handle) + offset, size, memory)

@@ -46,6 +46,7 @@ class DeviceInfo:
     largest array, None if all of the memory may be one. `cuda_release` is the newest version of CUDA, before
     the point, whose code its driver runs; 0 if nobody tells. `number` is its place among the devices of its
     kind, by which other libraries name it. `binding` is the distribution that reaches it ("pycuda").
+    `alignment`: memory that is allocated begins at a multiple of it, and parts of memory have to.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class DeviceInfo:
     cuda_release: int = 0
     number: int = 0
     binding: str = ""
+    alignment: int = 256
 
     @property
     def limits(self) -> Limits:
@@ -171,9 +173,9 @@ class Device(ABC):
         """
 
     @property
-    @abstractmethod
     def alignment(self) -> int:
         """Bytes of which memory that is allocated begins at a multiple, and of which parts of it have to."""
+        return self.info.alignment
 
     @abstractmethod
     def part(self, memory: Memory, offset: int, size: int) -> Memory:

@@ -85,6 +85,7 @@ class FoundOpenCL:
             is_cpu=bool(device.type & self.cl.device_type.CPU),
             max_allocation=int(device.max_mem_alloc_size),
             binding="pyopencl",
+            alignment=max(1, int(device.mem_base_addr_align) // 8),  # It is told in bits.
         )
 
     def open(self) -> Device:
@@ -149,7 +150,6 @@ class OpenCLDevice(Device):
                 self._context, found.device, cl.command_queue_properties.PROFILING_ENABLE
             )
             exact = found.device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
-            self._alignment = max(1, int(found.device.mem_base_addr_align) // 8)  # It is told in bits.
         self._options = ("-cl-std=CL1.2", *((_EXACT,) if exact else ()))
 
     def compile(self, source: str, options: Sequence[str] = ()) -> Any:
@@ -171,10 +171,6 @@ class OpenCLDevice(Device):
         with self._saying(f"taking {size} bytes of memory of {self.name}"):
             handle = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, max(1, size))
         return Memory(handle, size)
-
-    @property
-    def alignment(self) -> int:
-        return self._alignment
 
     def part(self, memory: Memory, offset: int, size: int) -> Memory:
         with self._saying(f"taking a part of memory of {self.name}"):
