@@ -9,9 +9,11 @@ is computed on the way, and K the total length of the reductions on the way,
 The 16 is for a handful of elementwise operations and intrinsic functions. The root is how rounding errors
 of K additions grow relative to the typical result: for independent terms their standard deviation is about
 0.15 * eps * sqrt(K) * rms, so 1.5 stands ten deviations away (seven for the difference of two such sums).
-The rms term is there because a sum that happens to cancel is small while its errors are not. A term that is
-missing shows as about 1 / sqrt(K) of the rms, far above the tolerance unless K * eps approaches 1. Where
-nothing is computed in floats (a transposition, a gather), the result must be exact.
+The rms term is there because a sum that happens to cancel is small while its errors are not. It is that of
+the elements which are computed: constants that a choice puts in, such as -1e9 where attention is masked, do
+not count (`measure.masks`), as errors would hide behind them. A term that is missing shows as about
+1 / sqrt(K) of the rms, far above the tolerance unless K * eps approaches 1. Where nothing is computed in
+floats (a transposition, a gather), the result must be exact.
 
 Tensor cores, where the target has them, add products of 16-bit floats to a float32 by fours, eights or
 sixteens: those, and the sum, are aligned to the greatest and cut off there. What is cut off has the sign of
@@ -33,13 +35,13 @@ floats that are equal but for rounding).
 An operation may state that its algorithm has larger errors than that (Winograd's convolution, whose sums
 cancel): `attrs={"rounding_amplification": 31.0}`. Its outputs may be off by so many times more.
 
-NaN equals NaN and an infinity itself.
+NaN equals NaN, and an infinity itself and nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -54,11 +56,14 @@ from ansor.te.expr import COMPARISONS, Binary, Call, Cast, Expr, Reduce, childre
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 Array = npt.NDArray[Any]
-_EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""The spacing of numbers from 1 on."""
 _ROUNDED: Final = {"tfloat32": 2.0**-10}
 """The spacing of formats that operands may be rounded to."""
 _BLOCK: Final = 1 << 16
 _RARE: Final = 1e-5
+_NEAR: Final = 2.0**-7
+"""How far from a constant, relative to it, what it became by rounding lies at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +99,9 @@ def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
         rounded += max((4 * _ROUNDED.get(one.rounded, 0.0) for one in matching), default=0.0)
         for node in _nodes(op.body):
             if isinstance(node, (Binary, Call, Cast, Reduce)) and is_float(node.dtype):
-                eps = max(eps, _EPS[node.dtype])
+                eps = max(eps, EPS[node.dtype])
             inexact = inexact or _rounds_to_integer(node)
-    relative = eps * (16 + 1.5 * math.sqrt(length)) + _EPS["float32"] * cut / 2 + rounded
+    relative = eps * (16 + 1.5 * math.sqrt(length)) + EPS["float32"] * cut / 2 + rounded
     return Tolerance(amplification(_operations(output)) * relative, inexact=inexact)
 
 
@@ -146,13 +151,28 @@ def _nodes(roots: Sequence[Expr]) -> Iterator[Expr]:
             waiting.extend(node.combiner.result)
 
 
-def rms(expected: Array) -> float:
-    """Root mean square of the finite elements, 0 if there are none."""
+def rms(expected: Array, constants: Collection[float] = ()) -> float:
+    """Root mean square of the finite elements, 0 if there are none.
+
+    Parameters
+    ----------
+    constants
+        Numbers that elements may hold without being computed. Those aside if it is less without them.
+    """
+    found = _rms(expected, ())
+    return min(found, _rms(expected, constants)) if constants else found
+
+
+def _rms(expected: Array, constants: Collection[float]) -> float:
+    """Root mean square of the finite elements that are none of some constants."""
     total, count = 0.0, 0
     flat = expected.reshape(-1)
     for start in range(0, flat.size, _BLOCK):
         block = flat[start : start + _BLOCK].astype(np.float64)
         block = block[np.isfinite(block)]
+        for constant in constants:
+            with np.errstate(over="ignore"):
+                block = block[np.abs(block - constant) > _NEAR * abs(constant)]
         largest = float(np.max(np.abs(block), initial=0.0))
         if largest > 1e150:  # Squares would overflow; the exact value does not matter there.
             return largest
@@ -205,9 +225,9 @@ def _differs(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> tuple[npt.
     if dtype_info(dtype).bits == 16:
         a, b = a.astype(np.float32), b.astype(np.float32)
     with np.errstate(all="ignore"):
-        off = np.abs(a - b)
-        bound = tolerance.relative * (np.abs(b) + a.dtype.type(tolerance.scale))
-        bad = ~(off <= bound) | ~np.isfinite(b)
+        off = np.abs(np.subtract(a, b, dtype=np.float64))
+        bound = np.abs(b, dtype=np.float64) * tolerance.relative + tolerance.relative * tolerance.scale
+        bad = ~(off <= bound) | ~np.isfinite(off)
         if bad.any():
             bad &= ~((a == b) | (np.isnan(a) & np.isnan(b)))
             worst = off[bad]

@@ -45,6 +45,7 @@ from measure.check import Tolerance, alternative_tolerance, mismatch, output_tol
 from measure.emit import emit_program
 from measure.fill import Style, constant_shape, fill_inputs
 from measure.jobs import compile_program, compute_reference
+from measure.masks import constants
 from measure.process import RemoteError
 from measure.scratch import ScratchFolder
 
@@ -247,7 +248,8 @@ class ReferenceStore:
                 break
         assert best is not None
         _, specs, compiled = best
-        return Reference(tuple(_with_scale(spec) for spec in specs), compiled)
+        scaled = [_with_scale(spec, tensor) for spec, tensor in zip(specs, dag.tensors, strict=True)]
+        return Reference(tuple(scaled), compiled)
 
     def _spec(self, task: Task, dag: ComputeDAG, tensor: Tensor, style: str) -> ArgumentSpec:
         output = not isinstance(tensor.op, PlaceholderOp)
@@ -288,7 +290,7 @@ class ReferenceStore:
         for tensor, spec in zip(dag.tensors, specs, strict=True):
             if not spec.output or 0 in spec.shape:
                 continue
-            found, tolerance = spec.map(), _with_scale(spec).tolerance
+            found, tolerance = spec.map(), _with_scale(spec, tensor).tolerance
             for points in _batches(rng, spec.shape):
                 expected = evaluate_points(tensor, points, data)
                 wrong = mismatch(found[tuple(points.T)], expected, spec.dtype, tolerance)
@@ -361,11 +363,11 @@ def _run_compiled(
         ) from error
 
 
-def _with_scale(spec: ArgumentSpec) -> ArgumentSpec:
+def _with_scale(spec: ArgumentSpec, tensor: Tensor) -> ArgumentSpec:
     """Complete the tolerance of an output by the scale of what is expected."""
     if not spec.output or not is_float(spec.dtype):
         return spec
-    return replace(spec, tolerance=replace(spec.tolerance, scale=rms(spec.map())))
+    return replace(spec, tolerance=replace(spec.tolerance, scale=rms(spec.map(), constants(tensor))))
 
 
 def _worst_share_of_nonfinite(specs: Sequence[ArgumentSpec]) -> float:
