@@ -28,9 +28,15 @@ each is off by half a unit of its last place, 2^-11, at most. Of random terms th
 the sum is off by 2^-11 * sqrt(2 / 3) of the rms as a standard deviation. Ten of these, 4 * 2^-10, are allowed
 in addition.
 
-Integers and bools must be equal, unless a float was converted to or compared for them on the way; then an
-integer may be off by one, and one element in a hundred thousand may differ otherwise (a comparison of two
-floats that are equal but for rounding).
+Where floats are compared or converted to integers on the way, a choice, an index or an integer may come out
+otherwise. Of what spreads like a normal distribution about the number that it is compared with, a share of
+0.45 standard deviations of the error in units of the rms is that near to it, 0.045 * rtol for long sums.
+Elements may hold anything, but NaN for a number, up to a share of
+
+    min(rtol / 5, 0.01),      rtol that of what is compared or converted, 0 if that is not computed.
+
+Integers and bools must be equal otherwise; of those that depend on such a comparison or conversion, be it of
+what is not computed, one in a hundred thousand may differ, and integers may be off by one.
 
 An operation may state that its algorithm has larger errors than that (Winograd's convolution, whose sums
 cancel): `attrs={"rounding_amplification": 31.0}`. Its outputs may be off by so many times more.
@@ -41,7 +47,7 @@ NaN equals NaN, and an infinity itself and nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -49,11 +55,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ansor.dtypes import dtype_info, is_float
-from ansor.intrinsics import match_warp, warp_intrinsics
+from ansor.intrinsics import WarpIntrinsic, match_warp, warp_intrinsics
 from ansor.schedule.access import amplification
 from ansor.task.target import Target
 from ansor.te.expr import COMPARISONS, Binary, Call, Cast, Expr, Reduce, children, int_value
-from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from ansor.te.tensor import Operation, PlaceholderOp, Tensor, tensors_read
 
 Array = npt.NDArray[Any]
 EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -62,6 +68,9 @@ _ROUNDED: Final = {"tfloat32": 2.0**-10}
 """The spacing of formats that operands may be rounded to."""
 _BLOCK: Final = 1 << 16
 _RARE: Final = 1e-5
+_MOST_RARE: Final = 1e-2
+_SPREAD: Final = 5
+"""What the tolerance is over the share of elements that comparisons excuse."""
 _NEAR: Final = 2.0**-7
 """How far from a constant, relative to it, what it became by rounding lies at most."""
 
@@ -70,12 +79,13 @@ _NEAR: Final = 2.0**-7
 class Tolerance:
     """How far an output may be off.
 
-    `relative` multiplies ``|expected| + scale``; `inexact` says that integers and bools depend on rounding.
+    `relative` multiplies ``|expected| + scale``; `rare` is the share of elements that may be anything, as
+    they depend on how floats are rounded. Where there are such, other integers may be off by one.
     """
 
     relative: float
     scale: float = 0.0
-    inexact: bool = False
+    rare: float = 0.0
 
 
 def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
@@ -88,30 +98,76 @@ def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
         What programs run on: only those for GPUs with tensor cores may have the errors of these.
     """
     cores = [one for one in warp_intrinsics() if target is not None and target.has_warp_intrinsic(one)]
-    eps, length, cut, rounded, inexact = 0.0, 0, 0, 0.0, False
-    for op in _operations(output):
-        if not isinstance(op, ComputeOp):
-            continue
-        terms = math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
-        length += terms
-        matching = [one for one in cores if match_warp(op, one)]
-        cut += terms if matching else 0
-        rounded += max((4 * _ROUNDED.get(one.rounded, 0.0) for one in matching), default=0.0)
-        for node in _nodes(op.body):
-            if isinstance(node, (Binary, Call, Cast, Reduce)) and is_float(node.dtype):
-                eps = max(eps, EPS[node.dtype])
-            inexact = inexact or _rounds_to_integer(node)
-    relative = eps * (16 + 1.5 * math.sqrt(length)) + EPS["float32"] * cut / 2 + rounded
-    return Tolerance(amplification(_operations(output)) * relative, inexact=inexact)
+    steps = {op: _step(op, cores) for op in _operations([output])}
+    deciding = [values for op in steps if (values := _deciding(op))]
+    error = max((_error_behind(values, steps) for values in deciding), default=0.0)
+    rare = min(error / _SPREAD, _MOST_RARE)
+    if deciding and not is_float(output.dtype):
+        rare = max(rare, _RARE)
+    return Tolerance(_relative(steps.values()), rare=rare)
 
 
 def alternative_tolerance(direct: Tolerance, output: Tensor, target: Target | None = None) -> Tolerance:
     """The tolerance of an output that another algorithm computes, from that of the direct one's output."""
-    amplified = amplification(_operations(output)) * direct.relative
-    return replace(direct, relative=max(amplified, output_tolerance(output, target).relative))
+    amplified = amplification(_operations([output])) * direct.relative
+    own = output_tolerance(output, target)
+    return replace(direct, relative=max(amplified, own.relative), rare=max(direct.rare, own.rare))
 
 
-def _rounds_to_integer(node: Expr) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What an operation adds to errors: the spacing of its floats, its terms and those cut off, and so on."""
+
+    eps: float
+    terms: int = 0
+    cut: int = 0
+    rounded: float = 0.0
+    amplification: float = 1.0
+
+
+def _step(op: Operation, cores: Sequence[WarpIntrinsic]) -> _Step:
+    """What an operation adds to errors where there are such tensor cores."""
+    if isinstance(op, PlaceholderOp):
+        return _Step(0.0)
+    terms = math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
+    matching = [one for one in cores if match_warp(op, one)]
+    rounded = max((4 * _ROUNDED.get(one.rounded, 0.0) for one in matching), default=0.0)
+    return _Step(_spacing(op.body), terms, terms if matching else 0, rounded, amplification([op]))
+
+
+def _spacing(values: Sequence[Expr]) -> float:
+    """That of the coarsest dtype in which floats are computed in some expressions, 0 if none are."""
+    computed = (node for node in _nodes(values) if isinstance(node, (Binary, Call, Cast, Reduce)))
+    return max((EPS[node.dtype] for node in computed if is_float(node.dtype)), default=0.0)
+
+
+def _relative(steps: Collection[_Step]) -> float:
+    """The relative error of what comes out of some operations."""
+    eps = max(step.eps for step in steps)
+    spread = eps * (16 + 1.5 * math.sqrt(sum(step.terms for step in steps)))
+    cut = EPS["float32"] * sum(step.cut for step in steps) / 2
+    rounded = sum(step.rounded for step in steps)
+    return max(step.amplification for step in steps) * (spread + cut + rounded)
+
+
+def _error_behind(values: Sequence[Expr], steps: Mapping[Operation, _Step]) -> float:
+    """The relative error of values that are made of what operations give."""
+    behind = [steps[op] for op in _operations(tensors_read(values))]
+    return _relative([_Step(_spacing(values)), *behind])
+
+
+def _deciding(op: Operation) -> list[Expr]:
+    """The values on whose rounding it depends which of two an element is."""
+    if isinstance(op, PlaceholderOp):
+        return []
+    found = [part for node in _nodes(op.body) if _decides(node) for part in children(node)]
+    for root in op.body:
+        if isinstance(root, Reduce) and any(map(_decides, _nodes(root.combiner.result))):
+            found.extend(root.sources)
+    return found
+
+
+def _decides(node: Expr) -> bool:
     """Whether a node makes an integer or a choice of a float."""
     match node:
         case Cast(a=a, dtype=dtype):
@@ -122,10 +178,10 @@ def _rounds_to_integer(node: Expr) -> bool:
             return False
 
 
-def _operations(output: Tensor) -> Iterator[Operation]:
-    """Every operation that an output depends on, its own included."""
+def _operations(tensors: Sequence[Tensor]) -> Iterator[Operation]:
+    """Every operation that tensors depend on, their own included."""
     seen: set[Operation] = set()
-    waiting: list[Operation] = [output.op]
+    waiting: list[Operation] = [tensor.op for tensor in tensors]
     while waiting:
         op = waiting.pop()
         if op in seen:
@@ -190,7 +246,7 @@ def mismatch(found: Array, expected: Array, dtype: str, tolerance: Tolerance) ->
         None if it is right, else which element comes first, what is expected and what is there.
     """
     flat_found, flat_expected = found.reshape(-1), expected.reshape(-1)
-    wrong, first, worst = 0, -1, 0.0
+    wrong, first, worst, numbers = 0, -1, 0.0, True
     for start in range(0, flat_found.size, _BLOCK):
         a, b = flat_found[start : start + _BLOCK], flat_expected[start : start + _BLOCK]
         bad, off = _differs(a, b, dtype, tolerance)
@@ -198,8 +254,9 @@ def mismatch(found: Array, expected: Array, dtype: str, tolerance: Tolerance) ->
         if count:
             first = first if first >= 0 else start + int(np.argmax(bad))
             wrong += count
+            numbers = numbers and not (is_float(dtype) and bool(np.isnan(a[bad]).any()))
         worst = max(worst, off)
-    if not wrong or (tolerance.inexact and not is_float(dtype) and wrong <= _RARE * flat_found.size):
+    if not wrong or (numbers and wrong <= tolerance.rare * flat_found.size):
         return None
     place = [int(i) for i in np.unravel_index(first, found.shape)]
     text = (
@@ -219,7 +276,7 @@ def _differs(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> tuple[npt.
         if dtype == "bool":
             a, b = a.view(np.uint8), b.view(np.uint8)
         bad = a != b
-        if tolerance.inexact and bad.any() and dtype != "bool":
+        if tolerance.rare and bad.any() and dtype != "bool":
             bad &= np.maximum(a, b).astype(object) - np.minimum(a, b).astype(object) > 1
         return bad, 0.0
     if dtype_info(dtype).bits == 16:

@@ -231,11 +231,23 @@ def test_integers_are_exact_unless_floats_decide_them() -> None:
     found = expected.copy()
     found[1, 7] ^= 1
     assert "first [1, 7]" in str(mismatch(found, expected, "uint8", Tolerance(0.0)))
-    assert mismatch(found, expected, "uint8", Tolerance(0.0, inexact=True)) is None
+    assert mismatch(found, expected, "uint8", Tolerance(0.0, rare=1e-5)) is None
     found[1, 7] ^= 64
-    assert mismatch(found, expected, "uint8", Tolerance(0.0, inexact=True)) is None
+    assert mismatch(found, expected, "uint8", Tolerance(0.0, rare=1e-5)) is None
     found[0, 3:6] ^= 64
-    assert "4 of" in str(mismatch(found, expected, "uint8", Tolerance(0.0, inexact=True)))
+    assert "4 of" in str(mismatch(found, expected, "uint8", Tolerance(0.0, rare=1e-5)))
+
+
+def test_floats_that_a_choice_decides_are_numbers_all_the_same() -> None:
+    """What no program wrote holds NaN here and there."""
+    expected = np.ones(1000, np.float16)
+    found = expected.copy()
+    found[:5] = 0
+    tolerance = Tolerance(1e-2, 1.0, rare=5e-3)
+    assert mismatch(found, expected, "float16", tolerance) is None
+    assert "5 of" in str(mismatch(found, expected, "float16", replace(tolerance, rare=4e-3)))
+    found[0] = np.nan
+    assert "5 of" in str(mismatch(found, expected, "float16", tolerance))
 
 
 def test_large_outputs_are_compared_to_the_last_element() -> None:
@@ -290,8 +302,80 @@ def test_tolerance_knows_what_is_computed() -> None:
     assert output_tolerance(copy) == Tolerance(0.0)
     assert output_tolerance(wide).relative == pytest.approx(2**-23 * (16 + 1.5 * 8**0.5))
     assert output_tolerance(narrow).relative == pytest.approx(2**-10 * (16 + 1.5 * 8**0.5))
-    assert output_tolerance(quantised).inexact
+    assert output_tolerance(quantised).rare == 1e-5
     assert output_tolerance(whole) == Tolerance(0.0)
+
+
+Body = Callable[..., Any]
+DECIDED: dict[str, tuple[str, Body]] = {
+    "comparison": ("bool", lambda s, t, i: s[i] > 0.1),
+    "choice": ("float16", lambda s, t, i: te.select(s[i] > 0.1, 1.0, te.const(0, "float16"))),
+    "choice of sums": ("float16", lambda s, t, i: te.if_then_else(s[i] > 0.1, s[i], s[i] - 1.0)),
+    "integer": ("uint8", lambda s, t, i: te.select(s[i] > 0.1, te.const(100, "uint8"), 0)),
+    "index": ("float16", lambda s, t, i: t[te.cast(te.maximum(te.minimum(s[i] + 2.0, 3.0), 0.0), "int32")]),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_another_order_of_what_decides_is_right(name: str) -> None:
+    """And a hundredth of the elements otherwise is not."""
+    dtype, body = DECIDED[name]
+    length, count = 64, 1 << 16
+    x, t = te.placeholder((length, count), "float16", name="x"), te.placeholder((4,), "float16", name="t")
+    k = te.reduce_axis((0, length), name="k")
+    s = te.compute((count,), lambda i: te.sum(x[k, i], axis=k), name="s")
+    output = te.compute((count,), lambda i: body(s, t, i), name="y")
+    rng = np.random.default_rng(0)
+    terms = rng.uniform(0.25, 1, (length, count)) * rng.choice([-1, 1], (length, count))
+    table = np.array([1, -2, 3, -4], np.float16)
+
+    def answer(order: int) -> np.ndarray[Any, Any]:
+        sums = np.zeros(count, np.float16)
+        for row in terms.astype(np.float16)[::order]:
+            sums = sums + row
+        return evaluate(output, {s: sums, t: table})[output]
+
+    expected, found = answer(1), answer(-1)
+    assert expected.dtype == dtype
+    assert np.count_nonzero(np.abs(found.astype(np.float64) - expected) > 0.5) >= 5
+    tolerance = output_tolerance(output)
+    tolerance = replace(tolerance, scale=rms(expected) if is_float(dtype) else 0.0)
+    assert mismatch(found, expected, dtype, tolerance) is None
+    found[::100] = ~found[::100] if dtype == "bool" else found[::100] + 50
+    assert mismatch(found, expected, dtype, tolerance) is not None
+
+
+def sums_of(dtype: str) -> Tensor:
+    x, k = te.placeholder((64, 8), dtype, name="x"), te.reduce_axis((0, 64), name="k")
+    return te.compute((8,), lambda i: te.sum(x[k, i], axis=k), name="s")
+
+
+def where_positive(s: Tensor, dtype: str) -> Tensor:
+    return te.compute((8,), lambda i: te.select(s[i] > 0, te.const(1, dtype), 2), name="chosen")
+
+
+def test_what_may_be_otherwise_grows_with_the_error_of_what_is_compared() -> None:
+    rare = []
+    for s in map(sums_of, ("float64", "float32", "float16", "bfloat16")):
+        rare.append(output_tolerance(where_positive(s, "float32")).rare)
+        assert rare[-1] == pytest.approx(min(output_tolerance(s).relative / 5, 0.01))
+        assert output_tolerance(where_positive(s, "int32")).rare == max(1e-5, rare[-1])
+    assert rare == sorted(rare)
+
+
+def greatest_of(x: Tensor) -> Tensor:
+    k = te.reduce_axis((0, 4), name="k")
+    greater = te.comm_reducer(lambda a, b: te.select(a > b, a, b), te.min_value, name="greater")
+    return te.compute((8,), lambda i: greater(x[i, k], axis=k), name="greatest")
+
+
+def test_comparisons_of_what_is_not_computed_excuse_no_float() -> None:
+    x = te.placeholder((8, 4), "float16", name="x")
+    twice = te.compute((8, 4), lambda i, j: x[i, j] + x[i, j], name="twice")
+    chosen = te.compute((8, 4), lambda i, j: te.if_then_else(x[i, j] > 0, twice[i, j], 0.0), name="chosen")
+    assert output_tolerance(chosen).rare == 0
+    assert output_tolerance(greatest_of(x)).rare == 0
+    assert output_tolerance(greatest_of(twice)).rare == output_tolerance(twice).relative / 5
 
 
 def test_rms_ignores_what_is_not_finite() -> None:
