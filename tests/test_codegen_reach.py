@@ -11,7 +11,7 @@ import ansor
 from ansor import te
 from ansor.te.interp import evaluate
 from tests.cuda_on_host import Run, each_language
-from tests.gpu_schedules import kernels
+from tests.gpu_schedules import bind_all, kernels
 
 
 def const(value: float) -> te.Expr:
@@ -145,15 +145,61 @@ def test_products_of_data_are_divided_as_they_wrapped(run: Run, divide: Any) -> 
     np.testing.assert_array_equal(found, evaluate([z], {x: data, y: data})[z])
 
 
+@each_language
+def test_a_size_that_no_grid_depends_on_may_be_0(run: Run) -> None:
+    n, m = te.var("n"), te.var("m")
+    a, empty = te.placeholder((n,), "int32", name="A"), te.placeholder((m,), "int32", name="M")
+    elements = {
+        "last": lambda i: a[te.maximum(m, 1) - 1],
+        "divided": lambda i: a[i] // m + (i + 1) // m,
+        "rest": lambda i: te.truncmod(a[i] + 5, m),
+    }
+    for name, element in elements.items():
+        b = te.compute((n,), element, name="B")
+        s = te.create_schedule(b)
+        bind_all(s, b, 4)
+        for size in (0, 3):
+            data, unused = np.arange(10, 18, dtype=np.int32), np.zeros(size, np.int32)
+            found = np.zeros(8, np.int32)
+            run(kernels(s, [a, empty, b]), data, unused, found, sizes=(8, size))
+            expected = evaluate([b], {a: data}, {m: size})[b]
+            np.testing.assert_array_equal(found, expected, err_msg=f"{name} of {size}")
+
+
+@each_language
+def test_data_times_a_size_is_divided_as_it_wrapped(run: Run) -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), "uint8", name="A")
+
+    def element(i: te.Expr) -> te.Expr:
+        x = a[i].astype("int32") * (n * 20000)
+        return x // 3 + te.truncmod(x, 7) + x % 5
+
+    c = te.compute((n,), element, name="C")
+    s = te.create_schedule(c)
+    bind_all(s, c, 4)
+    data, found = (np.arange(500) % 156 + 100).astype(np.uint8), np.zeros(500, np.int32)
+    run(kernels(s, [a, c]), data, found, sizes=(500,))
+    np.testing.assert_array_equal(found, evaluate([c], {a: data})[c])
+
+
+@each_language
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+def test_integers_are_rounded_once_to_bfloat16_on_devices(run: Run, dtype: str) -> None:
+    numbers = _middles(dtype, "bfloat16")
+    a = te.placeholder((len(numbers),), dtype, name="A")
+    b = te.compute(a.shape, lambda i: te.cast(te.cast(a[i], "bfloat16"), "float32"), name="B")
+    s = te.create_schedule(b)
+    bind_all(s, b, 4)
+    found = np.zeros(len(numbers), np.float32)
+    run(kernels(s, [a, b]), np.array(numbers, dtype), found)
+    np.testing.assert_array_equal(found, [_nearest(number, "bfloat16") for number in numbers])
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
 @pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
 def test_integers_are_rounded_once_to_a_narrow_float(dtype: str, narrow: str) -> None:
-    """Numbers next to the middle between two bfloat16, which are that middle as float32."""
-    numbers = [2**24 + 2**16 + 1, 2**24 + 3 * 2**16 - 1, 2**24 + 2**16, 65535, 2049, 0, 1, 3]
-    if dtype.startswith("int"):
-        numbers += [-number for number in numbers]
-    if dtype.endswith("64"):
-        numbers += [2**60 + 2**52 + 1, 2**60 + 3 * 2**52 - 1, 2**62 + 2**54, 2**53 + 2**45 + 1]
+    numbers = _middles(dtype, narrow)
     x = te.placeholder((len(numbers),), dtype, name="X")
     y = te.compute(x.shape, lambda i: te.cast(te.cast(x[i], narrow), "float64"), name="Y")
     found = ansor.build(te.create_schedule(y), [x, y])(np.array(numbers, dtype))
@@ -174,6 +220,18 @@ def test_doubles_and_constants_are_rounded_once_to_bfloat16() -> None:
         z = te.compute((1,), lambda i, n=number: te.cast(te.const(n, "bfloat16"), "float64"), name="Z")
         np.testing.assert_array_equal(evaluate([z], {})[z], [wanted])
         np.testing.assert_array_equal(ansor.build(te.create_schedule(z), [z])(), [wanted])
+
+
+def _middles(dtype: str, narrow: str) -> list[int]:
+    """Integers at, and next to, the middle between two floats; wider floats take many of these for that."""
+    bits = 31 if dtype == "int32" else 32 if dtype == "uint32" else 63 if dtype == "int64" else 64
+    kept = 8 if narrow == "bfloat16" else 11
+    numbers = [0, 1, 3, 2049, 65535]
+    for top in range(kept + 1, bits):
+        for low in (1, 3):
+            middle = (1 << top) + (low << (top - kept))
+            numbers += [middle - 1, middle, middle + 1]
+    return [*numbers, *(-number for number in numbers)] if dtype.startswith("int") else numbers
 
 
 def _nearest(number: int, narrow: str) -> float:

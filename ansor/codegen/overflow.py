@@ -1,18 +1,18 @@
 """Which arithmetic on variables may leave its dtype, and so is not that of indices, which is exact.
 
 An axis times a large number may not fit int32, and then wraps, as all integers of te do. The ranges of loop
-variables tell. Symbolic sizes are taken to fit, as in `ansor.ir.bounds`, and so are the sums and products
-that address memory: an index that left its dtype would be out of bounds anyway. What is divided or compared
-in an index wraps. Of data every number of its dtype is possible.
+variables tell. Arithmetic on symbolic sizes is taken to fit, as in `ansor.ir.bounds`, and so are the sums and
+products that address memory: an index that left its dtype would be out of bounds anyway. What is divided or
+compared in an index wraps. Of data every number of its dtype is possible.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-from ansor.dtypes import int_range, is_integer
+from ansor.dtypes import int_range, is_float, is_integer
 from ansor.ir.bounds import Bounds, Interval, floor_divide, hull, multiply, to_interval
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Not, Select, Var, children
 
 
 class Overflow:
@@ -21,6 +21,7 @@ class Overflow:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._known: dict[int, tuple[Expr, Interval, bool]] = {}
+        self._data: dict[int, tuple[Expr, bool]] = {}
         self._index: dict[int, tuple[Expr, bool]] = {}
 
     def may_wrap(self, expr: Expr) -> bool:
@@ -59,9 +60,20 @@ class Overflow:
             low, high = self._exact(expr)
             smallest, largest = int_range(expr.dtype)
             wraps = -inf < low < smallest or largest < high < inf
+            wraps = wraps or (not (low > -inf and high < inf) and self._is_data(expr))
             known = expr, (smallest, largest) if wraps else (low, high), wraps
             self._known[id(expr)] = known
         return known
+
+    def _is_data(self, expr: Expr) -> bool:
+        """Whether an expression depends on anything but variables."""
+        known = self._data.get(id(expr))
+        if known is None:
+            plain = isinstance(expr, (Const, Var))
+            made = isinstance(expr, (Binary, Cast, Select, Not)) and not is_float(expr.dtype)
+            found = not plain and (not made or any(map(self._is_data, children(expr))))
+            known = self._data[id(expr)] = expr, found
+        return known[1]
 
     def _exact(self, expr: Expr) -> Interval:
         """The values that exact arithmetic gives."""

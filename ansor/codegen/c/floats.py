@@ -14,7 +14,7 @@ from ansor.codegen.c.dialect import HALVES
 from ansor.codegen.c.integers import SIGNS
 from ansor.codegen.c.literals import literal
 from ansor.codegen.c.text import EQUALITY, PRODUCT, Text, call, converted, infix, prefix
-from ansor.dtypes import dtype_info, is_float
+from ansor.dtypes import dtype_info, is_float, is_integer
 from ansor.errors import BuildError
 from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr
 from ansor.te.numeric import constant
@@ -91,6 +91,8 @@ class Floats:
         value, computed = self._e.value(a), _computed_in(dtype)
         if dtype in HALVES and a.dtype == "float64":
             return call(self._e.helpers.use("ansor_odd_float32"), value)
+        if dtype == "bfloat16" and is_integer(a.dtype) and dtype_info(a.dtype).bits >= 32:
+            return call(self._e.helpers.use(f"ansor_odd_{a.dtype}"), value)
         if is_float(a.dtype) and _computed_in(a.dtype) == computed:
             return value
         return converted(self._dialect.values[computed], value)

@@ -146,8 +146,28 @@ def _rounded(d: Dialect, name: str, dtype: str) -> str:
     return _function(d, "float", name, "float x", body)
 
 
-def _odd(d: Dialect, name: str, _: str) -> str:
-    """A float64 as a float32 that rounds on to any 16-bit float as the float64 itself would."""
+def _odd(d: Dialect, name: str, source: str) -> str:
+    """A number as a float32 that rounds on to a bfloat16, from float64 to a float16 too, as itself would."""
+    return _odd_of_float64(d, name) if source == "float32" else _odd_of_integer(d, name, source)
+
+
+def _odd_of_integer(d: Dialect, name: str, dtype: str) -> str:
+    """Of large ones the last bits become one, set if any of them is: then 24 are left."""
+    wide, type_ = d.values["uint64"], d.values[dtype]
+    size = f"({wide})x" if dtype_info(dtype).kind == "uint" else f"x < 0 ? ({wide})0 - ({wide})x : ({wide})x"
+    sign = "" if dtype_info(dtype).kind == "uint" else "x < 0 ? -y : "
+    end = d.suffixes["uint64"]
+    body = f"""
+const {wide} size = {size};
+const {wide} last =
+    size >> 49 ? 0x1ffffffffff{end} : size >> 34 ? 0x3ffffff{end} : size >> 24 ? 0x7ff{end} : 0{end};
+const float y = (float)((size & ~last) | (size & last ? (last + 1) >> 1 : 0{end}));
+return {sign}y;
+"""
+    return _function(d, "float", name, f"{type_} x", body)
+
+
+def _odd_of_float64(d: Dialect, name: str) -> str:
     body = f"""
 const float y = (float)x;
 const double back = (double)y;

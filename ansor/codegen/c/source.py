@@ -13,7 +13,8 @@ from ansor.codegen.c.statements import KernelText
 from ansor.depth import with_depth
 from ansor.ir.nest import Alloc, statement_expressions, walk_statements
 from ansor.ir.ranges import nest_bounds
-from ansor.te.expr import distinct_nodes
+from ansor.ir.simplify import Bounds, simplify
+from ansor.te.expr import Expr, Var, const, distinct_nodes, free_vars, int_value, substitute
 
 _DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 
@@ -50,14 +51,25 @@ def _text(program: DeviceProgram, dialect: Dialect) -> str:
         names.reserve(buffer)
     for size in program.nest.sizes:
         names.reserve(size)
-    # Where a size is 0 nothing is addressed, and nothing divided by it.
-    bounds = nest_bounds(program.nest).extended(dict.fromkeys(program.nest.sizes, (1, None)))
+    bounds = nest_bounds(program.nest)
     kernels = [
-        "\n".join(KernelText(kernel, dialect, Names(names), helpers, bounds).lines())
+        "\n".join(KernelText(kernel, dialect, Names(names), helpers, _inside(kernel, bounds)).lines())
         for kernel in program.kernels
     ]
     head = [_DOUBLE] if dialect is OPENCL and any(map(_has_double, program.kernels)) else []
     return "\n\n".join([*head, *helpers.sources(), *kernels]) + "\n"
+
+
+def _inside(kernel: Kernel, bounds: Bounds) -> Bounds:
+    """What holds where the kernel runs: sizes without which there would be no blocks are not 0."""
+    extents = [extent for extent in kernel.grid if isinstance(extent, Expr)]
+
+    def empties(size: Var) -> bool:
+        left = (simplify(substitute(extent, {size: const(0, size.dtype)}), bounds) for extent in extents)
+        return any((number := int_value(extent)) is not None and number <= 0 for extent in left)
+
+    sizes = dict.fromkeys(free_vars(*extents))
+    return bounds.extended({size: (1, None) for size in sizes if empties(size)})
 
 
 def _has_double(kernel: Kernel) -> bool:
