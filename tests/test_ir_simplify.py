@@ -24,6 +24,7 @@ from ansor.te.expr import (
     logical_not,
     select,
 )
+from ansor.te.intrinsics import floormod
 from ansor.te.structure import same_structure
 
 # -- evaluation of integer expressions on grids of values ----------------------------------------------
@@ -192,6 +193,13 @@ def check_case(expr, ranges):
     assert simplify(result, bounds) is result
     again = simplify(result, Bounds(ranges))  # a fresh memory
     assert again is result, f"{format_expr(result)}  became  {format_expr(again)}"
+
+
+def test_remainders_of_remainders_of_remainders_are_one() -> None:
+    k = Var("k")
+    inner = floormod(floormod(floormod(k + 2, 12), 8), 4)
+    check_case(inner, {k: (-4, 7)})
+    assert str(simplify(inner, Bounds({k: (-4, 7)}))) == "floormod((k + 2), 4)"
 
 
 @settings(max_examples=1500, deadline=None)

@@ -414,6 +414,8 @@ class AtomTable:
                 if self.fits(base, dtype):
                     return self.remainder(base, atom.divisor, modulus, dtype)
             elif not a.const and atom.modulus % modulus == 0:
+                if atom.divisor == 1:  # Of a remainder, it may be, of which the same holds.
+                    return self.modulo(atom.base, modulus, dtype)
                 return self.remainder(atom.base, atom.divisor, modulus, dtype)
         return self.remainder(a, 1, modulus, dtype)
 
