@@ -101,22 +101,39 @@ class Result:
         """Of one call of ours."""
         return median(self.measured.times[OURS])
 
+    def times_of(self, name: str) -> Sequence[float]:
+        """
+        Seconds per call.
+
+        Less the cost of a call they are no less than the limit: a library computes while it is called, and
+        no machine computes faster than that.
+        """
+        times = self.measured.times[name]
+        if name not in self.measured.subtracted:
+            return times
+        return [max(value, self.limit.seconds) for value in times]
+
+    @property
+    def peers(self) -> dict[str, float]:
+        """Median seconds of every library that was measured."""
+        return {name: median(self.times_of(name)) for name in self.measured.peers}
+
     @property
     def best(self) -> str | None:
         """The fastest library; None if there is none at hand."""
-        peers = self.measured.peers
+        peers = self.peers
         return min(peers, key=lambda name: peers[name]) if peers else None
 
     def over(self, name: str) -> Estimate:
         """Our speed over that of another."""
-        return speedup(self.measured.times[OURS], self.measured.times[name])
+        return speedup(self.measured.times[OURS], self.times_of(name))
 
     @property
     def goal(self) -> Goal | None:
         """Of the speed over the best library."""
         if self.best is None:
             return None
-        return Goal.of(self.case.goal.speed, self.limit.seconds, self.measured.peers[self.best])
+        return Goal.of(self.case.goal.speed, self.limit.seconds, self.peers[self.best])
 
     @property
     def share(self) -> float:
@@ -198,7 +215,7 @@ def add_rows(bench: Bench, result: Result) -> None:
     """Add the rows of one case; that of its share, which every case has, holds every figure."""
     name, best, goal = result.case.name, result.best, result.goal
     if best is not None and goal is not None:
-        words = [best, f"{1e3 * result.measured.peers[best]:.3g} ms", goal.reason]
+        words = [best, f"{1e3 * result.peers[best]:.3g} ms", goal.reason]
         words += [result.weights] if result.weights else []
         words += ["less the call"] if best in result.measured.subtracted else []
         words += [f"{result.measured.again} rounds again"] if result.measured.again else []
@@ -289,7 +306,7 @@ def _add_mean(bench: Bench, title: str, results: Sequence[Result], failed: int, 
     pairs = [(r, r.best) for r in results if r.best is not None]
     if not pairs:
         return
-    possible = [Goal.of(stated, r.limit.seconds, r.measured.peers[best]).possible for r, best in pairs]
+    possible = [Goal.of(stated, r.limit.seconds, r.peers[best]).possible for r, best in pairs]
     goal = Goal(stated, geometric_mean(possible))
     counted = f"{len(pairs)} of {len(results) + failed} operations"
     bench.add(

@@ -43,11 +43,10 @@ def _share_of_time(rivalry: Rivalry | None) -> str:
 
 
 def _milliseconds(result: Result, name: str) -> str:
-    times = result.measured.times.get(name)
-    if times is None:
+    if name not in result.measured.times:
         return "-"
     star = "*" if name in result.measured.subtracted else ""
-    return f"{1e3 * median(times):.3g}{star}"
+    return f"{1e3 * median(result.times_of(name)):.3g}{star}"
 
 
 def details(results: Sequence[Result]) -> str:
@@ -74,8 +73,8 @@ def _notes(results: Sequence[Result]) -> list[str]:
         notes.append("again: rounds that were taken since something else ran, so that quieter ones count")
     if any(r.measured.subtracted for r in results):
         notes.append(
-            "*: less the cost of a call from Python [us], measured for each operation at a tiny size: "
-            + ", ".join(_call_costs(results))
+            "*: less the cost of a call from Python [us], but no less than the limit; measured for each "
+            "operation at a tiny size: " + ", ".join(_call_costs(results))
         )
     if any(r.weights for r in results):
         notes.append("weights: who brought constant weights into a layout of its own, beside the time")

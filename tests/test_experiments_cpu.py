@@ -33,7 +33,7 @@ from experiments import (
     search_runs,
 )
 from experiments.cpu_cases import CASES, QUICK, Case
-from experiments.cpu_goals import GROUPS, Goal
+from experiments.cpu_goals import GROUPS, MARGIN, Goal
 from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_timers
 from experiments.cpu_measure import OURS, Effort, Measured
 from experiments.cpu_results import Result
@@ -468,6 +468,14 @@ def test_rows_say_how_many_rounds_were_measured_again() -> None:
     bench = Bench("", [])
     cpu_results.add_rows(bench, again)
     assert bench.rows[0].peer == "numpy, 3e+03 ms, stated, only ours packed, 3 rounds again"
+
+
+def test_less_its_call_a_library_is_no_faster_than_the_machine() -> None:
+    one = result(SMALL, ansor=1.0, numpy=0.1)
+    less = replace(one, measured=replace(one.measured, subtracted={"numpy": 5.0}))
+    assert one.over("numpy").median == one.peers["numpy"] == 0.1
+    assert less.over("numpy").median == less.peers["numpy"] == less.limit.seconds > 0.1
+    assert less.goal == Goal(SMALL.goal.speed, MARGIN)
 
 
 def test_what_a_call_costs_is_told_from_the_least_to_the_most() -> None:
