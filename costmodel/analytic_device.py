@@ -77,7 +77,7 @@ class DeviceRates:
     ahead
         Part of them with which it is, at most 1, for each iteration that shared memory is filled ahead.
     tensor
-        How many times as many multiply-adds tensor cores do.
+        Part of the multiply-adds of tensor cores (`DeviceModel.tensor`) that programs reach.
     words
         How many elements of a product they load by one request of a thread, and matrices by one of a warp.
     l2
@@ -103,7 +103,7 @@ class DeviceRates:
     shared: float = 2.0
     hiding: float = 5.0
     ahead: float = 0.5
-    tensor: float = 16.0
+    tensor: float = 1.0
     words: float = 32.0
     l2: float = 48.0
     reach: float = 2.0
@@ -155,7 +155,8 @@ def device_parts(rates: DeviceRates, device: DeviceModel, raw: Raw) -> dict[str,
     homeless = np.where(words > THREAD_LIMITS.room, words, homeless)
     spilled = np.minimum(homeless / np.maximum(words, 1.0), 1.0)
     by_warps = raw["by_warps"] > 0
-    together, faster = np.where(by_warps, rates.words, 1.0), np.where(by_warps, rates.tensor, 1.0)
+    together = np.where(by_warps, rates.words, 1.0)
+    faster = np.where(by_warps, rates.tensor * device.tensor, 1.0)
     needed = np.where(raw["work"] > 0, 1.0, 1.0 / np.maximum(raw["waste"], 1.0))
     divisions = raw["index_div"] / np.maximum(raw["lanes"], 1.0)
     operations = raw["work"] + raw["math"] * (rates.math - 1.0) + divisions * needed * rates.division

@@ -101,6 +101,10 @@ class DeviceModel:
         Words of 4 bytes that shared memory delivers in a cycle, each from a bank of its own.
     reserved_bytes
         What the system takes of shared memory for each block, as of compute capability 8.0.
+    tensor
+        How many times as many multiply-adds of 16-bit floats its tensor cores do, added up in float32.
+
+    Source: CUDA C++ programming guide, and NVIDIA's papers on the architectures.
     """
 
     multiprocessors: int = 68
@@ -116,6 +120,7 @@ class DeviceModel:
     sector_bytes: int = 32
     banks: int = 32
     reserved_bytes: int = 1024
+    tensor: float = 4.0
 
     @classmethod
     def for_target(cls, target: Target) -> DeviceModel:
@@ -176,12 +181,12 @@ def _of_capability(capability: int) -> DeviceModel:
 
 
 _BY_CAPABILITY: Final = {
-    70: DeviceModel(80, 2048, 32, 65536, 98304, 64, 1.53e9, 9.0e11, 6 << 20, reserved_bytes=0),
-    75: DeviceModel(40, 1024, 16, 65536, 65536, 64, 1.59e9, 3.2e11, 4 << 20, reserved_bytes=0),
-    80: DeviceModel(108, 2048, 32, 65536, 167936, 64, 1.41e9, 1.55e12, 40 << 20),
+    70: DeviceModel(80, 2048, 32, 65536, 98304, 64, 1.53e9, 9.0e11, 6 << 20, reserved_bytes=0, tensor=8.0),
+    75: DeviceModel(40, 1024, 16, 65536, 65536, 64, 1.59e9, 3.2e11, 4 << 20, reserved_bytes=0, tensor=8.0),
+    80: DeviceModel(108, 2048, 32, 65536, 167936, 64, 1.41e9, 1.55e12, 40 << 20, tensor=16.0),
     86: DeviceModel(84, 1536, 16, 65536, 102400, 128, 1.7e9, 9.4e11, 6 << 20),
     89: DeviceModel(128, 1536, 24, 65536, 102400, 128, 2.5e9, 1.0e12, 72 << 20),
-    90: DeviceModel(132, 2048, 32, 65536, 233472, 128, 1.75e9, 4.0e12, 50 << 20),
-    100: DeviceModel(148, 2048, 32, 65536, 233472, 128, 1.85e9, 8.0e12, 126 << 20),
+    90: DeviceModel(132, 2048, 32, 65536, 233472, 128, 1.75e9, 4.0e12, 50 << 20, tensor=16.0),
+    100: DeviceModel(148, 2048, 32, 65536, 233472, 128, 1.85e9, 8.0e12, 126 << 20, tensor=32.0),
     120: DeviceModel(170, 1536, 24, 65536, 102400, 128, 2.4e9, 1.8e12, 96 << 20),
 }
