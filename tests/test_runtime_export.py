@@ -159,6 +159,18 @@ def test_a_library_that_is_loaded_often_is_told_its_threads_once(tmp_path: Path)
 
 
 @needs_cc
+def test_a_library_that_was_written_anew_is_loaded_anew(tmp_path: Path) -> None:
+    """The system would give the code of before, which knows nothing of the new shapes."""
+    path = tmp_path / "same.so"
+    a = np.arange(100, dtype=np.float32)
+    before = ansor.load_module(axpy("same").export_library(path))
+    check(before)
+    after = ansor.load_module(scale("float32", (4,), "same").export_library(path))
+    assert after(a[3:7].copy())[0] == 3
+    check(before)
+
+
+@needs_cc
 def test_a_library_can_be_unloaded_while_its_workers_are_parked(tmp_path: Path) -> None:
     path = axpy().export_library(tmp_path / "axpy.so")
     a, c = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)

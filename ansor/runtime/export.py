@@ -25,7 +25,7 @@ from ansor.errors import BuildError
 from ansor.runtime.device.door import KINDS
 from ansor.runtime.device.door import SUFFIX as DEVICE_SUFFIX
 from ansor.runtime.header import header
-from ansor.runtime.module import Module
+from ansor.runtime.module import Library, Module
 from ansor.runtime.pool import POOL_FUNCTIONS, limited_launch_ir
 from ansor.runtime.pool_ir import pool_ir
 from ansor.runtime.signature import find_metadata
@@ -65,7 +65,7 @@ def load_module(path: str | Path) -> Module | DeviceModule:
         return module_in(data, str(path))
     if path.suffix in OBJECT_SUFFIXES:
         return Module(signature, object_bytes=data)
-    return Module(signature, library=path.resolve())
+    return Module(signature, library=Library(path.resolve(), data))
 
 
 def save(module: Module, path: Path) -> Path:

@@ -8,11 +8,13 @@ it is called.
 from __future__ import annotations
 
 import ctypes
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
@@ -46,6 +48,41 @@ class _Entry:
     keep: object
 
 
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A shared library as it was read: where, and its bytes."""
+
+    path: Path
+    data: bytes
+
+    def open(self) -> ctypes.CDLL:
+        """
+        Load the library; what was loaded before is given again.
+
+        It is a copy that is loaded: the system tells libraries apart by their paths, and of one that was
+        written anew it would give the code of before, which is for arrays of other shapes.
+
+        Raises
+        ------
+        BuildError
+            If it cannot be loaded.
+        """
+        digest = sha256(self.data).digest()
+        if digest in _opened:
+            return _opened[digest]
+        with tempfile.TemporaryDirectory(prefix="ansor-library-", ignore_cleanup_errors=True) as folder:
+            copy = Path(folder) / self.path.name
+            copy.write_bytes(self.data)
+            try:
+                return _opened.setdefault(digest, ctypes.CDLL(str(copy)))
+            except OSError as error:
+                raise BuildError(f"the library {self.path} cannot be loaded: {error}") from None
+
+
+_opened: Final[dict[bytes, ctypes.CDLL]] = {}
+"""Libraries of this process by the digests of their contents; none is ever closed."""
+
+
 class Module:
     """A compiled function.
 
@@ -60,7 +97,7 @@ class Module:
     object_bytes
         Its object file, or None for a shared library.
     library
-        Path of the shared library that holds it.
+        The shared library that holds it.
     source
         What `get_source` shows; None for a loaded module.
     """
@@ -70,7 +107,7 @@ class Module:
         signature: Signature,
         *,
         object_bytes: bytes | None = None,
-        library: Path | None = None,
+        library: Library | None = None,
         source: Source | None = None,
     ) -> None:
         if (object_bytes is None) == (library is None):
@@ -106,7 +143,8 @@ class Module:
             If the module was loaded from a shared library.
         """
         if self._object is None:
-            raise BuildError(f"{self._library} is linked; its object file is gone, load the .o instead")
+            assert self._library is not None
+            raise BuildError(f"{self._library.path} is linked; its object file is gone, load the .o instead")
         return self._object
 
     def __call__(self, *arrays: object, sizes: Mapping[str, int] | None = None, **named: object) -> Any:
@@ -263,7 +301,8 @@ class Module:
         if self._object is not None:
             code = load_object(self._object, (signature.symbol,), kernel_imports(signature.threads))
             return _Entry(code[signature.symbol], prototype(code[signature.symbol]), code)
-        library = _open(str(self._library))
+        assert self._library is not None
+        library = self._library.open()
         adopt_library(getattr(library, f"{signature.symbol}_set_num_threads"))
         function = getattr(library, signature.symbol)
         address = ctypes.cast(function, ctypes.c_void_p).value
@@ -278,13 +317,6 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<Module {self._signature}>"
-
-
-def _open(path: str) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise BuildError(f"the library {path} cannot be loaded: {error}") from None
 
 
 def _platform(triple: str) -> tuple[str, str]:
