@@ -8,12 +8,14 @@ What the pool adds to the interface is what measuring needs: a time limit per ca
 that is an exception of that one future while the worker is replaced, and `abort`, which ends all work.
 
 One thread per worker waits for it; idle workers cost nothing. Everything ends with the pool, with the
-interpreter, and (see `measure.worker`) with the death of this process. A pool lives as long as somebody keeps
+interpreter, and (see `measure.worker`) with the death of this process. A copy of this process that `os.fork`
+made has none of it: it can neither use a pool nor end it. A pool lives as long as somebody keeps
 it or a call is not done yet: what was submitted is carried out, whatever becomes of the pool's name.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import weakref
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from ansor.errors import RunError
 from measure.process import WorkerProcess
 
 P = ParamSpec("P")
@@ -93,8 +96,9 @@ class WorkerPool(Executor):
         self._threads: list[threading.Thread] = []
         self._epoch = _Epoch()
         self._lock = threading.Lock()
+        self._owner = os.getpid()
         self._finish = weakref.finalize(
-            self, _finish, self._jobs, self._processes, self._threads, self._epoch
+            self, _finish, self._owner, self._jobs, self._processes, self._threads, self._epoch
         )
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -107,7 +111,18 @@ class WorkerPool(Executor):
     def submit_timed(
         self, timeout: float | None, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
-        """As `submit`, with a time limit of its own in seconds."""
+        """As `submit`, with a time limit of its own in seconds.
+
+        Raises
+        ------
+        RunError
+            If this is a forked copy of the process that made the pool: its workers answer the other one.
+        """
+        if not self._is_ours:
+            raise RunError(
+                f"this process ({os.getpid()}) was forked from the one that made the pool ({self._owner}); "
+                "make builders and runners of its own in it"
+            )
         future: Future[T] = Future()
         with self._lock:
             if not self._finish.alive:
@@ -127,6 +142,10 @@ class WorkerPool(Executor):
         thread.start()
 
     @property
+    def _is_ours(self) -> bool:
+        return os.getpid() == self._owner
+
+    @property
     def pids(self) -> list[int]:
         """Ids of the worker processes that exist now."""
         return [pid for process in self._processes if (pid := process.pid) is not None]
@@ -136,6 +155,8 @@ class WorkerPool(Executor):
 
         The pool stays usable: the next call starts a worker.
         """
+        if not self._is_ours:
+            return
         with self._lock:
             self._epoch.number += 1
         _cancel_waiting(self._jobs)
@@ -144,6 +165,8 @@ class WorkerPool(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers: after the calls in progress if `wait`, else at once."""
+        if not self._is_ours:
+            return
         with self._lock:
             alive = self._finish.detach() is not None
         if not alive:
@@ -156,7 +179,7 @@ class WorkerPool(Executor):
             for thread in self._threads:
                 thread.join()
         else:
-            _finish(self._jobs, self._processes, self._threads, self._epoch)
+            _finish(self._owner, self._jobs, self._processes, self._threads, self._epoch)
 
 
 def function_name(function: Callable[..., Any]) -> str:
@@ -202,9 +225,15 @@ def _cancel_waiting(jobs: _Jobs) -> None:
 
 
 def _finish(
-    jobs: _Jobs, processes: list[WorkerProcess], threads: list[threading.Thread], epoch: _Epoch
+    owner: int,
+    jobs: _Jobs,
+    processes: list[WorkerProcess],
+    threads: list[threading.Thread],
+    epoch: _Epoch,
 ) -> None:
     """End everything now: when the pool is collected, or at the interpreter's exit."""
+    if os.getpid() != owner:
+        return
     epoch.number += 1
     _cancel_waiting(jobs)
     for process in processes:

@@ -22,6 +22,7 @@ class ScratchFolder:
     """A directory under the system's temporary one, from its making until `remove`."""
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         _remove_abandoned(Path(tempfile.gettempdir()))
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         # Locked before it gets its name, so that it never looks abandoned.
@@ -30,8 +31,9 @@ class ScratchFolder:
         (self.path / "new").rename(self.path / _LOCK)
 
     def remove(self) -> None:
-        """Delete the directory and what is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Delete the directory and what is in it, unless this is a forked copy of its owner."""
+        if os.getpid() == self._owner:
+            shutil.rmtree(self.path, ignore_errors=True)
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

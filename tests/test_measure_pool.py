@@ -21,10 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import measure.process as process_module
-from ansor.errors import DefinitionError, MeasureTimeoutError
+from ansor.errors import DefinitionError, MeasureTimeoutError, RunError
 from measure.pool import WorkerPool, function_name
 from measure.process import RemoteError, WorkerCrashError, WorkerProcess
 from measure.wire import FrameError, FrameReader, encode
+from tests.forks import in_a_fork
 
 ROOT = Path(__file__).parent.parent
 
@@ -286,6 +287,20 @@ def test_calls_outlive_the_name_of_their_pool() -> None:
     assert running.result() is None
     assert waiting.result() == 3
     assert is_gone(pid)
+
+
+def test_a_forked_copy_neither_uses_nor_ends_a_pool(pool: WorkerPool) -> None:
+    pid = pool.submit(os.getpid).result()
+
+    def use() -> None:
+        with pytest.raises(RunError, match="was forked from the one that made the pool"):
+            pool.submit(os.getpid)
+        pool.abort()
+        pool.shutdown(wait=False)
+        pool._finish()
+
+    assert in_a_fork(use)
+    assert pool.submit(os.getpid).result() == pid
 
 
 def test_pool_of_no_workers_is_refused() -> None:

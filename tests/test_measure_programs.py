@@ -42,6 +42,7 @@ from measure.reference import (
     trivial_state,
 )
 from measure.scratch import ScratchFolder
+from tests.forks import in_a_fork
 
 ROOT = Path(__file__).parent.parent
 
@@ -326,6 +327,15 @@ def test_files_of_a_killed_owner_are_removed_by_the_next(
         folder.remove()
         folder.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_copy_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine = ScratchFolder()
+    assert in_a_fork(mine.remove)
+    assert mine.path.exists()
+    mine.remove()
+    assert not mine.path.exists()
 
 
 def test_large_tasks_are_compiled_and_right(pool: WorkerPool) -> None:
