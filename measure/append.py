@@ -122,7 +122,10 @@ def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
     except OSError as error:
         raise _open_error(filename, error) from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:  # Some network file systems have no locks.
+            raise _write_error(filename, error) from error
         end = os.fstat(file).st_size
         is_file = stat.S_ISREG(os.fstat(file).st_mode)  # A device, /dev/null say, has no length and no disk.
         torn = b""

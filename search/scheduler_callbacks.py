@@ -115,10 +115,12 @@ class LogEstimatedLatency(TaskSchedulerCallback):
 
     def __init__(self, log_file: str | os.PathLike[str]) -> None:
         self.log_file = os.fspath(log_file)
-        self._elapsed_before: float | None = None
+        self._elapsed_before = 0.0
+        self._tic: float | None = None
 
     def post_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
-        if self._elapsed_before is None:
+        if self._tic != task_scheduler.tic:  # The first round of a run.
+            self._tic = task_scheduler.tic
             self._elapsed_before = last_elapsed(self.log_file) if task_scheduler.resumed else 0.0
         elapsed = self._elapsed_before + time.time() - task_scheduler.tic
         latency = "N/A" if task_scheduler.without_program else f"{task_scheduler.cur_score * 1e3:.6g}"

@@ -184,6 +184,8 @@ class XGBTuner(TemplateTuner):
 
     def _best_by_columns(self, rng: np.random.Generator) -> list[int]:
         """Order all configurations by score, or those that a few generations of mutations came upon."""
+        if not self.space.dims:
+            return [0]
         if self.space.size <= LISTED:
             indices = np.arange(self.space.size)
             pool = np.stack(np.unravel_index(indices, self.space.dims, order="F"), axis=1)

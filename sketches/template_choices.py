@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
-from math import ceil, isfinite, isnan, log2, nan, prod
-from typing import Any, Final, Union
+from math import ceil, isnan, log2, nan, prod
+from typing import Any, Final, Union, cast
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError
@@ -27,6 +27,8 @@ from sketches.factors import enumerate_factorizations
 Plain = Union[int, float, str, bool, None, tuple["Plain", ...]]
 """What a knob may hold: anything that prints, compares and can be written as JSON."""
 
+_LARGE: Final = 1e30
+"""Numbers from here on are features no more, which are float32."""
 REORDER_LIMIT: Final = 8
 """Most loops of which all orders are listed."""
 ANNOTATIONS: Final = ("none", "unroll", "vec", "parallel")
@@ -120,10 +122,10 @@ class AnnotateEntity:
 
 @dataclass(frozen=True, slots=True)
 class KnobEntity:
-    """A value that the template uses as it likes; `position` is its place among the candidates."""
+    """A value that the template uses as it likes; `feature` stands for it as a number."""
 
     val: Plain
-    position: int = 0
+    feature: float = 0.0
 
     @property
     def value(self) -> Plain:
@@ -131,9 +133,7 @@ class KnobEntity:
 
     @property
     def features(self) -> tuple[float, ...]:
-        if isinstance(self.val, (int, float)) and isfinite(self.val):
-            return (float(self.val),)
-        return (float(self.position),)
+        return (self.feature,)
 
 
 AnyEntity = Union[SplitEntity, ReorderEntity, AnnotateEntity, KnobEntity]
@@ -431,14 +431,25 @@ def annotate_dimension(title: str, axes: Sequence[object], policy: str) -> Dimen
 
 
 def knob_dimension(title: str, candidates: Sequence[Any]) -> Dimension:
-    """List the values of a knob."""
+    """
+    List the values of a knob.
+
+    Numbers are their own features; if anything else is among them, places in the list are.
+    """
     if not isinstance(candidates, Iterable) or isinstance(candidates, (str, bytes)):
         raise DefinitionError(f"{title}: candidates must be a list of values, found {candidates!r}")
     candidates = list(candidates)
     if not candidates:
         raise DefinitionError(f"{title}: there is nothing to choose from; give it at least one value")
     values = [tuple(value) if isinstance(value, list) else value for value in candidates]
-    return Dimension(title, tuple(KnobEntity(value, at) for at, value in enumerate(values)))
+    are_numbers = all(isinstance(value, (int, float)) and abs(value) < _LARGE for value in values)
+    return Dimension(
+        title,
+        tuple(
+            KnobEntity(value, float(cast("float", value)) if are_numbers else float(at))
+            for at, value in enumerate(values)
+        ),
+    )
 
 
 def _some(title: str, entities: Sequence[AnyEntity]) -> tuple[AnyEntity, ...]:

@@ -1,5 +1,7 @@
 """Logs: v0.6 lines both ways, lenient reading, and what accidents leave behind."""
 
+import errno
+import fcntl
 import json
 import os
 import platform
@@ -393,6 +395,17 @@ def test_what_cannot_be_appended_to_is_a_clear_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LogWriteError, match=r"cannot append to the log .*pipe': Illegal seek"):
         append_lines(tmp_path / "pipe", ["x"])
+
+
+def test_a_file_system_without_locks_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(LogWriteError, match=r"cannot append to the log .*a.json': No locks available"):
+        append_lines(tmp_path / "a.json", ["x"])
 
 
 def test_best_record_is_the_fastest_success_that_fits(tmp_path: Path) -> None:

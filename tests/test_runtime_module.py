@@ -219,6 +219,10 @@ def test_inconsistent_and_unknown_sizes() -> None:
         bind(signature, [np.zeros(10, np.float32), np.zeros(3, np.float32)])
     with pytest.raises(ArgumentError, match="has no size 'k'"):
         bind(signature, [np.zeros(12, np.float32)], {"k": 3})
+    for size in (3.0, "3", True, None):
+        with pytest.raises(ArgumentError, match=f"the size 'n' must be an integer, found {size!r}"):
+            bind(signature, [np.zeros(12, np.float32)], {"n": size})  # type: ignore[dict-item]
+    assert bind(signature, [np.zeros(12, np.float32)], {"n": np.int32(3)}).sizes == (3,)  # type: ignore[dict-item]
     only_out = _signature((2,), ("n",))
     assert bind(only_out, [np.zeros(2, np.float32)], {"n": 7}).outputs[0].shape == (7,)
 

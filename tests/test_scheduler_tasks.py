@@ -1,6 +1,7 @@
 """Many tasks under one budget: who is tuned when, resuming, stopping, and what callbacks see."""
 
 import io
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -503,6 +504,19 @@ def test_the_latency_log_is_continued_not_replaced(tmp_path: Path) -> None:
     assert [row[5] for row in rows[6:]] == ["12", "16", "20"]
     assert all(float(row[1]) >= 100.5 for row in rows[7:])
     assert float(rows[-1][3]) == pytest.approx(1e3 * chosen.cur_score, rel=1e-5)
+
+
+def test_time_goes_on_when_a_scheduler_tunes_again(tmp_path: Path) -> None:
+    log, history = tmp_path / "log.json", tmp_path / "total.tsv"
+    chosen = scheduler([matmul_task(8)], callbacks=[LogEstimatedLatency(history)])
+    for _ in range(2):
+        time.sleep(0.2)  # Between runs, and before the first: no run's own time
+        chosen.tune(options(4, log), "sketch.random")
+        *rest, last = history.read_text().splitlines()
+        history.write_text("\n".join([*rest, last.replace(last.split("\t")[1], "100.5", 1), ""]))
+    elapsed = [float(line.split("\t")[1]) for line in history.read_text().splitlines()]
+    before = elapsed.index(100.5)
+    assert all(each >= 100.5 for each in elapsed[before:])
 
 
 def test_real_measurements_of_two_tasks(tmp_path: Path) -> None:

@@ -202,6 +202,15 @@ def test_a_configuration_survives_json() -> None:
     assert [knob.position_of(KnobEntity(each)) for each in (0, 1, False, True, 2)] == [0, 1, 2, 3, 0]
 
 
+def test_features_of_a_knob_are_all_of_one_kind() -> None:
+    def features(*candidates: object) -> list[tuple[float, ...]]:
+        return [entity.features for entity in knob_dimension("value", candidates).entities]
+
+    assert features(0, 16, 0.5, True) == [(0.0,), (16.0,), (0.5,), (1.0,)]
+    assert features(64, None, "x") == features(float("nan"), 1, 2) == [(0.0,), (1.0,), (2.0,)]
+    assert features(10**400, 7) == [(0.0,), (1.0,)]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -77,6 +77,20 @@ def test_an_interrupted_run_goes_on_where_it_stopped(name: str, tmp_path: Path) 
     assert logged(pieces) == logged(whole)
 
 
+@ansor.template("tests.tuner_fixed")
+def fixed(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]]:
+    a = te.placeholder((n,), name="A")
+    c = te.compute((n,), lambda i: a[i] + 1, name="C")
+    return te.create_schedule(c), [a, c]
+
+
+def test_a_template_that_leaves_nothing_open_is_measured_once(tmp_path: Path) -> None:
+    """Resumed, it has a result to learn from, and nothing to learn by."""
+    log, chosen = tmp_path / "log.json", TemplateTask(fixed, (8,), target=HOST)
+    trials = [chosen.tune(options(4, log), ansor.XGBTuner(chosen, plan_size=1)).trials for _ in range(2)]
+    assert trials == [1, 0]
+
+
 def test_grid_goes_by_index(tmp_path: Path) -> None:
     log = tmp_path / "log.json"
     task().tune(options(6, log), ansor.GridSearchTuner(task()))

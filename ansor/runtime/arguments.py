@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -255,12 +256,7 @@ def _deduce(
     signature: Signature, given: Sequence[Argument], arrays: Mapping[str, ArrayLike], sizes: Mapping[str, int]
 ) -> dict[str, int]:
     """Find all symbolic sizes and check every given shape against them."""
-    for name in sizes:
-        if name not in signature.sizes:
-            raise ArgumentError(
-                f"{signature.name} has no size {name!r}; its sizes are {list(signature.sizes)}"
-            )
-    known = dict(sizes)
+    known = _given_sizes(signature, sizes)
     for _ in signature.sizes:  # a size may become solvable once another is known
         for argument in given:
             for dim, extent in zip(argument.shape, arrays[argument.name].shape, strict=True):
@@ -276,6 +272,19 @@ def _deduce(
         shape = arrays[argument.name].shape
         if shape != argument.shape and shape != _shape(signature, argument, known):
             _refuse_shape(signature, argument, shape, known)
+    return known
+
+
+def _given_sizes(signature: Signature, sizes: Mapping[str, object]) -> dict[str, int]:
+    known = {}
+    for name, size in sizes.items():
+        if name not in signature.sizes:
+            raise ArgumentError(
+                f"{signature.name} has no size {name!r}; its sizes are {list(signature.sizes)}"
+            )
+        if isinstance(size, bool) or not isinstance(size, Integral):
+            raise ArgumentError(f"{signature.name}: the size {name!r} must be an integer, found {size!r}")
+        known[name] = int(size)
     return known
 
 

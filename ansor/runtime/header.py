@@ -81,7 +81,7 @@ def header(signature: Signature, result: str = "void", notes: str = "", further:
         What else the library declares, where "{symbol}" is the function's.
     """
     symbol, parameters = signature.symbol, Parameters.of(signature)
-    guard = f"ANSOR_{symbol.upper()}_H"
+    guard = f"ANSOR_{symbol}_H"
     lines = [
         f" *   {name}: {describe(argument)}, {'written' if argument.output else 'read'}"
         for argument, name in zip(parameters.arguments, parameters.names, strict=True)
