@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.errors import LogFormatError
+from ansor.files import whole_file
 
 VERSION: Final = 3
 _HEADER: Final = "header"
@@ -31,10 +32,10 @@ def write_model(file_name: str | Path, kind: str, content: Mapping[str, Any]) ->
     Raises
     ------
     OSError
-        If the file cannot be written.
+        If the file cannot be written; it is as it was then.
     """
-    with _naming("save", file_name, kind):
-        Path(file_name).write_text(_header(kind, content) + "\n", encoding="utf-8")
+    with _naming("save", file_name, kind), whole_file(file_name) as file:
+        file.write((_header(kind, content) + "\n").encode())
 
 
 def read_model(file_name: str | Path, kind: str) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def read_model(file_name: str | Path, kind: str) -> dict[str, Any]:
 
 def write_arrays(file_name: str | Path, kind: str, content: Mapping[str, Any], arrays: Arrays) -> None:
     """Write a model's content and its arrays under the name of its class; errors as of `write_model`."""
-    with _naming("save", file_name, kind), open(file_name, "wb") as file:
+    with _naming("save", file_name, kind), whole_file(file_name) as file:
         np.savez_compressed(file, allow_pickle=False, **{_HEADER: np.array(_header(kind, content)), **arrays})
 
 

@@ -15,13 +15,13 @@ Source: `distill_record_file` of TVM 0.16.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ansor.errors import DefinitionError, LogWriteError
+from ansor.files import whole_file
 from measure.groups import OptionsByKey, RecordGroup, TaskGroups, record_group
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
 from measure.record import steps_to_json
@@ -167,20 +167,11 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:
-    """Write a whole file beside `path` and move it there."""
-    temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        os.replace(temporary, path)
+        with whole_file(path) as file:
+            file.writelines(f"{line}\n".encode() for line in lines)
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         raise LogWriteError(
             f"cannot write {os.fspath(path)!r}: {error.strerror}; it is as it was before"
         ) from error
