@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -162,7 +163,7 @@ def tune(
     if as_json:
         click.echo(json.dumps(result_json(result, path)))
     else:
-        _tell(result, path, (workload, *args), quiet)
+        _tell(result, path, (workload, *args), target, quiet)
     return exit_code(result)
 
 
@@ -222,7 +223,7 @@ def result_json(result: TuningResult, log: str) -> dict[str, Any]:
     }
 
 
-def _tell(result: TuningResult, log: str, words: tuple[str, ...], quiet: bool) -> None:
+def _tell(result: TuningResult, log: str, words: tuple[str, ...], target: str, quiet: bool) -> None:
     if result.best_state is None:
         click.echo(f"no program found: {result.message}")
         return
@@ -231,6 +232,9 @@ def _tell(result: TuningResult, log: str, words: tuple[str, ...], quiet: bool) -
     if result.best_cost is not None:
         click.echo(f"best: {result.best_text}; log: {log}")
     if Path(log).exists():
-        option = result.task.layout_rewrite_option
-        layouts = f" --layout-rewrite-option {option:d}" if option else ""
-        click.echo(f"its code: ansor best {log} {' '.join(words)}{layouts} --code")
+        command = ["ansor", "best", log, *words]
+        if target != "llvm":
+            command += ["--target", target]
+        if option := result.task.layout_rewrite_option:
+            command += ["--layout-rewrite-option", f"{option:d}"]
+        click.echo(f"its code: {shlex.join(command)} --code")

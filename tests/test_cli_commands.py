@@ -1,6 +1,7 @@
 """The command line: what it prints, the exit codes, and what becomes of mistakes. Measuring is faked."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -119,6 +120,17 @@ def test_tune_logs_reports_and_resumes(capsys: pytest.CaptureFixture[str], tmp_p
     assert result["best_seconds"] == 0.001
     assert result["stop"] == "all trials done"
     assert len(list(load_records(log))) == 5
+
+
+def test_the_command_that_tune_names_shows_its_code(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "my log.json"
+    words = ["matmul", "16", "16", "16", "--target", "llvm -num-cores=1"]
+    assert run(["tune", *words, "--log", str(log), "--trials", "1"]) == 0
+    _, command = capsys.readouterr().out.split("its code: ansor ")
+    assert run(shlex.split(command)) == 0
+    assert "create_schedule" in capsys.readouterr().out
 
 
 def test_tune_tells_more_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
