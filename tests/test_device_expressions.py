@@ -59,7 +59,7 @@ def both(cond: Expr) -> Expr:
         ((i - j) // 4, "((i - j) >> 2)"),
         ((i - j) % 4, "((i - j) & 3)"),
         ((i - j) // 3, "ansor_floordiv_int32(i - j, 3)"),
-        ((j + 1) // n, "(j + 1) / n"),
+        ((j + 1) // n, "ansor_floordiv_int32(j + 1, n)"),  # n may be 0
         ((j + 1) // (n + 1), "(j + 1) / (n + 1)"),
         (y // n, "ansor_floordiv_int32(B[i * 8 + j], n)"),
         (y + 1, "(int)((unsigned int)B[i * 8 + j] + 1u)"),
