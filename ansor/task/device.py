@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ansor.task.target import Target
+from ansor.task.target import Target, capability_of
 
 DEFAULT_ARCH: Final = "sm_80"
 """What a program for CUDA is for where neither its target nor a device tells."""
@@ -54,8 +54,8 @@ def copies_without_waiting(target: Target) -> bool:
 
     Source: CUDA C++ programming guide, asynchronous data copies.
     """
-    found = re.fullmatch(r"sm_(\d+)[a-z]?", target.arch or DEFAULT_ARCH)
-    return target.kind == "cuda" and found is not None and int(found[1]) >= _COPYING
+    capability = capability_of(target.arch or DEFAULT_ARCH)
+    return target.kind == "cuda" and capability is not None and capability >= _COPYING
 
 
 def block_shared_bytes(target: Target) -> int:
@@ -66,9 +66,8 @@ def block_shared_bytes(target: Target) -> int:
 
     Source: CUDA C++ programming guide, technical specifications per compute capability.
     """
-    found = re.fullmatch(r"sm_(\d+)[a-z]?", (target.arch or "") if target.kind == "cuda" else "")
-    capability = 0 if found is None else int(found[1])
-    if capability < min(_BY_CAPABILITY):
+    capability = capability_of(target.arch) if target.kind == "cuda" else None
+    if capability is None or capability < min(_BY_CAPABILITY):
         return _EVERYWHERE
     model = _of_capability(capability)
     return model.shared_bytes - model.reserved_bytes
@@ -125,9 +124,8 @@ class DeviceModel:
     @classmethod
     def for_target(cls, target: Target) -> DeviceModel:
         """Return the model of a target's architecture, changed by what its string says."""
-        arch = target.arch or (DEFAULT_ARCH if target.kind == "cuda" else "")
-        found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
-        known = cls() if found is None else _of_capability(int(found[1]))
+        capability = capability_of(target.arch or (DEFAULT_ARCH if target.kind == "cuda" else None))
+        known = cls() if capability is None else _of_capability(capability)
         l2, warp = target.attrs.get("l2_cache_size_bytes"), target.thread_warp_size or 0
         return replace(
             known,

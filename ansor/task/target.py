@@ -250,8 +250,8 @@ class Target:
 
     def has_warp_intrinsic(self, intrinsic: WarpIntrinsic) -> bool:
         """Whether the NVIDIA GPU that `arch` names has an intrinsic; not if none is named."""
-        found = re.fullmatch(r"sm_(\d+)[a-z]?", (self.arch or "") if self.kind == "cuda" else "")
-        return found is not None and int(found[1]) >= intrinsic.capability
+        number = capability_of(self.arch) if self.kind == "cuda" else None
+        return number is not None and number >= intrinsic.capability
 
     @property
     def thread_warp_size(self) -> int | None:
@@ -302,6 +302,12 @@ class Target:
 def _restored(text: str, stated: frozenset[str]) -> Target:
     """The target that was pickled or copied."""
     return _with_stated(Target.parse(text), stated)
+
+
+def capability_of(arch: str | None) -> int | None:
+    """The compute capability of an architecture of NVIDIA's, 90 of "sm_90a"; None if it is no such name."""
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", arch or "")
+    return None if found is None else int(found[1])
 
 
 def _with_stated(target: Target, stated: frozenset[str]) -> Target:
