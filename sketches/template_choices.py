@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 from math import ceil, isnan, log2, nan, prod
-from typing import Any, Final, Union, cast
+from typing import Any, Final, Union
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError
@@ -442,14 +442,9 @@ def knob_dimension(title: str, candidates: Sequence[Any]) -> Dimension:
     if not candidates:
         raise DefinitionError(f"{title}: there is nothing to choose from; give it at least one value")
     values = [tuple(value) if isinstance(value, list) else value for value in candidates]
-    are_numbers = all(isinstance(value, (int, float)) and abs(value) < _LARGE for value in values)
-    return Dimension(
-        title,
-        tuple(
-            KnobEntity(value, float(cast("float", value)) if are_numbers else float(at))
-            for at, value in enumerate(values)
-        ),
-    )
+    numbers = [float(x) for x in values if isinstance(x, (int, float)) and abs(x) < _LARGE]
+    features: Sequence[float] = numbers if len(numbers) == len(values) else range(len(values))
+    return Dimension(title, tuple(KnobEntity(x, float(at)) for x, at in zip(values, features, strict=True)))
 
 
 def _some(title: str, entities: Sequence[AnyEntity]) -> tuple[AnyEntity, ...]:
