@@ -58,7 +58,17 @@ from ansor.dtypes import dtype_info, is_float
 from ansor.intrinsics import WarpIntrinsic, match_warp, warp_intrinsics
 from ansor.schedule.access import amplification
 from ansor.task.target import Target
-from ansor.te.expr import COMPARISONS, Binary, Call, Cast, Expr, Reduce, children, int_value
+from ansor.te.expr import (
+    COMPARISONS,
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Reduce,
+    children,
+    every_node,
+    int_value,
+)
 from ansor.te.tensor import Operation, PlaceholderOp, Tensor, tensors_read
 
 Array = npt.NDArray[Any]
@@ -137,7 +147,7 @@ def _step(op: Operation, cores: Sequence[WarpIntrinsic]) -> _Step:
 
 def _spacing(values: Sequence[Expr]) -> float:
     """That of the coarsest dtype in which floats are computed in some expressions, 0 if none are."""
-    computed = (node for node in _nodes(values) if isinstance(node, (Binary, Call, Cast, Reduce)))
+    computed = (node for node in every_node(values) if isinstance(node, (Binary, Call, Cast, Reduce)))
     return max((EPS[node.dtype] for node in computed if is_float(node.dtype)), default=0.0)
 
 
@@ -160,9 +170,9 @@ def _deciding(op: Operation) -> list[Expr]:
     """The values on whose rounding it depends which of two an element is."""
     if isinstance(op, PlaceholderOp):
         return []
-    found = [part for node in _nodes(op.body) if _decides(node) for part in children(node)]
+    found = [part for node in every_node(op.body) if _decides(node) for part in children(node)]
     for root in op.body:
-        if isinstance(root, Reduce) and any(map(_decides, _nodes(root.combiner.result))):
+        if isinstance(root, Reduce) and any(map(_decides, every_node(root.combiner.result))):
             found.extend(root.sources)
     return found
 
@@ -190,21 +200,6 @@ def _operations(tensors: Sequence[Tensor]) -> Iterator[Operation]:
         yield op
         if not isinstance(op, PlaceholderOp):
             waiting.extend(tensor.op for tensor in op.input_tensors)
-
-
-def _nodes(roots: Sequence[Expr]) -> Iterator[Expr]:
-    """All nodes of some expressions, shared ones once; of a reduction its combiner, too."""
-    seen: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        waiting.extend(children(node))
-        if isinstance(node, Reduce):
-            waiting.extend(node.combiner.result)
 
 
 def rms(expected: Array, constants: Collection[float] = ()) -> float:

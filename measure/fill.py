@@ -14,7 +14,7 @@ The data are a function of the seed and the input's position alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +24,18 @@ from ansor.dtypes import dtype_info, int_range, is_integer, to_numpy
 from ansor.errors import DefinitionError
 from ansor.ir.bounds import OptionalInterval
 from ansor.ir.simplify import Bounds, interval
-from ansor.te.expr import Cast, Expr, Read, Reduce, Select, Var, children, reached, rewrite
+from ansor.te.expr import (
+    Cast,
+    Expr,
+    Read,
+    Reduce,
+    Select,
+    Var,
+    children,
+    every_node,
+    reached,
+    rewrite,
+)
 from ansor.te.tensor import ComputeOp, Extent, Operation, PlaceholderOp, Tensor
 
 Array = npt.NDArray[Any]
@@ -139,7 +150,7 @@ def index_limits(ops: Sequence[Operation]) -> dict[Tensor, int | None]:
     for op in ops:
         if not isinstance(op, ComputeOp):
             continue
-        for read in _reads(op.body):
+        for read in (node for node in every_node(op.body) if isinstance(node, Read)):
             for index, extent in zip(read.indices, read.tensor.shape, strict=True):
                 inputs = _inputs_behind(index)
                 plain = _is_plain(index)
@@ -209,19 +220,3 @@ def _range(value: Expr, ranges: Mapping[Tensor, OptionalInterval]) -> OptionalIn
 
     replaced = rewrite(value, variable)
     return interval(replaced, Bounds(known))
-
-
-def _reads(roots: Sequence[Expr]) -> Iterator[Read]:
-    """Every read in some expressions, those inside indices included."""
-    seen: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Read):
-            yield node
-        waiting.extend(children(node))
-        if isinstance(node, Reduce):
-            waiting.extend(node.combiner.result)

@@ -61,6 +61,7 @@ from ansor.te.nodes import (
 from ansor.te.traversal import (
     children,
     distinct_nodes,
+    every_node,
     free_vars,
     reached,
     rewrite,
@@ -104,6 +105,7 @@ __all__ = [
     "const",
     "distinct_nodes",
     "equality",
+    "every_node",
     "fold",
     "free_vars",
     "int_value",

@@ -6,7 +6,7 @@ there may be exponentially many paths to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import is_
 
 from ansor.dtypes import is_float
@@ -43,8 +43,21 @@ def distinct_nodes(expr: Expr) -> Iterator[Expr]:
 
 def reached(expr: Expr, into: Callable[[Expr], tuple[Expr, ...]]) -> Iterator[Expr]:
     """The distinct nodes that `into`, which gives those below a node that count, leads to; parents first."""
+    return _reached([expr], into)
+
+
+def every_node(roots: Iterable[Expr]) -> Iterator[Expr]:
+    """All distinct nodes of some expressions, and of what combines the terms of reductions; parents first."""
+    return _reached(list(roots), _below)
+
+
+def _below(expr: Expr) -> tuple[Expr, ...]:
+    inner = expr.children()
+    return (*inner, *expr.combiner.result) if isinstance(expr, Reduce) else inner
+
+
+def _reached(stack: list[Expr], into: Callable[[Expr], tuple[Expr, ...]]) -> Iterator[Expr]:
     seen: set[int] = set()
-    stack = [expr]
     while stack:
         node = stack.pop()
         if id(node) not in seen:

@@ -139,7 +139,7 @@ class Memory:
             align = dtype_info(buffer.dtype).bytes
         depth = address.depth
         if mask is None:
-            text = f"load {full}, ptr {address.text}, align {align}"
+            text = _load_text(full, address, align)
         else:
             depth = max(depth, mask.depth)
             symbol = f"@llvm.masked.load.v{lanes}{_mangled(type_)}.p0"
@@ -151,7 +151,7 @@ class Memory:
             )
         if buffer.scope == "register":
             return self.fn.here(text, type_, lanes)
-        return self._remembered(buffer, f"{text} ;{pointer.generation}", type_, lanes, depth)
+        return self._remembered(buffer, _of_generation(text, pointer), type_, lanes, depth)
 
     def prefetch(self, buffer: Buffer, offset: Affine, under: Under, near: bool) -> None:
         """Ask for the lines of these elements; of lanes that lie anywhere, nothing."""
@@ -194,7 +194,7 @@ class Memory:
         """An element that was loaded before, whatever the condition."""
         pointer, type_ = self.pointers[buffer], memory_type(buffer.dtype)
         address, align = self._place(buffer, pointer, base)
-        text = f"load {type_}, ptr {address.text}, align {align} ;{pointer.generation}"
+        text = _of_generation(_load_text(type_, address, align), pointer)
         return self._found(text, address.depth)
 
     def _shuffled(self, buffer: Buffer, base: Affine, step: int, under: Under) -> Value:
@@ -249,15 +249,16 @@ class Memory:
         align = dtype_info(buffer.dtype).bytes
         text = (
             f"call {full} {symbol}(<{lanes} x ptr> {addresses.text}, i32 {align}, {masks} {mask.text}, "
-            f"{full} zeroinitializer) ;{self.pointers[buffer].generation}"
+            f"{full} zeroinitializer)"
         )
+        text = _of_generation(text, self.pointers[buffer])
         return self._remembered(buffer, text, type_, lanes, max(addresses.depth, mask.depth))
 
     def _element(self, buffer: Buffer, address: Value, guard: Value | None) -> Value:
         type_, size = memory_type(buffer.dtype), dtype_info(buffer.dtype).bytes
         if guard is not None:
             address = self._either(guard, address, size)
-        text = f"load {type_}, ptr {address.text}, align {size} ;{self.pointers[buffer].generation}"
+        text = _of_generation(_load_text(type_, address, size), self.pointers[buffer])
         return self._remembered(buffer, text, type_, 1, address.depth)
 
     def _guarded(self, buffer: Buffer, base: Affine, lanes: int, guard: Value) -> Value:
@@ -341,7 +342,7 @@ class Memory:
             self.streams = self.streams or bool(hint)
         self.fn.effect(f"store {value.full_type} {value.text}, ptr {address.text}, align {align}{hint}")
         if buffer.scope != "register":  # what was just stored need not be loaded again
-            loaded = f"load {value.full_type}, ptr {address.text}, align {align} ;{pointer.generation}"
+            loaded = _of_generation(_load_text(value.full_type, address, align), pointer)
             self.fn.scopes[-1].cse[loaded] = value
 
     def fence(self) -> None:
@@ -481,6 +482,16 @@ class Memory:
         if dtype in HALVES:
             return halves.narrow(self.vectors, value, dtype)
         return value
+
+
+def _load_text(full_type: str, address: Value, align: int) -> str:
+    """The instruction that loads from an address, whatever the lanes."""
+    return f"load {full_type}, ptr {address.text}, align {align}"
+
+
+def _of_generation(text: str, pointer: Pointer) -> str:
+    """The load `text` with the generation of its buffer as a comment: what it is remembered under."""
+    return f"{text} ;{pointer.generation}"
 
 
 def _mangled(type_: str) -> str:
