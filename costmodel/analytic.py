@@ -6,10 +6,10 @@ takes as long as the longest of these, and a part of the others, which do not ov
 takes as long as its statements together, each on the cores that it keeps busy.
 
 Pressure on registers: vectors of a register tile that find none (`tile_pressure` above 1) are stored and
-loaded again in each step of the reduction, and as LLVM chooses accumulators for that, each step waits until
-one has been through memory (`spilled_latency`): a tile of 7 x 2 vectors in 16 registers takes 13 cycles a step
-on a Zen 3, one of 6 x 2 takes 6. Where the accumulators alone are too many there is no tile: the emitter leaves
-the elements in memory (`RegisterLimits`), and each step pays for a load and a store of every one
+loaded again in each step of the reduction. LLVM chooses accumulators for that, so that each step waits until
+one has been through memory (`spilled_latency`): with 16 registers a tile of 7 x 2 vectors takes 13 cycles a
+step on a Zen 3, one of 6 x 2 takes 6. Where the accumulators alone are too many there is no tile: the emitter
+leaves the elements in memory (`RegisterLimits`), and each step pays for a load and a store of every one
 (`accumulator_moves`) and waits for them (`memory_latency`).
 
 What is known of the machine itself, vector width, registers, cache sizes and ways, number of cores, is in the
@@ -93,8 +93,8 @@ class CoreRates:
     arithmetic, loads, stores
         Instructions of each kind per cycle; of arithmetic no more than the CPU has ports for multiply-adds.
     issue
-        Instructions in all per cycle and port for multiply-adds: cores with more of these are wider elsewhere,
-        too, and one that takes a vector in halves has half as many.
+        Instructions in all per cycle and port for multiply-adds: cores with more of these are wider
+        elsewhere, too, and one that takes a vector in halves has half as many.
     filling
         Cycles of a load or store of an accumulator, with which a visit of a tile begins and ends, that its
         arithmetic does not hide.
