@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -92,9 +93,9 @@ class CoreRates:
         Cycles per second.
     arithmetic, loads, stores
         Instructions of each kind per cycle; of arithmetic no more than the CPU has ports for multiply-adds.
-    issue
-        Instructions in all per cycle and port for multiply-adds: cores with more of these are wider
-        elsewhere, too, and one that takes a vector in halves has half as many.
+    issue_per_port
+        Instructions in all per cycle and port for multiply-adds, of those that count (`arithmetic`): cores
+        with more of these are wider elsewhere, too, and one that takes a vector in halves has half as many.
     filling
         Cycles of a load or store of an accumulator, with which a visit of a tile begins and ends, that its
         arithmetic does not hide.
@@ -143,11 +144,11 @@ class CoreRates:
     arithmetic: float = 2.0
     loads: float = 2.0
     stores: float = 0.6
-    issue: float = 1.6
+    issue_per_port: float = 1.6
     filling: float = 2.0
     latency: float = 4.5
     memory_latency: float = 6.0
-    spilled_latency: float = 12.0
+    spilled_latency: float = 13.0
     window: float = 260.0
     math: float = 4.0
     scattered: float = 1.0
@@ -183,6 +184,8 @@ _RATES: Final = (
 
 
 _KIND: Final = "AnalyticModel"
+_FORMULAS: Final = 2
+"""Another number for every change of what is made of features and rates."""
 
 
 class AnalyticModel(CostModel):
@@ -237,6 +240,12 @@ class AnalyticModel(CostModel):
             self.device_rates = DeviceRates(**saved["device_rates"])
         except (KeyError, TypeError, DefinitionError) as error:
             raise LogFormatError(f"{file_name}: not a saved {_KIND}: {error}") from error
+
+    @property
+    def version(self) -> str:
+        """Changes with what estimates are made of: formulas and rates."""
+        rates = repr((self.rates, self.device_rates))
+        return f"{_FORMULAS}-{blake2b(rates.encode(), digest_size=6).hexdigest()}"
 
     @property
     def tells_plans_apart(self) -> bool:
@@ -346,7 +355,7 @@ class AnalyticModel(CostModel):
                 (loads + raw["loads_scattered"] + spilled) / rates.loads,
                 (raw["accumulator_moves"] + spilled) / rates.stores,
                 (raw["work"] + loads + scattered + raw["accumulator_moves"] + 2.0 * spilled)
-                / (rates.issue * fma_ports),
+                / (rates.issue_per_port * arithmetic),
             ]
         )
         cycles = cycles + raw["branches"] * rates.branch + raw["index_div"] * rates.division

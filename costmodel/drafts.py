@@ -23,11 +23,22 @@ if TYPE_CHECKING:
 
 
 class Drafter(Protocol):
-    """A model that needs no training and that a learned one corrects; `AnalyticModel` is one."""
+    """A model that needs no training and that a learned one corrects; `AnalyticModel` is one.
+
+    A `version` it may have, too: a text that differs where its estimates do. What was trained to correct one
+    is not loaded to correct another.
+    """
 
     def seconds_of(self, task: Task, features: PackedRows) -> FloatArray:
-        """Estimate run times [s] from feature rows, shape ``(len(features),)``; 0 for what cannot run."""
+        """Estimate run times [s] from feature rows, shape ``(len(features),)``; inf for what cannot run."""
         ...
+
+
+def described(drafter: Drafter | None) -> str | None:
+    """The name and the version of a drafter, None without one."""
+    if drafter is None:
+        return None
+    return " ".join(filter(None, (type(drafter).__name__, str(getattr(drafter, "version", "")))))
 
 
 USUAL_SLOPE: Final = 1.5

@@ -35,7 +35,7 @@ from ansor.errors import DefinitionError, LogFormatError
 from ansor.task.task import Task
 from costmodel.candidates import Candidates
 from costmodel.dataset import Collector, Dataset
-from costmodel.drafts import Drafter
+from costmodel.drafts import Drafter, described
 from costmodel.model import CostModel, FloatArray
 from costmodel.random_model import RandomModel
 from costmodel.rows import FeatureSource, PackedRows, extract_rows
@@ -303,8 +303,11 @@ class LearnedModel(CostModel):
 
     def describe_features(self) -> dict[str, Any]:
         """What a saved model remembers of what it was trained on."""
-        drafter = None if self.drafter is None else type(self.drafter).__name__
-        return {"version": self.features.version, "columns": self.features.width, "drafter": drafter}
+        return {
+            "version": self.features.version,
+            "columns": self.features.width,
+            "drafter": described(self.drafter),
+        }
 
     def check_features(self, file_name: str | Path, saved: Mapping[str, Any]) -> None:
         """
@@ -319,7 +322,8 @@ class LearnedModel(CostModel):
         if saved.get("drafter") != mine["drafter"]:
             raise LogFormatError(
                 f"{file_name}: trained to correct {saved.get('drafter') or 'no other model'}, and this one "
-                f"corrects {mine['drafter'] or 'none'}; DraftedModel.load reads what DraftedModel.save wrote"
+                f"corrects {mine['drafter'] or 'none'}; DraftedModel.load reads what a DraftedModel with the "
+                "same draft saved; else train it again from its logs (update_from_file)"
             )
         if saved.get("columns") in getattr(self.features, "widths", ()):
             mine["columns"] = saved["columns"]

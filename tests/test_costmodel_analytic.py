@@ -204,12 +204,26 @@ def test_a_wider_machine_is_faster() -> None:
 
 def test_fewer_multiply_adds_in_a_cycle_take_longer() -> None:
     tensors = matmul(256, 256, 256)
-    task, model = task_of(tensors), AnalyticModel(CoreRates(loads=100.0, issue=100.0))
+    task, model = task_of(tensors), AnalyticModel(CoreRates(loads=100.0, issue_per_port=100.0))
     slow, fast = (
         model.seconds(replace(task, hardware_params=replace(HARDWARE, fma_ports=ports)), [tiled(tensors)])
         for ports in (1, 2)
     )
     assert slow[0] > 1.5 * fast[0]
+
+
+def test_a_core_with_more_ports_for_multiply_adds_issues_more() -> None:
+    """Of all instructions twice as many, up to the ports that the model believes in."""
+    tensors = matmul(256, 256, 256)
+    task, model = task_of(tensors), AnalyticModel(CoreRates(issue_per_port=0.1))
+    raw = unscale(extract(task, [tiled(tensors)]).values)
+
+    def ports(count: int) -> float:
+        there = replace(task, hardware_params=replace(HARDWARE, fma_ports=count))
+        return float(model.parts(there, raw)["ports"].sum())
+
+    assert ports(1) == pytest.approx(2 * ports(2), rel=0.1)
+    assert ports(2) == ports(4)
 
 
 # -- protocol ---------------------------------------------------------------------------------------------

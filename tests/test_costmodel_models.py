@@ -10,6 +10,7 @@ import pytest
 
 import ansor
 from costmodel import Candidates, DraftedModel, PackedRows, Programs, SklearnModel, XGBModel, metrics
+from costmodel.analytic import AnalyticModel, CoreRates
 from costmodel.dataset import Collector
 from costmodel.drafts import USUAL_SLOPE, draft_errors, draft_scores, slope_of
 from costmodel.learned import LearnedModel
@@ -95,6 +96,15 @@ def test_a_saved_model_remembers_how_much_it_knew(tmp_path: Path) -> None:
     plain.save(tmp_path / "plain.json")
     with pytest.raises(ansor.LogFormatError, match="trained to correct no other model"):
         loaded.load(tmp_path / "plain.json")
+
+
+def test_what_corrects_one_draft_does_not_correct_another(tmp_path: Path) -> None:
+    """Saved corrections are of what was drafted then: other rates, or formulas, draft otherwise."""
+    ansor.DraftedModel().save(tmp_path / "model")
+    ansor.DraftedModel().load(tmp_path / "model")
+    other = ansor.DraftedModel(drafter=AnalyticModel(CoreRates(loads=3.0)))
+    with pytest.raises(ansor.LogFormatError, match="same draft saved; else train it again"):
+        other.load(tmp_path / "model")
 
 
 def test_what_a_saved_model_knew_is_not_counted_again(tmp_path: Path) -> None:
