@@ -10,7 +10,7 @@ Two of them, each a compiled loop on the threads that kernels use:
   alternate.
 
 The limit of an operation is the slower of both. A kernel whose data fit a cache finds them there in every
-repeat, and so does its stream.
+repeat, and so does its stream. Where there is little to move one thread alone does it, too.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ BLOCKS: Final = (LINE * GROUP, 65536)
 """Bytes of the longer side between one change from reading to writing and the next. What comes from memory is
 fastest group by group, as prefetchers see both sides go on, and what lies in caches in long blocks; blocks of
 a page are slower than either."""
+SMALL: Final = 1 << 18
+"""Bytes up to which one thread may move them sooner than several are started."""
 PEAK: Final = "multiply-adds"
 
 
@@ -53,10 +55,11 @@ class Traffic:
         return self.read + self.written
 
 
-def stream_ir(temporal: bool, block: int) -> str:
+def stream_ir(temporal: bool, block: int, alone: bool = False) -> str:
     """
-    LLVM IR of `void stream(ptr source, ptr sink, i64 reads, i64 writes)`, on the threads of the pool.
+    LLVM IR of `void stream(ptr source, ptr sink, ptr ends, i64 reads, i64 writes)`.
 
+    It runs on the threads of the pool, or `alone`: on the one that calls it.
     It reads `reads` groups of lines and writes `writes` of them. Each thread has a contiguous part of both,
     and goes through both in the same number of steps, as many as `block` bytes of the longer one ask for.
     """
@@ -80,6 +83,7 @@ def stream_ir(temporal: bool, block: int) -> str:
         f"  %t.{i} = xor {vector} {'%f.0' if i == 1 else f'%t.{i - 1}'}, %f.{i}" for i in range(1, GROUP)
     )
     groups = max(1, block // (LINE * GROUP))
+    run = "@body(ptr %data, i32 0, i32 1)" if alone else "@ansor_parallel_launch(ptr @body, ptr %data)"
     return f"""
 declare void @ansor_parallel_launch(ptr, ptr)
 
@@ -166,7 +170,7 @@ define void @stream(ptr %source, ptr %sink, ptr %ends, i64 %reads, i64 %writes) 
   store i64 %writes, ptr %p3, align 8
   %p4 = getelementptr i64, ptr %data, i64 4
   store ptr %ends, ptr %p4, align 8
-  call void @ansor_parallel_launch(ptr @body, ptr %data)
+  call void {run}
   ret void
 }}
 declare i64 @llvm.umax.i64(i64, i64)
@@ -193,14 +197,19 @@ class Stream:
         What to move.
     temporal
         Whether stores go through the cache.
-    block
+    block, alone
         See `stream_ir`.
     arrays
         Those of another stream of the same traffic, to share.
     """
 
     def __init__(
-        self, traffic: Traffic, temporal: bool, block: int = BLOCKS[-1], arrays: Stream | None = None
+        self,
+        traffic: Traffic,
+        temporal: bool,
+        block: int = BLOCKS[-1],
+        arrays: Stream | None = None,
+        alone: bool = False,
     ) -> None:
         self.reads, self.writes = (-(-count // (LINE * GROUP)) for count in (traffic.read, traffic.written))
         if arrays is None:
@@ -213,7 +222,7 @@ class Stream:
             self.source, self.sink = arrays.source, arrays.sink
         self.ends: npt.NDArray[Any] = aligned_empty((1024, LINE // 4), "int32")
         self._code = load_object(
-            compile_ir(stream_ir(temporal, block), Machine.host()), ["stream"], kernel_imports()
+            compile_ir(stream_ir(temporal, block, alone), Machine.host()), ["stream"], kernel_imports()
         )
         addresses = tuple(map(address_of, (self.source, self.sink, self.ends)))
         self._timer = compiled_timer(self._code["stream"], addresses, (self.reads, self.writes))
@@ -229,6 +238,9 @@ def limit_timers(traffic: Traffic) -> dict[str, Timer]:
     for temporal in (True, False) if traffic.written else (True,):
         for block in BLOCKS if traffic.written else BLOCKS[-1:]:
             timers[_stream_name(temporal, block)] = Stream(traffic, temporal, block, first)
+    if traffic.total <= SMALL:
+        name = f"{_stream_name(True, BLOCKS[-1])}, one thread"
+        timers[name] = Stream(traffic, True, BLOCKS[-1], first, alone=True)
     return timers
 
 
@@ -277,9 +289,6 @@ class Limit:
             Whether our kernel has non-temporal stores.
         """
         streams = {name: median(values) for name, values in times.items() if name.startswith("stream")}
-        like = [
-            seconds
-            for name, seconds in streams.items()
-            if ("non-temporal" in name) == streaming or len(streams) == 1
-        ]
-        return cls(flops * median(times[PEAK]) / peak_flop(), min(streams.values()), min(like))
+        like = [seconds for name, seconds in streams.items() if ("non-temporal" in name) == streaming]
+        least = min(streams.values())
+        return cls(flops * median(times[PEAK]) / peak_flop(), least, min(like, default=least))

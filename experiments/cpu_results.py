@@ -178,7 +178,7 @@ class Result:
         return cls(case, tuned, measured, limit, tuner, notes, run and Run(**run))
 
     def to_json(self) -> dict[str, Any]:
-        """Every figure, by name; `seconds` are medians of `times`."""
+        """Every figure, by name; `seconds` are medians of `times`, `compared_seconds` those of `peers`."""
         goal, rivalry = self.goal, self.rivalry
         return {
             "case": self.case.name,
@@ -191,6 +191,7 @@ class Result:
             "skipped": dict(self.measured.skipped),
             "packs": list(self.measured.packs),
             "subtracted_seconds": dict(self.measured.subtracted),
+            "compared_seconds": self.peers,
             "non_temporal_stores": self.measured.streaming,
             "quiet": list(self.measured.quiet),
             "rounds_again": self.measured.again,

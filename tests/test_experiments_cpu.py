@@ -82,15 +82,15 @@ def test_the_multiply_adds_of_the_limit_stay_in_registers(cpu: str) -> None:
     assert "rsp" not in code
 
 
-@pytest.mark.parametrize("temporal", [True, False])
+@pytest.mark.parametrize(("temporal", "alone"), [(True, False), (False, False), (True, True)])
 @pytest.mark.parametrize(
     ("read", "written"), [(64 * 1024, 64 * 1024), (200_000, 1000), (5000, 0), (512, 9000)]
 )
 def test_a_stream_reads_every_line_once_and_writes_every_line(
-    read: int, written: int, temporal: bool
+    read: int, written: int, temporal: bool, alone: bool
 ) -> None:
     """The exclusive or of all that the threads have read tells lines left out, or read twice."""
-    stream = Stream(Traffic(read, written), temporal, block=512)
+    stream = Stream(Traffic(read, written), temporal, block=512, alone=alone)
     assert stream.reads * LINE * 8 >= read
     rng = np.random.default_rng(0)
     stream.source[...] = rng.integers(-(2**31), 2**31, stream.source.shape)
@@ -111,6 +111,12 @@ def test_ceilings_read_and_write_by_turns_in_blocks_that_suit_memory_and_in_such
 def test_ceilings_have_both_kinds_of_stores_unless_nothing_is_written() -> None:
     assert sum("non-temporal" in name for name in limit_timers(Traffic(4096, 4096))) > 0
     assert not any("non-temporal" in name for name in limit_timers(Traffic(4096, 0)))
+
+
+def test_one_thread_alone_moves_little_too() -> None:
+    """Starting others takes longer than a few kilobytes do: no library needs to."""
+    assert any("one thread" in name for name in limit_timers(Traffic(4096, 0)))
+    assert not any("one thread" in name for name in limit_timers(Traffic(2**20, 2**20)))
 
 
 # -- cases -----------------------------------------------------------------------------------------------
