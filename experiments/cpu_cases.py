@@ -85,11 +85,6 @@ class Case:
         return GROUPS[self.group]
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """The arguments that are no dtypes."""
-        return numbers_among(self.args)
-
-    @property
     def dtype(self) -> str:
         """Of the first input."""
         return str(self.named.get("dtype", "float32"))

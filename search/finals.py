@@ -22,7 +22,7 @@ from search.policy import SearchPolicy
 ROUNDS: Final = 5
 """How often each finalist is measured, at most."""
 SECONDS: Final = 2.0
-"""Programs of which so many rounds would take longer than this [s] have fewer, but two."""
+"""Programs that are called for longer than this [s], once a round, have fewer rounds, but two."""
 TURNS: Final = 4
 """How often more finalists are chosen, at most."""
 MARGIN: Final = 1.1

@@ -42,12 +42,12 @@ def distinct_nodes(expr: Expr) -> Iterator[Expr]:
 
 
 def reached(expr: Expr, into: Callable[[Expr], tuple[Expr, ...]]) -> Iterator[Expr]:
-    """The distinct nodes that `into`, which gives those below a node that count, leads to; parents first."""
+    """The distinct nodes that `into`, which gives those below a node that count, leads to, `expr` first."""
     return _reached([expr], into)
 
 
 def every_node(roots: Iterable[Expr]) -> Iterator[Expr]:
-    """All distinct nodes of some expressions, and of what combines the terms of reductions; parents first."""
+    """All distinct nodes of some expressions; of reductions those of their combiners, too."""
     return _reached(list(roots), _below)
 
 
