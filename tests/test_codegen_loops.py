@@ -49,6 +49,49 @@ def matmul(
     return LoopNest("matmul", (a, b, c), (), For(io, m // mr, outer, For(jo, n // nr, S, body)), (2,))
 
 
+def windows(rows: int, columns: int, taps: int) -> tuple[te.Schedule, list[te.Tensor]]:
+    """Sums over windows, C[i, j] += X[i + r, k] * W[r, k, j], in tiles, their `taps` unrolled."""
+    x = te.placeholder((4 * rows + taps, 40), name="X")
+    w = te.placeholder((taps, 40, 2 * columns), name="W")
+    r, k = te.reduce_axis((0, taps), name="r"), te.reduce_axis((0, 40), name="k")
+    out = te.compute(
+        (4 * rows, 2 * columns), lambda i, j: te.sum(x[i + r, k] * w[r, k, j], axis=[r, k]), name="C"
+    )
+    s = te.create_schedule(out.op)
+    outer, row = s[out].split(out.op.axis[0], rows)
+    block, column = s[out].split(out.op.axis[1], columns)
+    s[out].reorder(outer, block, k, r, row, column)
+    s[out].vectorize(column)
+    s[out].unroll(r)
+    return s, [x, w, out]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "rows", "columns", "taps"),
+    [("haswell", 6, 16, 3), ("haswell", 4, 24, 3), ("haswell", 5, 16, 4), ("znver4", 14, 32, 3)],
+)
+def test_steps_of_a_full_tile_leave_the_registers_to_its_accumulators(
+    cpu: str, rows: int, columns: int, taps: int
+) -> None:
+    """Neither what steps could share nor what LLVM would load early is in their way."""
+    s, tensors = windows(rows, columns, taps)
+    kernel = ansor.build(s, tensors, target=f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}", name="f")
+    text = kernel.get_source("asm")
+    lanes = 16 if cpu == "znver4" else 8
+    assert text.count("vfmadd") == rows * columns // lanes * taps
+    assert not [line for line in text.splitlines() if "mm" in line and "(%rsp)" in line]
+
+
+@pytest.mark.parametrize(("taps", "rows"), [(3, 6), (5, 13), (2, 4)])
+def test_steps_of_a_full_tile_read_what_they_should(taps: int, rows: int) -> None:
+    s, tensors = windows(rows, 16, taps)
+    x, w = array(4 * rows + taps, 40), array(taps, 40, 32, seed=1)
+    found = np.zeros((4 * rows, 32), np.float32)
+    ansor.build(s, tensors, target="llvm")(x, w, found)
+    expected = sum(x[one : one + 4 * rows] @ w[one] for one in range(taps))
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(("mr", "nr"), [(6, 64), (14, 32), (1, 16), (3, 24), (2, 7), (4, 1)])
 def test_register_tiled_matmul(mr: int, nr: int) -> None:
     a, b = array(2 * mr, 33), array(33, 3 * nr, seed=1)

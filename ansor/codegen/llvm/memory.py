@@ -185,6 +185,20 @@ class Memory:
             scope.hoisted += 1
         return self.fn.pure(text, type_, lanes, target)
 
+    def load_anew(self) -> None:
+        """
+        Have what follows in the innermost scope loaded where it is used, by LLVM as well.
+
+        Windows of the steps of a reduction overlap: what one step has loaded, the next ones could use. But
+        where accumulators fill the registers it would be stored and loaded again meanwhile, as a vector even
+        if it is one number, and LLVM's scheduler moves loads of later steps up into their way, too. What LLVM
+        believes to write to memory, and is no instruction, holds up both.
+        """
+        self.fn.effect('call void asm sideeffect "", "~{memory}"()')
+        cse = self.fn.scopes[-1].cse
+        for text in [text for text in cse if text.startswith("load ") or "@llvm.masked." in text]:
+            del cse[text]
+
     def _found(self, text: str, depth: int) -> Value | None:
         """What the load `text` gave where it was done before."""
         known = (scope.cse.get(text) for scope in self.fn.scopes[depth:])

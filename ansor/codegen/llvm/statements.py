@@ -5,6 +5,8 @@
   instructions (`ansor.ir.code_size`), as only loops can be that a schedule unrolls by name
   (`ansor.ir.passes.unroll`), are loops instead, the outer ones first, unless the constants say which register
   is meant. Stores that fill each other's gaps are put together (`ansor.codegen.llvm.interleave`).
+  Steps of a reduction whose accumulators take more than half of the registers load what they read each for
+  itself (`Memory.load_anew`).
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then
   smaller powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
 - Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded.
@@ -63,6 +65,8 @@ class Function:
         self.outline = outline
         self._stack_bytes = 0
         self._heap: list[Value] = []
+        self._accumulators = 0
+        """Vectors of the register tile that is being written."""
 
     def finish(self) -> list[str]:
         """Free what lives as long as the function, have all stores done, and return."""
@@ -212,7 +216,10 @@ class Function:
             return
         if self.interleaving.store(loop, env):
             return
+        apart = not in_registers and 2 * self._accumulators > self.machine.num_registers
         for iteration in range(extent.const):
+            if apart and iteration:
+                self.memory.load_anew()
             self.statement(loop.body, env.bind(loop.var, constant(iteration)))
 
     def _vectorize(self, loop: For, extent: Affine, env: Env) -> None:
@@ -261,7 +268,11 @@ class Function:
         if not symbolic and self._on_stack(buffer, size):
             self._stack_bytes += size
             pointers[buffer] = Pointer(self.fn.slot(size), 64)
+            around = self._accumulators
+            if buffer.scope == "register":
+                self._accumulators = self._vectors_of(buffer)
             self.statement(stmt.body, env)
+            self._accumulators = around
             return
         text = self._symbolic_bytes(buffer, env) if symbolic else str(size)
         pointers[buffer] = Pointer(self._allocate(text), 64)
@@ -270,6 +281,13 @@ class Function:
             self._free(pointers.pop(buffer).value)
         else:
             self._heap.append(pointers[buffer].value)
+
+    def _vectors_of(self, buffer: Buffer) -> int:
+        """Registers that a tile takes; the elements of its last dimension are lanes."""
+        bits = 8 * dtype_info(buffer.dtype).bytes
+        row = buffer.shape[-1] if buffer.shape else 1
+        assert isinstance(row, int)
+        return buffer.elements // row * -(-row * bits // self.machine.vector_bits)
 
     def _on_stack(self, buffer: Buffer, size: int) -> bool:
         if buffer.scope == "register":
