@@ -37,9 +37,9 @@ _PARTS: Final = 64
 """Trials per round: the default of `tune_tir`."""
 _BUILD_SECONDS: Final = 120.0
 _IMPORT_SECONDS: Final = 120.0
-_NEEDED: Final = ("tvm.s_tir.meta_schedule", "tvm.tirx", "xgboost", "psutil", "ml_dtypes")
+_NEEDED: Final = ("tvm.s_tir.meta_schedule", "tvm.tirx", "xgboost", "psutil", "cloudpickle", "ml_dtypes")
 """What TVM's side imports, some of it only once it tunes."""
-_INSTALL: Final = "apache-tvm==0.27.0 apache-tvm-ffi==0.1.14.post1 xgboost psutil ml_dtypes"
+_INSTALL: Final = "apache-tvm==0.27.0 apache-tvm-ffi==0.1.14.post1 xgboost psutil cloudpickle ml_dtypes"
 
 
 class MissingError(RuntimeError):
