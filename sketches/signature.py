@@ -9,8 +9,9 @@ loop, an unroll limit may lie between two loops' sizes. Two fingerprints tell ro
   equal programs (among those of one task). Some equal programs have different ones: what lowering does of its
   own accord (vectors, accumulators in registers) depends on the machine, and no column says it.
 - `coarse`: for every stage the loops that have more than one iteration, neighbouring loops of one axis taken
-  together, and how many iterations are parallel. Programs that lower to equal code have equal coarse
-  fingerprints, so only programs that share one need to be lowered to see whether they are the same.
+  together, and how many iterations are parallel, unless the innermost loop is: lowering may make one vector
+  of that. Programs that lower to equal code have equal coarse fingerprints, so only programs that share one
+  need to be lowered to see whether they are the same.
 
 Both are 64-bit hashes.
 """
@@ -299,6 +300,7 @@ class _Walk:
         last_axis = np.zeros(len(self.rows), dtype=np.uint64)
         run = np.ones(len(self.rows), dtype=np.int64)
         parallel = np.ones(len(self.rows), dtype=np.int64)
+        innermost = np.zeros(len(self.rows), dtype=np.uint64)
         joined = _joined(shape, extents, marks)
         for position, loop in enumerate(shape.loops):
             extent = joined[:, position]
@@ -311,6 +313,7 @@ class _Walk:
                 run = np.where(ended, extent, run * extent)
                 last_axis = np.where(ended, loop.root, last_axis)
                 parallel = np.where(marks[:, position] == _PARALLEL, parallel * extent, parallel)
+                innermost = np.where(loops, marks[:, position], innermost)
                 virtual = virtual * extent if loop.virtual else virtual
             for inner in loop.attached:
                 print_of_inner, steps = self.visit(inner, virtual, counted)
@@ -318,6 +321,7 @@ class _Walk:
                 if steps is not None:
                     inside.append((position, steps))
         coarse = _mix(coarse, _scaled(run) ^ last_axis)
+        parallel = np.where(innermost == _PARALLEL, 1, parallel)
         self.coarse = self.coarse + _mix(coarse, _scaled(parallel))
         steps = _steps(shape, extents, marks, inside) if counted else None
         if shape.unroll >= 0 and steps is not None:
