@@ -130,6 +130,11 @@ def vectors_in_code(lanes: Count, bits: Count, vector_bits: int) -> NDArray[np.f
     return np.where(straight, np.ceil(np.divide(total, vector_bits)), 1.0)
 
 
+def registers_of(elements: int, lanes: int, dtype: str, vector_bits: int) -> int:
+    """How many vector registers hold elements of which `lanes` at a time are lanes."""
+    return elements // lanes * -(-lanes * value_bits(dtype) // vector_bits)
+
+
 def value_bits(dtype: str) -> int:
     """Size of a value while it is computed with: narrow floats are computed with as float32."""
     info = dtype_info(dtype)

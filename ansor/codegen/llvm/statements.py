@@ -31,7 +31,7 @@ from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
-from ansor.ir.code_size import MAX_VECTORS
+from ansor.ir.code_size import MAX_VECTORS, registers_of
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Prefetch, Seq, Stmt, Store
 
 MAX_EXPANSION = 4096
@@ -270,7 +270,9 @@ class Function:
             pointers[buffer] = Pointer(self.fn.slot(size), 64)
             around = self._accumulators
             if buffer.scope == "register":
-                self._accumulators = self._vectors_of(buffer)
+                lanes = buffer.constant_shape[-1] if buffer.shape else 1
+                bits = self.machine.vector_bits
+                self._accumulators = registers_of(buffer.elements, lanes, buffer.dtype, bits)
             self.statement(stmt.body, env)
             self._accumulators = around
             return
@@ -281,13 +283,6 @@ class Function:
             self._free(pointers.pop(buffer).value)
         else:
             self._heap.append(pointers[buffer].value)
-
-    def _vectors_of(self, buffer: Buffer) -> int:
-        """Registers that a tile takes; the elements of its last dimension are lanes."""
-        bits = 8 * dtype_info(buffer.dtype).bytes
-        row = buffer.shape[-1] if buffer.shape else 1
-        assert isinstance(row, int)
-        return buffer.elements // row * -(-row * bits // self.machine.vector_bits)
 
     def _on_stack(self, buffer: Buffer, size: int) -> bool:
         if buffer.scope == "register":

@@ -23,7 +23,7 @@ from math import prod
 from typing import Final
 
 from ansor.ir.accesses import accesses_of
-from ansor.ir.code_size import value_bits
+from ansor.ir.code_size import registers_of
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, walk_statements
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import Unrolled, unroll
@@ -46,8 +46,7 @@ def _fits(buffer: Buffer, limits: RegisterLimits) -> bool:
     """Whether registers hold a private array."""
     if buffer.scope != "local" or any(int_value(extent) is None for extent in buffer.shape):
         return False
-    needed = prod(buffer.constant_shape) * -(-value_bits(buffer.dtype) // limits.vector_bits)
-    return needed <= limits.room
+    return registers_of(prod(buffer.constant_shape), 1, buffer.dtype, limits.vector_bits) <= limits.room
 
 
 def _unrolled(stmt: Alloc, limits: RegisterLimits) -> Stmt:

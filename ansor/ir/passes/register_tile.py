@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ansor.ir.bounds import Bounds, OptionalInterval
-from ansor.ir.code_size import own_instructions, value_bits
+from ansor.ir.code_size import own_instructions, registers_of
 from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
@@ -79,13 +79,12 @@ class RegisterTile:
 
     def accumulators(self, limits: RegisterLimits) -> int:
         """How many vector registers hold the tile's elements."""
-        bits = value_bits(self.update.buffer.dtype)
         lanes = prod(
             extent
             for loop, extent in zip(self.tile, self.extents, strict=True)
             if loop.kind is LoopKind.VECTORIZED
         )
-        return prod(self.extents) // lanes * -(-lanes * bits // limits.vector_bits)
+        return registers_of(prod(self.extents), lanes, self.update.buffer.dtype, limits.vector_bits)
 
     def instructions(self, limits: RegisterLimits) -> int:
         """How many vector instructions one step of the reduction takes, roughly."""
