@@ -38,6 +38,9 @@ BLOCKS: Final = (LINE * GROUP, 65536)
 """Bytes of the longer side between one change from reading to writing and the next. What comes from memory is
 fastest group by group, as prefetchers see both sides go on, and what lies in caches in long blocks; blocks of
 a page are slower than either."""
+PIECE: Final = 65536
+"""Bytes of the longer side that a thread moves at least, before another one takes over what it has left."""
+MOST_PIECES: Final = 1024
 SMALL: Final = 1 << 18
 """Bytes up to which one thread may move them sooner than several are started."""
 PEAK: Final = "multiply-adds"
@@ -60,8 +63,9 @@ def stream_ir(temporal: bool, block: int, alone: bool = False) -> str:
     LLVM IR of `void stream(ptr source, ptr sink, ptr ends, i64 reads, i64 writes)`.
 
     It runs on the threads of the pool, or `alone`: on the one that calls it.
-    It reads `reads` groups of lines and writes `writes` of them. Each thread has a contiguous part of both,
-    and goes through both in the same number of steps, as many as `block` bytes of the longer one ask for.
+    It reads `reads` groups of lines and writes `writes` of them. Each piece of its loop is a contiguous part
+    of both, and goes through both in the same number of steps, as many as `block` bytes of the longer one ask
+    for.
     """
     hint = "" if temporal else ", !nontemporal !0"
     vector = f"<{LINE // 4} x i32>"
@@ -83,9 +87,11 @@ def stream_ir(temporal: bool, block: int, alone: bool = False) -> str:
         f"  %t.{i} = xor {vector} {'%f.0' if i == 1 else f'%t.{i - 1}'}, %f.{i}" for i in range(1, GROUP)
     )
     groups = max(1, block // (LINE * GROUP))
-    run = "@body(ptr %data, i32 0, i32 1)" if alone else "@ansor_parallel_launch(ptr @body, ptr %data)"
+    run = (
+        "@body(ptr %data, i32 0, i32 1)" if alone else "@ansor_parallel_for(ptr @body, ptr %data, i32 %most)"
+    )
     return f"""
-declare void @ansor_parallel_launch(ptr, ptr)
+declare void @ansor_parallel_for(ptr, ptr, i32)
 
 define internal i64 @bound(i64 %count, i64 %part, i64 %parts) {{
   %scaled = mul i64 %count, %part
@@ -93,7 +99,7 @@ define internal i64 @bound(i64 %count, i64 %part, i64 %parts) {{
   ret i64 %place
 }}
 
-define internal void @body(ptr %data, i32 %thread, i32 %threads) "stackrealign" {{
+define internal void @body(ptr %data, i32 %piece, i32 %all) "stackrealign" {{
 entry:
   %source = load ptr, ptr %data, align 8
   %p1 = getelementptr i64, ptr %data, i64 1
@@ -103,8 +109,8 @@ entry:
   %p3 = getelementptr i64, ptr %data, i64 3
   %writes = load i64, ptr %p3, align 8
   %longer = call i64 @llvm.umax.i64(i64 %reads, i64 %writes)
-  %t = zext i32 %thread to i64
-  %n = zext i32 %threads to i64
+  %t = zext i32 %piece to i64
+  %n = zext i32 %all to i64
   %per = mul i64 %n, {groups}
   %blocks.0 = udiv i64 %longer, %per
   %blocks = call i64 @llvm.umax.i64(i64 %blocks.0, i64 1)
@@ -170,10 +176,15 @@ define void @stream(ptr %source, ptr %sink, ptr %ends, i64 %reads, i64 %writes) 
   store i64 %writes, ptr %p3, align 8
   %p4 = getelementptr i64, ptr %data, i64 4
   store ptr %ends, ptr %p4, align 8
+  %longer = call i64 @llvm.umax.i64(i64 %reads, i64 %writes)
+  %pieces = udiv i64 %longer, {PIECE // (LINE * GROUP)}
+  %some = call i64 @llvm.umin.i64(i64 %pieces, i64 {MOST_PIECES})
+  %most = trunc i64 %some to i32
   call void {run}
   ret void
 }}
 declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
 !0 = !{{i32 1}}
 """
 
@@ -220,7 +231,7 @@ class Stream:
             self.sink[...] = 0
         else:
             self.source, self.sink = arrays.source, arrays.sink
-        self.ends: npt.NDArray[Any] = aligned_empty((1024, LINE // 4), "int32")
+        self.ends: npt.NDArray[Any] = aligned_empty((MOST_PIECES, LINE // 4), "int32")
         self._code = load_object(
             compile_ir(stream_ir(temporal, block, alone), Machine.host()), ["stream"], kernel_imports()
         )

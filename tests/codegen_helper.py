@@ -19,7 +19,7 @@ from ansor.ir.nest import LoopNest
 RUNTIME = """
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
-define void @ansor_parallel_launch(ptr %body, ptr %data) {
+define void @ansor_parallel_for(ptr %body, ptr %data, i32 %most) {
 entry:
   br label %loop
 loop:

@@ -9,7 +9,7 @@ from ansor.runtime.signature import Argument, Signature
 def axpy_ir(symbol: str) -> str:
     """C[i] = 2 * A[i] + B[i] for i < n, in parallel shares."""
     return f"""
-declare void @ansor_parallel_launch(ptr, ptr)
+declare void @ansor_parallel_for(ptr, ptr, i32)
 define internal void @{symbol}.body(ptr %d, i32 %t, i32 %k) {{
 entry:
   %a = load ptr, ptr %d
@@ -54,7 +54,7 @@ define void @{symbol}(ptr %a, ptr %b, ptr %c, i64 %n) "stackrealign" {{
   store ptr %c, ptr %pc
   %pn = getelementptr i64, ptr %d, i64 3
   store i64 %n, ptr %pn
-  call void @ansor_parallel_launch(ptr @{symbol}.body, ptr %d)
+  call void @ansor_parallel_for(ptr @{symbol}.body, ptr %d, i32 1)
   ret void
 }}
 """

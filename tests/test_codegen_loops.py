@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -315,9 +317,36 @@ def test_parallel_regions_capture_what_they_use(extent: int) -> None:
     body = For(r, 2, S, Let(scale, load(x, r), region))
     source, found = array(5), np.zeros((2, extent, 4), np.float32)
     text = run(LoopNest("kernel", (x, y), (size,), body, (1,)), source, found, sizes=[9])
-    assert text.count("call void @ansor_parallel_launch") == 1
+    assert text.count("call void @ansor_parallel_for") == 1
     k, i, j = np.meshgrid(np.arange(2), np.arange(extent), np.arange(4), indexing="ij")
     np.testing.assert_array_equal(found, source[1] * source[k] + i * 3 + j + k * 9)
+
+
+def pieces_of(nest: LoopNest) -> str:
+    """What the code of a parallel region says of the pieces that it is worth dividing into."""
+    launches = re.findall(
+        r"@ansor_parallel_for\(ptr @\S+, ptr \S+, i32 (\S+)\)", emit_llvm(nest, Machine.host())
+    )
+    assert len(launches) == 1
+    return str(launches[0])
+
+
+def test_a_parallel_loop_has_as_many_pieces_as_it_has_work_for() -> None:
+    assert int(pieces_of(matmul(12, 32, 8, 6, 16, outer=P))) == 0
+    few, many = (int(pieces_of(matmul(240, 32, k, 6, 16, outer=P))) for k in (64, 640))
+    assert 2 <= few < many == 40, "each piece has an iteration"
+
+
+def test_a_parallel_loop_of_unknown_extent_has_pieces() -> None:
+    size, i, j = Var("n"), Var("i"), Var("j")
+    x, y = Buffer("x", F32, (size, 512)), Buffer("y", F32, (size, 512))
+    body = For(i, size, P, For(j, 512, V, Store(y, (i, j), load(x, i, j) * 2)))
+    nest = LoopNest("kernel", (x, y), (size,), body, (1,))
+    assert pieces_of(nest).startswith("%")
+    for rows in (0, 1, 3, 1000):
+        source, found = array(rows, 512), np.zeros((rows, 512), np.float32)
+        run(nest, source, found, sizes=[rows])
+        assert (found == source * 2).all()
 
 
 @pytest.mark.parametrize("elements", [10, 4096, 4097, 100_000])

@@ -107,7 +107,7 @@ DRIVER = r"""
 #include <stdlib.h>
 #include <string.h>
 void sample(void *x, void *h, void *out, void *ints);
-void ansor_parallel_launch(void (*body)(void *, int, int), void *data) {
+void ansor_parallel_for(void (*body)(void *, int, int), void *data, int most) {
   for (int t = 0; t < 3; t++) body(data, t, 3);
 }
 void *ansor_alloc(long n) { return aligned_alloc(64, (n + 63) / 64 * 64); }

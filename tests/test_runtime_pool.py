@@ -19,13 +19,13 @@ from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError
 from ansor.runtime import pool as pools
 from ansor.runtime.jit import load_object
-from ansor.runtime.pool_ir import MAX_THREADS, AtFork, Waiting, default_waiting, pool_ir
+from ansor.runtime.pool_ir import MAX_THREADS, MOST_PIECES, AtFork, Waiting, default_waiting, pool_ir
 from tests.runtime_kernels import axpy
 
 COUNTING = """
-declare void @ansor_parallel_launch(ptr, ptr)
-declare void @ansor_parallel_launch_limited(ptr, ptr, i32)
-; data[share] += 1 in rows of 16 ints; data[share][1] = number of shares
+declare void @ansor_parallel_for(ptr, ptr, i32)
+declare void @ansor_parallel_for_limited(ptr, ptr, i32, i32)
+; data[piece] += 1 in rows of 16 ints; data[piece][1] = number of pieces
 define void @count(ptr %d, i32 %t, i32 %n) {
   %w = zext i32 %t to i64
   %p = getelementptr [16 x i32], ptr %d, i64 %w
@@ -35,19 +35,59 @@ define void @count(ptr %d, i32 %t, i32 %n) {
   ret void
 }
 define internal void @outer(ptr %d, i32 %t, i32 %n) {
-  call void @ansor_parallel_launch(ptr @count, ptr %d)
+  call void @ansor_parallel_for(ptr @count, ptr %d, i32 1)
   ret void
 }
 define void @once(ptr %d) {
-  call void @ansor_parallel_launch(ptr @count, ptr %d)
+  call void @ansor_parallel_for(ptr @count, ptr %d, i32 1)
   ret void
 }
 define void @limited(ptr %d) {
-  call void @ansor_parallel_launch_limited(ptr @count, ptr %d, i32 2)
+  call void @ansor_parallel_for_limited(ptr @count, ptr %d, i32 1, i32 2)
+  ret void
+}
+define void @divided(ptr %d, i64 %most) {
+  %m = trunc i64 %most to i32
+  call void @ansor_parallel_for(ptr @count, ptr %d, i32 %m)
+  ret void
+}
+; Piece data[0][3] waits until data[0][2], the number of other pieces, have run, or for some seconds; then
+; data[0][4] counts those that have.
+define internal void @wait_for_others(ptr %d, i32 %t, i32 %n) {
+entry:
+  %done = getelementptr i32, ptr %d, i64 2
+  %slow.place = getelementptr i32, ptr %d, i64 3
+  %seen.place = getelementptr i32, ptr %d, i64 4
+  %slow = load i32, ptr %slow.place
+  %waits = icmp eq i32 %t, %slow
+  %others = sub i32 %n, 1
+  br i1 %waits, label %look, label %count
+look:
+  %turn = phi i32 [ 0, %entry ], [ %next, %nap ]
+  %seen = load atomic i32, ptr %done seq_cst, align 4
+  %all = icmp eq i32 %seen, %others
+  %tired = icmp eq i32 %turn, 5000
+  %stop = or i1 %all, %tired
+  br i1 %stop, label %tell, label %nap
+nap:
+  %r = call i32 @usleep(i32 1000)
+  %next = add i32 %turn, 1
+  br label %look
+tell:
+  store i32 %seen, ptr %seen.place
+  ret void
+count:
+  %o = atomicrmw add ptr %done, i32 1 seq_cst
+  ret void
+}
+declare i32 @usleep(i32)
+define void @slow(ptr %d, i64 %most) {
+  %m = trunc i64 %most to i32
+  call void @ansor_parallel_for(ptr @wait_for_others, ptr %d, i32 %m)
   ret void
 }
 define void @nested(ptr %d) {
-  call void @ansor_parallel_launch(ptr @outer, ptr %d)
+  call void @ansor_parallel_for(ptr @outer, ptr %d, i32 1)
   ret void
 }
 define void @many(ptr %d, i64 %k) {
@@ -55,7 +95,7 @@ entry:
   br label %l
 l:
   %i = phi i64 [ 0, %entry ], [ %j, %l ]
-  call void @ansor_parallel_launch(ptr @count, ptr %d)
+  call void @ansor_parallel_for(ptr @count, ptr %d, i32 1)
   %j = add i64 %i, 1
   %m = icmp slt i64 %j, %k
   br i1 %m, label %l, label %e
@@ -83,8 +123,11 @@ define void @leave(i32 %lock, ptr %body, ptr %data, i64 %word) {
   ret void
 }
 define void @take(i32 %share, i32 %region) {
-  %claim = getelementptr [1024 x [16 x i32]], ptr @pool.claims, i64 0, i32 %share, i64 0
-  store atomic i32 %region, ptr %claim seq_cst, align 4
+  %claim = getelementptr [1024 x [8 x i64]], ptr @pool.claims, i64 0, i32 %share, i64 0
+  %wide = zext i32 %region to i64
+  %high = shl i64 %wide, 32
+  %taken = or i64 %high, 1
+  store atomic i64 %taken, ptr %claim seq_cst, align 8
   ret void
 }
 define void @start(i32 %threads) {
@@ -114,13 +157,13 @@ class Counting:
 
     def __init__(self, pool: pools.Pool) -> None:
         self.pool = pool
-        names = ("count", "once", "limited", "nested", "many")
+        names = ("count", "once", "limited", "nested", "many", "divided", "slow")
         self.code = load_object(compile_ir(COUNTING, Machine.host()), names, self.pool.symbols)
 
     def leave(self, lock: int, data: np.ndarray, region: int, shares: int) -> None:
         types = (ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
         call = ctypes.CFUNCTYPE(None, *types)(self.pool.code["leave"])
-        call(lock, self.code["count"], data.ctypes.data, shares << 32 | region)
+        call(lock, self.code["count"], data.ctypes.data, 1 << 48 | shares << 32 | region)
 
     def take(self, share: int, region: int) -> None:
         ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_uint32)(self.pool.code["take"])(share, region)
@@ -128,14 +171,16 @@ class Counting:
     def start(self, threads: int) -> None:
         ctypes.CFUNCTYPE(None, ctypes.c_int32)(self.pool.code["start"])(threads)
 
-    def run(self, name: str, threads: int, times: int | None = None) -> np.ndarray:
+    def run(
+        self, name: str, threads: int, number: int | None = None, data: np.ndarray | None = None
+    ) -> np.ndarray:
         self.pool.set_num_threads(threads)
-        data = np.zeros((64, 16), np.int32)
-        if times is None:
+        data = np.zeros((640, 16), np.int32) if data is None else data
+        if number is None:
             ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.code[name])(data.ctypes.data)
         else:
             call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self.code[name])
-            call(data.ctypes.data, times)
+            call(data.ctypes.data, number)
         return data
 
 
@@ -152,6 +197,30 @@ def test_every_share_runs_once_in_each_region(counting: tuple[str, Counting]) ->
         assert (data[:shares, 0] == 200).all()
         assert (data[:shares, 1] == shares).all()
         assert (data[shares:] == 0).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 17])
+@pytest.mark.parametrize("most", [-1, 0, 1, 2, 5, 34, 100, 1000, 2**31 - 1])
+def test_every_piece_runs_once(counting: tuple[str, Counting], threads: int, most: int) -> None:
+    name, kernels = counting
+    each = 1 if threads == 1 else min(max(most // threads, 1), MOST_PIECES)
+    pieces = 1 if name == "serial" else threads * each
+    for _ in range(20):
+        data = kernels.run("divided", threads, most)
+        assert (data[:pieces] == [1, pieces, *[0] * 14]).all()
+        assert (data[pieces:] == 0).all()
+
+
+@pytest.mark.parametrize("slow", [0, 8, 16])
+def test_what_a_slow_thread_does_not_get_done_others_take_over(
+    counting: tuple[str, Counting], slow: int
+) -> None:
+    """The first piece of one of three shares waits for the other 23, seven of its own share among them."""
+    name, kernels = counting
+    if name != "serial":
+        data = np.zeros((640, 16), np.int32)
+        data[0, 3] = slow
+        assert kernels.run("slow", 3, 24, data)[0, 4] == 23
 
 
 def switches(threads: Iterable[str]) -> int:
@@ -217,7 +286,7 @@ def test_number_of_threads() -> None:
 
 def test_a_module_stays_below_its_targets_cores() -> None:
     limited = pools.kernel_imports(1)
-    assert limited["ansor_parallel_launch"] != pools.process_pool().code["ansor_parallel_launch"]
+    assert limited["ansor_parallel_for"] != pools.process_pool().code["ansor_parallel_for"]
     module = axpy(threads=1)
     ones = np.ones(10, np.float32)
     assert (module(ones, ones) == 3).all()
@@ -316,7 +385,8 @@ from tests.test_runtime_pool import Counting, opened_pool
 signal.alarm(30)
 kernels, data = Counting(opened_pool()), np.zeros((64, 16), np.int32)
 kernels.leave(lock=0, data=data, region={region}, shares=2)
-kernels.take(share=1, region={region})
+for share in (0, 1):
+    kernels.take(share, {region})
 for threads in (2, 3, 2, 5, 9):
     assert (kernels.run("many", threads, 20)[:threads] == [20, threads, *[0] * 14]).all()
 assert (data == 0).all()

@@ -68,7 +68,7 @@ done:
   ret void
 }
 define void @race(ptr %errors) {
-  call void @ansor_parallel_launch(ptr @take_turns, ptr %errors)
+  call void @ansor_parallel_for(ptr @take_turns, ptr %errors, i32 1)
   ret void
 }
 """

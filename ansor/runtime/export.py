@@ -156,7 +156,7 @@ def _whole_object(module: Module) -> bytes:
     elif limit is None:
         runtime += pool_ir(signature.triple, embedded=True)
     else:
-        kernel = kernel.replace("@ansor_parallel_launch(", f"@{symbol}.launch(")
+        kernel = kernel.replace("@ansor_parallel_for(", f"@{symbol}.launch(")
         runtime += limited_launch_ir(f"{symbol}.launch", limit, "hidden") + pool_ir(
             signature.triple, embedded=True
         )

@@ -27,8 +27,8 @@ from ansor.runtime.pool_ir import MAX_THREADS, WORKER_SPIN, AtFork, Waiting, poo
 from ansor.task.hardware import default_num_threads
 
 POOL_FUNCTIONS: Final = (
-    "ansor_parallel_launch",
-    "ansor_parallel_launch_limited",
+    "ansor_parallel_for",
+    "ansor_parallel_for_limited",
     "ansor_set_num_threads",
     "ansor_get_num_threads",
     "ansor_nanoseconds_alone",
@@ -84,10 +84,10 @@ def process_pool() -> Pool:
 
 
 def limited_launch_ir(name: str, limit: int, linkage: str = "") -> str:
-    """Write a function that does what `ansor_parallel_launch` does, on at most `limit` threads."""
+    """Write a function that does what `ansor_parallel_for` does, on at most `limit` threads."""
     return f"""
-define {linkage} void @{name}(ptr %body, ptr %data) {{
-  call void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 {limit})
+define {linkage} void @{name}(ptr %body, ptr %data, i32 %most) {{
+  call void @ansor_parallel_for_limited(ptr %body, ptr %data, i32 %most, i32 {limit})
   ret void
 }}
 """
@@ -95,11 +95,11 @@ define {linkage} void @{name}(ptr %body, ptr %data) {{
 
 @cache
 def limited_launch(limit: int) -> LoadedCode:
-    """Load an `ansor_parallel_launch` that uses at most `limit` threads of the process's pool."""
-    name = "ansor_parallel_launch_limited"
-    text = f"declare void @{name}(ptr, ptr, i32)\n{limited_launch_ir('ansor_parallel_launch', limit)}"
+    """Load an `ansor_parallel_for` that uses at most `limit` threads of the process's pool."""
+    name = "ansor_parallel_for_limited"
+    text = f"declare void @{name}(ptr, ptr, i32, i32)\n{limited_launch_ir('ansor_parallel_for', limit)}"
     imports = {name: process_pool().code[name]}
-    return load_object(compile_ir(text, Machine.host()), ("ansor_parallel_launch",), imports)
+    return load_object(compile_ir(text, Machine.host()), ("ansor_parallel_for",), imports)
 
 
 def kernel_imports(limit: int | None = None) -> dict[str, int]:
@@ -113,7 +113,7 @@ def kernel_imports(limit: int | None = None) -> dict[str, int]:
         # Asked for by the pool in a saved object, which never runs here; glibc has it in a static library.
         symbols[AtFork.POSIX.value] = ctypes.cast(at_fork, ctypes.c_void_p).value or 0
     if limit is not None:
-        symbols["ansor_parallel_launch"] = limited_launch(limit)["ansor_parallel_launch"]
+        symbols["ansor_parallel_for"] = limited_launch(limit)["ansor_parallel_for"]
     return symbols
 
 

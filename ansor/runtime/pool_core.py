@@ -7,9 +7,10 @@ from typing import Final
 
 COMMON: Final = """\
 ; What is written by one thread and read by another shares a cache line only with what moves along with it.
-; The job: the word that workers watch, the body and its data, in one line. Written by the launcher.
+; The job: the word that workers watch, the body and its data, in one line. Written by the launcher. The word
+; is the region's number (32 bits), how many shares it has (16) and of how many pieces each is (16).
 @pool.job = $own global { i64, ptr, ptr } zeroinitializer, align 128
-; Shares that workers have finished, ever; and whether the launcher sleeps on that number.
+; Pieces that workers have finished, ever; and whether the launcher sleeps on that number.
 @pool.done = $own global i32 0, align 128
 @pool.waiting = $own global i32 0, align 4
 @pool.sleepers = $own global i32 0, align 128
@@ -21,9 +22,11 @@ COMMON: Final = """\
 @pool.stop = $own global i32 0, align 4
 @pool.hooked = $own global i32 0, align 4
 @pool.spin = $own global i32 $worker_spin, align 4
-; Time for which launchers ran shares that no worker had come for [ns]. Written by the launcher.
+; Time for which others ran shares whose worker had not come [ns].
 @pool.stolen = $own global i64 0, align 128
-@pool.claims = $own global [$max_threads x [16 x i32]] zeroinitializer, align 128
+; Of each share: how many pieces its worker has taken (16 bits, from the front) and others have (16, from the
+; back), in the region of the number that is the high half.
+@pool.claims = $own global [$max_threads x [8 x i64]] zeroinitializer, align 128
 @pool.handles = $own global [$max_threads x i64] zeroinitializer, align 128
 @pool.variable = private constant [18 x i8] c"ANSOR_NUM_THREADS\\00"
 
@@ -74,21 +77,135 @@ define $own void @pool.after_fork() {
   ret void
 }
 
-; Take share %share for region %region; false if it is taken, or the region is over.
-define $own i1 @pool.claim(i32 %share, i32 %region) {
+; What has been taken of share %share in region %region, as its claim says it; -1 if the region is over.
+define $own i32 @pool.taken(i64 %claim, i32 %region) {
+  %high = lshr i64 %claim, 32
+  %of = trunc i64 %high to i32
+  %counts = trunc i64 %claim to i32
+  %age = sub i32 %region, %of
+  %past = icmp slt i32 %age, 0
+  %untouched = icmp sgt i32 %age, 0
+  %now = select i1 %untouched, i32 0, i32 %counts
+  %taken = select i1 %past, i32 -1, i32 %now
+  ret i32 %taken
+}
+
+; Run the pieces of share %share that nobody has taken yet; gives how many. Body and data are those of the
+; region as long as a piece of it runs.
+define $own i32 @pool.work(i32 %share, i1 %own, i64 %word) {
 entry:
+  %region = trunc i64 %word to i32
+  %count.shifted = lshr i64 %word, 32
+  %count.wide = and i64 %count.shifted, 65535
+  %count = trunc i64 %count.wide to i32
+  %pieces.wide = lshr i64 %word, 48
+  %pieces = trunc i64 %pieces.wide to i32
+  %region.wide = zext i32 %region to i64
+  %region.high = shl i64 %region.wide, 32
+  %step = select i1 %own, i32 1, i32 65536
+  %first = mul i32 %share, %pieces
+  %all = mul i32 %count, %pieces
   %wide = zext i32 %share to i64
-  %claim = getelementptr [$max_threads x [16 x i32]], ptr @pool.claims, i64 0, i64 %wide, i64 0
-  %seen = load atomic i32, ptr %claim acquire, align 4
-  %age = sub i32 %region, %seen
-  %open = icmp sgt i32 %age, 0
-  br i1 %open, label %try, label %taken
+  %claim = getelementptr [$max_threads x [8 x i64]], ptr @pool.claims, i64 0, i64 %wide, i64 0
+  %body.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 1
+  %data.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 2
+  br label %next
+next:
+  %ran = phi i32 [ 0, %entry ], [ %ran, %try ], [ %more, %run ]
+  %seen = load atomic i64, ptr %claim acquire, align 8
+  %taken = call i32 @pool.taken(i64 %seen, i32 %region)
+  %front = and i32 %taken, 65535
+  %back = lshr i32 %taken, 16
+  %both = add i32 %front, %back
+  %open = icmp ult i32 %both, %pieces
+  br i1 %open, label %try, label %done
 try:
-  %swap = cmpxchg ptr %claim, i32 %seen, i32 %region acq_rel acquire
-  %mine = extractvalue { i32, i1 } %swap, 1
-  ret i1 %mine
-taken:
-  ret i1 false
+  %counts = add i32 %taken, %step
+  %counts.wide = zext i32 %counts to i64
+  %claimed = or i64 %region.high, %counts.wide
+  %swap = cmpxchg ptr %claim, i64 %seen, i64 %claimed acq_rel acquire
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %run, label %next
+run:
+  %body = load ptr, ptr %body.place, align 8
+  %data = load ptr, ptr %data.place, align 8
+  %before.last = sub i32 %pieces, 1
+  %from.back = sub i32 %before.last, %back
+  %piece = select i1 %own, i32 %front, i32 %from.back
+  %index = add i32 %first, %piece
+  call void %body(ptr %data, i32 %index, i32 %all)
+  %more = add i32 %ran, 1
+  br label %next
+done:
+  ret i32 %ran
+}
+
+; Run what is left of the shares of others, from that behind %share on; gives how many pieces.
+define $own i32 @pool.help(i32 %share, i64 %word) {
+entry:
+  %region = trunc i64 %word to i32
+  %count.shifted = lshr i64 %word, 32
+  %count.wide = and i64 %count.shifted, 65535
+  %count = trunc i64 %count.wide to i32
+  %pieces.wide = lshr i64 %word, 48
+  %pieces = trunc i64 %pieces.wide to i32
+  br label %next
+next:
+  %last = phi i32 [ %share, %entry ], [ %other, %look ], [ %other, %helped ]
+  %ran = phi i32 [ 0, %entry ], [ %ran, %look ], [ %ran.more, %helped ]
+  %behind = add i32 %last, 1
+  %round = icmp sge i32 %behind, %count
+  %other = select i1 %round, i32 0, i32 %behind
+  %own = icmp eq i32 %other, %share
+  br i1 %own, label %done, label %current
+current:
+  %now = load atomic i64, ptr @pool.job monotonic, align 8
+  %same = icmp eq i64 %now, %word
+  br i1 %same, label %look, label %done
+look:
+  %wide = zext i32 %other to i64
+  %claim = getelementptr [$max_threads x [8 x i64]], ptr @pool.claims, i64 0, i64 %wide, i64 0
+  %seen = load atomic i64, ptr %claim acquire, align 8
+  %taken = call i32 @pool.taken(i64 %seen, i32 %region)
+  %front = and i32 %taken, 65535
+  %back = lshr i32 %taken, 16
+  %both = add i32 %front, %back
+  %open = icmp ult i32 %both, %pieces
+  br i1 %open, label %help, label %next
+help:
+  %begun = call i64 @pool.now()
+  %some = call i32 @pool.work(i32 %other, i1 false, i64 %word)
+  %ended = call i64 @pool.now()
+  %ran.more = add i32 %ran, %some
+  %took = sub i64 %ended, %begun
+  %alone = icmp eq i32 %front, 0
+  %long = icmp sge i64 %took, $unnoticed
+  %missed = and i1 %alone, %long
+  br i1 %missed, label %tell, label %helped
+tell:
+  %stolen = atomicrmw add ptr @pool.stolen, i64 %took monotonic
+  br label %helped
+helped:
+  br label %next
+done:
+  ret i32 %ran
+}
+
+; A worker has finished pieces: tell the launcher.
+define $own void @pool.finish(i32 %pieces) {
+entry:
+  %some = icmp ne i32 %pieces, 0
+  br i1 %some, label %add, label %done
+add:
+  %finished = atomicrmw add ptr @pool.done, i32 %pieces seq_cst
+  %waiting = load atomic i32, ptr @pool.waiting seq_cst, align 4
+  %wake = icmp ne i32 %waiting, 0
+  br i1 %wake, label %rouse, label %done
+rouse:
+  call void @pool.wake(ptr @pool.done)
+  br label %done
+done:
+  ret void
 }
 
 define $vis void @ansor_set_num_threads(i32 %n) {
@@ -165,11 +282,11 @@ look:
   %stopping = icmp ne i32 %stop, 0
   br i1 %stopping, label %leave, label %asked
 asked:
-  %count.wide = lshr i64 %word, 32
+  %count.shifted = lshr i64 %word, 32
+  %count.wide = and i64 %count.shifted, 65535
   %count = trunc i64 %count.wide to i32
-  %region = trunc i64 %word to i32
   %concerned = icmp slt i32 %share, %count
-  br i1 %concerned, label %claim, label %park
+  br i1 %concerned, label %run, label %park
 ; Whoever makes regions grow has told of the new one before.
 park:
   %grown = load atomic i32, ptr @pool.grown seq_cst, align 4
@@ -179,21 +296,15 @@ park:
 parked:
   call void @pool.sleep(ptr @pool.grown, i32 %grown)
   br label %park
-claim:
-  %mine = call i1 @pool.claim(i32 %share, i32 %region)
-  br i1 %mine, label %run, label %ran
 run:
-  %body.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 1
-  %body = load ptr, ptr %body.place, align 8
-  %data.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 2
-  %data = load ptr, ptr %data.place, align 8
-  call void %body(ptr %data, i32 %share, i32 %count)
-  %finished = atomicrmw add ptr @pool.done, i32 1 seq_cst
-  %waiting = load atomic i32, ptr @pool.waiting seq_cst, align 4
-  %wake = icmp ne i32 %waiting, 0
-  br i1 %wake, label %rouse, label %ran
-rouse:
-  call void @pool.wake(ptr @pool.done)
+  %own = call i32 @pool.work(i32 %share, i1 true, i64 %word)
+  call void @pool.finish(i32 %own)
+  %pieces = lshr i64 %word, 48
+  %divided = icmp ugt i64 %pieces, 1
+  br i1 %divided, label %help, label %ran
+help:
+  %helped = call i32 @pool.help(i32 %share, i64 %word)
+  call void @pool.finish(i32 %helped)
   br label %ran
 ran:
   br label %idle
@@ -203,12 +314,12 @@ leave:
 """
 
 LAUNCH: Final = """
-define $vis void @ansor_parallel_launch(ptr %body, ptr %data) {
-  call void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 0)
+define $vis void @ansor_parallel_for(ptr %body, ptr %data, i32 %most) {
+  call void @ansor_parallel_for_limited(ptr %body, ptr %data, i32 %most, i32 0)
   ret void
 }
 
-define $vis void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 %limit) {
+define $vis void @ansor_parallel_for_limited(ptr %body, ptr %data, i32 %most, i32 %limit) {
 entry:
   %threads = call i32 @ansor_get_num_threads()
   %limits = icmp sgt i32 %limit, 0
@@ -238,15 +349,20 @@ start:
   br label %ready
 ready:
   %workers = phi i32 [ %started, %enough ], [ %now, %start ]
-  %most = add i32 %workers, 1
-  %fewer = icmp slt i32 %most, %wanted
-  %count = select i1 %fewer, i32 %most, i32 %wanted
+  %there = add i32 %workers, 1
+  %fewer = icmp slt i32 %there, %wanted
+  %count = select i1 %fewer, i32 %there, i32 %wanted
   %alone = icmp sle i32 %count, 1
   br i1 %alone, label %give_up, label %publish
 give_up:
   store atomic i32 0, ptr @pool.lock release, align 4
   br label %serial
 publish:
+  %each = sdiv i32 %most, %count
+  %many = icmp sgt i32 %each, $most_pieces
+  %few = icmp slt i32 %each, 1
+  %at.most = select i1 %many, i32 $most_pieces, i32 %each
+  %pieces = select i1 %few, i32 1, i32 %at.most
   %base = load atomic i32, ptr @pool.done monotonic, align 4
   %body.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 1
   store ptr %body, ptr %body.place, align 8
@@ -254,7 +370,8 @@ publish:
   store ptr %data, ptr %data.place, align 8
   %old = load atomic i64, ptr @pool.job monotonic, align 8
   %old.region = trunc i64 %old to i32
-  %old.count.wide = lshr i64 %old, 32
+  %old.count.shifted = lshr i64 %old, 32
+  %old.count.wide = and i64 %old.count.shifted, 65535
   %old.count = trunc i64 %old.count.wide to i32
   %grown = icmp slt i32 %old.count, %count
   %kept = icmp eq i32 %old.count, %count
@@ -267,8 +384,10 @@ settle:
 renew:
   %new = phi i32 [ %old.count, %settle ], [ %new.next, %renew ]
   %new.wide = zext i32 %new to i64
-  %new.claim = getelementptr [$max_threads x [16 x i32]], ptr @pool.claims, i64 0, i64 %new.wide, i64 0
-  store atomic i32 %old.region, ptr %new.claim monotonic, align 4
+  %new.claim = getelementptr [$max_threads x [8 x i64]], ptr @pool.claims, i64 0, i64 %new.wide, i64 0
+  %old.region.wide = zext i32 %old.region to i64
+  %old.claim = shl i64 %old.region.wide, 32
+  store atomic i64 %old.claim, ptr %new.claim monotonic, align 8
   %new.next = add i32 %new, 1
   %newer = icmp slt i32 %new.next, %count
   br i1 %newer, label %renew, label %tell
@@ -277,7 +396,10 @@ tell:
   %region.wide = zext i32 %region to i64
   %count.wide = zext i32 %count to i64
   %count.high = shl i64 %count.wide, 32
-  %word = or i64 %count.high, %region.wide
+  %pieces.wide = zext i32 %pieces to i64
+  %pieces.high = shl i64 %pieces.wide, 48
+  %shape = or i64 %count.high, %pieces.high
+  %word = or i64 %shape, %region.wide
   store atomic i64 %word, ptr @pool.job seq_cst, align 8
   br i1 %grown, label %unpark, label %told
 unpark:
@@ -292,34 +414,17 @@ rouse:
   call void @pool.wake(ptr @pool.job)
   br label %own
 own:
-  call void %body(ptr %data, i32 0, i32 %count)
-  %target.workers = sub i32 %count, 1
-  %target = add i32 %base, %target.workers
+  %first = call i32 @pool.work(i32 0, i1 true, i64 %word)
+  %all = mul i32 %count, %pieces
+  %end = add i32 %base, %all
+  %target = sub i32 %end, %first
   %early = load atomic i32, ptr @pool.done acquire, align 4
-  %all = icmp eq i32 %early, %target
-  br i1 %all, label %finish, label %sweep
-sweep:
-  %share = phi i32 [ 1, %own ], [ %share.next, %swept ]
-  %need = phi i32 [ %target, %own ], [ %need.next, %swept ]
-  %mine = call i1 @pool.claim(i32 %share, i32 %region)
-  br i1 %mine, label %steal, label %swept
-steal:
-  %begun = call i64 @pool.now()
-  call void %body(ptr %data, i32 %share, i32 %count)
-  %ended = call i64 @pool.now()
-  %took = sub i64 %ended, %begun
-  %missed = icmp sge i64 %took, $unnoticed
-  %counted = select i1 %missed, i64 %took, i64 0
-  %stolen = load atomic i64, ptr @pool.stolen monotonic, align 8
-  %stolen.more = add i64 %stolen, %counted
-  store atomic i64 %stolen.more, ptr @pool.stolen monotonic, align 8
-  %need.less = sub i32 %need, 1
-  br label %swept
-swept:
-  %need.next = phi i32 [ %need, %sweep ], [ %need.less, %steal ]
-  %share.next = add i32 %share, 1
-  %more = icmp slt i32 %share.next, %count
-  br i1 %more, label %sweep, label %wait
+  %complete.early = icmp eq i32 %early, %target
+  br i1 %complete.early, label %finish, label %help
+help:
+  %helped = call i32 @pool.help(i32 0, i64 %word)
+  %need = sub i32 %target, %helped
+  br label %wait
 wait:
   %spin.worker = load atomic i32, ptr @pool.spin monotonic, align 4
   %crowded = icmp slt i32 %spin.worker, $launcher_spin
@@ -328,7 +433,7 @@ wait:
 spin:
   %turn = phi i32 [ 0, %wait ], [ %turn.next, %pause ]
   %done = load atomic i32, ptr @pool.done acquire, align 4
-  %complete = icmp eq i32 %done, %need.next
+  %complete = icmp eq i32 %done, %need
   br i1 %complete, label %finish, label %tired
 tired:
   %tired.now = icmp sge i32 %turn, %patience
@@ -340,7 +445,7 @@ pause:
 sleep:
   store atomic i32 1, ptr @pool.waiting seq_cst, align 4
   %done.now = load atomic i32, ptr @pool.done seq_cst, align 4
-  %complete.now = icmp eq i32 %done.now, %need.next
+  %complete.now = icmp eq i32 %done.now, %need
   br i1 %complete.now, label %awake, label %doze
 doze:
   call void @pool.sleep(ptr @pool.done, i32 %done.now)

@@ -4,34 +4,39 @@ It is IR and not Python or C so that one text serves three places without any ot
 loaded into the running process, linked into saved objects and exported libraries, and cross-compiled. The
 functions it defines:
 
-- `void ansor_parallel_launch(ptr body, ptr data)` runs `body(data, i, n)` for all shares `i` of `0..n-1`,
-  on the calling thread and the workers, and returns when all are done; n is the number of threads in force.
-- `void ansor_parallel_launch_limited(ptr body, ptr data, i32 limit)`: the same on at most `limit` threads
-  (0: no limit).
+- `void ansor_parallel_for(ptr body, ptr data, i32 most)` runs `body(data, i, n)` for all pieces `i` of
+  `0..n-1`, on the calling thread and the workers, and returns when all are done. n is a multiple of the
+  number of threads in force, and no more than `most` unless that number is.
+- `void ansor_parallel_for_limited(ptr body, ptr data, i32 most, i32 limit)`: the same on at most `limit`
+  threads (0: no limit).
 - `void ansor_set_num_threads(i32)`, `i32 ansor_get_num_threads()`: the caller counts as one of the threads.
-- `i64 ansor_nanoseconds_alone()`: for how long launchers have run shares that no worker had come for, tiny
+- `i64 ansor_nanoseconds_alone()`: for how long threads have run shares whose own had not come for them, tiny
   ones left out; 0 where there are no futexes.
 - `ptr ansor_alloc(i64)` (64-byte aligned; the process is aborted when there is no memory), `void
   ansor_free(ptr)`: see `pool_memory`.
 
 How a region runs
 -----------------
-The launcher writes body and data, then publishes one 64-bit word: region number (low half) and n (high half).
+Each thread has a share of the pieces, consecutive ones, and all shares are equal. The launcher writes body
+and data, then publishes one 64-bit word: region number (low half), number of shares and of pieces in each.
 Workers spin on that word for a bounded while (soon yielding the core to others at every turn), then sleep on
-it. Each share has a claim, the number of the last region it was taken for; whoever advances it, by
-compare-and-swap, runs the share. Numbers that wrap around compare over half their range, so claims of shares
-that the last region did not have are brought up to date beforehand. Worker i only ever tries share i, so data
-stays in the same core's cache from one region to the next. One whose share a region does not have, since the
-number of threads was lowered, sleeps until a region has more shares than the one before, and costs the others
-nothing. The launcher runs share 0 and then *every share that nobody has claimed yet*: a worker that the
-system has not scheduled delays nothing, and a tiny region is over before a worker wakes. Last, it waits for
-the claimed shares, spinning for a while and then asleep, so that its own core is free for a worker that lost
-its core to another process.
+it. Each share has a claim: the number of the last region it was touched in, and how many of its pieces were
+taken there, by its worker and by others. Whoever advances it, by compare-and-swap, runs a piece. Numbers
+that wrap around compare over half their range, so claims of shares that the last region did not have are
+brought up to date beforehand. Worker i begins with share i, at its front, so data stays in the same core's
+cache from one region to the next. Who has done all of his share takes *pieces that nobody has claimed yet*
+of the others', from the back: a core that is slower for a while, as its other thread or another process has
+it, delays the region by a piece or so, and not by its whole lag. Where shares are of one piece, only the
+launcher does so: a worker that the system has not scheduled delays nothing, and a tiny region is over
+before a worker wakes. One whose share a region does not have, since the number of threads was lowered,
+sleeps until a region has more shares than the one before, and costs the others nothing. Last, the launcher
+waits for the claimed pieces, spinning for a while and then asleep, so that its own core is free for a worker
+that lost its core to another process.
 
 Who else may call
 -----------------
 A lock is taken by compare-and-swap, never waited for. Who finds it taken runs its region serially, on its own
-thread, as share 0 of 1: that is the rule for a region inside a region and for two callers at a time alike.
+thread, as piece 0 of 1: that is the rule for a region inside a region and for two callers at a time alike.
 
 - **fork**: an at-fork handler resets the pool in the child, whose next region starts its own workers; a
   region that another thread had under way is none of the child's.
@@ -67,6 +72,9 @@ WORKER_SPIN: Final = 10_000
 
 LAUNCHER_SPIN: Final = 4_000
 """Turns the launcher spins for claimed shares before it sleeps: about 0.5 ms."""
+
+MOST_PIECES: Final = 32
+"""Pieces that a share has at most. To take one costs 10 to 20 ns."""
 
 UNNOTICED_NS: Final = 2_000
 """A share that takes less than this [ns] may well be over before the worker that it is for has noticed."""
@@ -157,6 +165,7 @@ def pool_ir(
         linkage,
         max_threads=MAX_THREADS,
         worker_spin=worker_spin,
+        most_pieces=MOST_PIECES,
         unnoticed=UNNOTICED_NS,
         polite_after=POLITE_AFTER,
         launcher_spin=LAUNCHER_SPIN,

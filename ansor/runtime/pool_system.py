@@ -198,12 +198,12 @@ done:
 """
 
 SERIAL: Final = """\
-define $vis void @ansor_parallel_launch(ptr %body, ptr %data) {
+define $vis void @ansor_parallel_for(ptr %body, ptr %data, i32 %most) {
   call void %body(ptr %data, i32 0, i32 1)
   ret void
 }
 
-define $vis void @ansor_parallel_launch_limited(ptr %body, ptr %data, i32 %limit) {
+define $vis void @ansor_parallel_for_limited(ptr %body, ptr %data, i32 %most, i32 %limit) {
   call void %body(ptr %data, i32 0, i32 1)
   ret void
 }

@@ -5,9 +5,11 @@ The pointers do not alias.
 
 A parallel loop becomes two internal functions. `NAME.parallel.K.chunk` runs a range of iterations; its
 parameters are the buffers (again not aliasing), the loop variables and sizes it uses, and the range.
-`NAME.parallel.K(data, tid, nthreads)`, which the runtime calls on every thread of the pool, takes these out
-of a block of 8-byte slots that the launching function filled, computes the thread's share of the iterations
-(contiguous, equal up to one) and calls the chunk.
+`NAME.parallel.K(data, i, n)`, which the runtime calls for every piece i of n, takes these out of a block of
+8-byte slots that the launching function filled, computes the piece's range of iterations (contiguous, equal
+up to one) and calls the chunk. The launching function says how many pieces are worth having: what a thread
+does not get done in time others take over by the piece, but one that is over sooner than it is taken is a
+loss.
 
 A function with streamed outputs is written twice, as `NAME.streaming` and `NAME.cached`, and chooses by the
 addresses of these outputs: the instructions that pass the caches by need aligned vectors. Where its callers
@@ -28,12 +30,16 @@ from ansor.depth import with_depth
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer, For, LoopNest
 from ansor.ir.ranges import nest_bounds
+from ansor.ir.work import executed_instructions
 from ansor.te.expr import Expr, Var, free_vars
 
 _SIZE_LIMIT = 1 << 31
 _LINE = 64
 """Alignment of streamed outputs [bytes]: a cache line, and the widest vector."""
-_LAUNCH = "declare void @ansor_parallel_launch(ptr, ptr)"
+_PIECE = 1 << 15
+"""Instructions that a piece of a parallel loop has at least, by estimate: a microsecond's or more."""
+_MOST_PIECES = 1 << 20
+_LAUNCH = "declare void @ansor_parallel_for(ptr, ptr, i32)"
 
 
 def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None, aligned: bool = False) -> str:
@@ -54,7 +60,7 @@ def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None, aligned
     Returns
     -------
     str
-        A module that defines the function and declares what it calls: `ansor_parallel_launch`, `ansor_alloc`,
+        A module that defines the function and declares what it calls: `ansor_parallel_for`, `ansor_alloc`,
         `ansor_free` of the runtime, and functions of the C library.
 
     Raises
@@ -183,7 +189,19 @@ class _Module:
         ]
         self._chunk(chunk, loop, caller.index.interval(extent)[1], Env(variables), parameters, region)
         self._body(region, passed)
-        self._launch(caller, region, passed)
+        self._launch(caller, region, passed, self._pieces(caller, loop, extent))
+
+    def _pieces(self, caller: Function, loop: For, extent: Affine) -> Value:
+        """How many pieces are worth having, an i32."""
+        each = executed_instructions(loop.body, self.machine.vector_bits)
+        iterations = max(1, _PIECE // max(1, each))
+        count = caller.index.scalar(extent)
+        if not count.text.startswith("%"):
+            return Value(str(min(int(count.text) // iterations, _MOST_PIECES)), "i32")
+        pieces = caller.fn.here(f"udiv i64 {count.text}, {iterations}", "i64")
+        self.declarations["@llvm.umin.i64"] = "declare i64 @llvm.umin.i64(i64, i64)"
+        some = caller.fn.here(f"call i64 @llvm.umin.i64(i64 {pieces.text}, i64 {_MOST_PIECES})", "i64")
+        return caller.fn.here(f"trunc i64 {some.text} to i32", "i32")
 
     def _captured(
         self, caller: Function, chunk: Function, bound: Affine | Value, passed: list[Value]
@@ -217,7 +235,7 @@ class _Module:
         )
 
     def _body(self, region: str, passed: list[Value]) -> None:
-        """The function that the pool runs: share out the iterations, call the chunk."""
+        """The function that the pool runs: find the piece's iterations, call the chunk."""
         lines, arguments = ["entry:"], []
         for position, value in enumerate(passed):
             lines += [
@@ -228,8 +246,8 @@ class _Module:
         extent = f"%b{len(passed) - 1}"
         arguments = [*arguments[:-1], "i64 %begin", "i64 %end"]
         lines += [
-            "  %t = zext i32 %tid to i64",
-            "  %n = zext i32 %nthreads to i64",
+            "  %t = zext i32 %piece to i64",
+            "  %n = zext i32 %pieces to i64",
             "  %t1 = add i64 %t, 1",
             f"  %x = mul i64 %t, {extent}",
             f"  %y = mul i64 %t1, {extent}",
@@ -238,16 +256,17 @@ class _Module:
             f"  call void @{quoted(region + '.chunk')}({', '.join(arguments)})",
             "  ret void",
         ]
-        self._define(f"define internal void @{quoted(region)}(ptr %data, i32 %tid, i32 %nthreads)", lines)
+        self._define(f"define internal void @{quoted(region)}(ptr %data, i32 %piece, i32 %pieces)", lines)
 
-    def _launch(self, caller: Function, region: str, passed: list[Value]) -> None:
+    def _launch(self, caller: Function, region: str, passed: list[Value], pieces: Value) -> None:
         fn = caller.fn
-        self.declarations["@ansor_parallel_launch"] = _LAUNCH
+        self.declarations["@ansor_parallel_for"] = _LAUNCH
         data = fn.slot(8 * len(passed), 8)
         for position, value in enumerate(passed):
             place = fn.here(f"getelementptr i8, ptr {data.text}, i64 {8 * position}", "ptr")
             fn.effect(f"store {value.type} {value.text}, ptr {place.text}, align 8")
-        fn.effect(f"call void @ansor_parallel_launch(ptr @{quoted(region)}, ptr {data.text})")
+        arguments = f"ptr @{quoted(region)}, ptr {data.text}, i32 {pieces.text}"
+        fn.effect(f"call void @ansor_parallel_for({arguments})")
 
 
 def quoted(name: str) -> str:
