@@ -75,6 +75,7 @@ MAX_ULP: Final = {"exp": 1.2, "log": 0.9, "tanh": 1.4, "sigmoid": 3.1, "erf": 1.
 rounding functions are exact, the float64 functions stay below 4. By a table of roots, which AVX-512 machines
 use, `exp` is within 1; without, `sigmoid` is within 2.5."""
 _MAGIC: Final = 12582912.0  # 1.5 * 2**23: adding it rounds a float to an integer, kept in the low bits
+_MAGIC_BITS: Final = 0x4B400000  # its own, of which the low 22 are 0
 
 
 def call(v: Vectors, name: str, args: list[Value], dtype: str) -> Value:
@@ -163,40 +164,49 @@ def _exp_by_table(v: Vectors, x: Value) -> Value:
     return v.scale_by_floor(v.fma(rest, root, root), n)
 
 
-def _exp_parts(v: Vectors, x: Value) -> tuple[Value, Value]:
-    """`exp(x)` for moderate x as (a float near 1, an i32 exponent of two)."""
-    shifted = v.fma(x, _constant(v, 1.4426950408889634), _constant(v, _MAGIC))
-    n = v.binary("fsub", shifted, _constant(v, _MAGIC))
+def _exp_parts(v: Vectors, x: Value, more: int) -> tuple[Value, Value]:
+    """`exp(x)` for moderate x as a float near 1, and bits whose low 9 are an exponent of two and `more`.
+
+    Multiplications are few, and the chain of operations is short: as many loop iterations as fit the
+    processor's window are under way at a time, and there where vectors are short the chain decides.
+    """
+    magic = _constant(v, _MAGIC + more)
+    shifted = v.fma(x, _constant(v, 1.4426950408889634), magic)
+    n = v.binary("fsub", shifted, magic)
     r = v.fma(n, _constant(v, -_LN2_HIGH), x)
     r = v.fma(n, _constant(v, -_LN2_LOW), r)
-    bits = v.convert("bitcast", shifted, "i32")
-    return _polynomial(v, r, (1.0, 1.0, *_EXP)), v.binary("sub", bits, v.number(0x4B400000, "i32"))
+    square = v.binary("fmul", r, r)
+    low, high = _polynomial(v, r, _EXP[:2]), _polynomial(v, r, _EXP[2:4])
+    rest = v.fma(v.fma(square, _constant(v, _EXP[4]), high), square, low)
+    mantissa = v.binary("fadd", v.fma(rest, square, r), _constant(v, 1.0))
+    return mantissa, v.convert("bitcast", shifted, "i32")
 
 
-def _power_of_two(v: Vectors, n: Value) -> Value:
-    """2**n as a float, for n of normal numbers."""
-    biased = v.binary("add", n, v.number(127, "i32"))
-    return v.convert("bitcast", v.binary("shl", biased, v.number(23, "i32")), "float")
+def _power_of_two(v: Vectors, bits: Value) -> Value:
+    """2**n, a normal number, of bits whose low 9 are n + 127."""
+    return v.convert("bitcast", v.binary("shl", bits, v.number(23, "i32")), "float")
 
 
 def _exp(v: Vectors, x: Value, high: float | None = None) -> Value:
     """exp(x), or exp(high) where x is more; 2**n, or two factors, reach infinity and the denormals."""
     if v.machine.has_range:
         return _exp_by_table(v, x if high is None else _clamp(v, x, None, high))
-    mantissa, n = _exp_parts(v, _clamp(v, x, -104.0, 89.0 if high is None else high))
+    moderate = _clamp(v, x, -104.0, 89.0 if high is None else high)
     if v.machine.has_scaling:
-        return v.scale(mantissa, n)
-    half = v.binary("ashr", n, v.number(1, "i32"))
+        mantissa, bits = _exp_parts(v, moderate, 0)
+        return v.scale(mantissa, v.binary("sub", bits, v.number(_MAGIC_BITS, "i32")))
+    mantissa, bits = _exp_parts(v, moderate, 254)
+    half = v.binary("lshr", bits, v.number(1, "i32"))
     scaled = v.binary("fmul", mantissa, _power_of_two(v, half))
-    return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", n, half)))
+    return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", bits, half)))
 
 
 def _exp_moderate(v: Vectors, x: Value) -> Value:
     """Exp for |x| < 80, or of any x where the machine `has_range`."""
     if v.machine.has_range:
         return _exp_by_table(v, x)
-    mantissa, n = _exp_parts(v, x)
-    return v.binary("fmul", mantissa, _power_of_two(v, n))
+    mantissa, bits = _exp_parts(v, x, 127)
+    return v.binary("fmul", mantissa, _power_of_two(v, bits))
 
 
 def _magnitude(v: Vectors, x: Value, most: float) -> Value:
