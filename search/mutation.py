@@ -9,9 +9,10 @@ A user's mutation is any object with `name`, `sources` and `propose`; a policy t
 (`SketchPolicy(mutations=[(MyMutation(), 0.1), *CPU_MUTATIONS])`).
 
 Source: the mutation rules of TVM 0.16 (`sketch_policy_rules.cc`). Differs in that tile lengths need not
-divide, in that vectors mutate too, and in that a parallel loop may become serial. On a GPU, threads of stages
-without tiles and the lengths of copies have mutations of their own, where TVM takes them for tiles; so have
-how copies are padded, when they are made, and how many blocks share a reduction.
+divide, in that two of a tile's may change at once, in that vectors mutate too, and in that a parallel loop
+may become serial. On a GPU, threads of stages without tiles and the lengths of copies have mutations of
+their own, where TVM takes them for tiles; so have how copies are padded, when they are made, and how many
+blocks share a reduction.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ansor.checks import check_number
 from ansor.errors import DefinitionError
 from ansor.plugins import blaming, brief, check_plugin, items_of
 from ansor.schedule.extents import MAX_EXTENT
+from ansor.task.hardware import vector_bytes
 from sketches.annotate import DERIVE
 from sketches.columns import ColumnKind, Hole
 from sketches.factors import divisors
@@ -46,6 +48,12 @@ HANDY_LENGTHS: Final = tuple(
     sorted({1, 3, 5, 7, 14} | {base << shift for base in (2, 3, 5, 7) for shift in range(1, 8)})
 )
 """Lengths that a resized level often gets: small, or smooth."""
+
+_TALLEST: Final = 16
+_WIDTHS: Final = (1, 2, 3, 4, 5, 6, 8)
+"""Widths of a new innermost tile [vectors]; its height is up to `_TALLEST`."""
+_ELEMENT: Final = 4
+"""Bytes of the elements that vectors are counted in; tiles of others have other widths, as multiples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,6 +272,56 @@ def random_divisors(numbers: NDArray[np.int64], rng: np.random.Generator) -> NDA
     return found
 
 
+class TileShape(Mutation):
+    """Gives the innermost tile another shape: two of a stage's splits get new innermost lengths at once.
+
+    A tile fills the registers in few shapes, and one length after the other leads from one to the next only
+    through tiles that spill or leave registers empty, all of them slow: 2 x 40 and 6 x 16 are both good,
+    2 x 16 and 6 x 40 are not. What is tiled around it keeps about its size.
+    """
+
+    name = "tile shape"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        family, values = parents.family, parents.values.copy()
+        pairs = _tile_pairs(family)
+        if not pairs:
+            return same_family(parents, values, np.zeros(len(parents), dtype=np.bool_))
+        context = neighbourhood.space.context
+        lanes = max(1, vector_bytes(context.target) // _ELEMENT)
+        drawn = rng.integers(len(pairs), size=len(parents))
+        for which, (height, width) in enumerate(pairs):
+            rows = np.flatnonzero(drawn == which)
+            tall = rng.integers(1, _TALLEST + 1, size=len(rows))
+            wide = lanes * np.array(_WIDTHS)[rng.integers(len(_WIDTHS), size=len(rows))]
+            for hole, innermost in ((height, tall), (width, wide)):
+                values[rows, hole.start : hole.stop] = _with_innermost(
+                    hole, values[rows, hole.start : hole.stop], innermost
+                )
+        return tiles_changed(parents, values, neighbourhood)
+
+
+def _tile_pairs(family: Family) -> list[tuple[Hole, Hole]]:
+    """Splits of one stage into as many levels as any, the last of a stage second, in all pairs."""
+    most = max((len(hole.columns) for hole in family.tiles), default=0)
+    stages: dict[str, list[Hole]] = {}
+    for hole in family.tiles:
+        if hole.extent > 1 and len(hole.columns) == most > 1:
+            stages.setdefault(hole.columns[0].stage, []).append(hole)
+    return [(hole, holes[-1]) for holes in stages.values() for hole in holes[:-1]]
+
+
+def _with_innermost(hole: Hole, lengths: Matrix, innermost: NDArray[np.int64]) -> Matrix:
+    """Lengths with other innermost ones; the outermost ones change so that the products hardly do."""
+    changed = lengths.copy()
+    changed[:, -1] = np.minimum(innermost, hole.extent)
+    outermost = lengths[:, 0] * lengths[:, -1] / changed[:, -1]
+    changed[:, 0] = np.maximum(1, outermost.round()).astype(np.int64)
+    return changed
+
+
 class _OtherValue(Mutation):
     """Gives one column of a kind another one of the values that it may have."""
 
@@ -465,7 +523,8 @@ def change_one_column(
 
 
 CPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
-    (TileSize(), 0.80),
+    (TileSize(), 0.70),
+    (TileShape(), 0.10),
     (AutoUnroll(), 0.06),
     (ComputeLocation(), 0.06),
     (ParallelWidth(), 0.04),

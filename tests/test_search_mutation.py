@@ -22,6 +22,7 @@ from search.mutation import (
     Mutation,
     Offspring,
     ParallelWidth,
+    TileShape,
     TileSize,
     VectorLoops,
     same_family,
@@ -158,6 +159,22 @@ def test_tiles_keep_their_limits() -> None:
     assert len(np.unique(population.values, axis=0)) > 0.8 * len(population)
 
 
+def test_a_tile_gets_another_shape_at_once() -> None:
+    """Both innermost lengths change, to many shapes, and what is tiled around them keeps about its size."""
+    neighbourhood = Neighbourhood(ProgramSpace.of(task_of(matmul(1000, 1000, 96)), WASTEFUL))
+    sampled = neighbourhood.space.sample(200, rng()).populations
+    parents = max(sampled, key=lambda one: (len(one.family.tiles[0].columns), len(one)))
+    parents = parents.take(np.zeros(400, dtype=np.int64))
+    offspring, (children,) = children_of(TileShape(), parents, neighbourhood, 1)
+    height, width, reduction = children.family.tiles
+    shapes = {(int(row[height.stop - 1]), int(row[width.stop - 1])) for row in children.values}
+    assert len(shapes) > 30
+    assert any(tall > 1 and wide > 1 and 1000 % tall and 1000 % wide for tall, wide in shapes)
+    kept = slice(reduction.start, reduction.stop)
+    assert (children.values[:, kept] == parents.values[offspring.parents[0], kept]).all()
+    assert tile_waste(children.family.holes, children.values).max() <= 1.25
+
+
 def test_exact_tiles_stay_exact_if_asked() -> None:
     """With a waste bound of 1 every product of lengths divides its axis, sampled or mutated."""
     neighbourhood = Neighbourhood(ProgramSpace.of(task_of(matmul(60, 250, 96)), {"max_tile_waste": 1.0}))
@@ -165,16 +182,18 @@ def test_exact_tiles_stay_exact_if_asked() -> None:
     for step in range(6):
         for hole in population.family.holes:
             assert (hole.extent % population.values[:, hole.start : hole.stop].prod(axis=1) == 0).all()
-        _, (population,) = children_of(TileSize(), population, neighbourhood, step)
+        for mutation in (TileShape(), TileSize()):
+            _, (population,) = children_of(mutation, population, neighbourhood, step)
 
 
 def test_a_program_without_tiles_has_no_tile_mutants() -> None:
     """Nothing to split, nothing to change: every parent is counted as invalid."""
     neighbourhood = SPACES["matmul of ones"]
     for parents in neighbourhood.space.sample(5, rng()).populations:
-        offspring = TileSize().propose(parents, neighbourhood, rng())
-        assert offspring.invalid == len(parents)
-        assert not any(map(len, offspring.populations))
+        for mutation in (TileSize(), TileShape()):
+            offspring = mutation.propose(parents, neighbourhood, rng())
+            assert offspring.invalid == len(parents)
+            assert not any(map(len, offspring.populations))
 
 
 @settings(max_examples=60, deadline=None)
