@@ -39,7 +39,7 @@ BLOCKS: Final = (LINE * GROUP, 65536)
 fastest group by group, as prefetchers see both sides go on, and what lies in caches in long blocks; blocks of
 a page are slower than either."""
 PIECE: Final = 65536
-"""Bytes of the longer side that a thread moves at least, before another one takes over what it has left."""
+"""Bytes of the longer side from which on a piece is worth having, for another thread to take over."""
 MOST_PIECES: Final = 1024
 SMALL: Final = 1 << 18
 """Bytes up to which one thread may move them sooner than several are started."""

@@ -22,7 +22,7 @@ STEPS: Final = 200_000
 """Of a call, all threads together: some tenths of a millisecond, besides which starting them is nothing."""
 
 PIECES: Final = 64
-"""Pieces of them, so that a thread whose core is faster for a while does more, as in a kernel's loop."""
+"""Pieces of them at most, unless there are more threads: one whose core is faster for a while does more."""
 
 
 def peak_flop() -> float:
@@ -48,7 +48,7 @@ class FmaPeak:
 
 
 def _parallel_ir(size: int) -> str:
-    """LLVM IR of `void peak(ptr operands, i64 steps)`; `size` is that of a thread's operands [bytes]."""
+    """LLVM IR of `void peak(ptr operands, i64 steps)`; `size` is that of a piece's operands [bytes]."""
     return f"""
 declare void @ansor_parallel_for(ptr, ptr, i32)
 

@@ -7,7 +7,7 @@ less: it is as large when a program itself is uneven, and nothing when the other
 
 A thread that waits is counted when it gets its core. One that gets none for long, because it was woken on
 the core of the thread that works for it, or because a hypervisor has taken its core away, is told by that
-other one: the pool counts the time for which threads ran shares whose own had not come for them.
+other one: the pool counts the time for which threads ran shares whose own had not come by then.
 
 What nobody sees: other time that a hypervisor takes from a virtual machine, a lower clock, and memory that
 others keep busy from cores of their own. And it cannot be told whom a thread waited for: where a program runs

@@ -22,7 +22,7 @@ COMMON: Final = """\
 @pool.stop = $own global i32 0, align 4
 @pool.hooked = $own global i32 0, align 4
 @pool.spin = $own global i32 $worker_spin, align 4
-; Time for which others ran shares whose worker had not come [ns].
+; Time for which others ran shares whose own threads had not come by the end of it [ns].
 @pool.stolen = $own global i64 0, align 128
 ; Of each share: how many pieces its worker has taken (16 bits, from the front) and others have (16, from the
 ; back), in the region of the number that is the high half.
@@ -140,7 +140,8 @@ done:
   ret i32 %ran
 }
 
-; Run what is left of the shares of others, from that behind %share on; gives how many pieces.
+; Run what is left of the shares of others, from that behind %share on; gives how many pieces. A worker tells
+; the launcher of them share by share: it may be waiting for the last one.
 define $own i32 @pool.help(i32 %share, i64 %word) {
 entry:
   %region = trunc i64 %word to i32
@@ -151,8 +152,8 @@ entry:
   %pieces = trunc i64 %pieces.wide to i32
   br label %next
 next:
-  %last = phi i32 [ %share, %entry ], [ %other, %look ], [ %other, %helped ]
-  %ran = phi i32 [ 0, %entry ], [ %ran, %look ], [ %ran.more, %helped ]
+  %last = phi i32 [ %share, %entry ], [ %other, %look ], [ %other, %help ], [ %other, %told ]
+  %ran = phi i32 [ 0, %entry ], [ %ran, %look ], [ %ran, %help ], [ %ran.more, %told ]
   %behind = add i32 %last, 1
   %round = icmp sge i32 %behind, %count
   %other = select i1 %round, i32 0, i32 %behind
@@ -175,17 +176,29 @@ look:
 help:
   %begun = call i64 @pool.now()
   %some = call i32 @pool.work(i32 %other, i1 false, i64 %word)
+  %any = icmp ne i32 %some, 0
+  br i1 %any, label %helped, label %next
+; The region is not over before this thread has told of its pieces, so the claim is still one of it.
+helped:
   %ended = call i64 @pool.now()
   %ran.more = add i32 %ran, %some
   %took = sub i64 %ended, %begun
-  %alone = icmp eq i32 %front, 0
+  %after = load atomic i64, ptr %claim monotonic, align 8
+  %front.after = and i64 %after, 65535
+  %alone = icmp eq i64 %front.after, 0
   %long = icmp sge i64 %took, $unnoticed
   %missed = and i1 %alone, %long
-  br i1 %missed, label %tell, label %helped
-tell:
+  br i1 %missed, label %count.time, label %tell
+count.time:
   %stolen = atomicrmw add ptr @pool.stolen, i64 %took monotonic
-  br label %helped
-helped:
+  br label %tell
+tell:
+  %worker = icmp ne i32 %share, 0
+  br i1 %worker, label %report, label %told
+report:
+  call void @pool.finish(i32 %some)
+  br label %told
+told:
   br label %next
 done:
   ret i32 %ran
@@ -304,7 +317,6 @@ run:
   br i1 %divided, label %help, label %ran
 help:
   %helped = call i32 @pool.help(i32 %share, i64 %word)
-  call void @pool.finish(i32 %helped)
   br label %ran
 ran:
   br label %idle

@@ -10,8 +10,8 @@ functions it defines:
 - `void ansor_parallel_for_limited(ptr body, ptr data, i32 most, i32 limit)`: the same on at most `limit`
   threads (0: no limit).
 - `void ansor_set_num_threads(i32)`, `i32 ansor_get_num_threads()`: the caller counts as one of the threads.
-- `i64 ansor_nanoseconds_alone()`: for how long threads have run shares whose own had not come for them, tiny
-  ones left out; 0 where there are no futexes.
+- `i64 ansor_nanoseconds_alone()`: for how long threads have run pieces of shares whose own had not come by
+  then, tiny ones left out; 0 where there are no futexes.
 - `ptr ansor_alloc(i64)` (64-byte aligned; the process is aborted when there is no memory), `void
   ansor_free(ptr)`: see `pool_memory`.
 
@@ -71,7 +71,7 @@ WORKER_SPIN: Final = 10_000
 """Turns a worker spins before it sleeps: about 2 ms."""
 
 LAUNCHER_SPIN: Final = 4_000
-"""Turns the launcher spins for claimed shares before it sleeps: about 0.5 ms."""
+"""Turns the launcher spins for claimed pieces before it sleeps: about 0.5 ms."""
 
 MOST_PIECES: Final = 32
 """Pieces that a share has at most. To take one costs 10 to 20 ns."""

@@ -37,7 +37,7 @@ _SIZE_LIMIT = 1 << 31
 _LINE = 64
 """Alignment of streamed outputs [bytes]: a cache line, and the widest vector."""
 _PIECE = 1 << 15
-"""Instructions that a piece of a parallel loop has at least, by estimate: a microsecond's or more."""
+"""Estimated instructions from which on a piece of a parallel loop is worth having: some microsecond's."""
 _MOST_PIECES = 1 << 20
 _LAUNCH = "declare void @ansor_parallel_for(ptr, ptr, i32)"
 
