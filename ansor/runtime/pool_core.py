@@ -77,7 +77,27 @@ define $own void @pool.after_fork() {
   ret void
 }
 
-; What has been taken of share %share in region %region, as its claim says it; -1 if the region is over.
+; How many shares a region has, by its word, and of how many pieces each is.
+define $own i32 @pool.shares(i64 %word) {
+  %shifted = lshr i64 %word, 32
+  %wide = and i64 %shifted, 65535
+  %count = trunc i64 %wide to i32
+  ret i32 %count
+}
+
+define $own i32 @pool.pieces(i64 %word) {
+  %wide = lshr i64 %word, 48
+  %pieces = trunc i64 %wide to i32
+  ret i32 %pieces
+}
+
+define $own ptr @pool.claim(i32 %share) {
+  %wide = zext i32 %share to i64
+  %claim = getelementptr [$max_threads x [8 x i64]], ptr @pool.claims, i64 0, i64 %wide, i64 0
+  ret ptr %claim
+}
+
+; What has been taken of a share in region %region, as its claim says it; -1 if the region is over.
 define $own i32 @pool.taken(i64 %claim, i32 %region) {
   %high = lshr i64 %claim, 32
   %of = trunc i64 %high to i32
@@ -90,23 +110,28 @@ define $own i32 @pool.taken(i64 %claim, i32 %region) {
   ret i32 %taken
 }
 
+; Whether some of so many pieces are left; of a region that is over none are.
+define $own i1 @pool.open(i32 %taken, i32 %pieces) {
+  %front = and i32 %taken, 65535
+  %back = lshr i32 %taken, 16
+  %both = add i32 %front, %back
+  %open = icmp ult i32 %both, %pieces
+  ret i1 %open
+}
+
 ; Run the pieces of share %share that nobody has taken yet; gives how many. Body and data are those of the
 ; region as long as a piece of it runs.
 define $own i32 @pool.work(i32 %share, i1 %own, i64 %word) {
 entry:
   %region = trunc i64 %word to i32
-  %count.shifted = lshr i64 %word, 32
-  %count.wide = and i64 %count.shifted, 65535
-  %count = trunc i64 %count.wide to i32
-  %pieces.wide = lshr i64 %word, 48
-  %pieces = trunc i64 %pieces.wide to i32
+  %count = call i32 @pool.shares(i64 %word)
+  %pieces = call i32 @pool.pieces(i64 %word)
   %region.wide = zext i32 %region to i64
   %region.high = shl i64 %region.wide, 32
   %step = select i1 %own, i32 1, i32 65536
   %first = mul i32 %share, %pieces
   %all = mul i32 %count, %pieces
-  %wide = zext i32 %share to i64
-  %claim = getelementptr [$max_threads x [8 x i64]], ptr @pool.claims, i64 0, i64 %wide, i64 0
+  %claim = call ptr @pool.claim(i32 %share)
   %body.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 1
   %data.place = getelementptr { i64, ptr, ptr }, ptr @pool.job, i64 0, i32 2
   br label %next
@@ -114,10 +139,7 @@ next:
   %ran = phi i32 [ 0, %entry ], [ %ran, %try ], [ %more, %run ]
   %seen = load atomic i64, ptr %claim acquire, align 8
   %taken = call i32 @pool.taken(i64 %seen, i32 %region)
-  %front = and i32 %taken, 65535
-  %back = lshr i32 %taken, 16
-  %both = add i32 %front, %back
-  %open = icmp ult i32 %both, %pieces
+  %open = call i1 @pool.open(i32 %taken, i32 %pieces)
   br i1 %open, label %try, label %done
 try:
   %counts = add i32 %taken, %step
@@ -129,6 +151,8 @@ try:
 run:
   %body = load ptr, ptr %body.place, align 8
   %data = load ptr, ptr %data.place, align 8
+  %front = and i32 %taken, 65535
+  %back = lshr i32 %taken, 16
   %before.last = sub i32 %pieces, 1
   %from.back = sub i32 %before.last, %back
   %piece = select i1 %own, i32 %front, i32 %from.back
@@ -145,11 +169,8 @@ done:
 define $own i32 @pool.help(i32 %share, i64 %word) {
 entry:
   %region = trunc i64 %word to i32
-  %count.shifted = lshr i64 %word, 32
-  %count.wide = and i64 %count.shifted, 65535
-  %count = trunc i64 %count.wide to i32
-  %pieces.wide = lshr i64 %word, 48
-  %pieces = trunc i64 %pieces.wide to i32
+  %count = call i32 @pool.shares(i64 %word)
+  %pieces = call i32 @pool.pieces(i64 %word)
   br label %next
 next:
   %last = phi i32 [ %share, %entry ], [ %other, %look ], [ %other, %help ], [ %other, %told ]
@@ -164,14 +185,10 @@ current:
   %same = icmp eq i64 %now, %word
   br i1 %same, label %look, label %done
 look:
-  %wide = zext i32 %other to i64
-  %claim = getelementptr [$max_threads x [8 x i64]], ptr @pool.claims, i64 0, i64 %wide, i64 0
+  %claim = call ptr @pool.claim(i32 %other)
   %seen = load atomic i64, ptr %claim acquire, align 8
   %taken = call i32 @pool.taken(i64 %seen, i32 %region)
-  %front = and i32 %taken, 65535
-  %back = lshr i32 %taken, 16
-  %both = add i32 %front, %back
-  %open = icmp ult i32 %both, %pieces
+  %open = call i1 @pool.open(i32 %taken, i32 %pieces)
   br i1 %open, label %help, label %next
 help:
   %begun = call i64 @pool.now()
@@ -295,9 +312,7 @@ look:
   %stopping = icmp ne i32 %stop, 0
   br i1 %stopping, label %leave, label %asked
 asked:
-  %count.shifted = lshr i64 %word, 32
-  %count.wide = and i64 %count.shifted, 65535
-  %count = trunc i64 %count.wide to i32
+  %count = call i32 @pool.shares(i64 %word)
   %concerned = icmp slt i32 %share, %count
   br i1 %concerned, label %run, label %park
 ; Whoever makes regions grow has told of the new one before.
@@ -312,8 +327,8 @@ parked:
 run:
   %own = call i32 @pool.work(i32 %share, i1 true, i64 %word)
   call void @pool.finish(i32 %own)
-  %pieces = lshr i64 %word, 48
-  %divided = icmp ugt i64 %pieces, 1
+  %pieces = call i32 @pool.pieces(i64 %word)
+  %divided = icmp ugt i32 %pieces, 1
   br i1 %divided, label %help, label %ran
 help:
   %helped = call i32 @pool.help(i32 %share, i64 %word)
@@ -382,9 +397,7 @@ publish:
   store ptr %data, ptr %data.place, align 8
   %old = load atomic i64, ptr @pool.job monotonic, align 8
   %old.region = trunc i64 %old to i32
-  %old.count.shifted = lshr i64 %old, 32
-  %old.count.wide = and i64 %old.count.shifted, 65535
-  %old.count = trunc i64 %old.count.wide to i32
+  %old.count = call i32 @pool.shares(i64 %old)
   %grown = icmp slt i32 %old.count, %count
   %kept = icmp eq i32 %old.count, %count
   br i1 %kept, label %tell, label %settle
@@ -395,8 +408,7 @@ settle:
 ; A worker that still looks at an earlier region cannot take these shares for it: they were taken then.
 renew:
   %new = phi i32 [ %old.count, %settle ], [ %new.next, %renew ]
-  %new.wide = zext i32 %new to i64
-  %new.claim = getelementptr [$max_threads x [8 x i64]], ptr @pool.claims, i64 0, i64 %new.wide, i64 0
+  %new.claim = call ptr @pool.claim(i32 %new)
   %old.region.wide = zext i32 %old.region to i64
   %old.claim = shl i64 %old.region.wide, 32
   store atomic i64 %old.claim, ptr %new.claim monotonic, align 8
