@@ -295,7 +295,7 @@ class TileShape(Mutation):
         for which, (height, width) in enumerate(pairs):
             rows = np.flatnonzero(drawn == which)
             tall = rng.integers(1, _TALLEST + 1, size=len(rows))
-            wide = lanes * np.array(_WIDTHS)[rng.integers(len(_WIDTHS), size=len(rows))]
+            wide = lanes * rng.choice(_WIDTHS, size=len(rows))
             for hole, innermost in ((height, tall), (width, wide)):
                 values[rows, hole.start : hole.stop] = _with_innermost(
                     hole, values[rows, hole.start : hole.stop], innermost

@@ -103,8 +103,13 @@ def straight_stores(stmt: Stmt, written: Collection[Var] = ()) -> int:
 
 def vectors_of(loop: For, vector_bits: int) -> int:
     """How often a vectorized loop's body is in the code."""
-    bits = [value_bits(s.buffer.dtype) for s in walk_statements(loop.body) if isinstance(s, Store)]
-    return int(vectors_in_code(int_value(loop.extent) or 1, max(bits, default=1), vector_bits))
+    return int(vectors_in_code(int_value(loop.extent) or 1, stored_bits(loop.body), vector_bits))
+
+
+def stored_bits(stmt: Stmt) -> int:
+    """Size of the widest element that a statement stores; 1 if it stores none."""
+    stores = (inner for inner in walk_statements(stmt) if isinstance(inner, Store))
+    return max((value_bits(store.buffer.dtype) for store in stores), default=1)
 
 
 def vectors_in_code(lanes: Count, bits: Count, vector_bits: int) -> NDArray[np.floating[Any]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ansor.ir.code_size import own_instructions, value_bits
-from ansor.ir.nest import For, If, LoopKind, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.code_size import own_instructions, stored_bits
+from ansor.ir.nest import For, If, LoopKind, Stmt, sub_statements
 from ansor.te.expr import int_value
 
 _UNKNOWN: Final = 16
@@ -44,7 +44,4 @@ def _iterations(loop: For, vector_bits: int) -> int:
         return _UNKNOWN
     if loop.kind is not LoopKind.VECTORIZED:
         return extent
-    bits = [
-        value_bits(store.buffer.dtype) for store in walk_statements(loop.body) if isinstance(store, Store)
-    ]
-    return -(-extent * max(bits, default=1) // vector_bits)
+    return -(-extent * stored_bits(loop.body) // vector_bits)
