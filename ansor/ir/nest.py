@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Union
 
 from ansor.te.buffer import Buffer
-from ansor.te.expr import Expr, Var
+from ansor.te.expr import Expr, Load, Var, children, reached
 
 __all__ = [
     "Alloc",
@@ -37,6 +37,7 @@ __all__ = [
     "Store",
     "seq",
     "sub_statements",
+    "value_nodes",
     "walk_statements",
 ]
 
@@ -197,6 +198,11 @@ def statement_expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (cond,)
         case _:
             return ()
+
+
+def value_nodes(expr: Expr) -> Iterator[Expr]:
+    """The distinct nodes of an expression that are not part of an index."""
+    return reached(expr, lambda node: () if isinstance(node, Load) else children(node))
 
 
 def walk_statements(stmt: Stmt) -> Iterator[Stmt]:

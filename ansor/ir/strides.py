@@ -69,19 +69,25 @@ def runs_along(buffer: Buffer, indices: Sequence[Expr], var: Var, bounds: Bounds
     Indices may be pieces of one number, as fused loops leave them: `B[f // 36, f % 36]` runs along `f` if the
     rows of `B` have 36 elements. `bounds` hold all variables of the indices.
     """
-    if not indices or var not in free_vars(indices[-1]):
-        return False
+    return bool(indices) and var in free_vars(indices[-1]) and even_step(buffer, indices, var, bounds) == 1
+
+
+def even_step(buffer: Buffer, indices: Sequence[Expr], var: Var, bounds: Bounds) -> int | None:
+    """How far apart in memory the elements of consecutive values of `var` are; None if not all alike.
+
+    Unlike `step_of` it sees through pieces of one number. `bounds` hold all variables of the indices.
+    """
     flat = flat_form(bounds.simplifier, buffer, indices, var)
     if flat is None:
-        return False
+        return None
     step = 0
     for number, factor in flat.terms.items():
         node = bounds.simplifier.table.atoms[number].node
         if node is var:
             step = factor
         elif var in free_vars(node):
-            return False
-    return step == 1
+            return None
+    return step
 
 
 def flat_form(

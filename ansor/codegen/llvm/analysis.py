@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ansor.codegen.llvm.abreast import vectors_abreast
 from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
@@ -24,10 +25,11 @@ from ansor.ir.nest import (
     Store,
     statement_expressions,
     sub_statements,
+    value_nodes,
     walk_statements,
 )
 from ansor.ir.rewriting import tested_in_turn
-from ansor.te.expr import Call, Cast, Expr, Load, Var, children, distinct_nodes, free_vars, reached
+from ansor.te.expr import Call, Cast, Expr, Load, Var, distinct_nodes, free_vars
 
 Item = TypeVar("Item")
 
@@ -60,6 +62,7 @@ class Analysis:
 
     def __init__(self, machine: Machine, bounds: Bounds) -> None:
         self.machine = machine
+        self.bounds = bounds
         self.overflow = Overflow(bounds)
         self._facts: dict[int, tuple[Stmt, Facts]] = {}
         self._variables: dict[int, frozenset[Var]] = {}
@@ -151,6 +154,10 @@ class Analysis:
             known = self._in_lanes[loop] = self._may_vectorize(loop)
         return known
 
+    def vectors_abreast(self, loop: For) -> int:
+        """See `ansor.codegen.llvm.abreast.vectors_abreast`."""
+        return vectors_abreast(loop, self.machine, self.bounds)
+
     def _may_vectorize(self, loop: For) -> bool:
         facts = self.facts(loop.body)
         if facts.has_allocs or facts.has_parallel or facts.has_vectors:
@@ -180,7 +187,7 @@ class Analysis:
 
     def _value_width(self, expr: Expr) -> int:
         widest = 1
-        for node in _value_nodes(expr):
+        for node in value_nodes(expr):
             if isinstance(node, (Load, Cast, Call)):
                 widest = max(widest, self._bytes(node.dtype))
         return max(widest, self._bytes(expr.dtype))
@@ -191,8 +198,3 @@ class Analysis:
 
 def _union(sets: Iterable[frozenset[Item]]) -> frozenset[Item]:
     return frozenset[Item]().union(*sets)
-
-
-def _value_nodes(expr: Expr) -> Iterator[Expr]:
-    """The distinct nodes of an expression that are not part of an index."""
-    return reached(expr, lambda node: () if isinstance(node, Load) else children(node))

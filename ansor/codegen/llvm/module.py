@@ -18,6 +18,7 @@ are known to align them, it is written once.
 
 from __future__ import annotations
 
+from ansor.codegen.llvm.abreast import join_strips
 from ansor.codegen.llvm.analysis import Analysis
 from ansor.codegen.llvm.flipping import flip_factors
 from ansor.codegen.llvm.index import Affine
@@ -68,7 +69,12 @@ def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None, aligned
     BuildError
         If the nest is a GPU program, or breaks the invariants of `ansor.ir.nest`.
     """
-    return with_depth(lambda: _Module(flip_factors(nest, machine), machine, name or nest.name).text(aligned))
+
+    def text() -> str:
+        written = join_strips(flip_factors(nest, machine), machine)
+        return _Module(written, machine, name or nest.name).text(aligned)
+
+    return with_depth(text)
 
 
 class _Module:

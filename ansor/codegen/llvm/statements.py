@@ -231,16 +231,18 @@ class Function:
             else:
                 self._expand(loop, extent, env)
             return
-        lanes = max(1, self.machine.vector_bits // 8 // facts.value_bytes)
+        alone = lanes = max(1, self.machine.vector_bits // 8 // facts.value_bytes)
+        if lanes > 1 and not in_registers:
+            lanes *= self.analysis.vectors_abreast(loop)
         masked = self.machine.has_masks and not in_registers and facts.value_bytes >= 4
         if not masked:
             lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
         first = 0
-        if extent.const // lanes > MAX_VECTORS and not in_registers and lanes > 1:
+        if extent.const // alone > MAX_VECTORS and not in_registers and lanes > 1:
             pieces = constant(extent.const // lanes)
             self._counted(loop, pieces, env, lanes)
             first = pieces.const * lanes
-        for start, width, active in _pieces(first, extent.const, lanes, masked):
+        for start, width, active in _pieces(first, extent.const, lanes, alone if masked else 0):
             self._piece(loop, constant(start), env, width, active)
 
     def _piece(self, loop: For, first: Affine, env: Env, lanes: int, active: int | None = None) -> None:
@@ -316,14 +318,14 @@ class Function:
         self.fn.effect(f"call void @ansor_free(ptr {pointer.text})")
 
 
-def _pieces(first: int, extent: int, lanes: int, masked: bool) -> Iterator[tuple[int, int, int | None]]:
+def _pieces(first: int, extent: int, lanes: int, masked: int) -> Iterator[tuple[int, int, int | None]]:
     """The vectors of iterations from `first` on: where each begins, its lanes, and how many of them count.
 
-    All count where that is None.
+    All count where that is None; fewer than `masked` are one vector.
     """
     while first < extent:
         left = extent - first
-        if masked and left < lanes and left.bit_count() > 1:  # one masked vector instead of several
+        if left < masked and left.bit_count() > 1:  # one masked vector instead of several
             yield first, 1 << left.bit_length(), left
             return
         while lanes > left:

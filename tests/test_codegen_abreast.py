@@ -1,0 +1,125 @@
+"""Functions are computed for several short vectors at a time, where their accesses allow it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import ansor
+from ansor import te
+from ansor.codegen.llvm import abreast
+from ansor.schedule.manual import Schedule
+from ansor.te import Expr, Tensor
+from tests.program_laws import Case, check_all
+
+PLAIN = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"
+AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
+AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4"
+
+
+def mapped(
+    function: Callable[[Expr], Expr], shape: tuple[int, ...] = (128,), dtype: str = "float32"
+) -> tuple[Schedule, list[Tensor]]:
+    """A function of each element, in loops that nothing was scheduled for."""
+    x = te.placeholder(shape, dtype, name="X")
+    y = te.compute(shape, lambda *place: function(x(*place)), name="Y")
+    return te.create_schedule(y.op), [x, y]
+
+
+def lanes(s: Schedule, tensors: list[Tensor], target: str = AVX2) -> set[int]:
+    """How many elements the values stored have."""
+    text = ansor.build(s, tensors, target=target, name="kernel").get_source("ll")
+    return {int(found or 1) for found in re.findall(r"store (?:<(\d+) x )?(?:float|double)", text)}
+
+
+@pytest.mark.parametrize(
+    ("function", "target", "expected"),
+    [
+        (te.exp, AVX2, 32),
+        (te.exp, PLAIN, 16),
+        (te.exp, AVX512, 16),
+        (lambda x: x * te.sigmoid(x), AVX2, 32),
+        (lambda x: te.if_then_else(x > 0, x, te.exp(x)), AVX2, 32),
+        (lambda x: x * 2, AVX2, 8),
+        (te.sqrt, AVX2, 8),
+        (lambda x: te.exp(te.power(x, 0.3)), AVX2, 8),
+    ],
+)
+def test_functions_that_are_long_chains_are_computed_four_at_a_time(
+    function: Callable[[Expr], Expr], target: str, expected: int
+) -> None:
+    assert lanes(*mapped(function), target) == {expected}
+
+
+def test_so_are_those_of_longer_elements() -> None:
+    assert lanes(*mapped(te.exp, dtype="float64")) == {16}
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(1000, {32, 8}), (96, {32}), (24, {16, 8}), (20, {16, 4}), (8, {8}), (1, {1})]
+)
+def test_what_is_left_of_a_row_is_shorter_vectors(length: int, expected: set[int]) -> None:
+    assert lanes(*mapped(te.exp, (length,))) == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(1024, 32), (1000, 8), (56, 8)])
+def test_vectors_do_not_reach_into_the_next_row_where_one_alone_would_not(length: int, expected: int) -> None:
+    """A row's own number would be needed lane by lane."""
+    x = te.placeholder((64, length), name="X")
+    low = te.placeholder((64,), name="Low")
+    y = te.compute((64, length), lambda i, j: te.exp(x[i, j] - low[i]), name="Y")
+    s = te.create_schedule(y.op)
+    s[y].parallel(s[y].fuse(*y.op.axis))
+
+    assert lanes(s, [x, low, y]) == {expected}
+
+
+def test_threads_keep_something_to_share() -> None:
+    s, tensors = mapped(te.exp, (64 * 8,))
+    s[tensors[-1]].parallel(tensors[-1].op.axis[0])
+
+    assert lanes(s, tensors) == {8}
+
+
+def test_unrolled_vectors_are_joined_and_scattered_ones_are_not() -> None:
+    for step, expected in ((8, 32), (16, 8)):
+        x = te.placeholder((16 * step,), name="X")
+        y = te.compute((128,), lambda j, step=step, x=x: te.exp(x[j // 8 * step + j % 8]), name="Y")
+        s = te.create_schedule(y.op)
+        outer, inner = s[y].split(y.op.axis[0], factor=8)
+        s[y].unroll(outer)
+        s[y].vectorize(inner)
+
+        assert lanes(s, [x, y]) == {expected}
+        check_all(Case.of(s.state))
+
+
+def test_a_choice_by_place_stays_one_of_whole_vectors() -> None:
+    x = te.placeholder((128,), name="X")
+    y = te.compute((128,), lambda j: te.if_then_else(j < 64, te.exp(x[j]), x[j]), name="Y")
+    s = te.create_schedule(y.op)
+
+    assert lanes(s, [x, y]) == {8}
+    check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize("length", [8, 12, 20, 32, 100, 1000])
+@pytest.mark.parametrize("target", [PLAIN, "llvm"])
+def test_results_do_not_depend_on_how_many_are_computed_at_a_time(
+    length: int, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s, tensors = mapped(_all_functions, (length,))
+    together = ansor.build(s, tensors, target=target)
+    monkeypatch.setattr(abreast, "_LONGEST", 0)
+    alone = ansor.build(s, tensors, target=target)
+
+    values = np.linspace(-20, 20, length, dtype=np.float32)
+    np.testing.assert_array_equal(together(values), alone(values))
+    check_all(Case.of(s.state))
+
+
+def _all_functions(x: Expr) -> Expr:
+    return te.exp(x) + te.tanh(x) * te.erf(x) + te.log(te.abs(x) + 1.0) * te.sigmoid(x)
