@@ -121,5 +121,31 @@ def test_results_do_not_depend_on_how_many_are_computed_at_a_time(
     check_all(Case.of(s.state))
 
 
+@pytest.mark.parametrize("function", [te.exp, te.sigmoid])
+@pytest.mark.parametrize("target", [PLAIN, "llvm"])
+def test_one_unusual_element_among_usual_ones_is_computed_as_it_is_alone(
+    function: Callable[[Expr], Expr], target: str
+) -> None:
+    """Where all are usual a shorter way is taken."""
+    kernel = ansor.build(*mapped(function, (32,)), target=target)
+    usual = np.linspace(-87, 87, 32, dtype=np.float32)
+    expected = kernel(usual)
+    np.testing.assert_allclose(expected, _exact(function, usual), rtol=3e-7)
+    for special in (-87.5, -95.0, -104.5, 88.5, 100.0, np.inf, -np.inf, np.nan):
+        alone = kernel(np.full(32, special, np.float32))
+        np.testing.assert_allclose(alone, _exact(function, np.full(32, special)), rtol=3e-7, atol=2e-45)
+        for place in range(32):
+            values, wanted = usual.copy(), expected.copy()
+            values[place], wanted[place] = special, alone[place]
+            np.testing.assert_array_equal(kernel(values), wanted)
+
+
+def _exact(function: Callable[[Expr], Expr], values: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        exp = np.exp(values.astype(np.float64))
+        exact = exp if function is te.exp else np.where(exp < np.inf, exp / (1 + exp), 1.0)
+        return np.where(np.isnan(values), np.nan, exact).astype(np.float32)
+
+
 def _all_functions(x: Expr) -> Expr:
     return te.exp(x) + te.tanh(x) * te.erf(x) + te.log(te.abs(x) + 1.0) * te.sigmoid(x)

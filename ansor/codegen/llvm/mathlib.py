@@ -76,6 +76,9 @@ rounding functions are exact, the float64 functions stay below 4. By a table of 
 use, `exp` is within 1; without, `sigmoid` is within 2.5."""
 _MAGIC: Final = 12582912.0  # 1.5 * 2**23: adding it rounds a float to an integer, kept in the low bits
 _MAGIC_BITS: Final = 0x4B400000  # its own, of which the low 22 are 0
+_LEAST_EXP: Final = -104.0
+_GREATEST_EXP: Final = 89.0
+_USUAL_EXP: Final = 0x42AE0000  # the bits of 87: exp(87) and exp(-87) are normal numbers
 
 
 def call(v: Vectors, name: str, args: list[Value], dtype: str) -> Value:
@@ -188,17 +191,34 @@ def _power_of_two(v: Vectors, bits: Value) -> Value:
 
 
 def _exp(v: Vectors, x: Value, high: float | None = None) -> Value:
-    """exp(x), or exp(high) where x is more; 2**n, or two factors, reach infinity and the denormals."""
+    """exp(x), or exp(high) where x is more; 2**n, or two factors, reach infinity and the denormals.
+
+    Where several vectors are computed at a time, a branch leaves that out if it makes no difference to any.
+    """
     if v.machine.has_range:
         return _exp_by_table(v, x if high is None else _clamp(v, x, None, high))
-    moderate = _clamp(v, x, -104.0, 89.0 if high is None else high)
     if v.machine.has_scaling:
-        mantissa, bits = _exp_parts(v, moderate, 0)
+        mantissa, bits = _exp_parts(v, _clamp(v, x, _LEAST_EXP, high or _GREATEST_EXP), 0)
         return v.scale(mantissa, v.binary("sub", bits, v.number(_MAGIC_BITS, "i32")))
-    mantissa, bits = _exp_parts(v, moderate, 254)
+    if x.lanes * 32 <= v.machine.vector_bits or x.depth < v.fn.depth:
+        return _exp_of_any(v, x, high)
+    largest = v.convert("bitcast", v.intrinsic("fabs", x), "i32")
+    is_beyond = v.compare("sgt", v.folded("smax", largest), v.number(_USUAL_EXP, "i32"))
+    return v.branch(v.any_lane(is_beyond), lambda: _exp_of_any(v, x, high), lambda: _exp_of_usual(v, x))
+
+
+def _exp_of_any(v: Vectors, x: Value, high: float | None) -> Value:
+    mantissa, bits = _exp_parts(v, _clamp(v, x, _LEAST_EXP, high or _GREATEST_EXP), 254)
     half = v.binary("lshr", bits, v.number(1, "i32"))
     scaled = v.binary("fmul", mantissa, _power_of_two(v, half))
     return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", bits, half)))
+
+
+def _exp_of_usual(v: Vectors, x: Value) -> Value:
+    """Exp for |x| <= 87: a normal number, made by adding n to the exponent of one near 1."""
+    mantissa, bits = _exp_parts(v, x, 0)
+    exponent = v.binary("shl", bits, v.number(23, "i32"))
+    return v.convert("bitcast", v.binary("add", v.convert("bitcast", mantissa, "i32"), exponent), "float")
 
 
 def _exp_moderate(v: Vectors, x: Value) -> Value:

@@ -58,22 +58,13 @@ def _toward_zero(number: Fraction) -> float:
 
 def _by_either(v: Vectors, a: Value, b: Value) -> Value:
     """By the parts of the reciprocal, if the divisor turns out to allow it."""
-    fn = v.fn
     size = v.intrinsic("fabs", b)
     moderate = v.both(
         v.compare("oge", size, v.number(1.0, "float")), v.compare("ole", size, v.number(_GREATEST, "float"))
     )
     assert moderate is not None
     high, low = _reciprocal(v, b)
-    fn.open_branch()
-    quick = _by_parts(v, a, high, low)
-    quick_side = fn.close()
-    fn.open_branch()
-    slow = v.div(a, b)
-    slow_side = fn.close()
-    fn.join(moderate, quick_side, slow_side)
-    sides = f"[ {quick.text}, %{quick_side.label} ], [ {slow.text}, %{slow_side.label} ]"
-    return fn.here(f"phi {a.full_type} {sides}", a.type, a.lanes)
+    return v.branch(moderate, lambda: _by_parts(v, a, high, low), lambda: v.div(a, b))
 
 
 def _reciprocal(v: Vectors, b: Value) -> tuple[Value, Value]:

@@ -473,19 +473,11 @@ class Expressions:
 
     def _branch(self, cond: Value, expr: Select, env: Env) -> Value:
         """One of two sides, by a branch."""
-        lanes, fn = env.under.lanes, self.fn
-        fn.open_branch()
-        then = self._in_all_lanes(expr.then, Env(env.vars, env.under, env), lanes)
-        then_scope = fn.close()
-        fn.open_branch()
-        other = self._in_all_lanes(expr.other, Env(env.vars, env.under, env), lanes)
-        other_scope = fn.close()
-        fn.join(cond, then_scope, other_scope)
-        return fn.here(
-            f"phi {then.full_type} [ {then.text}, %{then_scope.label} ], "
-            f"[ {other.text}, %{other_scope.label} ]",
-            then.type,
-            lanes,
+        inner, lanes = Env(env.vars, env.under, env), env.under.lanes
+        return self.vectors.branch(
+            cond,
+            lambda: self._in_all_lanes(expr.then, inner, lanes),
+            lambda: self._in_all_lanes(expr.other, inner, lanes),
         )
 
     def _in_all_lanes(self, expr: Expr, env: Env, lanes: int) -> Value:

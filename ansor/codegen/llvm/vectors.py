@@ -8,6 +8,8 @@ liberty is given.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ansor.codegen.llvm.dtype_map import float_literal
 from ansor.codegen.llvm.index import IndexMath
 from ansor.codegen.llvm.text import FunctionText, Value, vector_type
@@ -175,6 +177,13 @@ class Vectors:
         text = f"shufflevector {full} {a.text}, {full} {other}, <{lanes} x i32> <{mask}>"
         return self.fn.inside(text, a.type, lanes, max(a.depth, depth))
 
+    def folded(self, name: str, a: Value) -> Value:
+        """`llvm.NAME` of the halves of a value, and of the halves of that, until it is one vector."""
+        while a.lanes % 2 == 0 and a.lanes * 32 > self.machine.vector_bits:
+            half = a.lanes // 2
+            a = self.intrinsic(name, self._lanes_of(a, 0, half), self._lanes_of(a, half, half))
+        return a
+
     def element(self, a: Value, lane: int) -> Value:
         """One lane of a vector; of a scalar, the scalar."""
         if a.lanes == 1:
@@ -212,6 +221,19 @@ class Vectors:
         symbol = f"@llvm.vector.reduce.or.v{mask.lanes}i1"
         self.fn.declare(symbol, f"declare i1 {symbol}({mask.full_type})")
         return self.fn.pure(f"call i1 {symbol}({mask.full_type} {mask.text})", "i1", 1, mask.depth)
+
+    def branch(self, cond: Value, then: Callable[[], Value], other: Callable[[], Value]) -> Value:
+        """One of two values of equal type and lanes, of which only that one is computed."""
+        fn = self.fn
+        fn.open_branch()
+        value = then()
+        side = fn.close()
+        fn.open_branch()
+        other_value = other()
+        other_side = fn.close()
+        fn.join(cond, side, other_side)
+        sides = f"[ {value.text}, %{side.label} ], [ {other_value.text}, %{other_side.label} ]"
+        return fn.here(f"phi {value.full_type} {sides}", value.type, value.lanes)
 
     def both(self, a: Value | None, b: Value | None) -> Value | None:
         """The conjunction of two conditions, None being true."""
