@@ -217,10 +217,18 @@ def _all() -> Iterable[Case]:
     yield from _catalogue("batch_matmul", "batch")
     yield from _catalogue("attention_scores", "batch")
     yield from _resnet()
-    for name in ("conv1d", "conv3d", "group_conv2d", "dilated_conv2d", "capsule_conv2d"):
+    convolutions = (
+        "conv1d",
+        "conv3d",
+        "group_conv2d",
+        "dilated_conv2d",
+        "capsule_conv2d",
+        "transposed_conv2d",
+    )
+    for name in convolutions:
         yield from _catalogue(name, "convolution", constant=True)
-    for name in ("depthwise_conv2d", "transposed_conv2d"):
-        yield from _catalogue(name, "convolution")
+    yield from _catalogue("depthwise_conv2d", "convolution")
+    yield from _catalogue("transposed_conv2d", "convolution", constant=True)
     for name in ("softmax", "layer_norm", "norm", "max_pool2d", "avg_pool2d", "rgb_to_yuv"):
         yield from _catalogue(name, "stream")
     for name in ("scale_shift_add_relu", "silu"):

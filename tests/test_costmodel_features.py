@@ -47,6 +47,7 @@ CONSTANTS = {
     "dense": (4, 24, 18),
     "conv2d": (1, 6, 6, 8, 12, 3, 1, 1),
     "group_conv2d": (1, 6, 6, 8, 8, 3, 1, 1, 1, 2),
+    "transposed_conv2d": (1, 4, 4, 8, 12, 4, 2, 1),
 }
 """Workloads with constant inputs."""
 TARGET = "llvm -mcpu=core-avx2"

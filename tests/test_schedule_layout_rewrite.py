@@ -194,6 +194,24 @@ def test_weights_at_computed_indices_stay() -> None:
     check_options(state, random_inputs(state.dag))
 
 
+def test_dimensions_at_computed_indices_stay_in_front() -> None:
+    """A transposed convolution of one dimension: a remainder says which taps an output meets."""
+    x, w = te.placeholder((9, 8), name="X"), te.placeholder((4, 8, 32), name="W")
+    t, r = te.reduce_axis((0, 2), "t"), te.reduce_axis((0, 8), "r")
+    y = te.compute(
+        (16, 32),
+        lambda i, c: te.sum(x[i // 2 + 1 - t, r] * w[i % 2 + t * 2, r, c], axis=[t, r]),
+        name="Y",
+        attrs={"layout_free_placeholders": [w]},
+    )
+    state = (
+        State.initial(ComputeDAG([x, w, y])).split(2, 1, [8]).split(2, 0, [4]).reorder(2, [2, 0, 4, 5, 1, 3])
+    )
+    layouts = rewrite_layouts(state, PRE_TRANSFORMED).layouts
+    assert layouts["W"].to_json() == ((0, 4, 1), (2, 4, 8), (1, 8, 1), (2, 8, 1))
+    check_options(state, random_inputs(state.dag))
+
+
 def test_an_input_that_is_read_at_two_places_stays() -> None:
     """batch_matmul(x, x)."""
     x = te.placeholder((2, 6, 5), name="X")
@@ -266,6 +284,7 @@ def test_nothing_is_rewritten_twice_or_without_being_asked() -> None:
         ("conv2d", (1, 6, 6, 4, 6, 3, 1, 1)),
         ("conv2d", (1, 6, 6, 6, 6, 3, 1, 1, 1, 3)),
         ("conv1d", (1, 11, 5, 6, 3, 2, 1)),
+        ("transposed_conv2d", (1, 4, 3, 6, 20, 4, 2, 1)),
     ],
 )
 def test_sampled_programs_do_not_change_by_a_bit(func: str, args: tuple[int, ...]) -> None:

@@ -2,7 +2,8 @@
 
 If the reader's loops are taken one by one, outermost first, those that move the index of some dimension are
 the digits of the layout in which the tensor is read from front to back. Loops that only repeat the reading
-are left out. Splits give a digit its stride; a fused loop counts as the loops it was made from.
+are left out. Splits give a digit its stride; a fused loop counts as the loops it was made from. Dimensions
+up to one whose index is computed by a division stay as they are, in front.
 
 `access_layout` also counts the loops of other stages around the reader's place, and knows every extent:
 it is for complete programs. `tile_layout` looks at the reader alone and at nothing but its splits, which
@@ -99,6 +100,35 @@ def _same(a: Expr, b: Expr) -> bool:
     return a is b or str(a) == str(b)
 
 
+def linear_form(index: Expr, axes: Mapping[Var, Interval]) -> Affine | None:
+    """An index as a sum of multiples of loops, given the forms of a stage's axes; None if it is none."""
+    try:
+        form = evaluate(index, axes).base
+    except UnknownBoundError:
+        return None
+    linear = all(
+        isinstance(atom, LoopAtom) and isinstance(c, int) and c >= 1 for atom, c in form.terms.items()
+    )
+    return form if linear else None
+
+
+def own_axes(stage: Stage, stage_id: int) -> dict[Var, Interval]:
+    """The axes of a stage as loops of their own."""
+    axes = (*stage.compute.axis, *stage.compute.reduce_axis)
+    return {axis: Interval.point(Affine.of_atom(LoopAtom(stage_id, axis.name))) for axis in axes}
+
+
+def leading_dimensions(stage: Stage, stage_id: int, indices: Sequence[Expr]) -> int:
+    """How many dimensions of a tensor keep their place, outermost, in any layout that suits a reader.
+
+    They end with the last one whose index is computed in another way than as a sum of multiples of axes:
+    the tap of a transposed convolution, which a remainder decides.
+    """
+    axes = own_axes(stage, stage_id)
+    computed = [dim for dim, index in enumerate(indices) if linear_form(index, axes) is None]
+    return computed[-1] + 1 if computed else 0
+
+
 # -- complete programs ---------------------------------------------------------------------------------------
 
 
@@ -178,20 +208,18 @@ def _walks(plain: State, reader: int, indices: Sequence[Expr]) -> list[_Walk] | 
     bounds = infer_bounds(plain)
     known = bounds.stages[reader]
     stage = bounds.state.stages[reader]
-    axes = {axis.name: axis for axis in (*stage.compute.axis, *stage.compute.reduce_axis)}
-    variables: dict[Var, Interval] = {
-        axis: Interval.point(Affine.of_atom(LoopAtom(reader, axis.name))) for axis in axes.values()
-    }
+    axes = own_axes(stage, reader)
+    leading = leading_dimensions(stage, reader, indices)
+    if leading == len(indices):
+        return f"{name!r} reads it at `{indices[-1]}`"
     moved: dict[tuple[int, str], list[tuple[int, int]]] = {}
     used: set[str] = set()
-    for dim, index in enumerate(indices):
-        try:
-            form = evaluate(index, variables)
-        except UnknownBoundError:
-            return f"{name!r} reads it at `{index}`"
-        for atom, coefficient in form.base.terms.items():
-            if not isinstance(atom, LoopAtom) or not isinstance(coefficient, int) or coefficient < 1:
-                return f"{name!r} reads it at `{index}`"
+    for dim, index in enumerate(indices[leading:], leading):
+        form = linear_form(index, axes)
+        assert form is not None
+        for atom, coefficient in form.terms.items():
+            assert isinstance(atom, LoopAtom)
+            assert isinstance(coefficient, int)
             if atom.name in used:
                 return f"{name!r} reads it at places that depend on {atom.name!r} twice"
             used.add(atom.name)

@@ -146,6 +146,7 @@ def transposed_conv2d(
         ),
         out,
         name="Conv",
+        attrs={"layout_free_placeholders": [weight]},
     )
     return [x, weight, y]
 
