@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ansor.schedule.affine import Affine, Atom, Interval, LoopAtom
-from ansor.schedule.layout_reading import read_indices
+from ansor.schedule.layout_reading import leading_dimensions, read_indices
 from ansor.schedule.layout_rewrite import declaring_reader, layout_free_inputs
 from ansor.schedule.state import State
 from costmodel.extract_form import Mask
@@ -50,7 +50,12 @@ def rewritten_inputs(state: State) -> dict[int, int]:
     found: dict[int, int] = {}
     for tensor in layout_free_inputs(state.dag):
         stage_id, reader = state.stage_id(tensor), declaring_reader(state, tensor)
-        if reader is not None and not isinstance(read_indices(state, stage_id, reader), str):
+        if reader is None:
+            continue
+        indices = read_indices(state, stage_id, reader)
+        if isinstance(indices, str):
+            continue
+        if not indices or leading_dimensions(state.stages[reader], reader, indices) < len(indices):
             found[stage_id] = reader
     return found
 

@@ -217,15 +217,7 @@ def _all() -> Iterable[Case]:
     yield from _catalogue("batch_matmul", "batch")
     yield from _catalogue("attention_scores", "batch")
     yield from _resnet()
-    convolutions = (
-        "conv1d",
-        "conv3d",
-        "group_conv2d",
-        "dilated_conv2d",
-        "capsule_conv2d",
-        "transposed_conv2d",
-    )
-    for name in convolutions:
+    for name in ("conv1d", "conv3d", "group_conv2d", "dilated_conv2d", "capsule_conv2d"):
         yield from _catalogue(name, "convolution", constant=True)
     yield from _catalogue("depthwise_conv2d", "convolution")
     yield from _catalogue("transposed_conv2d", "convolution", constant=True)

@@ -46,6 +46,7 @@ def lanes(s: Schedule, tensors: list[Tensor], target: str = AVX2) -> set[int]:
         (lambda x: x * 2, AVX2, 8),
         (te.sqrt, AVX2, 8),
         (lambda x: te.exp(te.power(x, 0.3)), AVX2, 8),
+        (lambda x: te.tanh(te.power(x, 3.0)), AVX2, 32),
     ],
 )
 def test_functions_that_are_long_chains_are_computed_four_at_a_time(
@@ -56,6 +57,48 @@ def test_functions_that_are_long_chains_are_computed_four_at_a_time(
 
 def test_so_are_those_of_longer_elements() -> None:
     assert lanes(*mapped(te.exp, dtype="float64")) == {16}
+    assert lanes(*mapped(te.erf, dtype="float64")) == {4}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16"])
+def test_the_widest_value_that_is_computed_counts(dtype: str) -> None:
+    s, tensors = mapped(lambda x: te.cast(te.sigmoid(x) * 100.0, dtype), (1024,))
+    s[tensors[-1]].vectorize(s[tensors[-1]].split(tensors[-1].op.axis[0], factor=8)[1])
+    text = ansor.build(s, tensors, target=AVX2, name="kernel").get_source("ll")
+
+    assert f"fdiv <{16 if dtype == 'int64' else 32} x float>" in text
+    check_all(Case.of(s.state))
+
+
+def test_one_function_of_one_value_is_computed_once() -> None:
+    x = te.placeholder((1024,), name="X")
+    y = te.compute((1024,), lambda i: te.exp(x[i]) * (te.exp(x[i]) + 1.0), name="Y")
+    text = ansor.build(te.create_schedule(y.op), [x, y], target=AVX2, name="kernel").get_source("ll")
+
+    assert text.count("phi <32 x float>") == 1
+
+
+def test_a_value_that_is_none_does_not_decide_about_others() -> None:
+    """One that is too large for an integer, of a lane that is not used, is any number before the branch."""
+
+    def bounded(x: Expr) -> Expr:
+        rounded = te.cast(te.cast(x, "int32"), "float32")
+        return te.if_then_else(te.abs(x) < 100.0, te.exp(rounded), 0.0)
+
+    s, tensors = mapped(bounded, (64,))
+    assert "freeze <32 x float>" in ansor.build(s, tensors, target=AVX2, name="kernel").get_source("ll")
+    values = np.where(np.arange(64) % 3 == 0, np.float32(3e38), np.arange(64, dtype=np.float32) / 8)
+    expected = np.where(values < 100, np.exp(np.trunc(np.where(values < 100, values, 0))), 0)
+    np.testing.assert_allclose(ansor.build(s, tensors)(values), expected, rtol=1e-6)
+
+
+def test_under_a_condition_that_is_one_for_all() -> None:
+    x, c = te.placeholder((96,), name="X"), te.placeholder((1,), name="C")
+    y = te.compute((96,), lambda i: te.if_then_else(c[0] > 0, te.sigmoid(x[i]), te.exp(x[i])), name="Y")
+    s = te.create_schedule(y.op)
+
+    assert lanes(s, [x, c, y]) == {32}
+    check_all(Case.of(s.state))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +118,7 @@ def test_vectors_do_not_reach_into_the_next_row_where_one_alone_would_not(length
     s[y].parallel(s[y].fuse(*y.op.axis))
 
     assert lanes(s, [x, low, y]) == {expected}
+    check_all(Case.of(s.state))
 
 
 def test_threads_keep_something_to_share() -> None:

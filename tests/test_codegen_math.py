@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ansor.codegen.compile import assembly
-from ansor.codegen.llvm import emit_llvm
+from ansor.codegen.llvm import abreast, emit_llvm
 from ansor.codegen.llvm.mathlib import MAX_ULP
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
@@ -123,10 +123,15 @@ def test_exp_of_more_lanes_than_a_register_holds() -> None:
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "erf"])
-def test_results_do_not_depend_on_the_number_of_lanes(name: str, lanes: int) -> None:
+def test_results_do_not_depend_on_the_number_of_lanes(
+    name: str, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor on whether several vectors are computed at a time."""
     x = np.concatenate([np.array(SPECIAL, np.float32), np.linspace(-12, 12, 92, dtype=np.float32)])
     assert x.size == 120
     wide = apply(name, [x], "float32", 8, "host")
+    np.testing.assert_array_equal(apply(name, [x], "float32", lanes, "host"), wide)
+    monkeypatch.setattr(abreast, "_LONGEST", 0)
     np.testing.assert_array_equal(apply(name, [x], "float32", lanes, "host"), wide)
 
 

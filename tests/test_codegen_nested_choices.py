@@ -40,6 +40,23 @@ def case(source: te.Tensor, result: te.Tensor) -> tuple[np.ndarray, np.ndarray]:
     return values, evaluate([result], {source: values})[result]
 
 
+def test_what_one_side_of_a_branch_has_computed_is_computed_again_on_the_other() -> None:
+    x, c = te.placeholder((8,), name="X"), te.placeholder((2,), name="C")
+
+    def element(i: te.Expr) -> te.Expr:
+        shared = te.exp(x[i])
+        other = te.if_then_else(c[1] > 0, shared, x[i])
+        return te.if_then_else(c[0] > 0, shared + 1.0, other)
+
+    y = te.compute((8,), element, name="Y")
+    module = ansor.build(te.create_schedule(y), [x, c, y])
+    values = np.linspace(-1, 1, 8, dtype=np.float32)
+    for first, second in ((1, 0), (0, 1), (0, 0)):
+        chosen = np.array([first, second], np.float32)
+        expected = evaluate([y], {x: values, c: chosen})[y]
+        np.testing.assert_allclose(module(values, chosen), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("by_itself", [True, False])
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("count", [COUNT, 5])

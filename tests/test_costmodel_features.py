@@ -45,6 +45,7 @@ EXTENSIONS = {"packed reads": {"cpu_packed_read": 2}, "wasteful tiles": {"max_ti
 CONSTANTS = {
     "matmul": (24, 20, 36),
     "dense": (4, 24, 18),
+    "dense of one row": (1, 512, 8),
     "conv2d": (1, 6, 6, 8, 12, 3, 1, 1),
     "group_conv2d": (1, 6, 6, 8, 8, 3, 1, 1, 1, 2),
     "transposed_conv2d": (1, 4, 4, 8, 12, 4, 2, 1),
@@ -106,15 +107,33 @@ def test_what_goes_beyond_the_reference_is_counted(name: str, extension: str) ->
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_constants_are_counted_in_the_order_in_which_a_program_reads_them(name: str) -> None:
-    task = SearchTask(func=f"ansor.{name}", args=CONSTANTS[name], target=TARGET, layout_rewrite_option=2)
+    given = {"func": f"ansor.{name.split()[0]}", "args": CONSTANTS[name], "target": TARGET}
+    task = SearchTask(**given, layout_rewrite_option=2)
     populations = [*sample(task, 12, 3), *(odd_lengths(one, 1) for one in sample(task, 8, 5))]
     rewritten = [rewrite_layouts(state, 2).layouts for state in Programs(populations)]
     assert sum(map(bool, rewritten)) > len(rewritten) / 2
     sum((check_population(task, one) for one in populations), Compared()).check_most()
     together = extract(task, populations)
     assert np.array_equal(together.values, extract(task, list(Programs(populations))).values)
-    defined = SearchTask(func=f"ansor.{name}", args=CONSTANTS[name], target=TARGET)
+    defined = SearchTask(**given)
     assert not np.array_equal(together.values, extract(defined, populations).values)
+
+
+def test_an_input_that_keeps_its_layout_counts_as_it_is_defined() -> None:
+    """The weight of a grouped convolution that is indexed by the group of the output channel."""
+    x, w = te.placeholder((5, 8), name="X"), te.placeholder((2, 4, 6), name="W")
+    r = te.reduce_axis((0, 4), "r")
+    y = te.compute(
+        (5, 12),
+        lambda i, c: te.sum(x[i, c // 6 * 4 + r] * w[c // 6, r, c % 6], axis=r),
+        name="Y",
+        attrs={"layout_free_placeholders": [w]},
+    )
+    rewriting, plain = (
+        SearchTask(compute_dag=[x, w, y], target=TARGET, layout_rewrite_option=option) for option in (2, 0)
+    )
+    populations = sample(plain, 4, 3)
+    assert np.array_equal(extract(rewriting, populations).values, extract(plain, populations).values)
 
 
 @pytest.mark.parametrize("block", range(6))

@@ -212,6 +212,18 @@ def test_dimensions_at_computed_indices_stay_in_front() -> None:
     check_options(state, random_inputs(state.dag))
 
 
+def test_inputs_without_dimensions_or_at_places_that_data_say_stay() -> None:
+    x, w = te.placeholder((6, 8), name="X"), te.placeholder((), name="W")
+    y = te.compute((6, 8), lambda i, j: x[i, j] * w[()], name="Y", attrs={"layout_free_placeholders": [w]})
+    assert "in which it is stored" in reason(State.initial(ComputeDAG([x, w, y])))
+    rows, table = te.placeholder((6,), "int32", name="Rows"), te.placeholder((9, 32), name="W")
+    z = te.compute(
+        (6, 32), lambda i, j: table[rows[i], j], name="Z", attrs={"layout_free_placeholders": [table]}
+    )
+    state = State.initial(ComputeDAG([rows, table, z])).split(2, 1, [8]).reorder(2, [1, 0, 2])
+    assert "'Z' reads it at" in reason(state)
+
+
 def test_an_input_that_is_read_at_two_places_stays() -> None:
     """batch_matmul(x, x)."""
     x = te.placeholder((2, 6, 5), name="X")

@@ -3,7 +3,7 @@
 If the reader's loops are taken one by one, outermost first, those that move the index of some dimension are
 the digits of the layout in which the tensor is read from front to back. Loops that only repeat the reading
 are left out. Splits give a digit its stride; a fused loop counts as the loops it was made from. Dimensions
-up to one whose index is computed by a division stay as they are, in front.
+up to one whose index is no sum of multiples of axes stay as they are, in front.
 
 `access_layout` also counts the loops of other stages around the reader's place, and knows every extent:
 it is for complete programs. `tile_layout` looks at the reader alone and at nothing but its splits, which
@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ansor.errors import ScheduleError
 from ansor.schedule.affine import Affine, Interval, LoopAtom, UnknownBoundError, evaluate
@@ -101,15 +103,13 @@ def _same(a: Expr, b: Expr) -> bool:
 
 
 def linear_form(index: Expr, axes: Mapping[Var, Interval]) -> Affine | None:
-    """An index as a sum of multiples of loops, given the forms of a stage's axes; None if it is none."""
-    try:
-        form = evaluate(index, axes).base
-    except UnknownBoundError:
-        return None
-    linear = all(
-        isinstance(atom, LoopAtom) and isinstance(c, int) and c >= 1 for atom, c in form.terms.items()
-    )
-    return form if linear else None
+    """An index as a sum of multiples of loops, given the forms of a stage's axes; None if it is none.
+
+    Of `evaluate`, an UnknownBoundError where data decide.
+    """
+    form = evaluate(index, axes).base
+    multiples = all(np.all(np.asarray(factor) >= 1) for factor in form.terms.values())
+    return form if multiples and all(isinstance(atom, LoopAtom) for atom in form.terms) else None
 
 
 def own_axes(stage: Stage, stage_id: int) -> dict[Var, Interval]:
@@ -122,10 +122,13 @@ def leading_dimensions(stage: Stage, stage_id: int, indices: Sequence[Expr]) -> 
     """How many dimensions of a tensor keep their place, outermost, in any layout that suits a reader.
 
     They end with the last one whose index is computed in another way than as a sum of multiples of axes:
-    the tap of a transposed convolution, which a remainder decides.
+    the tap of a transposed convolution, which a remainder decides. All do where data decide.
     """
     axes = own_axes(stage, stage_id)
-    computed = [dim for dim, index in enumerate(indices) if linear_form(index, axes) is None]
+    try:
+        computed = [dim for dim, index in enumerate(indices) if linear_form(index, axes) is None]
+    except UnknownBoundError:
+        return len(indices)
     return computed[-1] + 1 if computed else 0
 
 
@@ -210,7 +213,7 @@ def _walks(plain: State, reader: int, indices: Sequence[Expr]) -> list[_Walk] | 
     stage = bounds.state.stages[reader]
     axes = own_axes(stage, reader)
     leading = leading_dimensions(stage, reader, indices)
-    if leading == len(indices):
+    if indices and leading == len(indices):
         return f"{name!r} reads it at `{indices[-1]}`"
     moved: dict[tuple[int, str], list[tuple[int, int]]] = {}
     used: set[str] = set()

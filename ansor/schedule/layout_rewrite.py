@@ -9,9 +9,9 @@ that suits its reader's loops, in one of two ways:
 - *pre-transformed*: the input itself has the new layout. The caller brings the data into it once
   (`ansor.transform_layout`), and the program is as fast as can be.
 
-An input stays as it is where no layout would suit: it is read at several places or at computed indices (the
-weights of a convolution that knows its group by division), or in the order in which it lies anyway. The
-reasons are part of the result.
+An input stays as it is where no layout would suit: it is read at several places, at a computed index in its
+last dimension, or where data say, or in the order in which it lies anyway. The reasons are part of the
+result. Dimensions up to one at a computed index keep their place (the taps of a transposed convolution).
 
 Source: `LayoutRewriteOption` and `RewriteLayout` of TVM 0.16 (`auto_scheduler/compute_dag.cc`).
 """

@@ -18,13 +18,15 @@ vector, iterations of the loop around it are put together:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
+from ansor.codegen.llvm.mathlib import SHORT_POWERS
 from ansor.codegen.machine import Machine
 from ansor.ir.accesses import accesses_of
 from ansor.ir.bounds import Bounds
-from ansor.ir.code_size import stored_bits
+from ansor.ir.code_size import stored_bits, value_bits
 from ansor.ir.nest import (
     For,
     If,
@@ -47,7 +49,10 @@ from ansor.te.expr import (
     Binary,
     BinaryOp,
     Call,
+    Cast,
+    Const,
     Expr,
+    Load,
     Var,
     const,
 )
@@ -55,22 +60,21 @@ from ansor.te.expr import (
 _ABREAST: Final = 4
 _LONGEST: Final = 256
 _CHAINS: Final = frozenset({"erf", "exp", "log", "sigmoid", "tanh"})
-_CROWDED: Final = frozenset({"pow"})
 _STRAIGHT: Final = (Store, If, Seq, Prefetch)
 _JOINED: Final = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL})
 _FEWEST_PARALLEL: Final = 64
 """Iterations that are left to threads, at least."""
 
 
-def vectors_abreast(loop: For, machine: Machine, bounds: Bounds) -> int:
+def lanes_abreast(loop: For, machine: Machine, bounds: Bounds) -> int:
     """
-    How many vectors of a vector loop should be computed at a time.
+    How many lanes of a vector loop should be computed at a time; 0 if one vector after the other.
 
-    One where accesses do not step evenly: at the end of a row that is joined with the next one, a short
+    So it is where accesses do not step evenly: at the end of a row that is joined with the next one, a short
     vector may lie on one side. `bounds` hold all variables.
     """
     if machine.vector_bits > _LONGEST or not _is_chain(loop.body, {loop.var}):
-        return 1
+        return 0
     found = accesses_of(loop.body)
     even = all(
         even_step(buffer, indices, loop.var, bounds) is not None
@@ -78,52 +82,66 @@ def vectors_abreast(loop: For, machine: Machine, bounds: Bounds) -> int:
         for buffer, places in accesses.items()
         for indices in places
     )
-    return _ABREAST if even else 1
+    return _most_lanes(loop.body, machine) if even else 0
 
 
 def join_strips(nest: LoopNest, machine: Machine) -> LoopNest:
     """`nest` with vectors of functions, of consecutive elements, put together where that is worth it."""
     if machine.vector_bits > _LONGEST:
         return nest
-    body = _visit(nest.body, machine, nest_bounds(nest))
+    body = _Joining(nest, machine).visit(nest.body)
     return nest if body is nest.body else replace(nest, body=body)
 
 
-def _visit(stmt: Stmt, machine: Machine, bounds: Bounds) -> Stmt:
-    if isinstance(stmt, For) and isinstance(stmt.body, For) and stmt.body.kind is LoopKind.VECTORIZED:
-        return _joined(stmt, stmt.body, machine, bounds) or stmt
-    return map_statements(stmt, lambda inner: _visit(inner, machine, bounds))
+@dataclass(frozen=True)
+class _Joining:
+    """Puts the strips of one nest together."""
 
+    nest: LoopNest
+    machine: Machine
 
-def _joined(strips: For, vector: For, machine: Machine, bounds: Bounds) -> Stmt | None:
-    """The loop over vectors with several of its iterations as one; None if it is left as it is."""
-    count, lanes = strips.extent, vector.extent
-    if strips.kind not in _JOINED or not _is_chain(vector.body, {strips.var, vector.var}):
-        return None
-    if not isinstance(count, int) or not isinstance(lanes, int):
-        return None
-    together = min(count, _ABREAST * machine.vector_bits // stored_bits(vector.body) // lanes)
-    if together < 2:
-        return None
-    groups, rest = divmod(count, together)
-    if strips.kind is LoopKind.PARALLEL and (rest or groups < _FEWEST_PARALLEL):
-        return None
-    group, lane = Var(strips.var.name, strips.var.dtype), Var(vector.var.name, vector.var.dtype)
-    element = _of(BinaryOp.ADD, _of(BinaryOp.MUL, group, const(together * lanes)), lane)
-    place: dict[Var, Expr] = {
-        strips.var: _of(BinaryOp.FLOORDIV, element, const(lanes)),
-        vector.var: _of(BinaryOp.FLOORMOD, element, const(lanes)),
-    }
-    known = bounds.extended({group: (0, (count - 1) // together), lane: (0, together * lanes - 1)})
-    body = map_expressions(vector.body, lambda expr: simplify(replace_in(expr, place, {}), known))
-    joined = For(lane, together * lanes, LoopKind.VECTORIZED, body)
-    if vectors_abreast(joined, machine, known) == 1:
-        return None
-    whole = For(group, groups, strips.kind, joined)
-    if not rest:
-        return whole
-    last = replace(joined, extent=rest * lanes)
-    return seq(whole, fresh_copy(last, {group: const(groups)}))
+    @cached_property
+    def bounds(self) -> Bounds:
+        return nest_bounds(self.nest)
+
+    def visit(self, stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and isinstance(stmt.body, For) and stmt.body.kind is LoopKind.VECTORIZED:
+            return self._joined(stmt, stmt.body) or stmt
+        return map_statements(stmt, self.visit)
+
+    def _joined(self, strips: For, vector: For) -> Stmt | None:
+        """The loop over vectors with several of its iterations as one; None if it is left as it is.
+
+        No statement of the body reads what another one stores, and none stores where another one does, as
+        stages never do: so all strips may go through it together.
+        """
+        count, lanes = strips.extent, vector.extent
+        if strips.kind not in _JOINED or not _is_chain(vector.body, {strips.var, vector.var}):
+            return None
+        if not isinstance(count, int) or not isinstance(lanes, int):
+            return None
+        together = min(count, _most_lanes(vector.body, self.machine) // lanes)
+        if together < 2:
+            return None
+        groups, rest = divmod(count, together)
+        if strips.kind is LoopKind.PARALLEL and (rest or groups < _FEWEST_PARALLEL):
+            return None
+        group, lane = Var(strips.var.name, strips.var.dtype), Var(vector.var.name, vector.var.dtype)
+        element = _of(BinaryOp.ADD, _of(BinaryOp.MUL, group, const(together * lanes)), lane)
+        place: dict[Var, Expr] = {
+            strips.var: _of(BinaryOp.FLOORDIV, element, const(lanes)),
+            vector.var: _of(BinaryOp.FLOORMOD, element, const(lanes)),
+        }
+        known = self.bounds.extended({group: (0, (count - 1) // together), lane: (0, together * lanes - 1)})
+        body = map_expressions(vector.body, lambda expr: simplify(replace_in(expr, place, {}), known))
+        joined = For(lane, together * lanes, LoopKind.VECTORIZED, body)
+        if not lanes_abreast(joined, self.machine, known):
+            return None
+        whole = For(group, groups, strips.kind, joined)
+        if not rest:
+            return whole
+        last = replace(joined, extent=rest * lanes)
+        return seq(whole, fresh_copy(last, {group: const(groups)}))
 
 
 def _of(op: BinaryOp, a: Expr, b: Expr) -> Expr:
@@ -136,15 +154,38 @@ def _is_chain(body: Stmt, places: set[Var]) -> bool:
     What depends on `places` outside of indices, as a condition at an edge, would no longer be known of a
     vector as a whole.
     """
-    inside = list(walk_statements(body))
-    if not all(isinstance(inner, _STRAIGHT) for inner in inside):
+    if not all(isinstance(inner, _STRAIGHT) for inner in walk_statements(body)):
         return False
-    values = [inner.value for inner in inside if isinstance(inner, Store)]
-    values += [inner.cond for inner in inside if isinstance(inner, If)]
-    nodes = [node for value in values for node in value_nodes(value)]
-    calls = {node.name for node in nodes if isinstance(node, Call)}
-    if not calls & _CHAINS or calls & _CROWDED or not places.isdisjoint(nodes):
+    nodes = _computed(body)
+    calls = [node for node in nodes if isinstance(node, Call)]
+    if not any(map(_is_long, calls)) or any(map(_is_crowded, calls)) or not places.isdisjoint(nodes):
         return False
     found = accesses_of(body)
     registers = any(buffer.scope == "register" for buffer in (*found.reads, *found.writes))
     return not registers and found.reads.keys().isdisjoint(found.writes)
+
+
+def _computed(body: Stmt) -> list[Expr]:
+    """The nodes of values that straight code stores, and of its conditions."""
+    inside = list(walk_statements(body))
+    values = [inner.value for inner in inside if isinstance(inner, Store)]
+    values += [inner.cond for inner in inside if isinstance(inner, If)]
+    return [node for value in values for node in value_nodes(value)]
+
+
+def _most_lanes(body: Stmt, machine: Machine) -> int:
+    """Lanes of all vectors at a time, if the widest value that is computed fills each."""
+    values = (node for node in _computed(body) if isinstance(node, (Call, Cast, Load)))
+    widest = max(stored_bits(body), *(value_bits(one.dtype) for one in values))
+    return _ABREAST * machine.vector_bits // widest
+
+
+def _is_long(call: Call) -> bool:
+    """Whether a function is a chain; `erf` of float64 is one of the C library, lane by lane."""
+    return call.name in _CHAINS and (call.name, call.dtype) != ("erf", "float64")
+
+
+def _is_crowded(call: Call) -> bool:
+    """Whether a function takes twice the registers: `pow`, unless it is some multiplications."""
+    exponent = call.args[-1]
+    return call.name == "pow" and not (isinstance(exponent, Const) and exponent.value in SHORT_POWERS)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ansor.codegen.llvm.abreast import vectors_abreast
+from ansor.codegen.llvm.abreast import lanes_abreast
 from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
@@ -67,6 +67,7 @@ class Analysis:
         self._facts: dict[int, tuple[Stmt, Facts]] = {}
         self._variables: dict[int, frozenset[Var]] = {}
         self._in_lanes: dict[For, bool] = {}
+        self._abreast: dict[For, int] = {}
         self._in_turn: dict[If, If] = {}
 
     def facts(self, stmt: Stmt) -> Facts:
@@ -154,9 +155,12 @@ class Analysis:
             known = self._in_lanes[loop] = self._may_vectorize(loop)
         return known
 
-    def vectors_abreast(self, loop: For) -> int:
-        """See `ansor.codegen.llvm.abreast.vectors_abreast`."""
-        return vectors_abreast(loop, self.machine, self.bounds)
+    def lanes_abreast(self, loop: For) -> int:
+        """See `ansor.codegen.llvm.abreast.lanes_abreast`."""
+        known = self._abreast.get(loop)
+        if known is None:
+            known = self._abreast[loop] = lanes_abreast(loop, self.machine, self.bounds)
+        return known
 
     def _may_vectorize(self, loop: For) -> bool:
         facts = self.facts(loop.body)

@@ -20,6 +20,8 @@ from ansor.codegen.llvm.vectors import Vectors
 from ansor.dtypes import is_float
 from ansor.errors import BuildError
 
+SHORT_POWERS: Final = (1.0, 2.0, 3.0, 4.0, -1.0, 0.5)
+"""The exponents that programs are written with: powers by multiplications, a division or a root."""
 _EXACT: Final = {"floor": "floor", "ceil": "ceil", "abs": "fabs"}
 _EXP: Final = (
     0.4999999403953552,
@@ -194,21 +196,28 @@ def _exp(v: Vectors, x: Value, high: float | None = None) -> Value:
     """exp(x), or exp(high) where x is more; 2**n, or two factors, reach infinity and the denormals.
 
     Where several vectors are computed at a time, a branch leaves that out if it makes no difference to any.
+    There is none around what does not change where it is used: that can be computed before.
     """
     if v.machine.has_range:
         return _exp_by_table(v, x if high is None else _clamp(v, x, None, high))
+    most = _GREATEST_EXP if high is None else high
     if v.machine.has_scaling:
-        mantissa, bits = _exp_parts(v, _clamp(v, x, _LEAST_EXP, high or _GREATEST_EXP), 0)
+        mantissa, bits = _exp_parts(v, _clamp(v, x, _LEAST_EXP, most), 0)
         return v.scale(mantissa, v.binary("sub", bits, v.number(_MAGIC_BITS, "i32")))
     if x.lanes * 32 <= v.machine.vector_bits or x.depth < v.fn.depth:
-        return _exp_of_any(v, x, high)
-    largest = v.convert("bitcast", v.intrinsic("fabs", x), "i32")
-    is_beyond = v.compare("sgt", v.folded("smax", largest), v.number(_USUAL_EXP, "i32"))
-    return v.branch(v.any_lane(is_beyond), lambda: _exp_of_any(v, x, high), lambda: _exp_of_usual(v, x))
+        return _exp_of_any(v, x, most)
+    key = ("exp", x.text, x.lanes, most)
+    known: Value | None = v.fn.known.get(key)
+    if known is None:
+        largest = v.convert("bitcast", v.intrinsic("fabs", v.frozen(x)), "i32")
+        beyond = v.any_lane(v.compare("sgt", v.folded("smax", largest), v.number(_USUAL_EXP, "i32")))
+        known = v.branch(beyond, lambda: _exp_of_any(v, x, most), lambda: _exp_of_usual(v, x))
+        v.fn.known[key] = known
+    return known
 
 
-def _exp_of_any(v: Vectors, x: Value, high: float | None) -> Value:
-    mantissa, bits = _exp_parts(v, _clamp(v, x, _LEAST_EXP, high or _GREATEST_EXP), 254)
+def _exp_of_any(v: Vectors, x: Value, most: float) -> Value:
+    mantissa, bits = _exp_parts(v, _clamp(v, x, _LEAST_EXP, most), 254)
     half = v.binary("lshr", bits, v.number(1, "i32"))
     scaled = v.binary("fmul", mantissa, _power_of_two(v, half))
     return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", bits, half)))
@@ -301,7 +310,7 @@ def _pow(v: Vectors, x: Value, y: Value) -> Value:
 
 
 def _constant_power(v: Vectors, x: Value, y: Value) -> Value | None:
-    """`pow` for the exponents that programs are written with, by multiplications; None for others."""
+    """`pow` for `SHORT_POWERS`; None for others."""
 
     def is_exponent(number: float) -> bool:
         return y.text == v.number(number, y.type).text

@@ -7,8 +7,9 @@
   is meant. Stores that fill each other's gaps are put together (`ansor.codegen.llvm.interleave`).
   Steps of a reduction whose accumulators take more than half of the registers load what they read each for
   itself (`Memory.load_anew`).
-- Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, then
-  smaller powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
+- Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, or of
+  several times as many (`ansor.codegen.llvm.abreast`), then smaller powers of two. Loops whose iterations
+  cannot be lanes become unrolled or serial ones.
 - Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded.
 - Parallel loops are outlined (`ansor.codegen.llvm.module`); within a parallel loop they are serial.
 - Scratch memory: register tiles and small buffers are stack slots of the function, made once however often
@@ -231,9 +232,8 @@ class Function:
             else:
                 self._expand(loop, extent, env)
             return
-        alone = lanes = max(1, self.machine.vector_bits // 8 // facts.value_bytes)
-        if lanes > 1 and not in_registers:
-            lanes *= self.analysis.vectors_abreast(loop)
+        alone = max(1, self.machine.vector_bits // 8 // facts.value_bytes)
+        lanes = alone if in_registers else max(alone, self.analysis.lanes_abreast(loop))
         masked = self.machine.has_masks and not in_registers and facts.value_bytes >= 4
         if not masked:
             lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
@@ -318,14 +318,16 @@ class Function:
         self.fn.effect(f"call void @ansor_free(ptr {pointer.text})")
 
 
-def _pieces(first: int, extent: int, lanes: int, masked: int) -> Iterator[tuple[int, int, int | None]]:
+def _pieces(
+    first: int, extent: int, lanes: int, longest_masked: int
+) -> Iterator[tuple[int, int, int | None]]:
     """The vectors of iterations from `first` on: where each begins, its lanes, and how many of them count.
 
-    All count where that is None; fewer than `masked` are one vector.
+    All count where that is None. Only vectors of up to `longest_masked` lanes have some that do not.
     """
     while first < extent:
         left = extent - first
-        if left < masked and left.bit_count() > 1:  # one masked vector instead of several
+        if left < longest_masked and left.bit_count() > 1:  # one masked vector instead of several
             yield first, 1 << left.bit_length(), left
             return
         while lanes > left:

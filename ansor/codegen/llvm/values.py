@@ -473,12 +473,12 @@ class Expressions:
 
     def _branch(self, cond: Value, expr: Select, env: Env) -> Value:
         """One of two sides, by a branch."""
-        inner, lanes = Env(env.vars, env.under, env), env.under.lanes
-        return self.vectors.branch(
-            cond,
-            lambda: self._in_all_lanes(expr.then, inner, lanes),
-            lambda: self._in_all_lanes(expr.other, inner, lanes),
-        )
+
+        def side(chosen: Expr) -> Value:
+            own = Env(env.vars, env.under, env)  # what one side has computed the other one cannot use
+            return self._in_all_lanes(chosen, own, env.under.lanes)
+
+        return self.vectors.branch(cond, lambda: side(expr.then), lambda: side(expr.other))
 
     def _in_all_lanes(self, expr: Expr, env: Env, lanes: int) -> Value:
         return self.vectors.splat(self.value(expr, env), lanes)

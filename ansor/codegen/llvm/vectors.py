@@ -177,6 +177,10 @@ class Vectors:
         text = f"shufflevector {full} {a.text}, {full} {other}, <{lanes} x i32> <{mask}>"
         return self.fn.inside(text, a.type, lanes, max(a.depth, depth))
 
+    def frozen(self, a: Value) -> Value:
+        """`a`, with any number in lanes that have none (poison): it may decide about others."""
+        return self.fn.inside(f"freeze {a.full_type} {a.text}", a.type, a.lanes, a.depth)
+
     def folded(self, name: str, a: Value) -> Value:
         """`llvm.NAME` of the halves of a value, and of the halves of that, until it is one vector."""
         while a.lanes % 2 == 0 and a.lanes * 32 > self.machine.vector_bits:
