@@ -5,7 +5,7 @@ A task that rewrites layouts brings its constant inputs into the order in which 
 lies where the loops come to it: the index is one number whose digits are the loops that move it, outermost
 first. So the loop that moves it innermost walks through memory without gaps, whatever dimension it moves.
 
-Leading dimensions that stay as they are (`leading_dimensions`) are no part of that.
+Leading dimensions that stay as they are (`trailing_forms`) are no part of that.
 
 Rows whose loops do not cut a dimension into equal pieces keep the input as it is defined, as there.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ansor.schedule.affine import Affine, Atom, Interval, LoopAtom
-from ansor.schedule.layout_reading import leading_dimensions, read_indices
+from ansor.schedule.layout_reading import read_indices, trailing_forms
 from ansor.schedule.layout_rewrite import declaring_reader, layout_free_inputs
 from ansor.schedule.state import State
 from costmodel.extract_form import Mask
@@ -45,9 +45,17 @@ class LoopOrder:
     rows: Mask
 
 
-def rewritten_inputs(state: State) -> dict[int, int]:
-    """The inputs that get the layout of a reader's loops: stage of the input -> stage of the reader."""
-    found: dict[int, int] = {}
+@dataclass(frozen=True, slots=True)
+class RewrittenInput:
+    """The stage whose loops an input follows, and how many leading dimensions of it stay as they are."""
+
+    reader: int
+    leading: int
+
+
+def rewritten_inputs(state: State) -> dict[int, RewrittenInput]:
+    """The inputs that get the layout of a reader's loops, by their stages."""
+    found: dict[int, RewrittenInput] = {}
     for tensor in layout_free_inputs(state.dag):
         stage_id, reader = state.stage_id(tensor), declaring_reader(state, tensor)
         if reader is None:
@@ -55,8 +63,9 @@ def rewritten_inputs(state: State) -> dict[int, int]:
         indices = read_indices(state, stage_id, reader)
         if isinstance(indices, str):
             continue
-        if not indices or leading_dimensions(state.stages[reader], reader, indices) < len(indices):
-            found[stage_id] = reader
+        leading = len(indices) - len(trailing_forms(state.stages[reader], reader, indices))
+        if not indices or leading < len(indices):
+            found[stage_id] = RewrittenInput(reader, leading)
     return found
 
 

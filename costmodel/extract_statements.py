@@ -33,7 +33,6 @@ from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernel_usage import KernelUsage, kernel_usages
 from ansor.schedule.layout import layout_of
-from ansor.schedule.layout_reading import leading_dimensions
 from ansor.schedule.skipping import needed_parts
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.schedule.storage import padded_strides, swizzled_width
@@ -375,10 +374,11 @@ class _StageGatherer:
                 known = dimensions[at]
                 dimensions[at] = self.indices.anywhere(index, self.axes, known.spread, known.shape)
         behind: Value = CALLERS if self._is_callers(producer, access.tensor) else 0
-        if self.all.rewritten.get(producer) == self.stage_id:
-            first = leading_dimensions(self.stage, self.stage_id, access.indices)
-            found = self._in_loop_order(dimensions[first:], forms[first:], bases[first:])
-            dimensions, bases, rows = [*dimensions[:first], *found[0]], [*bases[:first], *found[1]], found[2]
+        rewritten = self.all.rewritten.get(producer)
+        if rewritten is not None and rewritten.reader == self.stage_id:
+            first = rewritten.leading
+            inner, places, rows = self._in_loop_order(dimensions[first:], forms[first:], bases[first:])
+            dimensions, bases = [*dimensions[:first], *inner], [*bases[:first], *places]
             behind = behind * (1 - rows)
         warp = self._in_warp(producer, access.tensor, bases, dimensions)
         shared = 0

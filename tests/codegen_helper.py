@@ -16,6 +16,9 @@ from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.ir.nest import LoopNest
 
+PLAIN = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"
+AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
+AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4"
 RUNTIME = """
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)

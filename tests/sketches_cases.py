@@ -100,6 +100,19 @@ def elementwise_chain(n: int, m: int) -> list[Tensor]:
     return [x, te.compute((m, n), lambda i, j: te.exp(b[j, i]), name="T")]
 
 
+def grouped_by_division() -> list[Tensor]:
+    """A grouped product whose weight is free of layout, and indexed by the group of the output channel."""
+    x, w = te.placeholder((5, 8), name="X"), te.placeholder((2, 4, 6), name="W")
+    r = te.reduce_axis((0, 4), "r")
+    y = te.compute(
+        (5, 12),
+        lambda i, c: te.sum(x[i, c // 6 * 4 + r] * w[c // 6, r, c % 6], axis=r),
+        name="Y",
+        attrs={"layout_free_placeholders": [w]},
+    )
+    return [x, w, y]
+
+
 def two_filters(n: int, m: int, taps: int) -> list[Tensor]:
     """A filter along the columns of what one along the rows leaves, without margins."""
     image = te.placeholder((n + taps - 1, m + taps - 1), name="Image")

@@ -13,11 +13,8 @@ from ansor import te
 from ansor.codegen.llvm import abreast
 from ansor.schedule.manual import Schedule
 from ansor.te import Expr, Tensor
+from tests.codegen_helper import AVX2, AVX512, PLAIN
 from tests.program_laws import Case, check_all
-
-PLAIN = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"
-AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
-AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4"
 
 
 def mapped(

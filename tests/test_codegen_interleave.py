@@ -9,11 +9,8 @@ import ansor
 from ansor import te
 from ansor.schedule.manual import Schedule
 from ansor.te.tensor import Tensor
+from tests.codegen_helper import AVX2, AVX512, PLAIN
 from tests.program_laws import Case, check_all
-
-AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4"
-AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
-PLAIN = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"
 
 
 def channels(

@@ -28,6 +28,7 @@ from tests.sketches_cases import (
     HARDWARE,
     SMALL,
     channel_filters,
+    grouped_by_division,
     matmul,
     oracle_lines,
     oracle_workload,
@@ -120,17 +121,9 @@ def test_constants_are_counted_in_the_order_in_which_a_program_reads_them(name: 
 
 
 def test_an_input_that_keeps_its_layout_counts_as_it_is_defined() -> None:
-    """The weight of a grouped convolution that is indexed by the group of the output channel."""
-    x, w = te.placeholder((5, 8), name="X"), te.placeholder((2, 4, 6), name="W")
-    r = te.reduce_axis((0, 4), "r")
-    y = te.compute(
-        (5, 12),
-        lambda i, c: te.sum(x[i, c // 6 * 4 + r] * w[c // 6, r, c % 6], axis=r),
-        name="Y",
-        attrs={"layout_free_placeholders": [w]},
-    )
     rewriting, plain = (
-        SearchTask(compute_dag=[x, w, y], target=TARGET, layout_rewrite_option=option) for option in (2, 0)
+        SearchTask(compute_dag=grouped_by_division(), target=TARGET, layout_rewrite_option=option)
+        for option in (2, 0)
     )
     populations = sample(plain, 4, 3)
     assert np.array_equal(extract(rewriting, populations).values, extract(plain, populations).values)

@@ -23,6 +23,7 @@ from tests.gpu_cases import gpu_task
 from tests.program_laws import Case
 from tests.random_choice import Chooser
 from tests.random_schedules import random_state
+from tests.sketches_cases import grouped_by_division
 
 TRANSFORM = ansor.LayoutRewriteOption.INSERT_TRANSFORM_STAGE
 PRE_TRANSFORMED = ansor.LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
@@ -180,16 +181,7 @@ def test_extents_of_one() -> None:
 
 
 def test_weights_at_computed_indices_stay() -> None:
-    """A grouped convolution whose weight is indexed by the group of the output channel."""
-    x, w = te.placeholder((5, 8), name="X"), te.placeholder((2, 4, 6), name="W")
-    r = te.reduce_axis((0, 4), "r")
-    y = te.compute(
-        (5, 12),
-        lambda i, c: te.sum(x[i, c // 6 * 4 + r] * w[c // 6, r, c % 6], axis=r),
-        name="Y",
-        attrs={"layout_free_placeholders": [w]},
-    )
-    state = State.initial(ComputeDAG([x, w, y])).split(2, 1, [4])
+    state = State.initial(ComputeDAG(grouped_by_division())).split(2, 1, [4])
     assert "'Y' reads it at" in reason(state)
     check_options(state, random_inputs(state.dag))
 

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Union
 
 from ansor.te.buffer import Buffer
-from ansor.te.expr import Expr, Load, Var, children, reached
+from ansor.te.expr import Call, Cast, Expr, Load, Var, children, reached
 
 __all__ = [
     "Alloc",
@@ -35,6 +35,7 @@ __all__ = [
     "Seq",
     "Stmt",
     "Store",
+    "computed_dtypes",
     "seq",
     "sub_statements",
     "value_nodes",
@@ -203,6 +204,14 @@ def statement_expressions(stmt: Stmt) -> tuple[Expr, ...]:
 def value_nodes(expr: Expr) -> Iterator[Expr]:
     """The distinct nodes of an expression that are not part of an index."""
     return reached(expr, lambda node: () if isinstance(node, Load) else children(node))
+
+
+def computed_dtypes(expr: Expr) -> Iterator[str]:
+    """The dtypes in which an expression computes: its own, and those of what it loads, converts and calls."""
+    yield expr.dtype
+    for node in value_nodes(expr):
+        if isinstance(node, (Load, Cast, Call)):
+            yield node.dtype
 
 
 def walk_statements(stmt: Stmt) -> Iterator[Stmt]:

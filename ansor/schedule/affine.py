@@ -376,9 +376,9 @@ def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
             for one, other in ((a, b), (b, a)):
                 if isinstance(other, Const):
                     return evaluate(one, variables).scale(_integer(other.value))
-        case Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=d)) if _positive(d):
+        case Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=d)) if is_positive(d):
             return floordiv(evaluate(a, variables), _integer(d))
-        case Binary(op=BinaryOp.FLOORMOD, a=a, b=Const(value=d)) if _positive(d):
+        case Binary(op=BinaryOp.FLOORMOD, a=a, b=Const(value=d)) if is_positive(d):
             return floormod(evaluate(a, variables), _integer(d))
     raise UnknownBoundError
 
@@ -404,7 +404,7 @@ def evaluate_exactly(expr: Expr, variables: Mapping[Var, Affine], extent: LoopEx
             return evaluate_exactly(a, variables, extent) + second.scale(sign)
         case Binary(op=BinaryOp.MUL, a=a, b=Const(value=d)) | Binary(op=BinaryOp.MUL, a=Const(value=d), b=a):
             return evaluate_exactly(a, variables, extent).scale(_integer(d))
-        case Binary(op=BinaryOp.FLOORDIV | BinaryOp.FLOORMOD as op, a=a, b=Const(value=d)) if _positive(d):
+        case Binary(op=BinaryOp.FLOORDIV | BinaryOp.FLOORMOD as op, a=a, b=Const(value=d)) if is_positive(d):
             parts = divided(evaluate_exactly(a, variables, extent), _integer(d), extent)
             if parts is not None:
                 return parts[0] if op is BinaryOp.FLOORDIV else parts[1]
@@ -419,7 +419,8 @@ def _holds(dtype: str, source: str) -> bool:
     return low <= least and greatest <= high
 
 
-def _positive(value: Any) -> bool:
+def is_positive(value: Any) -> bool:
+    """Whether a number is, or all those of a column are, more than 0."""
     return bool(np.all(np.asarray(value) > 0))
 
 

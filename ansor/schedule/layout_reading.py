@@ -18,10 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ansor.errors import ScheduleError
-from ansor.schedule.affine import Affine, Interval, LoopAtom, UnknownBoundError, evaluate
+from ansor.schedule.affine import Affine, Interval, LoopAtom, UnknownBoundError, evaluate, is_positive
 from ansor.schedule.bounds import StageBounds, enclosing_loops, infer_bounds, part_strides
 from ansor.schedule.extents import Extent, ceil_div, multiply
 from ansor.schedule.graph_steps import loop_extents
@@ -102,34 +100,28 @@ def _same(a: Expr, b: Expr) -> bool:
     return a is b or str(a) == str(b)
 
 
-def linear_form(index: Expr, axes: Mapping[Var, Interval]) -> Affine | None:
-    """An index as a sum of multiples of loops, given the forms of a stage's axes; None if it is none.
-
-    Of `evaluate`, an UnknownBoundError where data decide.
+def trailing_forms(stage: Stage, stage_id: int, indices: Sequence[Expr]) -> list[Affine]:
     """
-    form = evaluate(index, axes).base
-    multiples = all(np.all(np.asarray(factor) >= 1) for factor in form.terms.values())
-    return form if multiples and all(isinstance(atom, LoopAtom) for atom in form.terms) else None
+    Find the indices of the dimensions that a layout may cut, as forms of loops that stand for a stage's axes.
 
-
-def own_axes(stage: Stage, stage_id: int) -> dict[Var, Interval]:
-    """The axes of a stage as loops of their own."""
+    These are the last dimensions, as far as their indices are sums of multiples of axes. Those before keep
+    their place, outermost, in any layout: the taps of a transposed convolution, which remainders decide.
+    Where data decide an index, all keep it.
+    """
     axes = (*stage.compute.axis, *stage.compute.reduce_axis)
-    return {axis: Interval.point(Affine.of_atom(LoopAtom(stage_id, axis.name))) for axis in axes}
-
-
-def leading_dimensions(stage: Stage, stage_id: int, indices: Sequence[Expr]) -> int:
-    """How many dimensions of a tensor keep their place, outermost, in any layout that suits a reader.
-
-    They end with the last one whose index is computed in another way than as a sum of multiples of axes:
-    the tap of a transposed convolution, which a remainder decides. All do where data decide.
-    """
-    axes = own_axes(stage, stage_id)
+    loops: dict[Var, Interval] = {
+        axis: Interval.point(Affine.of_atom(LoopAtom(stage_id, axis.name))) for axis in axes
+    }
     try:
-        computed = [dim for dim, index in enumerate(indices) if linear_form(index, axes) is None]
+        forms = [evaluate(index, loops).base for index in indices]
     except UnknownBoundError:
-        return len(indices)
-    return computed[-1] + 1 if computed else 0
+        return []
+    computed = [dim for dim, form in enumerate(forms) if not _is_sum_of_multiples(form)]
+    return forms[computed[-1] + 1 :] if computed else forms
+
+
+def _is_sum_of_multiples(form: Affine) -> bool:
+    return all(isinstance(atom, LoopAtom) and is_positive(factor) for atom, factor in form.terms.items())
 
 
 # -- complete programs ---------------------------------------------------------------------------------------
@@ -211,15 +203,12 @@ def _walks(plain: State, reader: int, indices: Sequence[Expr]) -> list[_Walk] | 
     bounds = infer_bounds(plain)
     known = bounds.stages[reader]
     stage = bounds.state.stages[reader]
-    axes = own_axes(stage, reader)
-    leading = leading_dimensions(stage, reader, indices)
-    if indices and leading == len(indices):
-        return f"{name!r} reads it at `{indices[-1]}`"
+    forms = trailing_forms(stage, reader, indices)
+    if indices and not forms:
+        return f"{name!r} reads it at `{', '.join(map(str, indices))}`"
     moved: dict[tuple[int, str], list[tuple[int, int]]] = {}
     used: set[str] = set()
-    for dim, index in enumerate(indices[leading:], leading):
-        form = linear_form(index, axes)
-        assert form is not None
+    for dim, form in enumerate(forms, len(indices) - len(forms)):
         for atom, coefficient in form.terms.items():
             assert isinstance(atom, LoopAtom)
             assert isinstance(coefficient, int)

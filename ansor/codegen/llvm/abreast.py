@@ -18,11 +18,12 @@ vector, iterations of the loop around it are put together:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from ansor.codegen.llvm.mathlib import SHORT_POWERS
+from ansor.codegen.llvm.mathlib import POWERS
 from ansor.codegen.machine import Machine
 from ansor.ir.accesses import accesses_of
 from ansor.ir.bounds import Bounds
@@ -36,6 +37,7 @@ from ansor.ir.nest import (
     Seq,
     Stmt,
     Store,
+    computed_dtypes,
     seq,
     value_nodes,
     walk_statements,
@@ -44,18 +46,7 @@ from ansor.ir.ranges import nest_bounds
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, replace_in
 from ansor.ir.simplify import simplify
 from ansor.ir.strides import even_step
-from ansor.te.expr import (
-    INDEX_DTYPE,
-    Binary,
-    BinaryOp,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Var,
-    const,
-)
+from ansor.te.expr import Call, Const, Expr, Var, const
 
 _ABREAST: Final = 4
 _LONGEST: Final = 256
@@ -127,11 +118,8 @@ class _Joining:
         if strips.kind is LoopKind.PARALLEL and (rest or groups < _FEWEST_PARALLEL):
             return None
         group, lane = Var(strips.var.name, strips.var.dtype), Var(vector.var.name, vector.var.dtype)
-        element = _of(BinaryOp.ADD, _of(BinaryOp.MUL, group, const(together * lanes)), lane)
-        place: dict[Var, Expr] = {
-            strips.var: _of(BinaryOp.FLOORDIV, element, const(lanes)),
-            vector.var: _of(BinaryOp.FLOORMOD, element, const(lanes)),
-        }
+        element = group * (together * lanes) + lane
+        place = {strips.var: element // lanes, vector.var: element % lanes}
         known = self.bounds.extended({group: (0, (count - 1) // together), lane: (0, together * lanes - 1)})
         body = map_expressions(vector.body, lambda expr: simplify(replace_in(expr, place, {}), known))
         joined = For(lane, together * lanes, LoopKind.VECTORIZED, body)
@@ -144,10 +132,6 @@ class _Joining:
         return seq(whole, fresh_copy(last, {group: const(groups)}))
 
 
-def _of(op: BinaryOp, a: Expr, b: Expr) -> Expr:
-    return Binary(op, a, b, INDEX_DTYPE)
-
-
 def _is_chain(body: Stmt, places: set[Var]) -> bool:
     """Whether straight code computes a long chain, from some buffers to others.
 
@@ -156,7 +140,7 @@ def _is_chain(body: Stmt, places: set[Var]) -> bool:
     """
     if not all(isinstance(inner, _STRAIGHT) for inner in walk_statements(body)):
         return False
-    nodes = _computed(body)
+    nodes = [node for value in _values(body) for node in value_nodes(value)]
     calls = [node for node in nodes if isinstance(node, Call)]
     if not any(map(_is_long, calls)) or any(map(_is_crowded, calls)) or not places.isdisjoint(nodes):
         return False
@@ -165,19 +149,19 @@ def _is_chain(body: Stmt, places: set[Var]) -> bool:
     return not registers and found.reads.keys().isdisjoint(found.writes)
 
 
-def _computed(body: Stmt) -> list[Expr]:
-    """The nodes of values that straight code stores, and of its conditions."""
-    inside = list(walk_statements(body))
-    values = [inner.value for inner in inside if isinstance(inner, Store)]
-    values += [inner.cond for inner in inside if isinstance(inner, If)]
-    return [node for value in values for node in value_nodes(value)]
+def _values(body: Stmt) -> Iterator[Expr]:
+    """What straight code computes: the values that it stores, and its conditions."""
+    for inner in walk_statements(body):
+        if isinstance(inner, Store):
+            yield inner.value
+        elif isinstance(inner, If):
+            yield inner.cond
 
 
 def _most_lanes(body: Stmt, machine: Machine) -> int:
     """Lanes of all vectors at a time, if the widest value that is computed fills each."""
-    values = (node for node in _computed(body) if isinstance(node, (Call, Cast, Load)))
-    widest = max(stored_bits(body), *(value_bits(one.dtype) for one in values))
-    return _ABREAST * machine.vector_bits // widest
+    widest = max(value_bits(dtype) for value in _values(body) for dtype in computed_dtypes(value))
+    return _ABREAST * machine.vector_bits // max(widest, stored_bits(body))
 
 
 def _is_long(call: Call) -> bool:
@@ -188,4 +172,4 @@ def _is_long(call: Call) -> bool:
 def _is_crowded(call: Call) -> bool:
     """Whether a function takes twice the registers: `pow`, unless it is some multiplications."""
     exponent = call.args[-1]
-    return call.name == "pow" and not (isinstance(exponent, Const) and exponent.value in SHORT_POWERS)
+    return call.name == "pow" and not (isinstance(exponent, Const) and exponent.value in POWERS)

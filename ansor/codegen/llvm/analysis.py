@@ -23,13 +23,13 @@ from ansor.ir.nest import (
     Prefetch,
     Stmt,
     Store,
+    computed_dtypes,
     statement_expressions,
     sub_statements,
-    value_nodes,
     walk_statements,
 )
 from ansor.ir.rewriting import tested_in_turn
-from ansor.te.expr import Call, Cast, Expr, Load, Var, distinct_nodes, free_vars
+from ansor.te.expr import Expr, Load, Var, distinct_nodes, free_vars
 
 Item = TypeVar("Item")
 
@@ -190,11 +190,7 @@ class Analysis:
         return 1
 
     def _value_width(self, expr: Expr) -> int:
-        widest = 1
-        for node in value_nodes(expr):
-            if isinstance(node, (Load, Cast, Call)):
-                widest = max(widest, self._bytes(node.dtype))
-        return max(widest, self._bytes(expr.dtype))
+        return max(self._bytes(dtype) for dtype in computed_dtypes(expr))
 
     def _bytes(self, dtype: str) -> int:
         return 4 if is_narrow_float(dtype, self.machine) else dtype_info(dtype).bytes

@@ -20,8 +20,6 @@ from ansor.codegen.llvm.vectors import Vectors
 from ansor.dtypes import is_float
 from ansor.errors import BuildError
 
-SHORT_POWERS: Final = (1.0, 2.0, 3.0, 4.0, -1.0, 0.5)
-"""The exponents that programs are written with: powers by multiplications, a division or a root."""
 _EXACT: Final = {"floor": "floor", "ceil": "ceil", "abs": "fabs"}
 _EXP: Final = (
     0.4999999403953552,
@@ -310,28 +308,33 @@ def _pow(v: Vectors, x: Value, y: Value) -> Value:
 
 
 def _constant_power(v: Vectors, x: Value, y: Value) -> Value | None:
-    """`pow` for `SHORT_POWERS`; None for others."""
-
-    def is_exponent(number: float) -> bool:
-        return y.text == v.number(number, y.type).text
-
-    square = v.binary("fmul", x, x)
-    if is_exponent(1.0):
-        return x
-    if is_exponent(2.0):
-        return square
-    if is_exponent(3.0):
-        return v.binary("fmul", square, x)
-    if is_exponent(4.0):
-        return v.binary("fmul", square, square)
-    if is_exponent(-1.0):
-        return v.div(v.number(1.0, x.type), x)
-    if is_exponent(0.5):  # unlike sqrt, pow gives +0 at -0 and infinity at minus infinity
-        root = v.binary("fadd", _sqrt(v, x), v.number(0.0, x.type))
-        lowest = v.compare("oeq", x, v.number(float("-inf"), x.type))
-        return v.select(lowest, v.number(float("inf"), x.type), root)
+    """`pow` for the exponents in `POWERS`; None for others."""
+    for exponent, power in POWERS.items():
+        if y.text == v.number(exponent, y.type).text:
+            return power(v, x)
     return None
 
+
+def _square(v: Vectors, x: Value) -> Value:
+    return v.binary("fmul", x, x)
+
+
+def _root(v: Vectors, x: Value) -> Value:
+    """Unlike sqrt, pow gives +0 at -0 and infinity at minus infinity."""
+    root = v.binary("fadd", _sqrt(v, x), v.number(0.0, x.type))
+    lowest = v.compare("oeq", x, v.number(float("-inf"), x.type))
+    return v.select(lowest, v.number(float("inf"), x.type), root)
+
+
+POWERS: Final[dict[float, Callable[[Vectors, Value], Value]]] = {
+    1.0: lambda v, x: x,
+    2.0: _square,
+    3.0: lambda v, x: v.binary("fmul", _square(v, x), x),
+    4.0: lambda v, x: _square(v, _square(v, x)),
+    -1.0: lambda v, x: v.div(v.number(1.0, x.type), x),
+    0.5: _root,
+}
+"""The exponents that programs are written with, whose powers are a few instructions."""
 
 _SINGLE: Final[dict[str, Callable[..., Value]]] = {
     "exp": _exp,
