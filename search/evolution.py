@@ -70,6 +70,8 @@ class Evolution:
         Shares of children made by mutation and crossover; the rest are drawn anew.
     max_families
         See `bound_families`.
+    per_tile
+        The best are to hold at most so many programs of one tile in registers; None for any number.
     """
 
     neighbourhood: Neighbourhood
@@ -79,6 +81,7 @@ class Evolution:
     mutation_share: float = 0.85
     crossover_share: float = 0.15
     max_families: int = 64
+    per_tile: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +152,7 @@ def evolve(
     current = current.scored(score(current.populations))
     seen = current.prints.fine
     start = unseen(current, measured)
-    outcome = Outcome(_top(start, keep), start)
+    outcome = Outcome(_top(start, keep, settings.per_tile), start)
     outcome.count(current)
     parents = current
     for _ in range(settings.generations):
@@ -160,15 +163,16 @@ def evolve(
         children = children.scored(score(children.populations))
         seen = np.concatenate([seen, children.prints.fine])
         outcome.count(children)
-        outcome.best = _top(joined([outcome.best, unseen(children, measured)]), keep)
+        found = joined([outcome.best, unseen(children, measured)])
+        outcome.best = _top(found, keep, settings.per_tile)
         elite = _top(parents, int(settings.population * ELITE))
         parents = joined([elite, children])
     return outcome
 
 
-def _top(generation: Generation, count: int) -> Generation:
+def _top(generation: Generation, count: int, per_tile: int | None = None) -> Generation:
     """The best programs that the model tells apart, in the order of their populations."""
-    return generation.take(np.sort(generation.distinct_ranking()[:count]))
+    return generation.take(np.sort(generation.spread_ranking(count, per_tile)))
 
 
 def _breed(

@@ -114,6 +114,31 @@ class Generation:
         order = np.argsort(-self.scores, kind="stable")
         return order[np.isfinite(self.scores[order])]
 
+    @cached_property
+    def register_tiles(self) -> Hashes:
+        """A number for the tile in registers of each program, shape `(programs,)`; see `Family`."""
+        found = [_register_tiles(population) for population in self.populations]
+        return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
+
+    def spread_ranking(self, count: int, per_tile: int | None) -> NDArray[np.int64]:
+        """
+        Begin as `distinct_ranking` does, with few programs of one tile in registers.
+
+        Parameters
+        ----------
+        count
+            How many programs.
+        per_tile
+            At most so many of one tile, unless there are too few others; None for any number.
+        """
+        order = self.distinct_ranking()
+        if per_tile is None or len(order) <= count:
+            return order[:count]
+        places = place_among_equals(self.register_tiles[order])
+        few = places < per_tile
+        kept: Rows = np.sort(np.concatenate([np.flatnonzero(few), np.flatnonzero(~few)])[:count])
+        return order[kept]
+
     def distinct_ranking(self) -> NDArray[np.int64]:
         """Order as `ranking` does, without programs that the model cannot tell from a better placed one.
 
@@ -125,6 +150,25 @@ class Generation:
         return order[first_of_each((self.prints.coarse[order] ^ bits) * _ODD ^ (bits >> _HALF))]
 
 
+def _register_tiles(population: Population) -> Hashes:
+    holes = [hole for holes in population.family.register_tiles.values() for hole in holes]
+    number = np.zeros(len(population), dtype=np.uint64)
+    for hole in holes:
+        number = (number + population.values[:, hole.stop - 1].astype(np.uint64) + _ONE) * _ODD
+    return number
+
+
+def place_among_equals(keys: Hashes) -> NDArray[np.int64]:
+    """Count the equal keys before each one, shape `(keys,)`."""
+    _, which, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    places = np.empty(len(keys), dtype=np.int64)
+    places[np.argsort(which, kind="stable")] = np.arange(len(keys)) - np.repeat(
+        np.cumsum(counts) - counts, counts
+    )
+    return places
+
+
+_ONE = np.uint64(1)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 

@@ -304,13 +304,9 @@ class TileShape(Mutation):
 
 
 def _tile_pairs(family: Family) -> list[tuple[Hole, Hole]]:
-    """Splits of one stage into as many levels as any, the last of a stage second, in all pairs."""
-    most = max((len(hole.columns) for hole in family.tiles), default=0)
-    stages: dict[str, list[Hole]] = {}
-    for hole in family.tiles:
-        if hole.extent > 1 and len(hole.columns) == most > 1:
-            stages.setdefault(hole.columns[0].stage, []).append(hole)
-    return [(hole, holes[-1]) for holes in stages.values() for hole in holes[:-1]]
+    """Two splits of a tile in registers, the last one of its stage second, in all pairs."""
+    tiles = family.register_tiles.values()
+    return [(hole, holes[-1]) for holes in tiles for hole in holes[:-1]]
 
 
 def _with_innermost(hole: Hole, lengths: Matrix, innermost: NDArray[np.int64]) -> Matrix:

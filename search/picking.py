@@ -46,20 +46,31 @@ class Picker:
         So many programs with the same loops but for annotations, and so many with the same innermost tile,
         are chosen at first; further ones are put off, and so are those that the model cannot tell from
         another one with such loops.
+    per_tile
+        So many programs with the same tile in registers are chosen at first; None for any number.
     """
 
-    def __init__(self, known: Known, history: History, score: Score | None = None, alike: int = 2) -> None:
+    def __init__(
+        self,
+        known: Known,
+        history: History,
+        score: Score | None = None,
+        alike: int = 2,
+        per_tile: int | None = None,
+    ) -> None:
         self.states: list[State] = []
         self.passed_over: Counter[str] = Counter()
         """Programs not taken, by reason."""
         self._known = known
         self._history = history
         self._alike = alike
+        self._per_tile = per_tile
         self._score = score
         self._measured = known.by_coarse(history)
         self._measured_scores: dict[str, float] | None = None
         self._chosen: dict[int, list[tuple[RowProgram, float]]] = {}
-        self._tiles: Counter[tuple[object, ...]] = Counter()
+        self._innermost: Counter[tuple[object, ...]] = Counter()
+        self._register_tiles: Counter[int] = Counter()
         self._keys: set[str] = set()
         self._considered: set[int] = set()
         self._put_off: list[tuple[Generation, int]] = []
@@ -95,8 +106,11 @@ class Picker:
             or any(_equal(score, its) for _, its in self._measured_with_loops(coarse))
         ):
             return True
+        register_tile = int(generation.register_tiles[number])
+        if self._per_tile is not None and self._register_tiles[register_tile] >= self._per_tile:
+            return True
         tile = _innermost_tile(*generation.place(number))
-        return len(self._chosen.get(coarse, ())) >= self._alike or self._tiles[tile] >= self._alike
+        return len(self._chosen.get(coarse, ())) >= self._alike or self._innermost[tile] >= self._alike
 
     def _consider(self, generation: Generation, number: int) -> None:
         """Choose a program, or note why not."""
@@ -116,7 +130,8 @@ class Picker:
             self.passed_over[str(error).partition("\n")[0]] += 1
             return
         self._chosen.setdefault(coarse, []).append((program, score))
-        self._tiles[_innermost_tile(population, row)] += 1
+        self._innermost[_innermost_tile(population, row)] += 1
+        self._register_tiles[int(generation.register_tiles[number])] += 1
         self.states.append(state)
 
     def _has_known_plan(self, program: RowProgram, coarse: int, score: float) -> bool:

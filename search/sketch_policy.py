@@ -222,8 +222,9 @@ class SketchPolicy(SearchPolicy):
     def _proposal(self, round_index: int, count: int, history: History) -> Proposal:
         rng = round_rng(self.seed, self._task, round_index)
         apart = getattr(self.model, "tells_plans_apart", False)
-        picker = Picker(self.known, history, self.score if apart else None)
         wanted = self._round_size(round_index, count)
+        per_tile = self._per_tile(wanted, history)
+        picker = Picker(self.known, history, self.score if apart else None, per_tile=per_tile)
         if self.model.informative:
             self._search(picker, wanted, history, rng)
         note = ""
@@ -254,6 +255,12 @@ class SketchPolicy(SearchPolicy):
             return count
         doublings = max(0, round_index - FIRST_ROUNDS + 1)
         return min(count, first << min(doublings, 20))
+
+    def _per_tile(self, count: int, history: History) -> int | None:
+        """How many of the best programs may have one tile in registers; None for any number."""
+        tiles = int(self.params["first_round_tiles"])
+        spread = tiles > 0 and self.model.informative and not len(history)
+        return ceil(count / tiles) if spread else None
 
     def _search(self, picker: Picker, wanted: int, history: History, rng: np.random.Generator) -> None:
         """Fill a round with the best of evolution, neighbours of the best measured, and some others."""
@@ -297,6 +304,7 @@ class SketchPolicy(SearchPolicy):
         fresh: Sequence[Population] | None = self.all_programs
         if fresh is None:
             fresh = self.space.sample(self._population - sum(map(len, best)), rng).populations
+        keep = SPARE * wanted + SMALLEST_DRAW
         settings = Evolution(
             self.neighbourhood,
             self.mutations,
@@ -305,9 +313,10 @@ class SketchPolicy(SearchPolicy):
             float(self.params["evolutionary_search_mutation_prob"]),
             float(self.params["evolutionary_search_crossover_prob"]),
             int(self.params["max_families"]),
+            self._per_tile(keep, history),
         )
         first = merged([*best, *fresh])
-        return evolve(settings, self.score, first, measured, SPARE * wanted + SMALLEST_DRAW, rng)
+        return evolve(settings, self.score, first, measured, keep, rng)
 
     def _draw(self, picker: Picker, wanted: int, rng: np.random.Generator) -> str:
         """Fill a round with random programs; say why there are fewer than wanted."""

@@ -231,6 +231,21 @@ class Family:
         """Those of them that divide loops into tiles; their columns are the very first."""
         return tuple(hole for hole in self.holes if hole.kind is ColumnKind.TILE)
 
+    @cached_property
+    def register_tiles(self) -> Mapping[str, tuple[Hole, ...]]:
+        """By stage, the splits whose innermost lengths are a tile in registers: those into most levels.
+
+        What is tiled once more for its reuse has more levels than a reduction; loops of one iteration are
+        left out.
+        """
+        most = max((len(hole.columns) for hole in self.tiles), default=0)
+        found: dict[str, tuple[Hole, ...]] = {}
+        for hole in self.tiles:
+            if hole.extent > 1 and len(hole.columns) == most > 1:
+                stage = hole.columns[0].stage
+                found[stage] = (*found.get(stage, ()), hole)
+        return found
+
     @property
     def filling(self) -> int:
         """How many columns fill splits."""

@@ -15,13 +15,21 @@ from ansor import te
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
+from ansor.schedule.steps import SplitStep
 from costmodel import CostModel, DraftedModel, RandomModel
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, load_records
 from measure.simulate import SimulatedRunner, result_of
 from search import History, PreloadCustomSketchRule, SearchTask, SketchPolicy, StopReason, Trial
 from search.evolution import Evolution, evolve
 from search.exhaustive import enumerate_space
-from search.generation import Generation, bound_families, choose_parents, joined, unseen
+from search.generation import (
+    Generation,
+    bound_families,
+    choose_parents,
+    joined,
+    place_among_equals,
+    unseen,
+)
 from search.known import Known
 from search.mutation import CPU_MUTATIONS
 from search.options import patience
@@ -319,6 +327,54 @@ def test_the_first_rounds_are_small(task: SearchTask) -> None:
     assert sizes == [16, 16, 32, 64, 100]
     whole = SketchPolicy(task, RandomModel(), params={"first_rounds_size": 0})
     assert len(whole.propose(0, 40, History()).states) == 40
+
+
+def test_the_first_round_is_spread_over_tiles_in_registers(task: SearchTask) -> None:
+    """Two programs each of at least eight tiles, whatever the model says; later rounds are as it says."""
+
+    def most_alike(history: History, **changes: Any) -> int:
+        policy = SketchPolicy(task, TileModel(), params(eps_greedy=0, **changes), seed=3)
+        states = policy.propose(len(history), 16, history).states
+        assert len(states) == 16
+        return max(Counter(map(register_tile, states)).values())
+
+    one = SketchPolicy(task).propose(0, 1, History()).states[0]
+    measured = History()
+    measured.add(Trial(program_key(one), one, result_of(1e-3)))
+    assert most_alike(History()) == 2
+    assert most_alike(measured) > 2
+    assert most_alike(History(), first_round_tiles=0) > 2
+
+
+def register_tile(state: State) -> tuple[int, ...]:
+    """The innermost lengths of a program's splits into most levels."""
+    splits = [step.lengths for step in state.steps if isinstance(step, SplitStep)]
+    most = max(map(len, splits))
+    return tuple(lengths[-1] for lengths in splits if len(lengths) == most)
+
+
+def test_spread_rankings_have_few_of_a_tile(neighbourhood: Neighbourhood) -> None:
+    """The best ones first of each tile; the others only where there would be too few."""
+    generation = Generation.of(neighbourhood.space.sample(256, np.random.default_rng(0)).populations)
+    generation = generation.scored(smooth(generation.populations))
+    best = generation.distinct_ranking()
+    tiles = generation.register_tiles
+    assert len(set(tiles.tolist())) > 8
+    assert generation.spread_ranking(32, None).tolist() == best[:32].tolist()
+    spread = generation.spread_ranking(32, 2)
+    assert max(Counter(tiles[spread].tolist()).values()) <= 2
+    for number in spread:
+        better = [other for other in best[: best.tolist().index(number)] if tiles[other] == tiles[number]]
+        assert len(better) < 2
+        assert set(better) <= set(spread.tolist())
+    assert np.all(np.diff(generation.scores[spread]) <= 0)
+    assert sorted(generation.spread_ranking(len(best), 1)) == sorted(best)
+
+
+def test_places_among_equals() -> None:
+    keys = np.array([7, 3, 7, 7, 3, 9], dtype=np.uint64)
+    assert place_among_equals(keys).tolist() == [0, 0, 1, 2, 1, 0]
+    assert place_among_equals(keys[:0]).tolist() == []
 
 
 def test_a_model_that_looks_at_states_will_do(task: SearchTask) -> None:
