@@ -5,7 +5,7 @@ A task that rewrites layouts brings its constant inputs into the order in which 
 lies where the loops come to it: the index is one number whose digits are the loops that move it, outermost
 first. So the loop that moves it innermost walks through memory without gaps, whatever dimension it moves.
 
-Leading dimensions that stay as they are (`trailing_forms`) are no part of that.
+Leading dimensions that stay as they are (see `trailing_forms`) are no part of that.
 
 Rows whose loops do not cut a dimension into equal pieces keep the input as it is defined, as there.
 """

@@ -71,7 +71,8 @@ class Evolution:
     max_families
         See `bound_families`.
     per_tile
-        The best are to hold at most so many programs of one tile in registers; None for any number.
+        At most so many of the best have one tile in registers, unless there are too few others; None for any
+        number.
     """
 
     neighbourhood: Neighbourhood

@@ -22,6 +22,8 @@ from sketches.signature import Fingerprints, Hashes, fingerprints
 
 SELECTION_PRESSURE = 3.0
 """A parent's place, from the best at 0 to the worst at 1, is a random number between them to this power."""
+NO_TILE = np.uint64(0)
+"""The number of the tile of a program that has none."""
 EXPLORING_FAMILIES = 0.25
 """Share of the families of a generation that are kept whatever their scores."""
 
@@ -116,13 +118,17 @@ class Generation:
 
     @cached_property
     def register_tiles(self) -> Hashes:
-        """A number for the tile in registers of each program, shape `(programs,)`; see `Family`."""
+        """
+        A number for each program's tile in registers, `NO_TILE` for none, shape `(programs,)`.
+
+        Equal lengths are one tile, whatever the sketch: a copy of a stage has another name (`Family`).
+        """
         found = [_register_tiles(population) for population in self.populations]
         return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
 
     def spread_ranking(self, count: int, per_tile: int | None) -> NDArray[np.int64]:
         """
-        Begin as `distinct_ranking` does, with few programs of one tile in registers.
+        Give the first programs of `distinct_ranking` with at most some of one tile in registers.
 
         Parameters
         ----------
@@ -130,12 +136,17 @@ class Generation:
             How many programs.
         per_tile
             At most so many of one tile, unless there are too few others; None for any number.
+
+        Returns
+        -------
+        ndarray
+            Numbers of programs, best first.
         """
         order = self.distinct_ranking()
         if per_tile is None or len(order) <= count:
             return order[:count]
-        places = place_among_equals(self.register_tiles[order])
-        few = places < per_tile
+        tiles = self.register_tiles[order]
+        few = (place_among_equals(tiles) < per_tile) | (tiles == NO_TILE)
         kept: Rows = np.sort(np.concatenate([np.flatnonzero(few), np.flatnonzero(~few)])[:count])
         return order[kept]
 
@@ -151,9 +162,8 @@ class Generation:
 
 
 def _register_tiles(population: Population) -> Hashes:
-    holes = [hole for holes in population.family.register_tiles.values() for hole in holes]
-    number = np.zeros(len(population), dtype=np.uint64)
-    for hole in holes:
+    number = np.full(len(population), NO_TILE)
+    for hole in (hole for stage in population.family.register_tiles.values() for hole in stage):
         number = (number + population.values[:, hole.stop - 1].astype(np.uint64) + _ONE) * _ODD
     return number
 

@@ -30,7 +30,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
         "polish_ratio": Parameter(0.25, high=1),
         "polish_after": Parameter(24),
         "first_rounds_size": Parameter(16),
-        "first_round_tiles": Parameter(8),
+        "cpu_first_round_tiles": Parameter(8),
     }
 )
 """Defaults and ranges, by name."""
@@ -79,8 +79,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
   measured; 0 for none.
 - `first_rounds_size`: programs in each of the first rounds, so that the model learns early; later rounds are
   as large as asked for. 0 for rounds of one size.
-- `first_round_tiles`: tiles in registers among which the first round is spread, if there are so many: what is
-  known before anything is measured may be wrong about the best one. 0 for the best by the model.
+- `cpu_first_round_tiles`: tiles in registers among which the first round is spread, if there are so many:
+  what a model knows before anything is measured may be wrong about the best. 0 for the best by the model.
 - `retry_search_one_round_on_empty`, `sample_init_min_population`: TVM's; the first has no effect,
   the second is how many programs `sample_initial_population` draws.
 """
@@ -110,7 +110,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "copies filled when needed": {"gpu_multi_buffer": 1},
     "double buffers at most": {"gpu_multi_buffer": 2},
     "no polish": {"polish_ratio": 0.0},
-    "first round by the model alone": {"first_round_tiles": 0},
+    "first round by the model alone": {"cpu_first_round_tiles": 0},
     "no crossover": {
         "evolutionary_search_mutation_prob": 1.0,
         "evolutionary_search_crossover_prob": 0.0,

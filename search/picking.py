@@ -17,7 +17,7 @@ import numpy as np
 from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from search.evolution import Score
-from search.generation import Generation
+from search.generation import NO_TILE, Generation
 from search.history import History, Trial
 from search.known import Known, RowProgram
 from sketches.family import Family, Matrix
@@ -46,25 +46,15 @@ class Picker:
         So many programs with the same loops but for annotations, and so many with the same innermost tile,
         are chosen at first; further ones are put off, and so are those that the model cannot tell from
         another one with such loops.
-    per_tile
-        So many programs with the same tile in registers are chosen at first; None for any number.
     """
 
-    def __init__(
-        self,
-        known: Known,
-        history: History,
-        score: Score | None = None,
-        alike: int = 2,
-        per_tile: int | None = None,
-    ) -> None:
+    def __init__(self, known: Known, history: History, score: Score | None = None, alike: int = 2) -> None:
         self.states: list[State] = []
         self.passed_over: Counter[str] = Counter()
         """Programs not taken, by reason."""
         self._known = known
         self._history = history
         self._alike = alike
-        self._per_tile = per_tile
         self._score = score
         self._measured = known.by_coarse(history)
         self._measured_scores: dict[str, float] | None = None
@@ -75,11 +65,14 @@ class Picker:
         self._considered: set[int] = set()
         self._put_off: list[tuple[Generation, int]] = []
 
-    def take(self, generation: Generation, numbers: Iterable[int], until: int) -> None:
+    def take(
+        self, generation: Generation, numbers: Iterable[int], until: int, per_tile: int | None = None
+    ) -> None:
         """
         Choose from programs in the order given, until the round has `until` of them.
 
-        A program that was considered before in this round is not considered again.
+        A program that was considered before in this round is not considered again. Once `per_tile` programs
+        with one tile in registers are chosen, further ones are put off.
         """
         for number in map(int, numbers):
             if len(self.states) >= until:
@@ -88,15 +81,26 @@ class Picker:
             if fine in self._considered:
                 continue
             self._considered.add(fine)
-            if self._has_alike(generation, number):
+            crowded = per_tile is not None and self._chosen_of_tile(generation, number) >= per_tile
+            if crowded or self._has_alike(generation, number):
                 self._put_off.append((generation, number))
             else:
                 self._consider(generation, number)
 
     def take_put_off(self, until: int) -> None:
-        """Choose from programs that were put off, in their order, until the round has `until` of them."""
-        while self._put_off and len(self.states) < until:
-            self._consider(*self._put_off.pop(0))
+        """Choose from programs that were put off, until the round has `until`: first those like no other."""
+        for any_of_them in (False, True):
+            waiting, self._put_off = self._put_off, []
+            for program in waiting:
+                if len(self.states) < until and (any_of_them or not self._has_alike(*program)):
+                    self._consider(*program)
+                else:
+                    self._put_off.append(program)
+
+    def _chosen_of_tile(self, generation: Generation, number: int) -> int:
+        """How many programs of the round have the tile in registers that this one has; 0 if it has none."""
+        tile = int(generation.register_tiles[number])
+        return self._register_tiles[tile] if tile != NO_TILE else 0
 
     def _has_alike(self, generation: Generation, number: int) -> bool:
         """Whether the round has enough programs like this one."""
@@ -106,11 +110,8 @@ class Picker:
             or any(_equal(score, its) for _, its in self._measured_with_loops(coarse))
         ):
             return True
-        register_tile = int(generation.register_tiles[number])
-        if self._per_tile is not None and self._register_tiles[register_tile] >= self._per_tile:
-            return True
-        tile = _innermost_tile(*generation.place(number))
-        return len(self._chosen.get(coarse, ())) >= self._alike or self._innermost[tile] >= self._alike
+        innermost = _innermost_tile(*generation.place(number))
+        return len(self._chosen.get(coarse, ())) >= self._alike or self._innermost[innermost] >= self._alike
 
     def _consider(self, generation: Generation, number: int) -> None:
         """Choose a program, or note why not."""

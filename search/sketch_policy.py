@@ -2,8 +2,9 @@
 
 A round: what was measured is found again among the rows; a first generation is sampled and joined by the best
 of these; generations are bred (`evolution`) and everything is scored by the model; the best distinct programs
-are picked, with some at random, and after the first rounds with neighbours of the best (`polish`). A space
-small enough is listed and scored instead, or is the first generation if a user's mutation may lead out of it.
+are picked, with some at random, in the first round of several tiles, and after the first rounds with
+neighbours of the best (`polish`). A space small enough is listed and scored instead, or is the first
+generation if a user's mutation may lead out of it.
 With a model that knows nothing the search is random sampling.
 
 Every round draws from a generator of its own, and what a policy remembers between rounds could be worked out
@@ -223,8 +224,7 @@ class SketchPolicy(SearchPolicy):
         rng = round_rng(self.seed, self._task, round_index)
         apart = getattr(self.model, "tells_plans_apart", False)
         wanted = self._round_size(round_index, count)
-        per_tile = self._per_tile(wanted, history)
-        picker = Picker(self.known, history, self.score if apart else None, per_tile=per_tile)
+        picker = Picker(self.known, history, self.score if apart else None)
         if self.model.informative:
             self._search(picker, wanted, history, rng)
         note = ""
@@ -258,9 +258,10 @@ class SketchPolicy(SearchPolicy):
 
     def _per_tile(self, count: int, history: History) -> int | None:
         """How many of the best programs may have one tile in registers; None for any number."""
-        tiles = int(self.params["first_round_tiles"])
-        spread = tiles > 0 and self.model.informative and not len(history)
-        return ceil(count / tiles) if spread else None
+        tiles = int(self.params["cpu_first_round_tiles"])
+        if len(history) or not tiles or self.space.context.is_gpu:
+            return None
+        return max(1, count // tiles)
 
     def _search(self, picker: Picker, wanted: int, history: History, rng: np.random.Generator) -> None:
         """Fill a round with the best of evolution, neighbours of the best measured, and some others."""
@@ -279,7 +280,8 @@ class SketchPolicy(SearchPolicy):
             score, context = self.score, self.space.context
             for ring in polish(self.known, history, context, score, next_to_best, measured):
                 picker.take(ring, ring.ranking(), wanted - at_random)
-        picker.take(outcome.best, outcome.best.ranking(), wanted - at_random)
+        per_tile = self._per_tile(wanted, history)
+        picker.take(outcome.best, outcome.best.ranking(), wanted - at_random, per_tile)
         picker.take_put_off(wanted - at_random)
         usable = outcome.first.ranking()
         picker.take(outcome.first, rng.permutation(usable), wanted)

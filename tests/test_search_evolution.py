@@ -37,6 +37,7 @@ from search.picking import Picker
 from search.plans import plan_key
 from search.polish import polish
 from sketches import ColumnKind, Population, ProgramSpace
+from sketches.family import Family
 from sketches.neighbours import Neighbourhood
 from sketches.signature import Hashes
 from tests.program_laws import Case, lowered
@@ -329,21 +330,31 @@ def test_the_first_rounds_are_small(task: SearchTask) -> None:
     assert len(whole.propose(0, 40, History()).states) == 40
 
 
+class LovesOneTile(RandomModel):
+    """Scores programs by how near their innermost lengths are to 4."""
+
+    informative = True
+
+    def predict(self, task: ansor.Task, candidates: Any) -> Any:
+        return smooth(candidates.populations)
+
+
 def test_the_first_round_is_spread_over_tiles_in_registers(task: SearchTask) -> None:
-    """Two programs each of at least eight tiles, whatever the model says; later rounds are as it says."""
+    """Two programs each of eight tiles, whatever the model says; later rounds are as it says."""
 
     def most_alike(history: History, **changes: Any) -> int:
-        policy = SketchPolicy(task, TileModel(), params(eps_greedy=0, **changes), seed=3)
-        states = policy.propose(len(history), 16, history).states
-        assert len(states) == 16
-        return max(Counter(map(register_tile, states)).values())
+        policy = SketchPolicy(task, LovesOneTile(), params(eps_greedy=0, **changes), seed=3)
+        states = policy.propose(0, 17, history).states
+        assert len(states) == 17
+        return max(Counter(map(register_tile, states[:16])).values())
 
-    one = SketchPolicy(task).propose(0, 1, History()).states[0]
+    one = SketchPolicy(task, RandomModel()).propose(0, 1, History()).states[0]
     measured = History()
     measured.add(Trial(program_key(one), one, result_of(1e-3)))
-    assert most_alike(History()) == 2
-    assert most_alike(measured) > 2
-    assert most_alike(History(), first_round_tiles=0) > 2
+    changes = {"first_rounds_size": 0}
+    assert most_alike(History(), **changes) == 2
+    assert most_alike(measured, **changes) > 2
+    assert most_alike(History(), cpu_first_round_tiles=0, **changes) > 2
 
 
 def register_tile(state: State) -> tuple[int, ...]:
@@ -351,6 +362,25 @@ def register_tile(state: State) -> tuple[int, ...]:
     splits = [step.lengths for step in state.steps if isinstance(step, SplitStep)]
     most = max(map(len, splits))
     return tuple(lengths[-1] for lengths in splits if len(lengths) == most)
+
+
+def test_without_tiles_in_registers_the_first_round_is_as_the_model_says() -> None:
+    """Programs without such tiles are not alike for that: the same ones, and the random ones among them."""
+    rows = task_of(softmax(64, 96))
+    assert not any(family.register_tiles for family in families_of(rows))
+    for share in (0, 0.5):
+        spread, plain = (
+            SketchPolicy(
+                rows, LovesOneTile(), params(eps_greedy=share, cpu_first_round_tiles=tiles), seed=3
+            ).propose(0, 16, History())
+            for tiles in (8, 0)
+        )
+        assert list(map(program_key, spread.states)) == list(map(program_key, plain.states))
+
+
+def families_of(task: SearchTask) -> list[Family]:
+    sample = ProgramSpace.of(task, {}).sample(64, np.random.default_rng(0))
+    return [population.family for population in sample.populations]
 
 
 def test_spread_rankings_have_few_of_a_tile(neighbourhood: Neighbourhood) -> None:
@@ -368,7 +398,21 @@ def test_spread_rankings_have_few_of_a_tile(neighbourhood: Neighbourhood) -> Non
         assert len(better) < 2
         assert set(better) <= set(spread.tolist())
     assert np.all(np.diff(generation.scores[spread]) <= 0)
-    assert sorted(generation.spread_ranking(len(best), 1)) == sorted(best)
+    filled = generation.spread_ranking(len(best) - 1, 1)
+    left_out = (set(best.tolist()) - set(filled.tolist())).pop()
+    crowded = [one for at, one in enumerate(best) if tiles[one] in tiles[best[:at]]]
+    assert left_out == crowded[-1]
+
+
+def test_the_best_of_an_evolution_are_spread_over_tiles(neighbourhood: Neighbourhood) -> None:
+    """So that the picker has something to choose from."""
+
+    def most_alike(**changes: Any) -> int:
+        best = breed(neighbourhood, **changes).best
+        assert len(best) == 60
+        return max(Counter(best.register_tiles.tolist()).values())
+
+    assert most_alike(per_tile=7) <= 7 < most_alike()
 
 
 def test_places_among_equals() -> None:

@@ -320,7 +320,7 @@ def _square(v: Vectors, x: Value) -> Value:
 
 
 def _root(v: Vectors, x: Value) -> Value:
-    """Unlike sqrt, pow gives +0 at -0 and infinity at minus infinity."""
+    """The power of 0.5: unlike sqrt, pow gives +0 at -0 and infinity at minus infinity."""
     root = v.binary("fadd", _sqrt(v, x), v.number(0.0, x.type))
     lowest = v.compare("oeq", x, v.number(float("-inf"), x.type))
     return v.select(lowest, v.number(float("inf"), x.type), root)
