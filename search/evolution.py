@@ -172,7 +172,7 @@ def evolve(
 
 
 def _top(generation: Generation, count: int, per_tile: int | None = None) -> Generation:
-    """The best programs that the model tells apart, in the order of their populations."""
+    """The best programs that the model tells apart, few of one tile, in the order of their populations."""
     return generation.take(np.sort(generation.spread_ranking(count, per_tile)))
 
 

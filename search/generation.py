@@ -143,12 +143,12 @@ class Generation:
             Numbers of programs, best first.
         """
         order = self.distinct_ranking()
-        if per_tile is None or len(order) <= count:
+        if per_tile is None:
             return order[:count]
         tiles = self.register_tiles[order]
         few = (place_among_equals(tiles) < per_tile) | (tiles == NO_TILE)
-        kept: Rows = np.sort(np.concatenate([np.flatnonzero(few), np.flatnonzero(~few)])[:count])
-        return order[kept]
+        few_first: Rows = np.argsort(~few, kind="stable")
+        return order[np.sort(few_first[:count])]
 
     def distinct_ranking(self) -> NDArray[np.int64]:
         """Order as `ranking` does, without programs that the model cannot tell from a better placed one.
@@ -162,23 +162,19 @@ class Generation:
 
 
 def _register_tiles(population: Population) -> Hashes:
-    number = np.full(len(population), NO_TILE)
-    for hole in (hole for stage in population.family.register_tiles.values() for hole in stage):
-        number = (number + population.values[:, hole.stop - 1].astype(np.uint64) + _ONE) * _ODD
-    return number
+    innermost = [hole.stop - 1 for holes in population.family.register_tiles for hole in holes]
+    return _hashes(population.values[:, innermost]) if innermost else np.full(len(population), NO_TILE)
 
 
 def place_among_equals(keys: Hashes) -> NDArray[np.int64]:
     """Count the equal keys before each one, shape `(keys,)`."""
     _, which, counts = np.unique(keys, return_inverse=True, return_counts=True)
     places = np.empty(len(keys), dtype=np.int64)
-    places[np.argsort(which, kind="stable")] = np.arange(len(keys)) - np.repeat(
-        np.cumsum(counts) - counts, counts
-    )
+    begins = np.repeat(np.cumsum(counts) - counts, counts)
+    places[np.argsort(which, kind="stable")] = np.arange(len(keys)) - begins
     return places
 
 
-_ONE = np.uint64(1)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
@@ -227,11 +223,14 @@ def merged(populations: Sequence[Population]) -> list[Population]:
 
 def distinct_rows(values: NDArray[np.int64]) -> Rows:
     """Positions of the first of each set of equal rows, ascending (rows that hash alike count as equal)."""
+    return first_of_each(_hashes(values))
+
+
+def _hashes(values: NDArray[np.int64]) -> Hashes:
+    """One number for each row, shape `(rows,)`; equal ones for equal rows."""
     factors = np.random.default_rng(values.shape[1]).integers(1, 2**62, values.shape[1]).astype(np.uint64)
-    hashes = ((values.astype(np.uint64) + np.uint64(3)) * (factors | np.uint64(1))).sum(
-        axis=1, dtype=np.uint64
-    )
-    return first_of_each(hashes)
+    terms = (values.astype(np.uint64) + np.uint64(3)) * (factors | np.uint64(1))
+    return np.asarray(terms.sum(axis=1, dtype=np.uint64))
 
 
 def first_of_each(hashes: Hashes) -> Rows:

@@ -305,8 +305,7 @@ class TileShape(Mutation):
 
 def _tile_pairs(family: Family) -> list[tuple[Hole, Hole]]:
     """Two splits of a tile in registers, the last one of its stage second, in all pairs."""
-    tiles = family.register_tiles.values()
-    return [(hole, holes[-1]) for holes in tiles for hole in holes[:-1]]
+    return [(hole, holes[-1]) for holes in family.register_tiles for hole in holes[:-1]]
 
 
 def _with_innermost(hole: Hole, lengths: Matrix, innermost: NDArray[np.int64]) -> Matrix:

@@ -4,8 +4,8 @@ A round: what was measured is found again among the rows; a first generation is 
 of these; generations are bred (`evolution`) and everything is scored by the model; the best distinct programs
 are picked, with some at random, in the first round of several tiles, and after the first rounds with
 neighbours of the best (`polish`). A space small enough is listed and scored instead, or is the first
-generation if a user's mutation may lead out of it.
-With a model that knows nothing the search is random sampling.
+generation if a user's mutation may lead out of it. With a model that knows nothing the search is random
+sampling.
 
 Every round draws from a generator of its own, and what a policy remembers between rounds could be worked out
 again from the history: so a run that reads its own log back proposes the same programs again.
@@ -223,8 +223,8 @@ class SketchPolicy(SearchPolicy):
     def _proposal(self, round_index: int, count: int, history: History) -> Proposal:
         rng = round_rng(self.seed, self._task, round_index)
         apart = getattr(self.model, "tells_plans_apart", False)
-        wanted = self._round_size(round_index, count)
         picker = Picker(self.known, history, self.score if apart else None)
+        wanted = self._round_size(round_index, count)
         if self.model.informative:
             self._search(picker, wanted, history, rng)
         note = ""

@@ -232,19 +232,18 @@ class Family:
         return tuple(hole for hole in self.holes if hole.kind is ColumnKind.TILE)
 
     @cached_property
-    def register_tiles(self) -> Mapping[str, tuple[Hole, ...]]:
-        """By stage, the splits whose innermost lengths are a tile in registers: those into most levels.
+    def register_tiles(self) -> tuple[tuple[Hole, ...], ...]:
+        """For each tiled stage the splits whose innermost lengths are a tile in registers: of most levels.
 
         What is tiled once more for its reuse has more levels than a reduction; loops of one iteration are
         left out.
         """
         most = max((len(hole.columns) for hole in self.tiles), default=0)
-        found: dict[str, tuple[Hole, ...]] = {}
+        stages: dict[str, list[Hole]] = {}
         for hole in self.tiles:
             if hole.extent > 1 and len(hole.columns) == most > 1:
-                stage = hole.columns[0].stage
-                found[stage] = (*found.get(stage, ()), hole)
-        return found
+                stages.setdefault(hole.columns[0].stage, []).append(hole)
+        return tuple(map(tuple, stages.values()))
 
     @property
     def filling(self) -> int:
