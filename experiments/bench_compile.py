@@ -57,7 +57,7 @@ def compiled(text: str, machine: Machine, pipeline: str) -> bytes:
     """Compile a program by our pipeline, also with LSR, or by one of LLVM's in front of code generation."""
     if pipeline in ("ours", "LSR"):
         return compile_ir(text, machine, strength_reduction=pipeline == "LSR")
-    tm = target_machine(machine.triple, machine.cpu, machine.features)
+    tm = target_machine(machine)
     module = llvm.parse_assembly(text, llvm.create_context())
     module.triple, module.data_layout = machine.triple, str(tm.target_data)
     builder = llvm.create_pass_builder(tm, llvm.create_pipeline_tuning_options(int(pipeline[1])))

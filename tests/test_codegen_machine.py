@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +68,9 @@ def test_targets_name_machines() -> None:
         Machine.for_target("cuda")
     with pytest.raises(TargetError, match="no target for the triple"):
         Machine.of("nonsense-none-none", "generic")
-    with pytest.raises(TargetError, match=r"zen99.*not a recognized processor"):
-        Machine.of(X86, "zen99")
+    for _ in range(2):
+        with pytest.raises(TargetError, match=r"zen99.*not a recognized processor"):
+            Machine.of(X86, "zen99")
     with pytest.raises(TargetError, match="not a recognized feature"):
         Machine.of(X86, "haswell", "+warp")
 
@@ -100,6 +102,15 @@ def sample() -> LoopNest:
     body = seq(Store(out, (i,), value), Store(ints, (i,), number))
     nest = For(p, 4, LoopKind.PARALLEL, For(j, 25, LoopKind.VECTORIZED, body))
     return LoopNest("sample", (x, h, out, ints), (), nest, (2, 3))
+
+
+def test_threads_compile_for_several_machines_at_a_time() -> None:
+    machines = [Machine.of(X86, cpu) for cpu in ("x86-64", "haswell", "x86-64-v4")]
+    texts = [emit_llvm(sample(), machine) for machine in machines]
+    first = [compile_ir(*pair) for pair in zip(texts, machines, strict=True)]
+    assert len(set(first)) == len(machines)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(compile_ir, 8 * texts, 8 * machines)) == 8 * first
 
 
 DRIVER = r"""

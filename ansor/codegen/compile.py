@@ -2,8 +2,8 @@
 
 The emitter already unrolls, vectorises and hoists, so the optimising mid-end of LLVM is left out: the only
 pass is `sroa`, which turns register tiles (stack slots at constant offsets) into values, and runs only where
-there are stack slots. Code generation is at level 3. Each module has its own LLVM context, nothing is shared
-between calls.
+there are stack slots. Code generation is at level 3. Each module has its own LLVM context: calls share
+nothing but LLVM's target machine, which each thread keeps.
 
 On x86, whose instructions add up an address of four parts by themselves, code generation leaves out LLVM's
 loop strength reduction, too: offsets are computed outside the loops that they do not depend on as they are
@@ -87,7 +87,7 @@ def loop_reduction(machine: Machine, wanted: bool | None = None) -> Iterator[Non
 def _prepare(text: str, machine: Machine, sroa: bool = True, runtime: str = "") -> tuple[Any, Any]:
     initialize_llvm()
     context = llvm.create_context()
-    tm = target_machine(machine.triple, machine.cpu, machine.features)
+    tm = target_machine(machine)
     module = _parse(text, machine, tm, context)
     if runtime:
         module.link_in(_parse(runtime, machine, tm, context))

@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import llvmlite.binding as llvm
 
@@ -123,7 +124,7 @@ def initialize_llvm() -> None:
     llvm.initialize_native_asmparser()
 
 
-def target_machine(triple: str, cpu: str, features: str) -> Any:
+def new_target_machine(triple: str, cpu: str, features: str) -> Any:
     """LLVM's own target machine: position-independent code at level 3, default code model.
 
     Raises
@@ -137,6 +138,28 @@ def target_machine(triple: str, cpu: str, features: str) -> Any:
     except RuntimeError as error:
         raise TargetError(f"LLVM knows no target for the triple {triple!r}: {error}") from None
     return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default")
+
+
+class _Own(threading.local):
+    """What each thread has for itself."""
+
+    def __init__(self) -> None:
+        self.machines: dict[Machine, Any] = {}
+
+
+_own: Final = _Own()
+
+
+def target_machine(machine: Machine) -> Any:
+    """The target machine of this thread to compile for `machine` with.
+
+    It is kept, since what it finds out about the CPU as it first generates code takes a tenth of the time of
+    compiling a program; and each thread has its own, since LLVM lets one at a time use it.
+    """
+    known = _own.machines
+    if machine not in known:
+        known[machine] = new_target_machine(machine.triple, machine.cpu, machine.features)
+    return known[machine]
 
 
 @cache
@@ -276,7 +299,7 @@ def _compiled_probes(triple: str, cpu: str, features: str) -> tuple[str, dict[st
     except RuntimeError as error:  # not a fault of the machine: the LLVM under us is too old for the text
         raise BuildError(f"llvmlite {llvm.llvm_version_info} cannot read current LLVM IR: {error}") from None
     with _listening() as complaints:
-        tm = target_machine(triple, cpu, features)
+        tm = new_target_machine(triple, cpu, features)
     for line in "".join(complaints).splitlines():
         if "is not a recognized" in line:  # going on, LLVM may end the process
             raise TargetError(

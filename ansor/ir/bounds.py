@@ -62,8 +62,11 @@ class Bounds(Mapping[Var, OptionalInterval]):
         return f"Bounds({{{inner}}})"
 
     def extended(self, ranges: Mapping[Var, OptionalInterval]) -> Bounds:
-        """These bounds with `ranges` added; a range given again replaces the old one."""
-        return merged(self._ranges, ranges)
+        """These bounds with `ranges` added; a range given again replaces the old one.
+
+        The same object if they say nothing new, with what was remembered under it.
+        """
+        return self if ranges.items() <= self._ranges.items() else merged(self._ranges, ranges)
 
     @property
     def simplifier(self) -> Simplifier:

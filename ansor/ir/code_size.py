@@ -13,6 +13,7 @@ as it is. One that registers do not hold is what takes LLVM longest.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -70,16 +71,18 @@ def is_product(expr: Expr) -> bool:
     return isinstance(expr, Binary) and expr.op is BinaryOp.MUL and is_float(expr.dtype)
 
 
+@lru_cache(maxsize=256)  # What is written is asked about several times, one statement after the other.
 def instructions(value: Expr) -> int:
     """Estimate the instructions of a value in a nest; a shared node counts as often as it is used."""
-    found: dict[int, tuple[float, bool]] = {}
+    loading: dict[int, float] = {}
     for node in distinct_nodes(value):
         if isinstance(node, Load):
-            found[id(node)] = 1, True
-        else:
-            inner = [found[id(child)] for child in children(node)]
-            found[id(node)] = combined(node, inner), any(loads for _, loads in inner)
-    return int(found[id(value)][0])
+            loading[id(node)] = 1
+            continue
+        inner = [loading.get(id(child)) for child in children(node)]
+        if any(count is not None for count in inner):
+            loading[id(node)] = combined(node, [(count or 0, count is not None) for count in inner])
+    return int(loading.get(id(value), 0))
 
 
 def own_instructions(stmt: Stmt) -> int:

@@ -60,7 +60,7 @@ def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
 def map_statements(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
     """`stmt` with `visit` applied to each direct sub-statement."""
     inner = sub_statements(stmt)
-    return with_statements(stmt, tuple(visit(one) for one in inner)) if inner else stmt
+    return with_statements(stmt, tuple([visit(one) for one in inner])) if inner else stmt
 
 
 def map_expressions(stmt: Stmt, visit: Callable[[Expr], Expr]) -> Stmt:

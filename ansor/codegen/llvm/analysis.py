@@ -66,6 +66,7 @@ class Analysis:
         self.overflow = Overflow(bounds)
         self._facts: dict[int, tuple[Stmt, Facts]] = {}
         self._variables: dict[int, frozenset[Var]] = {}
+        self._read: dict[Store, frozenset[Buffer]] = {}
         self._in_lanes: dict[For, bool] = {}
         self._abreast: dict[For, int] = {}
         self._in_turn: dict[If, If] = {}
@@ -131,11 +132,11 @@ class Analysis:
 
     def reads(self, store: Store, buffer: Buffer) -> bool:
         """Whether the value or the place of a store depends on what a buffer holds."""
-        return any(
-            isinstance(node, Load) and node.buffer is buffer
-            for expr in (*store.indices, store.value)
-            for node in distinct_nodes(expr)
-        )
+        known = self._read.get(store)
+        if known is None:
+            nodes = (node for expr in (*store.indices, store.value) for node in distinct_nodes(expr))
+            known = self._read[store] = frozenset(node.buffer for node in nodes if isinstance(node, Load))
+        return buffer in known
 
     def tested_in_turn(self, stmt: If) -> If:
         """See `ansor.ir.rewriting.tested_in_turn`."""
@@ -197,4 +198,5 @@ class Analysis:
 
 
 def _union(sets: Iterable[frozenset[Item]]) -> frozenset[Item]:
-    return frozenset[Item]().union(*sets)
+    some = [one for one in sets if one]
+    return some[0] if len(some) == 1 else frozenset[Item]().union(*some)

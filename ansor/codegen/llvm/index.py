@@ -300,7 +300,7 @@ class IndexMath:
 
         An offset in a row-major buffer is such a sum when its indices are parts of one fused loop.
         """
-        if not any(name in self._remainders for name in a.terms):
+        if self._remainders.keys().isdisjoint(a.terms):
             return a
         key = tuple(sorted(a.terms.items()))
         known = self._joined.get(key)

@@ -39,15 +39,13 @@ class Interleaving:
         if not self.analysis.may_vectorize(vector):
             return None
         self.expressions.forget()
-        places = [
-            self.expressions.offset(
-                store.buffer,
-                store.indices,
-                env.bind(loop.var, constant(part)).bind(vector.var, constant(lane)),
-            )
-            for part, lane in ((0, 0), (1, 0), (0, 1))
-        ]
-        if not _apart(places[0], places[1], 1) or not _apart(places[0], places[2], count):
+
+        def place(part: int, lane: int) -> Affine:
+            bound = env.bind(loop.var, constant(part)).bind(vector.var, constant(lane))
+            return self.expressions.offset(store.buffer, store.indices, bound)
+
+        first = place(0, 0)
+        if not _apart(first, place(0, 1), count) or not _apart(first, place(1, 0), 1):
             return None
         return replace(vector, body=replace(loop, body=store))
 

@@ -201,8 +201,10 @@ class Memory:
 
     def _found(self, text: str, depth: int) -> Value | None:
         """What the load `text` gave where it was done before."""
-        known = (scope.cse.get(text) for scope in self.fn.scopes[depth:])
-        return next((found for found in known if found is not None), None)
+        for scope in self.fn.scopes[depth:]:
+            if text in scope.cse:
+                return scope.cse[text]
+        return None
 
     def _loaded(self, buffer: Buffer, base: Affine) -> Value | None:
         """An element that was loaded before, whatever the condition."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ansor.codegen.llvm.index import Affine, IndexMath
 from ansor.codegen.overflow import Overflow
@@ -27,6 +27,8 @@ Evaluate = Callable[[Expr, "Env"], Affine]
 
 Bindings = tuple[object, ...]
 """What variables are bound to; forms of indices compare by identity."""
+
+_INDICES: Final = frozenset({Affine})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,17 @@ class Offsets:
         The same object for the same indices, strides and bindings of their variables.
         """
         key = (indices, id(strides))
-        if key not in self._accesses:
-            self._accesses[key] = self._access(indices, strides)
-        access = self._accesses[key]
+        try:
+            access = self._accesses[key]
+        except KeyError:
+            access = self._accesses[key] = self._access(indices, strides)
         if access is None:
             return None
-        bound = env.vars.get
-        bindings = tuple([bound(var) for var in access.variables])
+        bindings = tuple(map(env.vars.get, access.variables))
         known = access.known.get(bindings)
         if known is None:
             known = self._evaluate(access, bindings, env, evaluate)
-            if all(isinstance(binding, Affine) for binding in bindings):
+            if _are_indices(bindings):
                 access.known[bindings] = known
         return known
 
@@ -94,20 +96,21 @@ class Offsets:
                 bound = bindings[position]
                 value = bound if isinstance(bound, Affine) else evaluate(part, env)
             const += value.const * factor
-            for name, coefficient in value.terms.items():
-                terms[name] = terms.get(name, 0) + coefficient * factor
+            if value.terms:  # of unrolled loops, as most are, there are none
+                for name, coefficient in value.terms.items():
+                    terms[name] = terms.get(name, 0) + coefficient * factor
         if 0 in terms.values():
             terms = {name: coefficient for name, coefficient in terms.items() if coefficient}
         total = Affine(const, terms)
         return self.math.joined(total) if divided else total
 
     def _part(self, part: Expr, env: Env, evaluate: Evaluate) -> Affine:
-        bindings = tuple(env.vars.get(var) for var in self._variables[part])
+        bindings = tuple(map(env.vars.get, self._variables[part]))
         known = self._evaluated.get(part)
-        if known is not None and all(a is b for a, b in zip(known[0], bindings, strict=True)):
+        if known is not None and known[0] == bindings:
             return known[1]
         value = evaluate(part, env)
-        if all(isinstance(binding, Affine) for binding in bindings):
+        if _are_indices(bindings):
             self._evaluated[part] = (bindings, value)
         return value
 
@@ -144,6 +147,11 @@ class Offsets:
                 return True
             case _:
                 return False
+
+
+def _are_indices(bindings: Bindings) -> bool:
+    """Whether all of them are known as indices, and none as a value that becomes one where it is used."""
+    return _INDICES.issuperset(map(type, bindings))
 
 
 def _is_part(expr: Expr) -> bool:

@@ -266,7 +266,7 @@ class Expressions:
         variables = self._variables[expr]
         if variables is None:
             return self.math.compare(str(expr.op), self.index(expr.a, env), self.index(expr.b, env))
-        known, key = self.fn.known, (expr, *[env.vars.get(var) for var in variables])
+        known, key = self.fn.known, (expr, *map(env.vars.get, variables))
         found: Value | bool | None = known.get(key)
         if found is None:
             a, b = self.index(expr.a, env), self.index(expr.b, env)

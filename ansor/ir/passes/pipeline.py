@@ -12,20 +12,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansor.ir.bounds import Bounds
 from ansor.ir.nest import LoopNest
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.identities import skip_identities
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
-from ansor.ir.ranges import nest_bounds
+from ansor.ir.ranges import loop_ranges, nest_bounds
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
 
 
 def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     """The same program with fewer guards and with its accumulators in registers."""
-    sizes = Bounds(dict.fromkeys(nest.sizes, (0, None)))
     known = nest_bounds(nest)
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
-    body = promote_accumulators(body, limits, sizes)
-    return replace(nest, body=skip_identities(simplify_guards(body, sizes), sizes))
+    body = promote_accumulators(body, limits, known)
+    known = known.extended(loop_ranges(body))  # Passes that find no more variables share what was simplified.
+    return replace(nest, body=skip_identities(simplify_guards(body, known), known))

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from ansor.ir.bounds import Bounds, OptionalInterval
+from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import own_instructions, registers_of
 from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
@@ -114,8 +114,8 @@ def promote_accumulators(stmt: Stmt, limits: RegisterLimits, bounds: Bounds | No
 
     `bounds` are the ranges of variables around `stmt`: loops outside it and symbolic sizes.
     """
-    ranges: dict[Var, OptionalInterval] = {**(bounds or {}), **loop_ranges(stmt)}
-    return _promote(stmt, limits, IndependenceTest(Bounds(ranges)))
+    known = (bounds or Bounds()).extended(loop_ranges(stmt))
+    return _promote(stmt, limits, IndependenceTest(known))
 
 
 def _promote(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> Stmt:
@@ -161,8 +161,10 @@ def _in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
 
 def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | None:
     """The tile of a statement that is a reduction loop nest and nothing else, its outermost loop reducing."""
+    if not isinstance(stmt, For) or stmt.kind not in _REDUCE_KINDS:
+        return None
     loops, guards, inner = _levels(stmt)
-    if not isinstance(stmt, For) or not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
+    if not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
         return None
     inside = (loops.pop(),) if loops[-1].kind is LoopKind.TENSORIZE else ()
     selecting = free_vars(*inner.indices)
@@ -170,7 +172,11 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
     while count and loops[count - 1].var in selecting:
         count -= 1
     found = RegisterTile(tuple(loops[:count]), tuple(loops[count:]), guards, inner, inside)
-    fits = _has_fitting_loops(found) and _updates_itself(found) and _is_separable(found, test)
+    fits = (
+        _has_fitting_loops(found, selecting)
+        and _updates_itself(found)
+        and _is_separable(found, selecting, test)
+    )
     return found if fits else None
 
 
@@ -189,9 +195,8 @@ def _levels(stmt: Stmt) -> tuple[list[For], tuple[Expr, ...], Stmt]:
             return loops, guards, stmt
 
 
-def _has_fitting_loops(found: RegisterTile) -> bool:
+def _has_fitting_loops(found: RegisterTile, selecting: set[Var]) -> bool:
     """Whether the loops are such as may be around a tile, of a tile, and inside of it."""
-    selecting = free_vars(*found.update.indices)
     reduces = found.reduce and all(
         loop.kind in _REDUCE_KINDS and loop.var not in selecting for loop in found.reduce
     )
@@ -221,10 +226,9 @@ def _updates_itself(found: RegisterTile) -> bool:
     return all(same_structure(a, b) for n in reads for a, b in zip(n.indices, store.indices, strict=True))
 
 
-def _is_separable(found: RegisterTile, test: IndependenceTest) -> bool:
+def _is_separable(found: RegisterTile, selecting: set[Var], test: IndependenceTest) -> bool:
     """Whether each point of the tile has its own element and the copies can be guarded."""
     reducing = {loop.var for loop in found.reduce}
-    selecting = free_vars(*found.update.indices)
     for guard in found.guards:
         variables = free_vars(guard)
         if variables & reducing and variables & selecting:
