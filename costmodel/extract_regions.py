@@ -40,7 +40,7 @@ class Regions:
         Size of the region at each level, shape `(loops + 1, buffers, columns)`.
     run
         Contiguous elements of it, same shape.
-    element_bytes, count, kind, shared, behind_line
+    element_bytes, count, kind, shared, behind_line, scattered
         As of the group.
     box
         Extents of the regions, shape `(loops + 1, buffers, dimensions, columns)`.
@@ -64,6 +64,7 @@ class Regions:
     kind: Ints
     shared: Ints
     behind_line: Ints
+    scattered: Bools
     box: Floats
     strides: Floats
     stored: Floats
@@ -74,7 +75,7 @@ class Regions:
 
         A cache with ways of `way` bytes puts addresses that differ by a multiple of it into one set. Pieces
         whose distance shares a large power of two with that fall into few sets, and the rest of the cache is
-        of no use to them.
+        of no use to them. Neighbours that are closer than a line share lines.
         """
         size = self.element_bytes
         ranks = self.box.shape[2]
@@ -84,8 +85,10 @@ class Regions:
         np.maximum(np.ceil(row, out=row), 1.0, out=row)
         usable, crowded = row.copy(), np.ones_like(row)
         for rank in range(ranks - 1):
-            width = self.box[:, :, rank]
-            distance = (self.strides[:, rank] * size).astype(np.int64)
+            width, apart_bytes = self.box[:, :, rank], self.strides[:, rank] * size
+            if (apart_bytes < line).any():
+                width = np.maximum(np.ceil(width * np.minimum(apart_bytes / line, 1.0)), 1.0)
+            distance = apart_bytes.astype(np.int64)
             places = (way / np.minimum(distance & -distance, way)).astype(
                 np.float32
             )  # of the greatest common divisor
@@ -100,8 +103,27 @@ class Regions:
         """Cache lines of the regions, `line` bytes each; at least one."""
         limit = np.maximum(line / self.element_bytes, 1.0)
         made = np.minimum(self.run, limit)
+        made *= self._runs_per_line(line)
         np.divide(self.elements, made, out=made)
         return np.maximum(made, 1.0, out=made)
+
+    def pieces(self, line: int) -> Floats:
+        """Contiguous runs of the regions; those that are in one line of `line` bytes count as one."""
+        return np.asarray(self.elements / (self.run * self._runs_per_line(line)))
+
+    def _runs_per_line(self, line: int) -> Floats:
+        """How many contiguous runs are in one line, as one channel of a few of neighbouring pixels is."""
+        apart = self.strides * self.element_bytes[:, None]
+        close = ((apart < line) & ~self.scattered)[:, :-1]
+        if not close.any():
+            return np.ones(1, np.float32)
+        made = np.ones_like(self.run)
+        for rank in range(close.shape[1]):
+            if close[:, rank].any():
+                outside = close[:, rank] & (self.run <= self.strides[:, rank])  # in no run
+                reached = np.clip(line / apart[:, rank], 1.0, self.box[:, :, rank])
+                np.multiply(made, reached, out=made, where=outside)
+        return made
 
 
 def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
@@ -140,6 +162,7 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
         kind=group.kind[:, part],
         shared=group.shared[:, part],
         behind_line=group.behind_line[:, part],
+        scattered=group.scattered[..., part],
         box=box,
         strides=strides,
         stored=shape[0].prod(axis=0),

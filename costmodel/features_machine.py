@@ -118,7 +118,7 @@ _CACHE: Final = (
         "sum over buffers: lines of the region at the innermost loop around that body which moves the index "
         "(at all loops if none does) x line x iterations outside that loop; x 2 if stored",
     ),
-    ("pieces", "pieces", "the same sum of elements / contiguous run of these regions"),
+    ("pieces", "pieces", "the same sum of contiguous runs of these regions, those in one line as one"),
     ("traffic_per_op", "ratio", "bytes that move / arithmetic instruction, at most 64"),
 )
 
@@ -139,7 +139,7 @@ MACHINE_FEATURES: Final[tuple[Feature, ...]] = (
     *(feature for name in CACHES for feature in _cache(name)),
     Feature(
         "conflict_pieces", "pieces", "conflicts",
-        "max over buffers: elements / contiguous run in the largest body that fits into L1",
+        "max over buffers: pieces of the region in the largest body that fits into L1",
     ),
     Feature(
         "conflict_pressure", "ratio", "conflicts",
@@ -147,7 +147,7 @@ MACHINE_FEATURES: Final[tuple[Feature, ...]] = (
     ),
     Feature(
         "streams", "pieces", "conflicts",
-        "elements / contiguous run in one visit of the tile, or in the body: what is read side by side, of "
+        "pieces of the region in one visit of the tile, or in the body: what is read side by side, of "
         "the buffer that is begun most often",
     ),
     Feature(

@@ -551,6 +551,23 @@ def gathered_elements(length: int) -> Program:
     return Program([table, which, y], unchanged, {"footprint": lines * LINE})
 
 
+def channel() -> Program:
+    """One of four channels: four pixels share a line; 8 rows 1 KiB apart are two at each place of a way."""
+    rows, width, channels = 8, 64, 4
+    x = te.placeholder((rows, width, channels), name="X")
+    y = te.compute((rows, width), lambda i, j: x[i, j, 1] + te.const(1.0, "float32"), name="Y")
+    lines, stored = rows * width * channels // FLOATS, rows * width // FLOATS
+    expected = {
+        "footprint": (lines + stored) * LINE,
+        "L1_fill": (lines + stored) * LINE / L1,
+        "L1_traffic": (lines + 2 * stored) * LINE,
+        "L1_pieces": lines + 2,
+        "conflict_pieces": lines,
+        "conflict_pressure": 2 / WAYS,
+    }
+    return Program([x, y], unchanged, expected)
+
+
 PROGRAMS = {
     "a tiled product": tiled_product(),
     "a product by rows": product_by_rows(),
@@ -561,6 +578,7 @@ PROGRAMS = {
     "scattered stores": scattered_stores(),
     "every third element": every_third(),
     "a corner": corner(),
+    "a channel": channel(),
     "a ragged vector": ragged(),
     "three lanes": three_lanes(),
     "pixels": pixels(),
