@@ -86,8 +86,9 @@ class Regions:
         usable, crowded = row.copy(), np.ones_like(row)
         for rank in range(ranks - 1):
             width, apart_bytes = self.box[:, :, rank], self.strides[:, rank] * size
-            if (apart_bytes < line).any():
-                width = np.maximum(np.ceil(width * np.minimum(apart_bytes / line, 1.0)), 1.0)
+            close = (apart_bytes < line) & ~self.scattered[:, rank]
+            if close.any():
+                width = np.where(close, np.maximum(np.ceil(width * (apart_bytes / line)), 1.0), width)
             distance = apart_bytes.astype(np.int64)
             places = (way / np.minimum(distance & -distance, way)).astype(
                 np.float32
@@ -109,20 +110,23 @@ class Regions:
 
     def pieces(self, line: int) -> Floats:
         """Contiguous runs of the regions; those that are in one line of `line` bytes count as one."""
-        return np.asarray(self.elements / (self.run * self._runs_per_line(line)))
+        return np.asarray(self.elements / self.run / self._runs_per_line(line))
 
     def _runs_per_line(self, line: int) -> Floats:
-        """How many contiguous runs are in one line, as one channel of a few of neighbouring pixels is."""
-        apart = self.strides * self.element_bytes[:, None]
-        close = ((apart < line) & ~self.scattered)[:, :-1]
+        """How many contiguous runs are in one line, as one channel of a few of neighbouring pixels is.
+
+        Of all regions' shape, or a single 1.
+        """
+        apart_bytes = self.strides * self.element_bytes[:, None]
+        close = ((apart_bytes < line) & ~self.scattered)[:, :-1]
         if not close.any():
             return np.ones(1, np.float32)
         made = np.ones_like(self.run)
         for rank in range(close.shape[1]):
             if close[:, rank].any():
                 outside = close[:, rank] & (self.run <= self.strides[:, rank])  # in no run
-                reached = np.clip(line / apart[:, rank], 1.0, self.box[:, :, rank])
-                np.multiply(made, reached, out=made, where=outside)
+                sharing = np.clip(line / apart_bytes[:, rank], 1.0, self.box[:, :, rank])
+                np.multiply(made, sharing, out=made, where=outside)
         return made
 
 

@@ -542,6 +542,15 @@ def gathered_rows() -> Program:
     return Program([table, which, y], unchanged, {"footprint": lines * LINE, "L1_fill": lines * LINE / L1})
 
 
+def gathered_channel() -> Program:
+    """One of four numbers of rows that lie anywhere: a line each, eight in each of the 64 sets of L1."""
+    rows, row = 512, 4
+    table, which = te.placeholder((2**20, row), name="Table"), te.placeholder((rows,), "int32", "Which")
+    y = te.compute((rows,), lambda i: table[which[i], 1] + te.const(1.0, "float32"), name="Y")
+    lines = rows + rows // FLOATS + rows // FLOATS
+    return Program([table, which, y], unchanged, {"footprint": lines * LINE, "conflict_pressure": 8 / WAYS})
+
+
 def gathered_elements(length: int) -> Program:
     """Elements of a table, each in a line of its own while there are so many; 64 numbers, read twice."""
     numbers = 64
@@ -613,6 +622,7 @@ PROGRAMS = {
     ),
     "integers": integers(),
     "gathered rows": gathered_rows(),
+    "one number of gathered rows": gathered_channel(),
     "gathered elements": gathered_elements(2**20),
     "elements gathered from a few": gathered_elements(5),
 }

@@ -153,8 +153,8 @@ _own: Final = _Own()
 def target_machine(machine: Machine) -> Any:
     """The target machine of this thread to compile for `machine` with.
 
-    It is kept, since what it finds out about the CPU as it first generates code takes a tenth of the time of
-    compiling a program; and each thread has its own, since LLVM lets one at a time use it.
+    It is kept, since what it finds out about the CPU as it first generates code takes one to three
+    milliseconds; and each thread has its own, since LLVM lets one at a time use it.
     """
     known = _own.machines
     if machine not in known:

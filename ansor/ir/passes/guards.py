@@ -41,7 +41,8 @@ def simplify_guards(
     Parameters
     ----------
     bounds
-        Ranges of the variables around `stmt`: symbolic sizes and outer loops.
+        Ranges of the variables around `stmt`: symbolic sizes and outer loops. Those of loops in it are its
+        own, whatever is said of them.
     max_copied
         The largest tile, in stores with unrolled loops expanded, that is written down twice.
     varying

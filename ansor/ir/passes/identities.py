@@ -121,7 +121,7 @@ def skip_identities(stmt: Stmt, bounds: Bounds) -> Stmt:
     Parameters
     ----------
     bounds
-        Ranges of the variables around `stmt`.
+        Ranges of the variables around `stmt`. Those of loops in it are its own, whatever is said of them.
 
     Returns
     -------

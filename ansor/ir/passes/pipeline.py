@@ -26,5 +26,5 @@ def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     known = nest_bounds(nest)
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, known)
-    known = known.extended(loop_ranges(body))  # Passes that find no more variables share what was simplified.
+    known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
     return replace(nest, body=skip_identities(simplify_guards(body, known), known))

@@ -112,7 +112,8 @@ class RegisterTile:
 def promote_accumulators(stmt: Stmt, limits: RegisterLimits, bounds: Bounds | None = None) -> Stmt:
     """Keep the elements of register tiles in registers while they are reduced.
 
-    `bounds` are the ranges of variables around `stmt`: loops outside it and symbolic sizes.
+    `bounds` are the ranges of variables around `stmt`: loops outside it and symbolic sizes. Those of loops in
+    it are its own, whatever is said of them.
     """
     known = (bounds or Bounds()).extended(loop_ranges(stmt))
     return _promote(stmt, limits, IndependenceTest(known))
