@@ -378,7 +378,7 @@ class _Packer:
         made = Group(
             columns=slice(begin, end),
             coefficients=np.zeros(four, np.float32),
-            correction=np.zeros(four, np.float32) if inexact else None,
+            correction=np.zeros(four) if inexact else None,
             spread=np.zeros((buffers, ranks, total), np.float32),
             scattered=np.zeros((buffers, ranks, total), np.bool_),
             shape=np.ones((buffers, ranks, total), np.float32),

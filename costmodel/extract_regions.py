@@ -136,17 +136,19 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
     extent = columns.extent[:, at]
     coefficients = group.coefficients[..., part]
     loops, buffers, ranks, width = coefficients.shape
-    box = np.empty((loops + 1, buffers, ranks, width), np.float32)
+    exact = group.correction is None  # else large numbers may come off larger ones
+    box = np.empty((loops + 1, buffers, ranks, width), np.float32 if exact else np.float64)
     np.add(group.spread[..., part], 1.0, out=box[loops])
     if loops:
         np.abs(coefficients, out=box[:loops])
-        box[:loops] *= (extent - 1.0).astype(np.float32)[:, None, None]
+        box[:loops] *= (extent - 1.0).astype(box.dtype)[:, None, None]
     for loop in range(loops - 1, -1, -1):
         box[loop] += box[loop + 1]
     if group.correction is not None:
         box[:loops] += group.correction[..., part]
     shape = group.shape[..., part]
     np.minimum(box, shape, out=box)
+    box = box.astype(np.float32, copy=False)
     strides = strides_of(shape)
     flat = np.zeros((loops, buffers, width), np.float32)
     for rank in range(ranks):

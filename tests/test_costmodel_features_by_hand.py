@@ -533,12 +533,12 @@ def integers() -> Program:
     return Program([x, f, y], unchanged, {name: n * count for name, count in counts.items()})
 
 
-def gathered_rows() -> Program:
-    """64 rows of two lines each, out of a table of a million: as many rows as there are numbers of rows."""
-    rows, row = 64, 2 * FLOATS
-    table, which = te.placeholder((2**20, row), name="Table"), te.placeholder((rows,), "int32", "Which")
+def gathered_rows(length: int, rows: int) -> Program:
+    """Rows of two lines each, out of a table of a million: as many rows as there are numbers of rows."""
+    row = 2 * FLOATS
+    table, which = te.placeholder((length, row), name="Table"), te.placeholder((rows,), "int32", "Which")
     y = te.compute((rows, row), lambda i, j: table[which[i], j] + te.const(1.0, "float32"), name="Y")
-    lines = rows * 2 + rows // FLOATS + rows * 2
+    lines = rows * 2 + rows / FLOATS + rows * 2
     return Program([table, which, y], unchanged, {"footprint": lines * LINE, "L1_fill": lines * LINE / L1})
 
 
@@ -621,7 +621,8 @@ PROGRAMS = {
         {"parallel_chunks": 2, "parallel_launches": 1, "parallel_balance": 2 / CORES, "parallel_cores": 2},
     ),
     "integers": integers(),
-    "gathered rows": gathered_rows(),
+    "gathered rows": gathered_rows(2**20, 64),
+    "gathered rows of another million": gathered_rows(10**6, 100),
     "one number of gathered rows": gathered_channel(),
     "gathered elements": gathered_elements(2**20),
     "elements gathered from a few": gathered_elements(5),
