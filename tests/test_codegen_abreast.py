@@ -75,6 +75,33 @@ def test_one_function_of_one_value_is_computed_once() -> None:
     assert text.count("phi <32 x float>") == 1
 
 
+@pytest.mark.parametrize(("target", "expected"), [(AVX2, 32), (AVX512, 16)])
+def test_a_row_that_is_divided_by_a_number_of_its_own_asks_once_for_four_vectors(
+    target: str, expected: int
+) -> None:
+    x, d = te.placeholder((64, 128), name="X"), te.placeholder((64,), name="D")
+    y = te.compute((64, 128), lambda i, j: x[i, j] / (d[i] + 1.0), name="Y")
+    s = te.create_schedule(y.op)
+    s[y].parallel(y.op.axis[0])
+
+    assert lanes(s, [x, d, y], target) == {expected}
+    check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize("by", ["elements", "a constant", "columns"])
+def test_other_quotients_are_computed_one_vector_after_the_other(by: str) -> None:
+    x = te.placeholder((64, 128), name="X")
+    d = te.placeholder((128,) if by == "columns" else (64, 128), name="D")
+    divisors = {
+        "elements": lambda i, j: d[i, j],
+        "a constant": lambda i, j: 3.0,
+        "columns": lambda i, j: d[j],
+    }
+    y = te.compute((64, 128), lambda i, j: x[i, j] / divisors[by](i, j), name="Y")
+
+    assert lanes(te.create_schedule(y.op), [x, y] if by == "a constant" else [x, d, y]) == {8}
+
+
 def test_a_value_that_is_none_does_not_decide_about_others() -> None:
     """One that is too large for an integer, of a lane that is not used, is any number before the branch."""
 

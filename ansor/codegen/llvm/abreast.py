@@ -1,4 +1,4 @@
-"""Vectors abreast: functions are computed for several vectors at a time, operation by operation.
+"""Vectors abreast: functions, and quotients, are computed for several vectors at a time, one operation each.
 
 The polynomial of a function is a chain of operations, each of which waits for the one before. The next vector
 waits for nothing, but a processor looks ahead only as far as its schedulers hold operations that wait, and
@@ -7,6 +7,10 @@ there a loop of `tanh` or `log` is 1.2 to 1.4 times as fast for four vectors at 
 eight do not fit 16 registers. One of `exp` is 1.7 times as fast, as what infinities and denormals take can be
 left out where none of the four has to do with these. `pow` is slower: it computes with twice as many vectors
 of float64. Longer vectors are computed one by one: with them `exp` is a shorter chain.
+
+A row that is divided by a number of its own asks whether that has a reciprocal to multiply by
+(`ansor.codegen.llvm.quotients`), once for all vectors that are abreast: a softmax of 1024 x 1024 is 1.10
+times as fast on a Zen 3 for four, one of 1536 x 128 1.05 times.
 
 A vector loop of several vectors is that already, if vectors have so many more lanes. Where it is a single
 vector, iterations of the loop around it are put together:
@@ -46,7 +50,7 @@ from ansor.ir.ranges import nest_bounds
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, replace_in
 from ansor.ir.simplify import simplify
 from ansor.ir.strides import even_step
-from ansor.te.expr import Call, Const, Expr, Var, const
+from ansor.te.expr import Binary, BinaryOp, Call, Const, Expr, Var, const, free_vars
 
 _ABREAST: Final = 4
 _LONGEST: Final = 256
@@ -133,7 +137,7 @@ class _Joining:
 
 
 def _is_chain(body: Stmt, places: set[Var]) -> bool:
-    """Whether straight code computes a long chain, from some buffers to others.
+    """Whether straight code computes long chains, or quotients that ask first, from some buffers to others.
 
     What depends on `places` outside of indices, as a condition at an edge, would no longer be known of a
     vector as a whole.
@@ -142,7 +146,8 @@ def _is_chain(body: Stmt, places: set[Var]) -> bool:
         return False
     nodes = [node for value in _values(body) for node in value_nodes(value)]
     calls = [node for node in nodes if isinstance(node, Call)]
-    if not any(map(_is_long, calls)) or any(map(_is_crowded, calls)) or not places.isdisjoint(nodes):
+    worth = any(map(_is_long, calls)) or any(_divides_a_row(node, places) for node in nodes)
+    if not worth or any(map(_is_crowded, calls)) or not places.isdisjoint(nodes):
         return False
     found = accesses_of(body)
     registers = any(buffer.scope == "register" for buffer in (*found.reads, *found.writes))
@@ -167,6 +172,15 @@ def _most_lanes(body: Stmt, machine: Machine) -> int:
 def _is_long(call: Call) -> bool:
     """Whether a function is a chain; `erf` of float64 is one of the C library, lane by lane."""
     return call.name in _CHAINS and (call.name, call.dtype) != ("erf", "float64")
+
+
+def _divides_a_row(node: Expr, places: set[Var]) -> bool:
+    """Whether a node divides, wherever in `places`, by the same number, which is not known beforehand."""
+    match node:
+        case Binary(op=BinaryOp.DIV, b=divisor, dtype="float32"):
+            return not isinstance(divisor, Const) and places.isdisjoint(free_vars(divisor))
+        case _:
+            return False
 
 
 def _is_crowded(call: Call) -> bool:
