@@ -342,7 +342,8 @@ class View:
 
     def caches(self) -> list[Floats]:
         regions, line = self.regions, self.core.line
-        lines, pieces = regions.lines(line), regions.pieces(line)
+        lines = regions.lines(line)
+        self.pieces_by_level = pieces = regions.pieces(line)
         total = lines.sum(axis=1) * float(line)
         outer = _running_product(self.extent)
         here = np.arange(len(self.lanes))
@@ -397,7 +398,7 @@ class View:
         regions, here = self.regions, np.arange(len(self.lanes))
         visit = np.where(self.promoted, first_loop(self.tiles | self.steps), first_loop(self.body))
         buffers = np.arange(regions.used.shape[1])[:, None]
-        pieces = regions.pieces(self.core.line)
+        pieces = self.pieces_by_level
         streams = pieces[visit, buffers, here]
         length, going = regions.elements[visit, buffers, here] / streams, np.ones(streams.shape, np.bool_)
         for level in range(len(self.extent) - 1, -1, -1):

@@ -85,18 +85,17 @@ class Regions:
         np.maximum(np.ceil(row, out=row), 1.0, out=row)
         usable, crowded = row.copy(), np.ones_like(row)
         for rank in range(ranks - 1):
-            width, apart_bytes = self.box[:, :, rank], self.strides[:, rank] * size
-            close = (apart_bytes < line) & ~self.scattered[:, rank]
+            width, (apart, close) = self.box[:, :, rank], self._neighbours(rank, line)
             if close.any():
-                width = np.where(close, np.maximum(np.ceil(width * (apart_bytes / line)), 1.0), width)
-            distance = apart_bytes.astype(np.int64)
+                width = np.where(close, np.maximum(np.ceil(width * (apart / line)), 1.0), width)
+            distance = apart.astype(np.int64)
             places = (way / np.minimum(distance & -distance, way)).astype(
                 np.float32
             )  # of the greatest common divisor
-            apart = np.minimum(width, places)
-            usable *= apart
-            if (apart < width).any():
-                crowded *= width / apart
+            taken = np.minimum(width, places)
+            usable *= taken
+            if (taken < width).any():
+                crowded *= width / taken
         crowded *= np.maximum(usable * (1.0 / max(way // line, 1)), 1.0)
         return crowded
 
@@ -117,17 +116,22 @@ class Regions:
 
         Of all regions' shape, or a single 1.
         """
-        apart_bytes = self.strides * self.element_bytes[:, None]
-        close = ((apart_bytes < line) & ~self.scattered)[:, :-1]
-        if not close.any():
-            return np.ones(1, np.float32)
-        made = np.ones_like(self.run)
-        for rank in range(close.shape[1]):
-            if close[:, rank].any():
-                outside = close[:, rank] & (self.run <= self.strides[:, rank])  # in no run
-                sharing = np.clip(line / apart_bytes[:, rank], 1.0, self.box[:, :, rank])
-                np.multiply(made, sharing, out=made, where=outside)
+        made = np.ones(1, np.float32)
+        for rank in range(self.box.shape[2] - 1):
+            apart, close = self._neighbours(rank, line)
+            if close.any():
+                outside = close & (self.run <= self.strides[:, rank])  # in no run
+                sharing = np.clip(line / apart, 1.0, self.box[:, :, rank])
+                made = made * np.where(outside, sharing, 1.0).astype(np.float32)
         return made
+
+    def _neighbours(self, rank: int, line: int) -> tuple[Floats, Bools]:
+        """How far apart neighbours lie in a dimension [bytes], and where they are closer than a line.
+
+        What depends on data has no neighbours.
+        """
+        apart = self.strides[:, rank] * self.element_bytes
+        return apart, (apart < line) & ~self.scattered[:, rank]
 
 
 def regions_of(columns: Columns, group: Group, part: slice) -> Regions:

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import llvmlite.binding as llvm
 
-from ansor.codegen.machine import Machine, initialize_llvm, target_machine
+from ansor.codegen.machine import Machine, target_machine
 from ansor.errors import BuildError
 
 _LINES_AROUND: Final = 3
@@ -85,7 +85,6 @@ def loop_reduction(machine: Machine, wanted: bool | None = None) -> Iterator[Non
 
 
 def _prepare(text: str, machine: Machine, sroa: bool = True, runtime: str = "") -> tuple[Any, Any]:
-    initialize_llvm()
     context = llvm.create_context()
     tm = target_machine(machine)
     module = _parse(text, machine, tm, context)

@@ -1,4 +1,4 @@
-"""Vectors abreast: functions, and quotients, are computed for several vectors at a time, one operation each.
+"""Vectors abreast: functions, and quotients of a row, are computed for several vectors at a time.
 
 The polynomial of a function is a chain of operations, each of which waits for the one before. The next vector
 waits for nothing, but a processor looks ahead only as far as its schedulers hold operations that wait, and
