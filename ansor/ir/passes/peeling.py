@@ -121,7 +121,7 @@ class _Peeling:
             run = _tile_loops(guard)
             if form is None or not run or not _is_tile(guard, run) or reads_memory(guard.test):
                 continue
-            whole = _whole_tile(guard, form, simplifier)
+            whole = holds_throughout(guard.test, form, {loop.var for loop in guard.loops}, simplifier)
             vectors = all(loop.kind is LoopKind.VECTORIZED for loop in run)
             if isinstance(whole, Const) or not (vectors or free_vars(whole).isdisjoint(self.varying)):
                 continue
@@ -144,7 +144,7 @@ def _is_tile(guard: Guard, run: tuple[For, ...]) -> bool:
 
 def _may_be_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
     """False for a loop before which no tile of some guards is to be tested, as is easily seen."""
-    if not isinstance(stmt, For) or _steps(stmt.body) < MANY:
+    if not isinstance(stmt, For) or steps(stmt.body) < MANY:
         return True
     return any(stmt.var in free_vars(guard.test) for guard in guards)
 
@@ -162,8 +162,8 @@ def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
         inside = [guard for guard in guards if stmt in guard.loops]
         if any(stmt in _tile_loops(guard) for guard in inside):
             return True
-        return bool(inside) and _steps(stmt.body) < MANY
-    if _is_register_tile(stmt):
+        return bool(inside) and steps(stmt.body) < MANY
+    if is_register_tile(stmt):
         return _has_guard(stmt, guards)
     tested = [inner for inner in sub_statements(stmt) if _has_guard(inner, guards)]
     if isinstance(stmt, Seq) and len(tested) < 2:
@@ -174,7 +174,7 @@ def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
 def _passes_over(stmt: Stmt, guards: Sequence[Guard]) -> bool:
     """Whether a register tile in `stmt` has tests, but none of these: it would be copied for nothing."""
     return any(
-        _is_register_tile(inner) and _has_tests(inner) and not _has_guard(inner, guards)
+        is_register_tile(inner) and _has_tests(inner) and not _has_guard(inner, guards)
         for inner in walk_statements(stmt)
     )
 
@@ -189,9 +189,9 @@ def _lanes(tile: Tile) -> int:
     return max(prod(int_value(loop.extent) or 1 for loop in loops) for loops in vectors)
 
 
-def _steps(stmt: Stmt) -> int:
+def steps(stmt: Stmt) -> int:
     """Executions of stores, a vectorized loop counting as one and an unknown extent as many."""
-    inner = isinstance(stmt, Store) + sum(map(_steps, sub_statements(stmt)))
+    inner = isinstance(stmt, Store) + sum(map(steps, sub_statements(stmt)))
     if not isinstance(stmt, For) or stmt.kind is LoopKind.VECTORIZED:
         return inner
     extent = int_value(stmt.extent)
@@ -204,13 +204,13 @@ def _guards(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[Guard]:
         for test in conjuncts(stmt.cond):
             yield Guard(stmt, test, loops)
     inside = (*loops, stmt) if isinstance(stmt, For) else loops
-    if _is_register_tile(stmt) and _steps(stmt) >= MANY:
+    if is_register_tile(stmt) and steps(stmt) >= MANY:
         inside = ()
     for inner in sub_statements(stmt):
         yield from _guards(inner, inside)
 
 
-def _is_register_tile(stmt: Stmt) -> bool:
+def is_register_tile(stmt: Stmt) -> bool:
     return isinstance(stmt, Alloc) and stmt.buffer.scope == "register"
 
 
@@ -224,21 +224,23 @@ def _tile_loops(guard: Guard) -> tuple[For, ...]:
     return tuple(loop for loop in guard.loops if loop.var in used)
 
 
-def _whole_tile(guard: Guard, form: Affine, simplifier: Simplifier) -> Expr:
-    """The condition that `form`, negative where the test holds, is so in the whole tile; False if unknown."""
-    inner = {loop.var for loop in guard.loops}
+def holds_throughout(test: Expr, form: Affine, inner: Collection[Var], simplifier: Simplifier) -> Expr:
+    """The condition that a test holds for all values of `inner` variables; False if unknown.
+
+    `form` is what is negative where the test holds.
+    """
     outside, largest = constant(form.const), 0
     for number, coefficient in form.terms.items():
         term = Affine({number: coefficient}, 0)
-        if free_vars(simplifier.table.atoms[number].node) & inner:
+        if not free_vars(simplifier.table.atoms[number].node).isdisjoint(inner):
             high = simplifier.table.interval(term)[1]
             if high == inf:
                 return Const(False, "bool")
             largest += int(high)
         else:
             outside = add(outside, term)
-    assert isinstance(guard.test, Binary)
-    whole, dtype = add(outside, constant(largest)), guard.test.a.dtype
+    assert isinstance(test, Binary)
+    whole, dtype = add(outside, constant(largest)), test.a.dtype
     return (
         simplifier.is_below_zero(whole, dtype)
         if simplifier.table.fits(whole, dtype)

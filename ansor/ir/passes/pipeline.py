@@ -4,6 +4,7 @@
 2. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them: one test outside
    the reduction, since a register tile is one statement by then.
 3. Terms that change nothing, as those of padding, are left out.
+4. Register tiles that are wholly inside what other terms need are computed without asking.
 
 Vectorising and unrolling come before these, during lowering, as pragmas are set stage by stage.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansor.ir.nest import LoopNest
+from ansor.ir.passes.choices import peel_choices
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.identities import skip_identities
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
@@ -27,4 +29,5 @@ def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
-    return replace(nest, body=skip_identities(simplify_guards(body, known), known))
+    body = skip_identities(simplify_guards(body, known), known)
+    return replace(nest, body=peel_choices(body, known.extended(loop_ranges(body))))

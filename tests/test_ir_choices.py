@@ -1,0 +1,155 @@
+"""Register tiles that read no padding: which are written without choices, and that all compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ansor import te, workloads
+from ansor.ir.bounds import Bounds
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Stmt, Store, seq, walk_statements
+from ansor.ir.passes.choices import MOST_COPIED, peel_choices
+from ansor.ir.printer import format_stmt
+from ansor.ir.ranges import loop_ranges
+from ansor.ir.verify import check_nest
+from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.stages import Annotation
+from ansor.schedule.state import State
+from ansor.te.expr import Const, Expr, Select, Var, const
+from tests.device_nests import SERIAL, UNROLLED, VECTORIZED, load
+from tests.paths import walk
+from tests.program_laws import check_results, lowered
+
+LANES = 4
+
+
+class Rows:
+    """`Y[4*w + i, c] += X[4*w + i + r - 8] * W[r, c]`: tiles `w` of some pixels `i` in registers."""
+
+    def __init__(self, tiles: int = 8, pixels: int = 4, taps: int = 16) -> None:
+        self.tiles, self.pixels, self.taps = tiles, pixels, taps
+        self.x = Buffer("X", "float32", (tiles * pixels,))
+        self.weights = Buffer("W", "float32", (taps, LANES))
+        self.y = Buffer("Y", "float32", (tiles * pixels, LANES))
+        self.acc = Buffer("acc", "float32", (pixels, LANES), "register")
+        self.tile, self.tap = Var("w"), Var("r")
+
+    def each(self, value: Callable[[Var, Var], Expr], out: Buffer) -> Stmt:
+        """A statement for each element of a tile."""
+        i, c = Var("i"), Var("c")
+        place = (i, c) if out is self.acc else (self.tile * self.pixels + i, c)
+        return For(i, self.pixels, UNROLLED, For(c, LANES, VECTORIZED, Store(out, place, value(i, c))))
+
+    def term(self, i: Var, c: Var) -> Expr:
+        place = self.tile * self.pixels + i + self.tap - self.taps // 2
+        inside = te.all(place >= 0, place < self.tiles * self.pixels)
+        pixel = Select(inside, load(self.x, place), const(0.0, "float32"), True, "float32")
+        return pixel * load(self.weights, self.tap, c)
+
+    def body(self, named: Callable[[Stmt], Stmt] = lambda stmt: stmt) -> Stmt:
+        fill = self.each(lambda i, c: Const(0.0, "float32"), self.acc)
+        update = self.each(lambda i, c: load(self.acc, i, c) + self.term(i, c), self.acc)
+        done = self.each(lambda i, c: load(self.acc, i, c), self.y)
+        return Alloc(self.acc, seq(fill, For(self.tap, self.taps, SERIAL, named(update)), done))
+
+    def nest(self, body: Stmt | None = None) -> LoopNest:
+        tiles = For(self.tile, self.tiles, SERIAL, self.body() if body is None else body)
+        return LoopNest("f", (self.x, self.weights, self.y), (), tiles, (2,))
+
+
+def peeled(nest: LoopNest) -> LoopNest:
+    """A nest with its tiles peeled, which computes the same."""
+    after = replace(nest, body=peel_choices(nest.body, Bounds().extended(loop_ranges(nest.body))))
+    check_nest(after)
+    rng = np.random.default_rng(5)
+    arrays = [rng.integers(-4, 5, buffer.constant_shape).astype(np.float32) for buffer in nest.params]
+    expected = [array.copy() for array in arrays]
+    run_nest(nest, expected)
+    run_nest(after, arrays)
+    np.testing.assert_array_equal(arrays[2], expected[2])
+    return after
+
+
+def choices(stmt: Stmt | None) -> int:
+    values = [inner.value for inner in walk_statements(stmt) if isinstance(inner, Store)] if stmt else []
+    return sum(isinstance(node, Select) for value in values for node in walk(value))
+
+
+def ifs_in(stmt: Stmt) -> list[If]:
+    return [inner for inner in walk_statements(stmt) if isinstance(inner, If)]
+
+
+def test_most_tiles_are_computed_without_choices() -> None:
+    (test,) = ifs_in(peeled(Rows().nest()).body)
+    assert format_stmt(test).startswith("if w >= 2 and w < 6:")
+    assert (choices(test.then), choices(test.other)) == (0, 1)
+
+
+def test_what_data_decide_stays_a_choice() -> None:
+    class Masked(Rows):
+        def term(self, i: Var, c: Var) -> Expr:
+            known = load(self.weights, self.tap, c) > const(0.0, "float32")
+            return Select(known, super().term(i, c), const(0.0, "float32"), True, "float32")
+
+    (test,) = ifs_in(peeled(Masked().nest()).body)
+    assert (choices(test.then), choices(test.other)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(Rows(tiles=5), id="one tile in five is inside"),
+        pytest.param(Rows(tiles=1, pixels=16, taps=5), id="the tile is the whole row"),
+        pytest.param(Rows(taps=3), id="few steps"),
+        pytest.param(Rows(pixels=MOST_COPIED, taps=3), id="much code"),
+    ],
+)
+def test_tiles_that_are_not_worth_it_are_written_once(rows: Rows) -> None:
+    nest = rows.nest()
+    assert peeled(nest).body is nest.body
+
+
+def test_the_border_at_the_end_of_a_row_is_written_once() -> None:
+    inner, outer = Rows(), Rows()
+    outer.x, outer.weights, outer.y, outer.tile = inner.x, inner.weights, inner.y, inner.tile
+    test = If(inner.tile < const(7), inner.body(), outer.body())
+    after = peeled(inner.nest(test)).body
+    assert len(ifs_in(after)) == 2
+    assert choices(after) == 2
+
+
+def test_a_name_of_the_tile_is_not_used_outside_of_it() -> None:
+    class Named(Rows):
+        place = Var("p")
+
+        def term(self, i: Var, c: Var) -> Expr:
+            place = self.place + i
+            inside = te.all(place >= 0, place < self.tiles * self.pixels)
+            pixel = Select(inside, load(self.x, place), const(0.0, "float32"), True, "float32")
+            return pixel * load(self.weights, self.tap, c)
+
+    rows = Named()
+    start = rows.tile * rows.pixels + rows.tap - rows.taps // 2
+    nest = rows.nest(rows.body(lambda update: Let(rows.place, start, update)))
+    assert peeled(nest).body is nest.body
+
+
+@pytest.mark.parametrize(("stride", "rows", "columns"), [(1, 1, 4), (1, 2, 2), (2, 3, 2), (2, 1, 5)])
+def test_convolutions_ask_at_borders_only(stride: int, rows: int, columns: int) -> None:
+    state = State.initial(ComputeDAG(list(workloads.conv2d(1, 40, 40, 3, 8, 7, stride, 3))))
+    state = state.compute_inline(next(i for i, stage in enumerate(state.stages) if stage.op.name == "Pad"))
+    conv = len(state.stages) - 1
+    for axis, tile in ((3, 8), (2, columns), (1, rows)):
+        state = state.split(conv, axis, [tile])
+    state = state.reorder(conv, [0, 1, 3, 5, 7, 8, 9, 2, 4, 6])
+    for loop in (7, 8):
+        state = state.annotate(conv, loop, Annotation.UNROLL)
+    state = state.annotate(conv, 9, Annotation.VECTORIZE)
+    tiles = [one for one in walk_statements(lowered(state, simple_mode=False).body) if isinstance(one, Alloc)]
+    assert [choices(tile) for tile in tiles].count(0) == 1
+    assert len(tiles) > 1
+    check_results(state)
