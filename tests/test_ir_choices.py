@@ -15,6 +15,7 @@ from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopNest, Stmt, Store, se
 from ansor.ir.passes.choices import MOST_COPIED, peel_choices
 from ansor.ir.printer import format_stmt
 from ansor.ir.ranges import loop_ranges
+from ansor.ir.rewriting import fresh_copy
 from ansor.ir.verify import check_nest
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation
@@ -122,18 +123,53 @@ def test_the_border_at_the_end_of_a_row_is_written_once() -> None:
     assert choices(after) == 2
 
 
+class Below(Rows):
+    """Rows whose terms are what lies at places from each of some `starts` on."""
+
+    def __init__(self, tiles: int, *starts: int) -> None:
+        super().__init__(tiles)
+        self.starts = starts
+
+    def term(self, i: Var, c: Var) -> Expr:
+        inside = te.all(*(self.tile * self.pixels + i + self.tap >= start for start in self.starts))
+        pixel = Select(inside, load(self.x, self.tile), const(0.0, "float32"), True, "float32")
+        return pixel * load(self.weights, self.tap, c)
+
+
+def test_what_tests_of_the_same_leave_counts_once() -> None:
+    """From the fourth of ten tiles on all three hold, though 0.8 * 0.7 * 0.6 is less than a half."""
+    (test,) = ifs_in(peeled(Below(10, 8, 12, 16).nest()).body)
+    assert (choices(test.then), choices(test.other)) == (0, 1)
+
+
+@pytest.mark.parametrize(("start", "peels"), [(4, True), (8, False)])
+def test_what_holds_around_a_tile_counts(start: int, peels: bool) -> None:
+    """One or two of three tiles are inside; of all eight it would be six or seven."""
+    rows = Below(8, start)
+    nest = rows.nest(
+        If(rows.tile < const(3), rows.body(), rows.each(lambda i, c: const(0.0, "float32"), rows.y))
+    )
+    assert len(ifs_in(peeled(nest).body)) == 1 + peels
+
+
+def test_both_sides_of_what_another_loop_decides() -> None:
+    rows = Rows()
+    channel = Var("o")
+    nest = rows.nest(For(channel, 2, SERIAL, If(channel < const(1), rows.body(), fresh_copy(rows.body()))))
+    after = peeled(nest).body
+    assert (len(ifs_in(after)), choices(after)) == (3, 2)
+
+
 def test_a_name_of_the_tile_is_not_used_outside_of_it() -> None:
     class Named(Rows):
         place = Var("p")
 
         def term(self, i: Var, c: Var) -> Expr:
-            place = self.place + i
-            inside = te.all(place >= 0, place < self.tiles * self.pixels)
-            pixel = Select(inside, load(self.x, place), const(0.0, "float32"), True, "float32")
+            pixel = Select(self.place >= 0, load(self.x, i), const(0.0, "float32"), True, "float32")
             return pixel * load(self.weights, self.tap, c)
 
     rows = Named()
-    start = rows.tile * rows.pixels + rows.tap - rows.taps // 2
+    start = rows.tile - 1
     nest = rows.nest(rows.body(lambda update: Let(rows.place, start, update)))
     assert peeled(nest).body is nest.body
 

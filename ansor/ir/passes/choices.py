@@ -1,33 +1,36 @@
-"""Register tiles that lie wholly inside what their terms need are computed without asking.
+"""Register tiles that read no padding are computed without asking.
 
 What `ansor.ir.passes.identities` cannot decide outside of a tile's rows stays a choice in each of them: with
-four columns of an image in a tile, each asks for each tap of the kernel whether it reads padding. Most tiles
+four columns of an image in a tile, each asks for each tap of a kernel whether it reads padding. Most tiles
 read none. So one test, of the whole tile and its whole reduction, chooses between two versions of it:
 
-    allocate acc                             if 4*w >= 1:
-    for rw in 0..3:                            allocate acc
-      unroll w1 in 0..4:                       for rw in 0..3: unroll w1 in 0..4: ... X[4*w + w1 + rw - 1]
-        ... select(4*w + w1 + rw >= 1,  =>   else:
-              X[4*w + w1 + rw - 1], 0)         the same as before
+    allocate acc                             if w >= 1:
+    for rw in 0..16:                           allocate acc
+      unroll i in 0..4:                        for rw in 0..16: unroll i in 0..4: ... X[4*w + i + rw - 1]
+        ... select(4*w + i + rw >= 1,  =>    else:
+              X[4*w + i + rw - 1], 0)          the same as before
 
-It is the counterpart for values of what `ansor.ir.passes.peeling` does for statements.
+Choices between other values are as good. One goes if all of its tests are known of the whole tile, those of
+data left out. It is the counterpart for values of what `ansor.ir.passes.peeling` does for statements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import isfinite, prod
 from typing import Final
 
+from ansor.ir.affine import Affine
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
 from ansor.ir.nest import Alloc, For, If, Let, Stmt, Store, walk_statements
 from ansor.ir.passes.peeling import MANY, holds_throughout, is_register_tile, steps
 from ansor.ir.rewriting import conjunction, conjuncts, fresh_copy, map_statements, reads_memory
 from ansor.ir.simplifier import TRUE, Simplifier
+from ansor.ir.simplify import assume
 from ansor.ir.terms import assumed
-from ansor.te.expr import Const, Expr, Select, Var, distinct_nodes, free_vars
+from ansor.te.expr import Expr, Select, distinct_nodes, free_vars
 from ansor.te.structure import is_among
 
 MOST_COPIED: Final = 128
@@ -37,9 +40,7 @@ ENOUGH_INSIDE: Final = 0.5
 
 
 def peel_choices(stmt: Stmt, bounds: Bounds) -> Stmt:
-    """Write register tiles twice, without and with the choices that hold in the whole of most tiles.
-
-    Not those of an `else`, which are at borders already.
+    """Write register tiles twice, without and with the choices that are one in most of them.
 
     Parameters
     ----------
@@ -49,8 +50,9 @@ def peel_choices(stmt: Stmt, bounds: Bounds) -> Stmt:
     if isinstance(stmt, Alloc) and is_register_tile(stmt):
         return _peeled(stmt, bounds)
     if isinstance(stmt, If):
-        then = peel_choices(stmt.then, bounds)
-        return stmt if then is stmt.then else replace(stmt, then=then)
+        then = peel_choices(stmt.then, assume(bounds, stmt.cond))
+        other = stmt.other and peel_choices(stmt.other, assume(bounds, stmt.cond, holds=False))
+        return stmt if then is stmt.then and other is stmt.other else replace(stmt, then=then, other=other)
     return map_statements(stmt, lambda inner: peel_choices(inner, bounds))
 
 
@@ -64,12 +66,13 @@ def _peeled(tile: Alloc, bounds: Bounds) -> Stmt:
     for choice in _choices(tile):
         own = _own_tests(choice)
         if named.isdisjoint(free_vars(*own)):
-            more = [_throughout(test, inner, bounds.simplifier) for test in own]
+            more = [holds_throughout(test, inner, bounds.simplifier) for test in own]
             together = _each_once(one for one in (*whole, *more) if one is not TRUE)
-            if prod(_share(one, bounds.simplifier) for one in together) >= ENOUGH_INSIDE:
+            if _share(together, bounds.simplifier) >= ENOUGH_INSIDE:
                 tests, whole = [*tests, *own], together
     cond = conjunction(tuple(whole))
-    return tile if cond is None else If(cond, fresh_copy(_assuming(tile, tests)), tile)
+    without = _assuming(tile, tests) if tests else tile
+    return without if cond is None else If(cond, fresh_copy(without), tile)
 
 
 def _choices(tile: Alloc) -> Iterator[Select]:
@@ -83,21 +86,32 @@ def _own_tests(choice: Select) -> tuple[Expr, ...]:
     return tuple(test for test in conjuncts(choice.cond) if not reads_memory(test))
 
 
-def _throughout(test: Expr, inner: Collection[Var], simplifier: Simplifier) -> Expr:
-    """The condition that a test holds for all values of `inner` variables; False if unknown."""
-    form = simplifier.below_zero(test)
-    return Const(False, "bool") if form is None else holds_throughout(test, form, inner, simplifier)
+def _share(conditions: Iterable[Expr], simplifier: Simplifier) -> float:
+    """The part of the tiles of which all conditions hold, if what these compare is evenly spread.
+
+    Those that compare the same are taken together, others as independent. Of a range that nothing is known
+    of, all of it counts.
+    """
+    kept: dict[tuple[tuple[int, int], ...], tuple[float, float]] = {}
+    for condition in conditions:
+        form = simplifier.below_zero(condition)
+        if form is None:
+            return 0.0
+        terms = sorted(form.terms.items())
+        sign = 1 if terms[0][1] > 0 else -1
+        key = tuple((number, sign * coefficient) for number, coefficient in terms)
+        low, high = kept.get(key) or simplifier.table.interval(Affine(dict(key), 0))
+        kept[key] = (low, min(high, -form.const - 1)) if sign > 0 else (max(low, form.const + 1), high)
+    shares = [_part(inside, simplifier.table.interval(Affine(dict(key), 0))) for key, inside in kept.items()]
+    return prod(shares)
 
 
-def _share(whole: Expr, simplifier: Simplifier) -> float:
-    """The part of the tiles of which a condition holds, if what it compares is evenly spread."""
-    if isinstance(whole, Const):
-        return float(whole.value)
-    form = simplifier.below_zero(whole)
-    if form is None:
-        return 0.0
-    low, high = simplifier.table.interval(form)
-    return -low / (high - low + 1) if isfinite(low) and isfinite(high) else 1.0
+def _part(inside: tuple[float, float], whole: tuple[float, float]) -> float:
+    """How much of a range of integers lies inside another; all of it where that is infinite, too."""
+    some, all_of_it = (max(high - low + 1, 0) for low, high in (inside, whole))
+    if isfinite(all_of_it):
+        return some / all_of_it
+    return float(not isfinite(some))
 
 
 def _each_once(found: Iterable[Expr]) -> list[Expr]:

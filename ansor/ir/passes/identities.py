@@ -12,7 +12,7 @@ sum of products, the update becomes conditional:
 Such a condition is tested before the loops that it does not depend on. One that a short loop decides for each
 row of a register tile is decided by writing that loop out, unless this makes too much code: each copy then
 leaves out the rows that change nothing in it. An unrolled reduction is tested in each of its copies. All
-other conditions stay choices, of which `ansor.ir.passes.choices` spares most tiles.
+other conditions stay choices, as far as `ansor.ir.passes.choices` does not spare a tile of them.
 
 Source: libraries of convolutions leave out the rows and columns of kernels that lie on padding (Georganas et
 al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures", SC 2018).

@@ -117,11 +117,10 @@ class _Peeling:
         for guard in guards:
             if any(guard.test is test for test in self.failed):
                 continue
-            form = simplifier.below_zero(guard.test)
             run = _tile_loops(guard)
-            if form is None or not run or not _is_tile(guard, run) or reads_memory(guard.test):
+            if not run or not _is_tile(guard, run) or reads_memory(guard.test):
                 continue
-            whole = holds_throughout(guard.test, form, {loop.var for loop in guard.loops}, simplifier)
+            whole = holds_throughout(guard.test, {loop.var for loop in guard.loops}, simplifier)
             vectors = all(loop.kind is LoopKind.VECTORIZED for loop in run)
             if isinstance(whole, Const) or not (vectors or free_vars(whole).isdisjoint(self.varying)):
                 continue
@@ -224,11 +223,11 @@ def _tile_loops(guard: Guard) -> tuple[For, ...]:
     return tuple(loop for loop in guard.loops if loop.var in used)
 
 
-def holds_throughout(test: Expr, form: Affine, inner: Collection[Var], simplifier: Simplifier) -> Expr:
-    """The condition that a test holds for all values of `inner` variables; False if unknown.
-
-    `form` is what is negative where the test holds.
-    """
+def holds_throughout(test: Expr, inner: Collection[Var], simplifier: Simplifier) -> Expr:
+    """The condition that a test holds for all values of `inner` variables; False if unknown."""
+    form = simplifier.below_zero(test)
+    if form is None:
+        return Const(False, "bool")
     outside, largest = constant(form.const), 0
     for number, coefficient in form.terms.items():
         term = Affine({number: coefficient}, 0)
