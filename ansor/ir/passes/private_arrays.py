@@ -14,6 +14,8 @@ inside of these loops and decides nothing, such as a reduction between them, is 
 that as far as they like. An array of more elements than a thread has registers for stays in memory, and so
 does one with an index that something else than the loops around it decides, or that takes too much code even
 so.
+
+Scratch of a CPU between a register tile and an element-wise stage is such an array, too (`unroll_scratch`).
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from math import prod
 from typing import Final
 
 from ansor.ir.accesses import accesses_of
-from ansor.ir.code_size import registers_of
-from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, walk_statements
+from ansor.ir.code_size import registers_of, value_bits
+from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, walk_statements
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import Unrolled, unroll
 from ansor.ir.rewriting import map_statements, reads_memory
@@ -40,6 +42,53 @@ def unroll_private_arrays(stmt: Stmt, limits: RegisterLimits) -> Stmt:
     """Unroll the serial loops that decide the indices of small private arrays."""
     stmt = map_statements(stmt, lambda inner: unroll_private_arrays(inner, limits))
     return _unrolled(stmt, limits) if isinstance(stmt, Alloc) and _fits(stmt.buffer, limits) else stmt
+
+
+def unroll_scratch(stmt: Stmt, limits: RegisterLimits) -> Stmt:
+    """Unroll the short serial loops of vectors that decide the indices of scratch which registers hold.
+
+    Where a register tile is stored to scratch of its size, and an element-wise stage reads that, no memory
+    is between them then. Of loops around anything else than vectors, such as a reduction, none is unrolled.
+    """
+    stmt = map_statements(stmt, lambda inner: unroll_scratch(inner, limits))
+    if not isinstance(stmt, Alloc) or not _holds(stmt.buffer, limits):
+        return stmt
+    wanted = _deciding(stmt)
+    loops = [inner for inner in walk_statements(stmt) if isinstance(inner, For)]
+    if wanted is None or not wanted <= {loop.var for loop in loops if loop.kind in _EXPANDED}:
+        return stmt
+    serial = [loop for loop in loops if loop.var in wanted and loop.kind is LoopKind.SERIAL]
+    if not serial or not all(_is_short(loop, wanted, limits) for loop in serial):
+        return stmt
+    return unroll(stmt, lambda loop, extent, each: loop.var in wanted, limits).stmt
+
+
+def _holds(buffer: Buffer, limits: RegisterLimits) -> bool:
+    """Whether half of the registers hold a scratch array of a CPU.
+
+    With more, what follows a reduction takes registers from its loop: of 12 accumulators LLVM keeps one in
+    memory.
+    """
+    if buffer.scope != "global" or any(int_value(extent) is None for extent in buffer.shape):
+        return False
+    lanes = limits.vector_bits // value_bits(buffer.dtype)
+    return (
+        registers_of(prod(buffer.constant_shape), lanes, buffer.dtype, limits.vector_bits)
+        <= limits.num_registers // 2
+    )
+
+
+def _is_short(loop: For, wanted: set[Var], limits: RegisterLimits) -> bool:
+    """Whether a loop is over few vectors that are stored, and nothing else."""
+    inner = list(walk_statements(loop))
+    stored = [one for one in inner if isinstance(one, Store)]
+    loops = [one for one in inner if isinstance(one, For)]
+    straight = all(one.kind is not LoopKind.SERIAL or one.var in wanted for one in loops)
+    vectors = any(one.kind is LoopKind.VECTORIZED for one in loops)
+    if not straight or not vectors:
+        return False
+    made = unroll(loop, lambda loop, extent, each: True, limits)
+    return made.steps <= limits.room * len(stored) and made.instructions <= limits.max_instructions
 
 
 def _fits(buffer: Buffer, limits: RegisterLimits) -> bool:
