@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from ansor import te
-from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq, walk_statements
+from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Stmt, Store, seq, walk_statements
 from ansor.ir.passes.private_arrays import unroll_scratch
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.printer import format_stmt
@@ -33,6 +33,9 @@ def program(
     index: Expr | None = None,
     extent: int | None = None,
     terms: int = 1,
+    lanes: int = LANES,
+    parallel: bool = False,
+    masked: bool = False,
 ) -> Stmt:
     """Some `vectors` are stored to scratch by straight code and read by a loop."""
     scratch = Buffer("S", "float32", (vectors * LANES,), scope)
@@ -43,7 +46,10 @@ def program(
     fill = For(i, vectors, UNROLLED if terms == 1 else SERIAL, fill)
     place = j * LANES + u if index is None else index
     use = Store(Y, (t, j * LANES + u), load(scratch, place) * const(2.0, "float32"))
-    out = For(j, extent or vectors, SERIAL, For(u, LANES, kind, use))
+    lane: Stmt = If(t * LANES + u < const(60), use) if masked else use
+    out: Stmt = For(j, extent or vectors, SERIAL, For(u, lanes, kind, lane))
+    if parallel:
+        out = For(k, 16, LoopKind.PARALLEL, out)
     return For(t, 8, SERIAL, Alloc(scratch, seq(fill, out)))
 
 
@@ -71,6 +77,9 @@ def test_a_short_loop_of_vectors_over_scratch_is_unrolled() -> None:
         pytest.param(program(index=t % 4 * LANES + u), id="another loop decides"),
         pytest.param(program(index=j % 4 * LANES + u, extent=64), id="a long loop"),
         pytest.param(program(terms=16), id="a reduction inside"),
+        pytest.param(program(parallel=True), id="other threads read"),
+        pytest.param(program(lanes=7), id="parts of vectors"),
+        pytest.param(program(masked=True), id="lanes that a guard leaves out"),
     ],
 )
 def test_what_stays_as_it_is(stmt: Stmt) -> None:

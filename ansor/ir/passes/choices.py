@@ -95,7 +95,7 @@ def _share(conditions: Iterable[Expr], simplifier: Simplifier) -> float:
     kept: dict[tuple[tuple[int, int], ...], tuple[float, float]] = {}
     for condition in conditions:
         form = simplifier.below_zero(condition)
-        if form is None:
+        if form is None or not form.terms:
             return 0.0
         terms = sorted(form.terms.items())
         sign = 1 if terms[0][1] > 0 else -1

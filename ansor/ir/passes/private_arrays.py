@@ -26,7 +26,7 @@ from typing import Final
 
 from ansor.ir.accesses import accesses_of
 from ansor.ir.code_size import registers_of, value_bits
-from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, walk_statements
+from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Stmt, Store, walk_statements
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import Unrolled, unroll
 from ansor.ir.rewriting import map_statements, reads_memory
@@ -48,17 +48,24 @@ def unroll_scratch(stmt: Stmt, limits: RegisterLimits) -> Stmt:
     """Unroll the short serial loops of vectors that decide the indices of scratch which registers hold.
 
     Where a register tile is stored to scratch of its size, and an element-wise stage reads that, no memory
-    is between them then. Of loops around anything else than vectors, such as a reduction, none is unrolled.
+    is between them then, and a product that is added to something may be one multiply-add. Of loops around
+    anything else than vectors, such as a reduction, none is unrolled; and none for scratch that stays in
+    memory anyway: what parts of vectors are read or stored of, or what other threads read.
     """
     stmt = map_statements(stmt, lambda inner: unroll_scratch(inner, limits))
     if not isinstance(stmt, Alloc) or not _holds(stmt.buffer, limits):
         return stmt
-    wanted = _deciding(stmt)
-    loops = [inner for inner in walk_statements(stmt) if isinstance(inner, For)]
-    if wanted is None or not wanted <= {loop.var for loop in loops if loop.kind in _EXPANDED}:
+    wanted, inner = _deciding(stmt), list(walk_statements(stmt))
+    loops = [one for one in inner if isinstance(one, For)]
+    if wanted is None or any(loop.kind is LoopKind.PARALLEL for loop in loops):
         return stmt
-    serial = [loop for loop in loops if loop.var in wanted and loop.kind is LoopKind.SERIAL]
-    if not serial or not all(_is_short(loop, wanted, limits) for loop in serial):
+    own = [loop for loop in loops if loop.var in wanted]
+    serial = [loop for loop in own if loop.kind is LoopKind.SERIAL]
+    lanes = {loop.var for loop in own if loop.kind is LoopKind.VECTORIZED}
+    masked = any(isinstance(one, If) and not lanes.isdisjoint(free_vars(one.cond)) for one in inner)
+    if not serial or masked or not all(_is_whole(loop, stmt.buffer, limits) for loop in own):
+        return stmt
+    if wanted != {loop.var for loop in own} or not all(_is_short(loop, wanted, limits) for loop in serial):
         return stmt
     return unroll(stmt, lambda loop, extent, each: loop.var in wanted, limits).stmt
 
@@ -71,10 +78,20 @@ def _holds(buffer: Buffer, limits: RegisterLimits) -> bool:
     """
     if buffer.scope != "global" or any(int_value(extent) is None for extent in buffer.shape):
         return False
-    lanes = limits.vector_bits // value_bits(buffer.dtype)
+    bits = prod(buffer.constant_shape) * value_bits(buffer.dtype)
+    return bits <= limits.num_registers // 2 * limits.vector_bits
+
+
+def _is_whole(loop: For, buffer: Buffer, limits: RegisterLimits) -> bool:
+    """Whether a loop over scratch is as long as it says, and of whole vectors if it is one of vectors."""
+    extent = int_value(loop.extent)
+    if extent is None or loop.kind not in _EXPANDED:
+        return False
+    short = extent & (extent - 1) == 0
     return (
-        registers_of(prod(buffer.constant_shape), lanes, buffer.dtype, limits.vector_bits)
-        <= limits.num_registers // 2
+        loop.kind is not LoopKind.VECTORIZED
+        or short
+        or extent * value_bits(buffer.dtype) % limits.vector_bits == 0
     )
 
 
@@ -84,8 +101,7 @@ def _is_short(loop: For, wanted: set[Var], limits: RegisterLimits) -> bool:
     stored = [one for one in inner if isinstance(one, Store)]
     loops = [one for one in inner if isinstance(one, For)]
     straight = all(one.kind is not LoopKind.SERIAL or one.var in wanted for one in loops)
-    vectors = any(one.kind is LoopKind.VECTORIZED for one in loops)
-    if not straight or not vectors:
+    if not straight or not any(one.kind is LoopKind.VECTORIZED for one in loops):
         return False
     made = unroll(loop, lambda loop, extent, each: True, limits)
     return made.steps <= limits.room * len(stored) and made.instructions <= limits.max_instructions
