@@ -189,3 +189,24 @@ def test_convolutions_ask_at_borders_only(stride: int, rows: int, columns: int) 
     assert [choices(tile) for tile in tiles].count(0) == 1
     assert len(tiles) > 1
     check_results(state)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels, strides, paddings and tiles of any size, that do not divide among them, worth it or not."""
+    monkeypatch.setattr("ansor.ir.passes.choices.ENOUGH_INSIDE", 0.01)
+    monkeypatch.setattr("ansor.ir.passes.choices.MANY", 1)
+    rng = np.random.default_rng(seed)
+    kernel, stride = int(rng.integers(4, 8)), int(rng.integers(1, 3))
+    padding = int(rng.integers(1, kernel))
+    height, width = (int(n) for n in rng.integers(12, 34, 2))
+    tensors = list(workloads.conv2d(1, height, width, 3, 12, kernel, stride, padding))
+    state = State.initial(ComputeDAG(tensors))
+    state = state.compute_inline(next(i for i, stage in enumerate(state.stages) if stage.op.name == "Pad"))
+    conv = len(state.stages) - 1
+    for axis, tile in ((3, 8), (2, int(rng.integers(1, 7))), (1, int(rng.integers(1, 4)))):
+        state = state.split(conv, axis, [tile])
+    state = state.reorder(conv, [0, 1, 3, 5, *(int(i) for i in rng.permutation([7, 8, 9])), 2, 4, 6])
+    for loop in (7, 8):
+        state = state.annotate(conv, loop, Annotation.UNROLL)
+    check_results(state.annotate(conv, 9, Annotation.VECTORIZE))
