@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
 
 from ansor import te
+from ansor.codegen.llvm import emit_llvm
+from ansor.codegen.machine import Machine
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Stmt, Store, seq, walk_statements
 from ansor.ir.passes.private_arrays import unroll_scratch
 from ansor.ir.passes.register_tile import RegisterLimits
@@ -102,9 +105,14 @@ def test_a_product_and_what_follows_it(rows: int, columns: int) -> None:
         state = state.annotate(2, loop, Annotation.UNROLL)
     state = state.annotate(2, 3, Annotation.VECTORIZE)
     nest = lowered(state, simple_mode=False)
+    written = replace(nest, body=unroll_scratch(nest.body, LIMITS))
     (scratch,) = (
-        one for one in walk_statements(nest.body) if isinstance(one, Alloc) and one.buffer.name == "C"
+        one for one in walk_statements(written.body) if isinstance(one, Alloc) and one.buffer.name == "C"
     )
     serial = [one for one in walk_statements(scratch) if isinstance(one, For) and one.kind is SERIAL]
     assert [one.var.name for one in serial] == ["y.0", "x.0", "r"]
+    machine = Machine.for_target("llvm -mcpu=x86-64-v3")
+    assert machine.register_limits == LIMITS
+    assert written.body is not nest.body
+    assert emit_llvm(nest, machine) == emit_llvm(written, machine)
     check_results(state)

@@ -18,6 +18,8 @@ are known to align them, it is written once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ansor.codegen.llvm.abreast import join_strips
 from ansor.codegen.llvm.analysis import Analysis
 from ansor.codegen.llvm.flipping import flip_factors
@@ -30,6 +32,7 @@ from ansor.codegen.machine import Machine
 from ansor.depth import with_depth
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer, For, LoopNest
+from ansor.ir.passes.private_arrays import unroll_scratch
 from ansor.ir.ranges import nest_bounds
 from ansor.ir.work import executed_instructions
 from ansor.te.expr import Expr, Var, free_vars
@@ -71,7 +74,8 @@ def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None, aligned
     """
 
     def text() -> str:
-        written = join_strips(flip_factors(nest, machine), machine)
+        straight = replace(nest, body=unroll_scratch(nest.body, machine.register_limits))
+        written = join_strips(flip_factors(straight, machine), machine)
         return _Module(written, machine, name or nest.name).text(aligned)
 
     return with_depth(text)

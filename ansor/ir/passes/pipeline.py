@@ -5,7 +5,6 @@
    the reduction, since a register tile is one statement by then.
 3. Terms that change nothing, as those of padding, are left out.
 4. Register tiles that read no padding are computed without asking for each element.
-5. Scratch that registers hold gets numbers for indices, which LLVM makes values of.
 
 Vectorising and unrolling come before these, during lowering, as pragmas are set stage by stage.
 """
@@ -18,7 +17,6 @@ from ansor.ir.nest import LoopNest
 from ansor.ir.passes.choices import peel_choices
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.identities import skip_identities
-from ansor.ir.passes.private_arrays import unroll_scratch
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.ranges import loop_ranges, nest_bounds
 from ansor.ir.rewriting import map_expressions
@@ -32,5 +30,4 @@ def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
     body = skip_identities(simplify_guards(body, known), known)
-    body = peel_choices(body, known.extended(loop_ranges(body)))
-    return replace(nest, body=unroll_scratch(body, limits))
+    return replace(nest, body=peel_choices(body, known.extended(loop_ranges(body))))

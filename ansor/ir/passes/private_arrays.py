@@ -15,7 +15,8 @@ that as far as they like. An array of more elements than a thread has registers 
 does one with an index that something else than the loops around it decides, or that takes too much code even
 so.
 
-Scratch of a CPU between a register tile and an element-wise stage is such an array, too (`unroll_scratch`).
+Scratch of a CPU between a register tile and an element-wise stage is such an array, too: `unroll_scratch`,
+when LLVM code is written.
 """
 
 from __future__ import annotations
