@@ -89,9 +89,8 @@ class Regions:
             if close.any():
                 width = np.where(close, np.maximum(np.ceil(width * (apart / line)), 1.0), width)
             distance = apart.astype(np.int64)
-            places = (way / np.minimum(distance & -distance, way)).astype(
-                np.float32
-            )  # of the greatest common divisor
+            divisor = np.minimum(distance & -distance, way)  # the greatest common one
+            places = (way / divisor).astype(np.float32)
             taken = np.minimum(width, places)
             usable *= taken
             if (taken < width).any():

@@ -16,8 +16,7 @@ data left out. It is the counterpart for values of what `ansor.ir.passes.peeling
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from math import isfinite, prod
 from typing import Final
 
@@ -26,7 +25,16 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
 from ansor.ir.nest import Alloc, For, If, Let, Stmt, Store, walk_statements
 from ansor.ir.passes.peeling import MANY, holds_throughout, is_register_tile, steps
-from ansor.ir.rewriting import conjunction, conjuncts, fresh_copy, map_statements, reads_memory
+from ansor.ir.ranges import loop_ranges
+from ansor.ir.rewriting import (
+    conjunction,
+    conjuncts,
+    fresh_copy,
+    map_expressions,
+    map_statements,
+    reads_memory,
+    with_statements,
+)
 from ansor.ir.simplifier import TRUE, Simplifier
 from ansor.ir.simplify import assume
 from ansor.ir.terms import assumed
@@ -45,45 +53,59 @@ def peel_choices(stmt: Stmt, bounds: Bounds) -> Stmt:
     Parameters
     ----------
     bounds
-        Ranges of all variables, loops of `stmt` among them.
+        Ranges of the variables around `stmt`. Those of loops in it are its own, whatever is said of them.
     """
+    return _peel(stmt, bounds.extended(loop_ranges(stmt))) if _has_choices(stmt) else stmt
+
+
+def _peel(stmt: Stmt, bounds: Bounds) -> Stmt:
     if isinstance(stmt, Alloc) and is_register_tile(stmt):
         return _peeled(stmt, bounds)
     if isinstance(stmt, If):
-        then = peel_choices(stmt.then, assume(bounds, stmt.cond))
-        other = stmt.other and peel_choices(stmt.other, assume(bounds, stmt.cond, holds=False))
-        return stmt if then is stmt.then and other is stmt.other else replace(stmt, then=then, other=other)
-    return map_statements(stmt, lambda inner: peel_choices(inner, bounds))
+        inner = [(stmt.then, True)] if stmt.other is None else [(stmt.then, True), (stmt.other, False)]
+        peeled = [
+            _peel(side, assume(bounds, stmt.cond, holds=holds)) if _has_choices(side) else side
+            for side, holds in inner
+        ]
+        return with_statements(stmt, tuple(peeled))
+    return map_statements(stmt, lambda one: _peel(one, bounds))
 
 
 def _peeled(tile: Alloc, bounds: Bounds) -> Stmt:
-    if straight_stores(tile) > MOST_COPIED or steps(tile) < MANY:
+    choices = list(_choices(tile))
+    if not choices or straight_stores(tile) > MOST_COPIED or steps(tile) < MANY:
         return tile
     inner = {loop.var for loop in walk_statements(tile) if isinstance(loop, For)}
     named = {let.var for let in walk_statements(tile) if isinstance(let, Let)}
     tests: list[Expr] = []
     whole: list[Expr] = []
-    for choice in _choices(tile):
-        own = _own_tests(choice)
+    for own in choices:
         if named.isdisjoint(free_vars(*own)):
             more = [holds_throughout(test, inner, bounds.simplifier) for test in own]
             together = _each_once(one for one in (*whole, *more) if one is not TRUE)
             if _share(together, bounds.simplifier) >= ENOUGH_INSIDE:
                 tests, whole = [*tests, *own], together
+    if not tests:
+        return tile
+    without = map_expressions(tile, lambda expr: assumed(expr, tests))
     cond = conjunction(tuple(whole))
-    without = _assuming(tile, tests) if tests else tile
     return without if cond is None else If(cond, fresh_copy(without), tile)
 
 
-def _choices(tile: Alloc) -> Iterator[Select]:
-    """The choices in a tile that something else than data decides."""
+def _has_choices(stmt: Stmt) -> bool:
+    """Whether some register tile has a choice that something else than data decides."""
+    tiles = (inner for inner in walk_statements(stmt) if isinstance(inner, Alloc) and is_register_tile(inner))
+    return any(any(_choices(tile)) for tile in tiles)
+
+
+def _choices(tile: Alloc) -> Iterator[tuple[Expr, ...]]:
+    """The tests of each choice in a tile that something else than data decides, those of data left out."""
     values = (inner.value for inner in walk_statements(tile) if isinstance(inner, Store))
-    nodes = (node for value in values for node in distinct_nodes(value))
-    return (node for node in nodes if isinstance(node, Select) and _own_tests(node))
-
-
-def _own_tests(choice: Select) -> tuple[Expr, ...]:
-    return tuple(test for test in conjuncts(choice.cond) if not reads_memory(test))
+    for node in (node for value in values for node in distinct_nodes(value)):
+        if isinstance(node, Select):
+            tests = tuple(test for test in conjuncts(node.cond) if not reads_memory(test))
+            if tests:
+                yield tests
 
 
 def _share(conditions: Iterable[Expr], simplifier: Simplifier) -> float:
@@ -120,9 +142,3 @@ def _each_once(found: Iterable[Expr]) -> list[Expr]:
         if not is_among(one, kept):
             kept.append(one)
     return kept
-
-
-def _assuming(stmt: Stmt, tests: Sequence[Expr]) -> Stmt:
-    if isinstance(stmt, Store):
-        return replace(stmt, value=assumed(stmt.value, tests))
-    return map_statements(stmt, lambda inner: _assuming(inner, tests))

@@ -29,5 +29,4 @@ def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
-    body = skip_identities(simplify_guards(body, known), known)
-    return replace(nest, body=peel_choices(body, known.extended(loop_ranges(body))))
+    return replace(nest, body=peel_choices(skip_identities(simplify_guards(body, known), known), known))

@@ -77,7 +77,7 @@ def _holds(buffer: Buffer, limits: RegisterLimits) -> bool:
     With more, what follows a reduction takes registers from its loop: of 12 accumulators LLVM keeps one in
     memory.
     """
-    if buffer.scope != "global" or any(int_value(extent) is None for extent in buffer.shape):
+    if not _is_array(buffer, "global"):
         return False
     bits = prod(buffer.constant_shape) * value_bits(buffer.dtype)
     return bits <= limits.num_registers // 2 * limits.vector_bits
@@ -88,29 +88,31 @@ def _is_whole(loop: For, buffer: Buffer, limits: RegisterLimits) -> bool:
     extent = int_value(loop.extent)
     if extent is None or loop.kind not in _EXPANDED:
         return False
-    short = extent & (extent - 1) == 0
-    return (
-        loop.kind is not LoopKind.VECTORIZED
-        or short
-        or extent * value_bits(buffer.dtype) % limits.vector_bits == 0
-    )
+    if loop.kind is not LoopKind.VECTORIZED:
+        return True
+    power_of_two = extent & (extent - 1) == 0
+    return power_of_two or extent * value_bits(buffer.dtype) % limits.vector_bits == 0
 
 
 def _is_short(loop: For, wanted: set[Var], limits: RegisterLimits) -> bool:
     """Whether a loop is over few vectors that are stored, and nothing else."""
     inner = list(walk_statements(loop))
-    stored = [one for one in inner if isinstance(one, Store)]
+    stores = sum(isinstance(one, Store) for one in inner)
     loops = [one for one in inner if isinstance(one, For)]
     straight = all(one.kind is not LoopKind.SERIAL or one.var in wanted for one in loops)
     if not straight or not any(one.kind is LoopKind.VECTORIZED for one in loops):
         return False
     made = unroll(loop, lambda loop, extent, each: True, limits)
-    return made.steps <= limits.room * len(stored) and made.instructions <= limits.max_instructions
+    return made.steps <= limits.room * stores and made.instructions <= limits.max_instructions
+
+
+def _is_array(buffer: Buffer, scope: str) -> bool:
+    return buffer.scope == scope and all(int_value(extent) is not None for extent in buffer.shape)
 
 
 def _fits(buffer: Buffer, limits: RegisterLimits) -> bool:
     """Whether registers hold a private array."""
-    if buffer.scope != "local" or any(int_value(extent) is None for extent in buffer.shape):
+    if not _is_array(buffer, "local"):
         return False
     return registers_of(prod(buffer.constant_shape), 1, buffer.dtype, limits.vector_bits) <= limits.room
 
