@@ -25,7 +25,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ansor.ir.accesses import accesses_of
+from ansor.ir.accesses import Accesses, accesses_of
 from ansor.ir.code_size import registers_of, value_bits
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Stmt, Store, walk_statements
 from ansor.ir.passes.register_tile import RegisterLimits
@@ -53,22 +53,38 @@ def unroll_scratch(stmt: Stmt, limits: RegisterLimits) -> Stmt:
     anything else than vectors, such as a reduction, none is unrolled; and none for scratch that stays in
     memory anyway: what parts of vectors are read or stored of, or what other threads read.
     """
-    stmt = map_statements(stmt, lambda inner: unroll_scratch(inner, limits))
-    if not isinstance(stmt, Alloc) or not _holds(stmt.buffer, limits):
+    found, deciding = accesses_of(stmt), dict[Buffer, set[Var]]()
+    serial = {loop.var for loop in _loops(stmt) if loop.kind is LoopKind.SERIAL}
+    for buffer in found.allocated:
+        if _holds(buffer, limits):
+            variables = _deciding(buffer, found)
+            if variables is not None and not serial.isdisjoint(variables):
+                deciding[buffer] = variables
+    return _unroll_scratch(stmt, deciding, limits) if deciding else stmt
+
+
+def _unroll_scratch(stmt: Stmt, deciding: dict[Buffer, set[Var]], limits: RegisterLimits) -> Stmt:
+    """Unroll loops over the scratch of which `deciding` has the variables in its indices."""
+    stmt = map_statements(stmt, lambda inner: _unroll_scratch(inner, deciding, limits))
+    if not isinstance(stmt, Alloc) or stmt.buffer not in deciding:
         return stmt
-    wanted, inner = _deciding(stmt), list(walk_statements(stmt))
-    loops = [one for one in inner if isinstance(one, For)]
-    if wanted is None or any(loop.kind is LoopKind.PARALLEL for loop in loops):
+    wanted, loops = deciding[stmt.buffer], _loops(stmt)
+    if any(loop.kind is LoopKind.PARALLEL for loop in loops):
         return stmt
     own = [loop for loop in loops if loop.var in wanted]
     serial = [loop for loop in own if loop.kind is LoopKind.SERIAL]
     lanes = {loop.var for loop in own if loop.kind is LoopKind.VECTORIZED}
-    masked = any(isinstance(one, If) and not lanes.isdisjoint(free_vars(one.cond)) for one in inner)
+    conditions = [one.cond for one in walk_statements(stmt) if isinstance(one, If)]
+    masked = any(not lanes.isdisjoint(free_vars(condition)) for condition in conditions)
     if not serial or masked or not all(_is_whole(loop, stmt.buffer, limits) for loop in own):
         return stmt
     if wanted != {loop.var for loop in own} or not all(_is_short(loop, wanted, limits) for loop in serial):
         return stmt
     return unroll(stmt, lambda loop, extent, each: loop.var in wanted, limits).stmt
+
+
+def _loops(stmt: Stmt) -> list[For]:
+    return [one for one in walk_statements(stmt) if isinstance(one, For)]
 
 
 def _holds(buffer: Buffer, limits: RegisterLimits) -> bool:
@@ -98,7 +114,7 @@ def _is_short(loop: For, wanted: set[Var], limits: RegisterLimits) -> bool:
     """Whether a loop is over few vectors that are stored, and nothing else."""
     inner = list(walk_statements(loop))
     stores = sum(isinstance(one, Store) for one in inner)
-    loops = [one for one in inner if isinstance(one, For)]
+    loops = _loops(loop)
     straight = all(one.kind is not LoopKind.SERIAL or one.var in wanted for one in loops)
     if not straight or not any(one.kind is LoopKind.VECTORIZED for one in loops):
         return False
@@ -119,8 +135,8 @@ def _fits(buffer: Buffer, limits: RegisterLimits) -> bool:
 
 def _unrolled(stmt: Alloc, limits: RegisterLimits) -> Stmt:
     """An allocation with constant indices of its buffer; the same object where they cannot be."""
-    wanted = _deciding(stmt)
-    inside = {s.var for s in walk_statements(stmt) if isinstance(s, For) and s.kind in _EXPANDED}
+    wanted = _deciding(stmt.buffer, accesses_of(stmt.body))
+    inside = {loop.var for loop in _loops(stmt) if loop.kind in _EXPANDED}
     if wanted is None or not wanted <= inside:
         return stmt
 
@@ -129,7 +145,7 @@ def _unrolled(stmt: Alloc, limits: RegisterLimits) -> Stmt:
 
     for tried in (stmt, _rolled(stmt, wanted)):
         made = unroll(tried, choose, limits)
-        loops = [s for s in walk_statements(made.stmt) if isinstance(s, For) and s.var in wanted]
+        loops = [loop for loop in _loops(made.stmt) if loop.var in wanted]
         whole = all(loop.kind is not LoopKind.SERIAL for loop in loops)
         if whole and made.instructions <= limits.max_instructions:
             return made.stmt
@@ -144,11 +160,7 @@ def _rolled(stmt: Stmt, wanted: set[Var], inside: bool = False) -> Stmt:
     return map_statements(stmt, lambda inner: _rolled(inner, wanted, inside))
 
 
-def _deciding(stmt: Alloc) -> set[Var] | None:
-    """The variables in the indices of an allocated buffer; None if they depend on data."""
-    found, used = accesses_of(stmt.body), set[Var]()
-    for indices in (*found.reads.get(stmt.buffer, ()), *found.writes.get(stmt.buffer, ())):
-        if any(map(reads_memory, indices)):
-            return None
-        used |= free_vars(*indices)
-    return used
+def _deciding(buffer: Buffer, found: Accesses) -> set[Var] | None:
+    """The variables in the indices of a buffer; None if they depend on data."""
+    indices = [index for kind in (found.reads, found.writes) for place in kind.get(buffer, ()) for index in place]
+    return None if any(map(reads_memory, indices)) else free_vars(*indices)
