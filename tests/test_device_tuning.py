@@ -14,7 +14,7 @@ from costmodel import DraftedModel
 from tests.device_kernels import needs_opencl
 from tests.search_fakes import logged
 
-TRIALS, CUT = 64, 24
+TRIALS, CUT = 40, 24
 SIZES = (40, 48, 36)
 SMALL_GPU = HardwareParams(-1, 16, 64, 32768, 2**31 - 1, 256, 8, 32)
 """Blocks of warps and virtual threads, which PoCL's own figures leave no room for."""

@@ -116,8 +116,8 @@ def test_a_search_on_a_device_measures_right_programs(
     log = tmp_path / "log.json"
     with LocalBuilder(timeout=60) as builder, LocalRunner(60, 1, 1, 0) as runner:
         options = ansor.TuningOptions(
-            num_measure_trials=12,
-            num_measures_per_round=6,
+            num_measure_trials=8,
+            num_measures_per_round=4,
             builder=builder,
             runner=runner,
             measure_callbacks=[ansor.RecordToFile(log)],
@@ -125,7 +125,7 @@ def test_a_search_on_a_device_measures_right_programs(
         )
         params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
         result = task.tune(options, ansor.SketchPolicy(task, params=params))
-    assert result.trials == 12
+    assert result.trials == 8
     errors = [
         (measured.error_no, measured.error_msg) for _, measured in load_records(str(log)) if measured.error_no
     ]

@@ -29,15 +29,15 @@ WASTEFUL = {"max_tile_waste": 1.4}
 
 def random_args(name: str, rng: np.random.Generator) -> tuple[int, ...]:
     """Sizes, a kernel, a stride and a padding of a workload on images `[n, h, w, c]`."""
-    kernel, stride = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    kernel, stride = int(rng.integers(2, 4 if name == "conv3d" else 5)), int(rng.integers(1, 4))
     padding = int(rng.integers(1, kernel))
     height, width, channels = (int(size) for size in rng.integers((kernel, kernel, 1), (12, 12, 20)))
     if name == "transposed_conv2d":
         return 1, height, width, channels, 1, int(rng.integers(3, 5)), int(rng.integers(1, 3)), 1
     if name in ("conv2d", "conv3d"):
         depth = (int(rng.integers(2, 4)) * kernel,) if name == "conv3d" else ()
-        filters, dilation = int(rng.integers(1, 20)), int(rng.integers(1, 3))
-        sizes = height + kernel, width // len(depth or "1") + kernel, min(channels, 6)
+        filters, dilation = int(rng.integers(1, 10 if depth else 20)), int(rng.integers(1, 3))
+        sizes = height + kernel, width // len(depth or "1") + kernel, min(channels, 2 if depth else 6)
         return 1, *depth, *sizes, filters, kernel, stride, padding, dilation
     dilation = (int(rng.integers(1, 3)),) if name == "depthwise_conv2d" else ()
     return 1, height + kernel, width + kernel, channels, kernel, stride, padding, *dilation
