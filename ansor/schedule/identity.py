@@ -13,12 +13,17 @@ from ansor.schedule.state import State
 
 def program_key(state: State) -> str:
     """
-    Digest of a program: equal keys, equal programs.
+    Digest of a program: equal keys, equal programs; a state keeps its own.
 
     It covers the computation, the printed loops with all extents filled, how loops that were fused run
     through their parts, and what loops do not show: the steps of ours, what stages that steps made or changed
     read, and how results are stored.
     """
+    return state.key
+
+
+def digest(state: State) -> str:
+    """Compute what `program_key` describes."""
     bounds = infer_bounds(state)
     parts = "".join(
         f"\n{part} {known.extents[part]}"

@@ -284,6 +284,13 @@ class State:
 
         return infer_bounds(self).state
 
+    @cached_property
+    def key(self) -> str:
+        """What `program_key` gives: a search asks it several times of each program."""
+        from ansor.schedule.identity import digest
+
+        return digest(self)
+
     def __str__(self) -> str:
         """The loops as text: placeholders first, then each root stage with what is computed inside it."""
         lines = ["Placeholder: " + ", ".join(_input_text(s) for s in self.stages if s.is_placeholder)]
