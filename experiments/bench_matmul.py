@@ -1,10 +1,15 @@
 """A matrix product scheduled by hand, beside the machine's multiply-add peak and numpy.
 
 Claim: the general path (te, schedule, lowering, LLVM) reaches 80 % of the measured peak; nothing in it knows
-what a matrix product is. The schedule tiles for registers (6 x 4 vectors), blocks rows for the second-level
-cache, and runs row blocks in parallel; 6 does not divide the extents, so guards are part of the test.
+what a matrix product is. The schedule packs B into panels as wide as a register tile (6 x 4 vectors, or 6 x 2
+of 16 registers), blocks rows for the second-level cache, and runs row blocks in parallel; 6 does not divide
+the extents, so guards are part of the test.
 
-Command: `python -m experiments.bench_matmul [--quick] [--json PATH]`; half a minute, 10 s with `--quick`.
+Beside it runs one such tile again and again, on operands that stay in the first-level cache. It tells what
+loading operands costs, whatever a schedule does about caches: where others use the cores' other threads, that
+may be far from the peak of multiply-adds on registers, and is as much as any product can reach.
+
+Command: `python -m experiments.bench_matmul [--quick] [--json PATH]`; two minutes, 10 s with `--quick`.
 """
 
 from __future__ import annotations
@@ -17,58 +22,113 @@ import numpy as np
 import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
+from ansor.workloads.catalogue import constant_shape
 from experiments import command
 from experiments.fma_peak import FmaPeak, peak_flop
 from experiments.harness import Bench, Estimate, fresh_process, speedup
 from experiments.turns import Timer, take_turns, timer_of
 
 GOAL = 0.8
+ROWS, UNROLLED = 6, 4
+PIECES, DEPTH = 64, 64
+"""Tiles that threads share, and the length of the tile's sums, which are added up again and again."""
 
 
-def schedule(n: int, rows: int = 6, vectors: int = 4, block: int = 16) -> tuple[Any, list[te.Tensor]]:
+def columns() -> tuple[int, int]:
+    """Vectors of a row of the register tile, and lanes of each; four registers are for operands."""
+    machine = Machine.host()
+    return (machine.num_registers - 4) // ROWS, machine.vector_bits // 32
+
+
+def schedule(n: int, block: int = 8) -> tuple[Any, list[te.Tensor]]:
     """Schedule C[n, n] = A[n, n] @ B[n, n] for this machine's vectors."""
     A = te.placeholder((n, n), name="A")
     B = te.placeholder((n, n), name="B")
     k = te.reduce_axis((0, n), name="k")
     C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
     s = te.create_schedule(C.op)
-    lanes = Machine.host().vector_bits // 32
-    i_block, i_tile, i_row = s[C].split(C.op.axis[0], factors=[block, rows])
-    j_tile, j_vector, j_lane = s[C].split(C.op.axis[1], factors=[vectors, lanes])
-    s[C].reorder(i_block, j_tile, i_tile, k, i_row, j_vector, j_lane)
+    vectors, lanes = columns()
+    panels = s.rewrite_layout(B, [(1, None), 0, (1, vectors * lanes)], readers=C)
+    s[panels].parallel(s[panels].op.axis[0])
+    i, j = s[C].op.axis
+    (k,) = s[C].op.reduce_axis
+    i_block, i_tile, i_row = s[C].split(i, factors=[block, ROWS])
+    j_tile, j_vector, j_lane = s[C].split(j, factors=[vectors, lanes])
+    k_outer, k_inner = s[C].split(k, factor=UNROLLED)
+    s[C].reorder(i_block, j_tile, i_tile, k_outer, k_inner, i_row, j_vector, j_lane)
     s[C].parallel(i_block)
+    s[C].unroll(k_inner)
+    s[C].vectorize(j_lane)
+    return s, [A, B, C]
+
+
+def tile() -> tuple[Any, list[te.Tensor]]:
+    """Schedule the sum of A[k, i] * B[k, j] over k, again and again, in each of some tiles C[piece, i, j]."""
+    vectors, lanes = columns()
+    width = vectors * lanes
+    A = te.placeholder((DEPTH, ROWS), name="A")
+    B = te.placeholder((DEPTH, width), name="B")
+    again, k = te.reduce_axis((0, 2048 // width), name="again"), te.reduce_axis((0, DEPTH), name="k")
+    C = te.compute(
+        (PIECES, ROWS, width), lambda p, i, j: te.sum(A[k, i] * B[k, j], axis=[again, k]), name="C"
+    )
+    s = te.create_schedule(C.op)
+    piece, i, j = C.op.axis
+    k_outer, k_inner = s[C].split(k, factor=UNROLLED)
+    j_vector, j_lane = s[C].split(j, factor=lanes)
+    s[C].reorder(piece, again, k_outer, k_inner, i, j_vector, j_lane)
+    s[C].parallel(piece)
+    s[C].unroll(k_inner)
     s[C].vectorize(j_lane)
     return s, [A, B, C]
 
 
 def compare(n: int, repeats: int) -> dict[str, list[float]]:
-    """Time the kernel, numpy and the multiply-add loop in turn, on all threads; flop/s by name."""
+    """Time the kernel, numpy, the tile and the multiply-add loop in turn, on all threads; flop/s by name."""
     kernel = ansor.build(*schedule(n), target="llvm", name="matmul")
+    repeated, tensors = tile()
+    again = ansor.build(repeated, tensors, target="llvm", name="tile")
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))
     out = np.empty((n, n), np.float32)
     kernel(a, b, out)
     np.testing.assert_allclose(out, a @ b, rtol=1e-3, atol=1e-3)
+    operands = [ansor.aligned_empty(constant_shape(tensor), "float32") for tensor in tensors]
+    for operand in operands:
+        operand.fill(0.5)
     timers: dict[str, Timer] = {
         "ansor": timer_of(lambda: kernel(a, b, out)),
         "numpy": timer_of(lambda: np.matmul(a, b, out=out)),
+        "tile": timer_of(lambda: again(*operands)),
         "peak": FmaPeak(),
     }
     seconds = take_turns(timers, repeats)
-    work = {"ansor": 2.0 * n**3, "numpy": 2.0 * n**3, "peak": peak_flop()}
+    product = 2.0 * n**3
+    work = {
+        "ansor": product,
+        "numpy": product,
+        "tile": repeated.state.dag.flop_count,
+        "peak": peak_flop(),
+    }
     return {name: [work[name] / t for t in times] for name, times in seconds.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_matmul: a hand-scheduled product beside the multiply-add peak", argv)
     for n in (1024,) if bench.quick else (512, 1024, 2048):
-        rates: dict[str, list[float]] = {"ansor": [], "numpy": [], "peak": []}
+        rates: dict[str, list[float]] = {"ansor": [], "numpy": [], "tile": [], "peak": []}
         for _ in range(1 if bench.quick else 3):
             for name, values in fresh_process("experiments.bench_matmul:compare", n, 11).items():
                 rates[name] += values
-        share = Estimate.of([x / y for x, y in zip(rates["ansor"], rates["peak"], strict=True)])
+
+        def share(of: str, whole: str, rates: dict[str, list[float]] = rates) -> Estimate:
+            return Estimate.of([x / y for x, y in zip(rates[of], rates[whole], strict=True)])
+
         bench.add(f"matmul {n}: speed", Estimate.of([x / 1e9 for x in rates["ansor"]]), "GFLOP/s")
-        bench.add(f"matmul {n}: share of the peak", share, "of 1", peer="multiply-add loop", at_least=GOAL)
+        peak = "multiply-add loop"
+        bench.add(f"matmul {n}: share of the peak", share("ansor", "peak"), "of 1", peer=peak, at_least=GOAL)
+        bench.add(f"tile beside matmul {n}: share of the peak", share("tile", "peak"), "of 1", peer=peak)
+        bench.add(f"matmul {n}: share of the tile's speed", share("ansor", "tile"), "of 1", peer="tile")
         times = {name: [1 / x for x in values] for name, values in rates.items()}
         bench.add(f"matmul {n}: speed over numpy", speedup(times["ansor"], times["numpy"]), "x", peer="numpy")
     return bench.finish()

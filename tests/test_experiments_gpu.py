@@ -493,7 +493,7 @@ def test_trials_that_come_too_late_end_the_tuning(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_opencl
-def test_a_rehearsal_goes_all_the_way(tmp_path: Path) -> None:
+def test_a_rehearsal_goes_all_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tmp_path / "rows.json"
     command = ["--dry", "--ops", "matmul-2048x2048x2048", "--trials", "2", "--log-dir", str(tmp_path)]
     assert bench_gpu.main([*command, "--json", str(rows)]) == 0
@@ -508,7 +508,8 @@ def test_a_rehearsal_goes_all_the_way(tmp_path: Path) -> None:
         full = f"matmul-2048x2048x2048: predicted for {arch}"
         assert "registers" in found[f"{full}: spilled by kernel 0"]["peer"]
         assert found[f"{full}: blocks at a time of kernel 0"]["holds"]
-    # A second run finds the log complete, and measures its winner again.
+    # A second run finds the log complete, and measures its winner again; what it foresees does not change.
+    monkeypatch.setattr(bench_gpu, "foresee", lambda *_: None)
     assert bench_gpu.main([*command, "--json", str(rows)]) == 0
     again = {row["name"]: row for row in json.loads(rows.read_text())}
     assert again["matmul-64x64x64: tuning"]["value"] == 2
