@@ -1,4 +1,4 @@
-"""The environment variables that ansor listens to. Nothing else reads one of its own.
+"""The environment variables that ansor listens to. No other module of the package reads one of its own.
 
 | variable | meaning |
 |---|---|
