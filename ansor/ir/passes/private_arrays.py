@@ -162,5 +162,6 @@ def _rolled(stmt: Stmt, wanted: set[Var], inside: bool = False) -> Stmt:
 
 def _deciding(buffer: Buffer, found: Accesses) -> set[Var] | None:
     """The variables in the indices of a buffer; None if they depend on data."""
-    indices = [index for kind in (found.reads, found.writes) for place in kind.get(buffer, ()) for index in place]
+    places = (*found.reads.get(buffer, ()), *found.writes.get(buffer, ()))
+    indices = [index for place in places for index in place]
     return None if any(map(reads_memory, indices)) else free_vars(*indices)
