@@ -7,7 +7,7 @@ the extents, so guards are part of the test.
 
 Beside it runs one such tile again and again, on operands that stay in the first-level cache. It tells what
 loading operands costs, whatever a schedule does about caches: where others use the cores' other threads, that
-may be far from the peak of multiply-adds on registers, and is as much as any product can reach.
+may be far from the peak of multiply-adds on registers, and is as much as a product of such tiles can reach.
 
 Command: `python -m experiments.bench_matmul [--quick] [--json PATH]`; two minutes, 10 s with `--quick`.
 """
@@ -30,8 +30,8 @@ from experiments.turns import Timer, take_turns, timer_of
 
 GOAL = 0.8
 ROWS, UNROLLED = 6, 4
-PIECES, DEPTH = 64, 64
-"""Tiles that threads share, and the length of the tile's sums, which are added up again and again."""
+PIECES, DEPTH = 32, 64
+"""Tiles of each thread, and the length of their sums, which are added up again and again."""
 
 
 def columns() -> tuple[int, int]:
@@ -70,7 +70,9 @@ def tile() -> tuple[Any, list[te.Tensor]]:
     B = te.placeholder((DEPTH, width), name="B")
     again, k = te.reduce_axis((0, 2048 // width), name="again"), te.reduce_axis((0, DEPTH), name="k")
     C = te.compute(
-        (PIECES, ROWS, width), lambda p, i, j: te.sum(A[k, i] * B[k, j], axis=[again, k]), name="C"
+        (PIECES * ansor.get_num_threads(), ROWS, width),
+        lambda p, i, j: te.sum(A[k, i] * B[k, j], axis=[again, k]),
+        name="C",
     )
     s = te.create_schedule(C.op)
     piece, i, j = C.op.axis

@@ -141,4 +141,4 @@ def test_programs_that_a_model_rules_out_do_not_fill_a_round(tmp_path: Path, arg
     states = [inp.state.replay(task.compute_dag) for inp, _ in load_records(log)]
     assert states
     assert all(map(unrolls, states))
-    assert result.trials == 48 or "the cost model rules them out" in result.message
+    assert result.trials == 48

@@ -26,7 +26,7 @@ PARAMS: dict[str, Any] = {
     "first_rounds_size": 4,
     "polish_after": 8,
 }
-TRIALS = 16
+TRIALS = 20
 HOST = "llvm -num-cores=2"
 FAR = "llvm -mtriple=aarch64-linux-gnu -num-cores=2"
 

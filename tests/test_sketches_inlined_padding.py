@@ -37,7 +37,7 @@ def random_args(name: str, rng: np.random.Generator) -> tuple[int, ...]:
     if name in ("conv2d", "conv3d"):
         depth = (int(rng.integers(2, 4)) * kernel,) if name == "conv3d" else ()
         filters, dilation = int(rng.integers(1, 10 if depth else 20)), int(rng.integers(1, 3))
-        sizes = height + kernel, width // len(depth or "1") + kernel, min(channels, 2 if depth else 6)
+        sizes = height + kernel, width + kernel, min(channels, 2 if depth else 6)
         return 1, *depth, *sizes, filters, kernel, stride, padding, dilation
     dilation = (int(rng.integers(1, 3)),) if name == "depthwise_conv2d" else ()
     return 1, height + kernel, width + kernel, channels, kernel, stride, padding, *dilation

@@ -172,7 +172,7 @@ def _machine_of(target: Target) -> Machine:
     """See `Machine.for_target`."""
     if target.kind not in ("llvm", "c"):
         raise TargetError(
-            f"the target `{target}` is not a CPU; there is code for the kinds llvm, opencl and cuda"
+            f"the target `{target}` is not a CPU; there is code for the kinds llvm, c, opencl and cuda"
         )
     triple = target.mtriple or llvm.get_process_triple()
     extra = ",".join(target.mattr)

@@ -116,8 +116,9 @@ def build(
     args
         The tensors that the function takes, in order; not needed for a loop nest.
     target
-        An "llvm" target, this machine if not given; or "opencl" or "cuda", which give a `DeviceModule`. That
-        is compiled when it is first called, so that its source can be seen where there is no device.
+        An "llvm" or "c" target, this machine if not given; or "opencl" or "cuda", which give a
+        `DeviceModule`. That is compiled when it is first called, so that its source can be seen where there
+        is no device.
     name
         The function's name, a C identifier that neither C nor compiled code has another use for. "main" (the
         default) stands for the nest's own name if it has one; the C symbol of a function called "main" is
