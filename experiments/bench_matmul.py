@@ -30,8 +30,8 @@ from experiments.turns import Timer, take_turns, timer_of
 
 GOAL = 0.8
 ROWS, UNROLLED = 6, 4
-PIECES, DEPTH = 32, 64
-"""Tiles of each thread, and the length of their sums, which are added up again and again."""
+PIECES, DEPTH, FLOATS = 32, 64, 2048
+"""Tiles of each thread, the length of their sums, and how many of these each row of a tile adds up."""
 
 
 def columns() -> tuple[int, int]:
@@ -68,7 +68,8 @@ def tile() -> tuple[Any, list[te.Tensor]]:
     width = vectors * lanes
     A = te.placeholder((DEPTH, ROWS), name="A")
     B = te.placeholder((DEPTH, width), name="B")
-    again, k = te.reduce_axis((0, 2048 // width), name="again"), te.reduce_axis((0, DEPTH), name="k")
+    again = te.reduce_axis((0, FLOATS // width), name="again")
+    k = te.reduce_axis((0, DEPTH), name="k")
     C = te.compute(
         (PIECES * ansor.get_num_threads(), ROWS, width),
         lambda p, i, j: te.sum(A[k, i] * B[k, j], axis=[again, k]),
@@ -115,6 +116,11 @@ def compare(n: int, repeats: int) -> dict[str, list[float]]:
     return {name: [work[name] / t for t in times] for name, times in seconds.items()}
 
 
+def share(rates: list[float], whole: list[float]) -> Estimate:
+    """Estimate one rate over another that was taken in turn with it."""
+    return Estimate.of([x / y for x, y in zip(rates, whole, strict=True)])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_matmul: a hand-scheduled product beside the multiply-add peak", argv)
     for n in (1024,) if bench.quick else (512, 1024, 2048):
@@ -122,15 +128,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for _ in range(1 if bench.quick else 3):
             for name, values in fresh_process("experiments.bench_matmul:compare", n, 11).items():
                 rates[name] += values
-
-        def share(of: str, whole: str, rates: dict[str, list[float]] = rates) -> Estimate:
-            return Estimate.of([x / y for x, y in zip(rates[of], rates[whole], strict=True)])
-
-        bench.add(f"matmul {n}: speed", Estimate.of([x / 1e9 for x in rates["ansor"]]), "GFLOP/s")
+        ours, tiles, peaks = rates["ansor"], rates["tile"], rates["peak"]
+        bench.add(f"matmul {n}: speed", Estimate.of([x / 1e9 for x in ours]), "GFLOP/s")
         peak = "multiply-add loop"
-        bench.add(f"matmul {n}: share of the peak", share("ansor", "peak"), "of 1", peer=peak, at_least=GOAL)
-        bench.add(f"tile beside matmul {n}: share of the peak", share("tile", "peak"), "of 1", peer=peak)
-        bench.add(f"matmul {n}: share of the tile's speed", share("ansor", "tile"), "of 1", peer="tile")
+        bench.add(f"matmul {n}: share of the peak", share(ours, peaks), "of 1", peer=peak, at_least=GOAL)
+        bench.add(f"tile beside matmul {n}: share of the peak", share(tiles, peaks), "of 1", peer=peak)
+        bench.add(f"matmul {n}: share of the tile's speed", share(ours, tiles), "of 1", peer="tile")
         times = {name: [1 / x for x in values] for name, values in rates.items()}
         bench.add(f"matmul {n}: speed over numpy", speedup(times["ansor"], times["numpy"]), "x", peer="numpy")
     return bench.finish()

@@ -117,7 +117,7 @@ class TiledProduct:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    sizes=st.tuples(*[st.integers(1, 14)] * 3),
+    sizes=st.tuples(*[st.integers(1, 20)] * 3),
     tiles=st.tuples(*[st.sampled_from([1, 2, 3, 4, 8])] * 5),
     order=st.permutations(["i2", "j2", "k1", "i1", "j1"]),
     vectorize=st.booleans(),

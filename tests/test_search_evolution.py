@@ -297,15 +297,15 @@ def test_proposals_are_new_legal_and_differ_in_what_is_compiled(
 
 
 def test_a_search_with_a_model_beats_random_search(task: SearchTask) -> None:
-    """On a smooth landscape, by the median of five seeds."""
+    """On a smooth landscape, by the median of nine seeds."""
 
     def best(policy: SketchPolicy) -> float:
         result = task.tune(options(48), policy)
         assert result.best_cost is not None
         return float(result.best_cost)
 
-    evolved = [best(SketchPolicy(task, TileModel(), params(first_rounds_size=8), seed=s)) for s in range(5)]
-    random = [best(SketchPolicy(task, RandomModel(s), seed=s)) for s in range(5)]
+    evolved = [best(SketchPolicy(task, TileModel(), params(first_rounds_size=8), seed=s)) for s in range(9)]
+    random = [best(SketchPolicy(task, RandomModel(s), seed=s)) for s in range(9)]
     assert np.median(evolved) < np.median(random)
 
 

@@ -112,8 +112,7 @@ def _is_whole(loop: For, buffer: Buffer, limits: RegisterLimits) -> bool:
 
 def _is_short(loop: For, wanted: set[Var], limits: RegisterLimits) -> bool:
     """Whether a loop is over few vectors that are stored, and nothing else."""
-    inner = list(walk_statements(loop))
-    stores = sum(isinstance(one, Store) for one in inner)
+    stores = sum(isinstance(one, Store) for one in walk_statements(loop))
     loops = _loops(loop)
     straight = all(one.kind is not LoopKind.SERIAL or one.var in wanted for one in loops)
     if not straight or not any(one.kind is LoopKind.VECTORIZED for one in loops):
