@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.ir.nest import LoopNest
+from ansor.runtime.jit import LoadedCode, load_object
 
 PLAIN = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"
 AVX2 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
@@ -46,33 +44,22 @@ define void @ansor_free(ptr %p) {
 }
 """
 
-_names = (f"codegen_test_{i}" for i in itertools.count())
-_jit: Any = None
-_keep: list[Any] = []
-
-
-def _engine() -> Any:
-    global _jit
-    if _jit is None:
-        Machine.host()
-        _jit = llvm.create_lljit_compiler()
-    return _jit
+RUNTIME_FUNCTIONS = ("ansor_parallel_for", "ansor_alloc", "ansor_free")
+_keep: list[LoadedCode] = []
 
 
 @cache
-def _runtime(machine: Machine) -> bytes:
-    return compile_ir(RUNTIME, machine)
+def _runtime(machine: Machine) -> LoadedCode:
+    return load_object(compile_ir(RUNTIME, machine), RUNTIME_FUNCTIONS)
 
 
-def load(text: str, name: str, machine: Machine, sroa: bool = True) -> Any:
-    """The address of a function of the IR, as an object that keeps the code alive."""
-    builder = llvm.JITLibraryBuilder()
-    builder.add_object_img(compile_ir(text, machine, sroa))
-    builder.add_object_img(_runtime(machine))
-    builder.add_current_process().export_symbol(name)
-    library = builder.link(_engine(), next(_names))
-    _keep.append(library)
-    return library[name]
+def load(text: str, name: str, machine: Machine, sroa: bool = True) -> int:
+    """The address of a function of the IR, which stays loaded."""
+    runtime = _runtime(machine)
+    imports = {function: runtime[function] for function in RUNTIME_FUNCTIONS}
+    code = load_object(compile_ir(text, machine, sroa), (name,), imports)
+    _keep.append(code)
+    return code[name]
 
 
 def run(

@@ -8,6 +8,7 @@ becomes a library of its own, so that symbols of two kernels never meet; it is u
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -42,7 +43,9 @@ class LoadedCode:
 @cache
 def _engine() -> Any:
     initialize_llvm()
-    engine = llvm.create_lljit_compiler()
+    # The older linker gives each part of an object memory of its own, and ends the process where code cannot
+    # reach what it uses from there. This one lays them side by side; it knows less of the objects of Windows.
+    engine = llvm.create_lljit_compiler(use_jit_link=os.name == "posix")
     # Destroying the engine at exit would unmap code that worker threads are parked in.
     engine._owned = True
     return engine
