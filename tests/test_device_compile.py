@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -199,6 +200,35 @@ def test_a_compiler_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch
 def test_compilers_tell_their_version(compiler: CudaCompiler) -> None:
     assert isinstance(compiler, Nvcc | Nvrtc)
     assert compiler.release >= 11
+
+
+def test_what_is_compiled_again_is_told_of_again(compiler: CudaCompiler) -> None:
+    """Drivers keep what NVRTC compiled, so that this shows something where there is a driver."""
+    text = emit_c(split_kernels(vector_add()), CUDA)
+    first, again = (compile_cuda(text, "sm_90", compiler) for _ in range(2))
+    assert [one.kernel for one in first.resources] == ["vector_add_kernel0"]
+    assert first == again
+
+
+@pytest.mark.parametrize(("version", "asked"), [((12, 8), False), ((12, 9), True), ((13, 0), True)])
+def test_nvrtc_that_knows_of_a_cache_leaves_it_alone(version: tuple[int, int], asked: bool) -> None:
+    """An older one would refuse the option."""
+    found: list[bytes] = []
+
+    class Library:
+        def nvrtcVersion(self, major: Any, minor: Any) -> int:
+            major._obj.value, minor._obj.value = version
+            return 0
+
+        def nvrtcCompileProgram(self, program: object, count: int, options: Any) -> int:
+            found.extend(options[:count])
+            return 0
+
+        def __getattr__(self, name: str) -> Callable[..., int]:
+            return lambda *arguments: 0
+
+    Nvrtc("", Library()).compile("", "sm_90", "cubin")
+    assert (b"--no-cache" in found) is asked
 
 
 def test_the_version_of_nvcc_is_read(tmp_path: Path) -> None:

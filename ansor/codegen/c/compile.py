@@ -259,6 +259,10 @@ class Nvcc:
             return (Path(folder) / "kernels.out").read_bytes(), done.stdout + done.stderr
 
 
+_CACHING: Final = (12, 9)
+"""From here on NVRTC takes what was compiled before from the driver's cache, without what it said of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Nvrtc:
     """NVIDIA's compiler library."""
@@ -273,14 +277,19 @@ class Nvrtc:
     @property
     def release(self) -> int:
         """The version of CUDA that it belongs to, before the point."""
+        return self._version()[0]
+
+    def _version(self) -> tuple[int, int]:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-        return major.value
+        return major.value, minor.value
 
     def compile(self, text: str, arch: str, form: str) -> tuple[bytes, str]:
         """See `CudaCompiler`."""
         wanted = arch if form == "cubin" else arch.replace("sm_", "compute_")
         options = [f"--gpu-architecture={wanted}", "--ptxas-options=-v"]
+        if self._version() >= _CACHING:
+            options.append("--no-cache")
         program = ctypes.c_void_p()
         source = text.encode()
         self._check(
