@@ -221,13 +221,9 @@ def side_by_side(
 
 
 def _quiet(threads: int) -> float:
-    """The share of its cores that this process gets when its own threads do nothing else.
-
-    Asked twice where it is small: two threads that begin on one core get half of it each, for a moment.
-    """
+    """The share of its cores that this process gets when its own threads do nothing else."""
     rest(SETTLE)
-    share = quiet_share(threads)
-    return share if share >= QUIET else max(share, quiet_share(threads))
+    return quiet_share(threads)
 
 
 def our_timer(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Module, Timer, Array]:

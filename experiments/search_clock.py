@@ -13,6 +13,7 @@ would gain or lose by these is scaled a little wrongly.
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,8 +86,12 @@ def quiet_share(threads: int, steps: int = STEPS) -> float:
     that than programs that wait for none.
     """
     loop = chain()
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
     def run(start: int) -> tuple[float, float]:
+        if cores:
+            # A scheduler may leave two new threads on one core for as long as the loop takes.
+            os.sched_setaffinity(0, {cores[start % len(cores)]})
         wall, cpu = time.perf_counter(), time.thread_time()
         loop(start, steps)
         return time.thread_time() - cpu, time.perf_counter() - wall
