@@ -211,6 +211,31 @@ def test_every_piece_runs_once(counting: tuple[str, Counting], threads: int, mos
         assert (data[pieces:] == 0).all()
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads stay where the system puts them")
+def test_a_worker_that_fell_asleep_on_the_launchers_core_wakes_on_another() -> None:
+    """A system that takes the other cores for occupied leaves both on one for milliseconds."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("there is one core")
+    before = set(os.listdir("/proc/self/task"))
+    kernels = Counting(pools.load_pool(worker_spin=10))
+    kernels.run("once", 2)
+    (name,) = set(os.listdir("/proc/self/task")) - before
+    worker, core = int(name), min(allowed)
+
+    try:
+        os.sched_setaffinity(worker, {core})
+        deadline = time.monotonic() + 10
+        while os.sched_getaffinity(worker) == {core} and time.monotonic() < deadline:
+            time.sleep(0.01)
+            os.sched_setaffinity(0, {core})
+            os.sched_setaffinity(0, allowed)
+            kernels.run("divided", 2, 64)
+        assert os.sched_getaffinity(worker) == allowed - {core}
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 @pytest.mark.parametrize("slow", [0, 8, 16])
 def test_what_a_slow_thread_does_not_get_done_others_take_over(
     counting: tuple[str, Counting], slow: int

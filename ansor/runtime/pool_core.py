@@ -302,6 +302,7 @@ pause:
   %turn.next = add i32 %turn, 1
   br label %spin
 sleep:
+  call void @pool.note(i32 %share)
   %before = atomicrmw add ptr @pool.sleepers, i32 1 seq_cst
   %last.low = trunc i64 %last to i32
   call void @pool.sleep(ptr @pool.job, i32 %last.low)
@@ -435,6 +436,7 @@ told:
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %rouse, label %own
 rouse:
+  call void @pool.part(i32 %workers)
   call void @pool.wake(ptr @pool.job)
   br label %own
 own:

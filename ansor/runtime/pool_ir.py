@@ -45,6 +45,11 @@ thread, as piece 0 of 1: that is the rule for a region inside a region and for t
 - **stacks**: workers have 1 MiB at least, where systems give threads less (musl 128 KiB).
 - **signals**: workers block the asynchronous ones, so handlers run on the application's threads.
 
+- **cores**: a worker that fell asleep on the core where the launcher is now must wake on another. Where the
+  system takes idle cores for occupied, as in virtual machines that tell it of time stolen from them, it would
+  leave the two on one core for up to 30 ms. So on Linux the launcher takes its core from those that such a
+  worker may run on. All other threads go where the system wants them.
+
 Systems: Linux (x86-64, aarch64, riscv64; glibc or musl) sleeps on futexes. Other POSIX systems have no
 portable equivalent; there an idle worker naps for a millisecond at a time, which costs latency only, as
 unclaimed shares are run by the launcher. Elsewhere (Windows) regions run serially.
@@ -158,7 +163,8 @@ def pool_ir(
     hook_arguments = "ptr null, ptr null, ptr @pool.after_fork"
     if at_fork is AtFork.GLIBC:
         hook_arguments += ", ptr null"
-    text = pool_core.COMMON + pool_core.WORKER + pool_core.LAUNCH + pool_system.START + cores + sleep
+    places = pool_system.APART if linux else pool_system.ANYWHERE
+    text = pool_core.COMMON + pool_core.WORKER + pool_core.LAUNCH + pool_system.START + cores + places + sleep
     if embedded:
         text += pool_system.SHUTDOWN
     text = memory + Template(text).substitute(
@@ -188,7 +194,7 @@ def pool_functions() -> frozenset[str]:
     """Names of the functions that a pool defines, and of those of C that it calls, on any system."""
     parts = (
         *(pool_core.COMMON, pool_core.WORKER, pool_core.LAUNCH, pool_system.START, pool_system.AFFINITY),
-        *(pool_system.ONLINE, pool_system.FUTEX, pool_system.NAP, pool_system.SHUTDOWN),
+        *(pool_system.ONLINE, pool_system.APART, pool_system.FUTEX, pool_system.NAP, pool_system.SHUTDOWN),
         *(pool_memory.POSIX_MEMORY, pool_memory.LARGE_PAGES_DECLARATION, pool_memory.WINDOWS_MEMORY),
     )
     return frozenset(re.findall(r"@([A-Za-z_]\w*)\(", "".join(parts))) | set(AtFork)

@@ -105,6 +105,73 @@ define $own i32 @pool.cores() {
 }
 """
 
+APART: Final = """
+; The core that each worker was on when it fell asleep.
+@pool.places = $own global [$max_threads x i32] zeroinitializer, align 128
+declare i32 @sched_getcpu()
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+
+define $own void @pool.note(i32 %share) {
+  %core = call i32 @sched_getcpu()
+  %wide = zext i32 %share to i64
+  %place = getelementptr [$max_threads x i32], ptr @pool.places, i64 0, i64 %wide
+  store atomic i32 %core, ptr %place monotonic, align 4
+  ret void
+}
+
+; Let workers that fell asleep on the core of this thread, which is about to wake them, wake on another.
+define $own void @pool.part(i32 %workers) {
+entry:
+  %set = alloca [128 x i64], align 8
+  %here = call i32 @sched_getcpu()
+  %known = icmp ult i32 %here, 8192
+  %any = icmp sgt i32 %workers, 0
+  %look = and i1 %known, %any
+  br i1 %look, label %loop, label %done
+loop:
+  %i = phi i32 [ 1, %entry ], [ %i.next, %next ]
+  %wide = zext i32 %i to i64
+  %place = getelementptr [$max_threads x i32], ptr @pool.places, i64 0, i64 %wide
+  %core = load atomic i32, ptr %place monotonic, align 4
+  %same = icmp eq i32 %core, %here
+  br i1 %same, label %others, label %next
+others:
+  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
+  %error = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %set)
+  %number = lshr i32 %here, 6
+  %number.wide = zext i32 %number to i64
+  %word.place = getelementptr [128 x i64], ptr %set, i64 0, i64 %number.wide
+  %word = load i64, ptr %word.place, align 8
+  %bit = and i32 %here, 63
+  %bit.wide = zext i32 %bit to i64
+  %bit.set = shl i64 1, %bit.wide
+  %bit.clear = xor i64 %bit.set, -1
+  %left = and i64 %word, %bit.clear
+  store i64 %left, ptr %word.place, align 8
+  %handle.place = getelementptr [$max_threads x i64], ptr @pool.handles, i64 0, i64 %wide
+  %handle = load i64, ptr %handle.place, align 8
+  ; Of no core at all the system makes nothing.
+  %refused = call i32 @pthread_setaffinity_np(i64 %handle, i64 1024, ptr %set)
+  br label %next
+next:
+  %i.next = add i32 %i, 1
+  %more = icmp sle i32 %i.next, %workers
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+ANYWHERE: Final = """
+define $own void @pool.note(i32 %share) {
+  ret void
+}
+
+define $own void @pool.part(i32 %workers) {
+  ret void
+}
+"""
+
 FUTEX: Final = """
 declare i64 @syscall(i64, ...)
 declare i32 @clock_gettime(i32, ptr)
