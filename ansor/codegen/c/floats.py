@@ -8,6 +8,7 @@ products, quotients and roots. What only chooses, or gives integers, need not be
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ansor.codegen.c.dialect import HALVES
@@ -38,7 +39,7 @@ class Floats:
         narrow = expr.dtype in HALVES
         match expr:
             case Binary(op=BinaryOp.MIN | BinaryOp.MAX as op):
-                return self._function(str(op), expr, expr.a, expr.b), False
+                return self._function(str(op), expr, (expr.a, expr.b)), False
             case Binary(op=BinaryOp.SUB, a=Const(value=value), b=b) if _is_minus_zero(value):
                 return prefix("-", self._e.value(b)), False
             case Binary(op=op, a=a, b=b) if op in SIGNS:
@@ -59,11 +60,11 @@ class Floats:
         """Whether a number is not zero."""
         return infix("!=", self._e.value(a), literal(self._dialect, 0, a.dtype), EQUALITY)
 
-    def _function(self, name: str, expr: Expr, *args: Expr) -> Text:
+    def _function(self, name: str, expr: Expr, args: Sequence[Expr]) -> Text:
         names = self._dialect.functions[_computed_in(expr.dtype)]
         if name not in names:
             raise BuildError(f"the {self._dialect.name} back end has no intrinsic {name!r}")
-        return call(names[name], *(self._e.value(arg) for arg in args))
+        return call(names[name], *[self._e.value(arg) for arg in args])
 
     def _call(self, expr: Call) -> Text:
         dtype = _computed_in(expr.dtype)
@@ -73,7 +74,7 @@ class Floats:
             special = self._power(expr.args[0], float(constant(expr.args[1].value, expr.dtype).astype(float)))
             if special is not None:
                 return special
-        return self._function(expr.name, expr, *expr.args)
+        return self._function(expr.name, expr, expr.args)
 
     def _power(self, x: Expr, exponent: float) -> Text | None:
         """`pow` for the exponents that programs are written with; None for others."""
