@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from ansor.ir.passes.lane_reduction import MOST_APART, strided_load
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.task.device import DeviceModel
 from ansor.task.hardware import HardwareParams
@@ -143,8 +144,9 @@ class View:
         here, which = np.arange(len(lanes)), np.arange(regions.used.shape[1])[:, None]
         in_lanes = (self.lane > 1) & self.real
         moving = regions.used & in_lanes[:, None]
-        inner, inner_lanes, unit = self._innermost(moving)
-        varies, contiguous = inner >= 0, unit
+        inner, inner_lanes, step = self._innermost(moving)
+        varies, unit = inner >= 0, step == 1
+        contiguous = unit
         others = in_lanes[:, None] & (self.numbers[:, None] < inner)
         if others.any():
             outer = np.where(others, regions.flat, 0.0)
@@ -152,16 +154,23 @@ class View:
             row = np.ones(within.shape)
             row[:-1] = np.cumprod(within[:0:-1], axis=0)[::-1]  # what the lanes inside of each loop reach
             contiguous = unit & ((outer == 0) | (outer == row)).all(axis=0)
+        whole = np.ceil(lanes * regions.element_bytes * 8 / self.core.vector_bits)
         pieces = np.where(unit, lanes / inner_lanes, lanes)
+        self.between = np.zeros(self.lane.shape, np.bool_)
+        if self.core.device is None:
+            near = (step > 1) & (step <= MOST_APART) & (inner_lanes == lanes)
+            pieces = np.where(near, np.minimum(lanes, strided_load(step) * whole), pieces)
+            self.between = self._filling(step[0]) & near[0]
+            contiguous = contiguous.copy()
+            contiguous[0] |= self.between.any(axis=0)
         if self.tensorized.any():
-            vector, vector_lanes, runs = self._innermost(moving & ~self.tensorized[:, None])
+            vector, vector_lanes, apart = self._innermost(moving & ~self.tensorized[:, None])
             varies = vector >= 0
-            pieces = np.where(runs & ~unit, lanes / vector_lanes, pieces)
+            pieces = np.where((apart == 1) & ~unit, lanes / vector_lanes, pieces)
         self.scalar = lanes <= 1
         self.broadcast = ~self.scalar & ~varies
         self.contiguous = self.scalar | (varies & contiguous)
         self.scattered = ~self.broadcast & ~self.contiguous
-        whole = np.ceil(lanes * regions.element_bytes * 8 / self.core.vector_bits)
         each = np.where(self.contiguous, whole, np.where(self.scattered, pieces, 1.0)) * regions.count
         self.each = each
         last_used = last_loop(regions.used & self.looping[:, None])
@@ -211,6 +220,7 @@ class View:
             return np.zeros(shape)
         steps = self.lane * (self.strips > 1)
         moved = np.abs(self.regions.flat) * steps[:, None] * self.regions.element_bytes
+        moved[:, 0] = np.where(self.between, 0.0, moved[:, 0])
         together = np.bitwise_or.reduce(moved.astype(np.int64), axis=0) | line
         apart = together & -together
         width = np.minimum(self.lanes * self.regions.element_bytes, self.core.vector_bytes)
@@ -218,19 +228,24 @@ class View:
         inside = np.maximum(np.floor((line - width - first) / apart) + 1.0, 0.0) * apart / line
         return np.where(self.contiguous & ~self.scalar, 1.0 - np.minimum(inside, 1.0), 0.0)
 
-    def _innermost(self, loops: Bools) -> tuple[Ints, Floats, Bools]:
-        """The last of some loops for each access, its lanes, and whether it moves by one element.
+    def _filling(self, step: Floats) -> Bools:
+        """The short unrolled loops that store what lanes `step` elements apart leave between them."""
+        beside = self.body & self.unrolled & (self.lane == 1) & (np.abs(self.regions.flat[:, 0]) == 1)
+        return np.asarray(beside & (self.strips == step))
 
-        -1, one and no where there is none; all of shape `(accesses, columns)`.
+    def _innermost(self, loops: Bools) -> tuple[Ints, Floats, Floats]:
+        """The last of some loops for each access, its lanes, and how many elements apart these are.
+
+        -1, one and 0 where there is none; all of shape `(accesses, columns)`.
         """
         inner = last_loop(loops)
         found = inner >= 0
         if not len(loops):
-            return inner, np.ones(inner.shape), found
+            return inner, np.ones(inner.shape), np.zeros(inner.shape)
         here, which = np.arange(inner.shape[1]), np.arange(len(inner))[:, None]
         row = np.maximum(inner, 0)
         lanes = np.where(found, self.lane[row, here], 1.0)
-        return inner, lanes, found & (np.abs(self.regions.flat[row, which, here]) == 1)
+        return inner, lanes, np.where(found, np.abs(self.regions.flat[row, which, here]), 0.0)
 
     def vectors(self) -> list[Floats]:
         return [self.lanes, self.regs, self.efficiency, self.ragged.astype(np.float64)]

@@ -71,7 +71,8 @@ _INSTRUCTIONS: Final = (
         "loads_scattered",
         "instructions",
         "sum over other reads: runs x lanes, or x lanes / those of the innermost vector loop if that runs "
-        "along memory, which for a tensor intrinsic may be the loop around what it multiplies in a lane",
+        "along memory, which for a tensor intrinsic may be the loop around what it multiplies in a lane; on "
+        "a CPU of lanes up to 4 elements apart x (2 step - 1) vectors, where these are fewer",
     ),
     (
         "accumulator_moves",
@@ -79,7 +80,12 @@ _INSTRUCTIONS: Final = (
         "visits x tile_registers, or groups x lane_regs without a tile; x 2 where it is loaded, too; x lanes "
         "/ lane_regs where that goes lane by lane; on a CPU x (1 + the part across the end of a cache line)",
     ),
-    ("stores_scattered", "instructions", "stores among these that go lane by lane"),
+    (
+        "stores_scattered",
+        "instructions",
+        "stores among these that go lane by lane; on a CPU not those of lanes up to 4 elements apart between "
+        "which an unrolled loop stores the others",
+    ),
     ("branches", "instructions", "sum over loops that stay loops: strips x strips of such loops around it"),
     (
         "chain",

@@ -349,6 +349,45 @@ def pixels() -> Program:
     return Program([x, y], lambda state: state.annotate(1, 2, Annotation.VECTORIZE), expected)
 
 
+def channels_of_pixels() -> Program:
+    """Two channels of pixels, one after the other: stored together, and loaded whole and shuffled."""
+    rows, columns = 4, 32
+    x = te.placeholder((rows, columns, 2), name="X")
+    y = te.compute((rows, columns, 2), lambda i, j, c: x[i, j, c] + x[i, j, 1 - c], name="Y")
+    vectors = rows * columns * 2 // LANES
+
+    def schedule(state: State) -> State:
+        state = state.split(1, 1, [2 * LANES]).annotate(1, 3, Annotation.UNROLL).reorder(1, [0, 1, 3, 2])
+        return state.annotate(1, 3, Annotation.VECTORIZE)
+
+    expected = {
+        "lanes": 2 * LANES,
+        "lane_regs": 2,
+        "work": vectors,
+        "loads_contiguous": 0,
+        "loads_scattered": 2 * vectors * 3,  # two loads of whole vectors, and a shuffle
+        "accumulator_moves": vectors,
+        "stores_scattered": 0,
+    }
+    return Program([x, y], schedule, expected)
+
+
+def channels_apart() -> Program:
+    """One of two channels is stored lane by lane."""
+    rows, columns = 4, 32
+    x = te.placeholder((rows, columns), name="X")
+    y = te.compute((rows, columns, 2), lambda i, j, c: x[i, j], name="Y")
+    expected = {
+        "loads_contiguous": 2 * rows * columns // LANES,
+        "stores_scattered": 2 * rows * columns,
+    }
+
+    def schedule(state: State) -> State:
+        return state.split(1, 1, [LANES]).reorder(1, [0, 3, 1, 2]).annotate(1, 3, Annotation.VECTORIZE)
+
+    return Program([x, y], schedule, expected)
+
+
 def small_images() -> Program:
     """Two rows of two bytes each: vectors of sixteen run across four of them."""
     n, lanes = 64, 4 * LANES
@@ -591,6 +630,8 @@ PROGRAMS = {
     "a ragged vector": ragged(),
     "three lanes": three_lanes(),
     "pixels": pixels(),
+    "channels of pixels": channels_of_pixels(),
+    "channels apart": channels_apart(),
     "small images": small_images(),
     "rows of an odd length": odd_rows(),
     "results in rows of an odd length": odd_results(),
