@@ -85,6 +85,10 @@ _NEAR: Final = 2.0**-7
 """How far from a constant, relative to it, what it became by rounding lies at most."""
 
 
+_SURELY: Final = 1.0 - 2.0**-10
+"""Of a difference that is rounded itself, what leaves no doubt."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """How far an output may be off.
@@ -244,6 +248,8 @@ def mismatch(found: Array, expected: Array, dtype: str, tolerance: Tolerance) ->
     wrong, first, worst, numbers = 0, -1, 0.0, True
     for start in range(0, flat_found.size, _BLOCK):
         a, b = flat_found[start : start + _BLOCK], flat_expected[start : start + _BLOCK]
+        if _surely_right(a, b, dtype, tolerance):
+            continue
         bad, off = _differs(a, b, dtype, tolerance)
         count = int(np.count_nonzero(bad))
         if count:
@@ -263,6 +269,16 @@ def mismatch(found: Array, expected: Array, dtype: str, tolerance: Tolerance) ->
             f" (tolerance {tolerance.relative:.2g} of {tolerance.scale:.3g} + |expected|, worst {worst:.3g})"
         )
     return text
+
+
+def _surely_right(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> bool:
+    """Whether none of these floats is off by more than 0 may be: a sixth of the time of asking for each."""
+    if not is_float(dtype) or dtype_info(dtype).bits < 32:
+        return False
+    with np.errstate(all="ignore"):
+        off = np.subtract(a, b)
+        np.abs(off, out=off)
+        return bool(np.max(off) <= _SURELY * tolerance.relative * tolerance.scale)
 
 
 def _differs(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> tuple[npt.NDArray[np.bool_], float]:

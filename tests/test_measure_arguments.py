@@ -306,6 +306,30 @@ def test_tolerance_knows_what_is_computed() -> None:
     assert output_tolerance(whole) == Tolerance(0.0)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("magnitude", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize("off", [0.0, 0.5, 0.99, 1.01, 3.0])
+def test_each_element_may_be_off_by_what_it_is_allowed(dtype: str, magnitude: float, off: float) -> None:
+    tolerance = Tolerance(2.0**-4, 1.0)
+    expected = np.random.default_rng(0).uniform(0.5, 1.0, 1000) * magnitude
+    expected = expected.astype(to_numpy(dtype))
+    found = expected.copy()
+    found[700] += to_numpy(dtype).type(off * tolerance.relative * (1.0 + abs(float(expected[700]))))
+    wrong = abs(float(found[700]) - float(expected[700])) > tolerance.relative * (1.0 + float(expected[700]))
+    assert (mismatch(found, expected, dtype, tolerance) is not None) is wrong
+    assert wrong or off <= 1.01
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_right_where_it_is_expected(value: float) -> None:
+    expected = np.ones(1000, np.float32)
+    found = expected.copy()
+    found[700] = value
+    assert "[700]" in str(mismatch(found, expected, "float32", Tolerance(0.5, 1.0)))
+    assert "[700]" in str(mismatch(expected, found, "float32", Tolerance(0.5, 1.0)))
+    assert mismatch(found, found.copy(), "float32", Tolerance(0.5, 1.0)) is None
+
+
 Body = Callable[..., Any]
 DECIDED: dict[str, tuple[str, Body]] = {
     "comparison": ("bool", lambda s, t, i: s[i] > 0.1),
