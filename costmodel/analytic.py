@@ -111,7 +111,7 @@ class CoreRates:
     math
         Cycles of an intrinsic function on one register.
     scattered
-        Instructions that one lane of a scattered access takes.
+        Further instructions that one lane of a scattered access takes, or a load or shuffle of a near one.
     division
         Cycles of a division of integers in an index; most are hoisted.
     branch

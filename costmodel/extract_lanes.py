@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ansor.ir.passes.lane_reduction import MOST_APART, MOST_VECTORS, pays, strided_load
+from ansor.ir.passes.lane_reduction import MOST_VECTORS, pays, strided_load
 from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.strides import MOST_APART
 from costmodel.extract_columns import Bools, Columns, Group, Ints
 from costmodel.extract_indices import Floats
 from costmodel.extract_statements import READ

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from ansor.ir.passes.lane_reduction import MOST_APART, strided_load
+from ansor.ir.passes.lane_reduction import strided_load
 from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.strides import MOST_APART
 from ansor.task.device import DeviceModel
 from ansor.task.hardware import HardwareParams
 from costmodel.extract_body import COUNTS
@@ -145,7 +146,7 @@ class View:
         in_lanes = (self.lane > 1) & self.real
         moving = regions.used & in_lanes[:, None]
         inner, inner_lanes, step = self._innermost(moving)
-        varies, unit = inner >= 0, step == 1
+        varies, unit = inner >= 0, np.abs(step) == 1
         contiguous = unit
         others = in_lanes[:, None] & (self.numbers[:, None] < inner)
         if others.any():
@@ -158,15 +159,15 @@ class View:
         pieces = np.where(unit, lanes / inner_lanes, lanes)
         self.between = np.zeros(self.lane.shape, np.bool_)
         if self.core.device is None:
-            near = (step > 1) & (step <= MOST_APART) & (inner_lanes == lanes)
+            near = (step > 1) & (step <= MOST_APART) & (inner_lanes == lanes) & (lanes >= MOST_APART)
             pieces = np.where(near, np.minimum(lanes, strided_load(step) * whole), pieces)
-            self.between = self._filling(step[0]) & near[0]
+            self.between = self._filling(inner[0], step[0]) & near[0]
             contiguous = contiguous.copy()
             contiguous[0] |= self.between.any(axis=0)
         if self.tensorized.any():
             vector, vector_lanes, apart = self._innermost(moving & ~self.tensorized[:, None])
             varies = vector >= 0
-            pieces = np.where((apart == 1) & ~unit, lanes / vector_lanes, pieces)
+            pieces = np.where((np.abs(apart) == 1) & ~unit, lanes / vector_lanes, pieces)
         self.scalar = lanes <= 1
         self.broadcast = ~self.scalar & ~varies
         self.contiguous = self.scalar | (varies & contiguous)
@@ -228,13 +229,15 @@ class View:
         inside = np.maximum(np.floor((line - width - first) / apart) + 1.0, 0.0) * apart / line
         return np.where(self.contiguous & ~self.scalar, 1.0 - np.minimum(inside, 1.0), 0.0)
 
-    def _filling(self, step: Floats) -> Bools:
-        """The short unrolled loops that store what lanes `step` elements apart leave between them."""
-        beside = self.body & self.unrolled & (self.lane == 1) & (np.abs(self.regions.flat[:, 0]) == 1)
-        return np.asarray(beside & (self.strips == step))
+    def _filling(self, vector: Ints, step: Floats) -> Bools:
+        """The short unrolled loops around vectors that store what lanes `step` elements apart leave out."""
+        moves = self.real & ((self.strips > 1) | (self.lane > 1))
+        around = self.numbers == last_loop(moves & (self.numbers < vector))
+        beside = self.unrolled & (self.lane == 1) & (self.regions.flat[:, 0] == 1) & (self.strips == step)
+        return np.asarray(around & beside & (self.regions.kind[0] != READ_WRITE))
 
     def _innermost(self, loops: Bools) -> tuple[Ints, Floats, Floats]:
-        """The last of some loops for each access, its lanes, and how many elements apart these are.
+        """The last of some loops for each access, its lanes, and how many elements each is behind the last.
 
         -1, one and 0 where there is none; all of shape `(accesses, columns)`.
         """
@@ -245,7 +248,7 @@ class View:
         here, which = np.arange(inner.shape[1]), np.arange(len(inner))[:, None]
         row = np.maximum(inner, 0)
         lanes = np.where(found, self.lane[row, here], 1.0)
-        return inner, lanes, np.where(found, np.abs(self.regions.flat[row, which, here]), 0.0)
+        return inner, lanes, np.where(found, self.regions.flat[row, which, here], 0.0)
 
     def vectors(self) -> list[Floats]:
         return [self.lanes, self.regs, self.efficiency, self.ragged.astype(np.float64)]

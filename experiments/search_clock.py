@@ -89,7 +89,7 @@ def quiet_share(threads: int, steps: int = STEPS) -> float:
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
     def run(start: int) -> tuple[float, float]:
-        if cores:
+        if 0 < len(cores) <= threads:
             # A scheduler may leave two new threads on one core for as long as the loop takes.
             os.sched_setaffinity(0, {cores[start % len(cores)]})
         wall, cpu = time.perf_counter(), time.thread_time()

@@ -372,6 +372,33 @@ def channels_of_pixels() -> Program:
     return Program([x, y], schedule, expected)
 
 
+def channels_of_rows_of_pixels() -> Program:
+    """Another loop between that over channels and the vector: their stores are not put together."""
+    rows, columns = 4, 32
+    x = te.placeholder((rows, columns), name="X")
+    y = te.compute((rows, columns, 2), lambda i, j, c: x[i, j], name="Y")
+
+    def schedule(state: State) -> State:
+        state = state.split(1, 1, [LANES]).annotate(1, 3, Annotation.UNROLL).annotate(1, 1, Annotation.UNROLL)
+        return state.reorder(1, [0, 3, 1, 2]).annotate(1, 3, Annotation.VECTORIZE)
+
+    return Program([x, y], schedule, {"lanes": LANES, "stores_scattered": 2 * rows * columns})
+
+
+def every_second_backwards() -> Program:
+    n = 32
+    x = te.placeholder((2 * n,), name="X")
+    y = te.compute((n,), lambda i: te.exp(x[2 * (n - 1 - i)]), name="Y")
+    return Program([x, y], unchanged, {"lanes": LANES, "loads_scattered": n})
+
+
+def every_second() -> Program:
+    n = 32
+    x = te.placeholder((2 * n,), name="X")
+    y = te.compute((n,), lambda i: te.exp(x[2 * i]), name="Y")
+    return Program([x, y], unchanged, {"lanes": LANES, "loads_scattered": 3 * n // LANES})
+
+
 def channels_apart() -> Program:
     """One of two channels is stored lane by lane."""
     rows, columns = 4, 32
@@ -632,6 +659,9 @@ PROGRAMS = {
     "pixels": pixels(),
     "channels of pixels": channels_of_pixels(),
     "channels apart": channels_apart(),
+    "channels of rows of pixels": channels_of_rows_of_pixels(),
+    "every second element": every_second(),
+    "every second element backwards": every_second_backwards(),
     "small images": small_images(),
     "rows of an odd length": odd_rows(),
     "results in rows of an odd length": odd_results(),

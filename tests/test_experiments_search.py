@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -146,6 +147,18 @@ def test_a_step_of_four_cycles_at_the_recorded_clock_is_scale_one() -> None:
 
 def test_a_process_gets_some_share_of_its_cores() -> None:
     assert 0.0 < search_clock.quiet_share(2, steps=100_000) < 1.5
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads stay where the system puts them")
+def test_each_core_is_asked_how_quiet_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: found.append(cores))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {3, 5})
+    search_clock.quiet_share(2, steps=1000)
+    assert sorted(map(sorted, found)) == [[3], [5]]
+    found.clear()
+    search_clock.quiet_share(1, steps=1000)
+    assert found == []
 
 
 # -- throughput and memory -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -134,6 +134,10 @@ define void @start(i32 %threads) {
   %workers = call i32 @pool.start(i32 %threads)
   ret void
 }
+define void @part(i32 %workers) {
+  call void @pool.part(i32 %workers)
+  ret void
+}
 """
 
 
@@ -141,7 +145,7 @@ def opened_pool() -> pools.Pool:
     """A pool that can be brought into states that take bad luck, or hours, to come to."""
     machine = Machine.host()
     hook = next(hook for hook in reversed(AtFork) if hook is AtFork.POSIX or hasattr(ctypes.CDLL(None), hook))
-    names = (*pools.POOL_FUNCTIONS, "leave", "take", "start")
+    names = (*pools.POOL_FUNCTIONS, "leave", "take", "start", "part")
     code = load_object(compile_ir(pool_ir(machine.triple, at_fork=hook) + OPENED, machine), names)
     code.keep_forever()
     return pools.Pool(
@@ -211,29 +215,68 @@ def test_every_piece_runs_once(counting: tuple[str, Counting], threads: int, mos
         assert (data[pieces:] == 0).all()
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads stay where the system puts them")
-def test_a_worker_that_fell_asleep_on_the_launchers_core_wakes_on_another() -> None:
-    """A system that takes the other cores for occupied leaves both on one for milliseconds."""
+@pytest.fixture
+def cores() -> Iterator[list[int]]:
+    """The cores of this process, at least two."""
+    if default_waiting(Machine.host().triple) is not Waiting.FUTEX:
+        pytest.skip("threads stay where the system puts them")
     allowed = os.sched_getaffinity(0)
     if len(allowed) < 2:
         pytest.skip("there is one core")
-    before = set(os.listdir("/proc/self/task"))
-    kernels = Counting(pools.load_pool(worker_spin=10))
-    kernels.run("once", 2)
-    (name,) = set(os.listdir("/proc/self/task")) - before
-    worker, core = int(name), min(allowed)
+    yield sorted(allowed)
+    os.sched_setaffinity(0, allowed)
 
-    try:
-        os.sched_setaffinity(worker, {core})
-        deadline = time.monotonic() + 10
-        while os.sched_getaffinity(worker) == {core} and time.monotonic() < deadline:
+
+class Sleeper:
+    """A pool with one worker, which fell asleep on a core and may run on others."""
+
+    def __init__(self, core: int, allowed: Iterable[int]) -> None:
+        before = set(os.listdir("/proc/self/task"))
+        self.kernels = Counting(opened_pool())
+        self.kernels.run("once", 2)
+        (name,) = set(os.listdir("/proc/self/task")) - before
+        self.thread = int(name)
+        os.sched_setaffinity(self.thread, {core})
+        self.run()
+        os.sched_setaffinity(self.thread, allowed)
+
+    def run(self) -> None:
+        """Run a region in which the worker has a share, and wait until it sleeps again."""
+        self.kernels.run("divided", 2, 64)
+        stat, deadline = Path(f"/proc/self/task/{self.thread}/stat"), time.monotonic() + 10
+        while stat.read_text().rsplit(")", 1)[1].split()[0] != "S":
+            assert time.monotonic() < deadline
             time.sleep(0.01)
-            os.sched_setaffinity(0, {core})
-            os.sched_setaffinity(0, allowed)
-            kernels.run("divided", 2, 64)
-        assert os.sched_getaffinity(worker) == allowed - {core}
-    finally:
-        os.sched_setaffinity(0, allowed)
+
+    def part(self) -> None:
+        """What the launcher does before it wakes those who sleep."""
+        ctypes.CFUNCTYPE(None, ctypes.c_int32)(self.kernels.pool.code["part"])(1)
+
+    @property
+    def allowed(self) -> set[int]:
+        return os.sched_getaffinity(self.thread)
+
+
+def test_a_worker_that_fell_asleep_on_the_launchers_core_is_to_wake_on_another(cores: list[int]) -> None:
+    """A system that takes the other cores for occupied leaves both on one for milliseconds."""
+    for core in (cores[-1], cores[0]):
+        worker = Sleeper(core, cores)
+        os.sched_setaffinity(0, {core})
+        worker.part()
+        assert worker.allowed == {*cores} - {core}
+        os.sched_setaffinity(0, cores)
+        worker.run()
+        assert worker.allowed == {*cores}
+
+
+def test_other_workers_wake_where_the_system_wants_them(cores: list[int]) -> None:
+    elsewhere, bound = Sleeper(cores[0], cores), Sleeper(cores[-1], cores[-1:])
+    os.sched_setaffinity(0, {cores[-1]})
+    elsewhere.part()
+    assert elsewhere.allowed == {*cores}
+    bound.part()
+    bound.run()
+    assert bound.allowed == {cores[-1]}
 
 
 @pytest.mark.parametrize("slow", [0, 8, 16])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ansor.ir.affine import Affine, add, scaled
 from ansor.ir.bounds import Bounds
@@ -12,6 +12,9 @@ from ansor.te.expr import Binary, BinaryOp, Expr, Var, children, distinct_nodes,
 
 if TYPE_CHECKING:
     from ansor.ir.simplifier import Simplifier
+
+MOST_APART: Final = 4
+"""Lanes so many elements apart at most are loaded as whole vectors and shuffled, or stored with others."""
 
 
 def coefficient(expr: Expr, var: Var) -> int | None:

@@ -44,11 +44,11 @@ thread, as piece 0 of 1: that is the rule for a region inside a region and for t
   it can be unloaded. The pool of a running Python process is never unloaded.
 - **stacks**: workers have 1 MiB at least, where systems give threads less (musl 128 KiB).
 - **signals**: workers block the asynchronous ones, so handlers run on the application's threads.
-
-- **cores**: a worker that fell asleep on the core where the launcher is now must wake on another. Where the
-  system takes idle cores for occupied, as in virtual machines that tell it of time stolen from them, it would
-  leave the two on one core for up to 30 ms. So on Linux the launcher takes its core from those that such a
-  worker may run on. All other threads go where the system wants them.
+- **cores**: a worker that sleeps and last ran on the core where the launcher is now must wake on another.
+  Where the system takes idle cores for occupied, as in virtual machines that tell it of time stolen from
+  them, it would leave the two on one core for up to 30 ms. So on Linux the launcher takes its core from those
+  that such a worker may run on, and the worker takes it back as soon as it runs. A worker that may run
+  nowhere else stays there.
 
 Systems: Linux (x86-64, aarch64, riscv64; glibc or musl) sleeps on futexes. Other POSIX systems have no
 portable equivalent; there an idle worker naps for a millisecond at a time, which costs latency only, as
@@ -163,7 +163,8 @@ def pool_ir(
     hook_arguments = "ptr null, ptr null, ptr @pool.after_fork"
     if at_fork is AtFork.GLIBC:
         hook_arguments += ", ptr null"
-    places = pool_system.APART if linux else pool_system.ANYWHERE
+    apart = linux and chosen is Waiting.FUTEX and "android" not in triple
+    places = pool_system.APART if apart else pool_system.ANYWHERE
     text = pool_core.COMMON + pool_core.WORKER + pool_core.LAUNCH + pool_system.START + cores + places + sleep
     if embedded:
         text += pool_system.SHUTDOWN

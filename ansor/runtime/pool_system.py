@@ -106,16 +106,80 @@ define $own i32 @pool.cores() {
 """
 
 APART: Final = """
-; The core that each worker was on when it fell asleep.
+; Of each worker: 0 while it is awake, 1 + its core from when it falls asleep; and if the launcher has taken
+; that core from those that the worker may run on, the negative of that, until the worker has taken it back.
 @pool.places = $own global [$max_threads x i32] zeroinitializer, align 128
 declare i32 @sched_getcpu()
+declare i32 @pthread_getaffinity_np(i64, i64, ptr)
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
 
-define $own void @pool.note(i32 %share) {
-  %core = call i32 @sched_getcpu()
+define $own ptr @pool.place(i32 %share) {
   %wide = zext i32 %share to i64
   %place = getelementptr [$max_threads x i32], ptr @pool.places, i64 0, i64 %wide
-  store atomic i32 %core, ptr %place monotonic, align 4
+  ret ptr %place
+}
+
+; The word of a set of cores that has the bit of %core, and that bit.
+define $own { ptr, i64 } @pool.bit(ptr %set, i32 %core) {
+  %number = lshr i32 %core, 6
+  %number.wide = zext i32 %number to i64
+  %word = getelementptr [128 x i64], ptr %set, i64 0, i64 %number.wide
+  %place = and i32 %core, 63
+  %place.wide = zext i32 %place to i64
+  %bit = shl i64 1, %place.wide
+  %first = insertvalue { ptr, i64 } poison, ptr %word, 0
+  %both = insertvalue { ptr, i64 } %first, i64 %bit, 1
+  ret { ptr, i64 } %both
+}
+
+; A new worker, maybe of a process that has forked.
+define $own void @pool.arrive(i32 %share) {
+  %place = call ptr @pool.place(i32 %share)
+  store atomic i32 0, ptr %place monotonic, align 4
+  ret void
+}
+
+define $own void @pool.doze(i32 %share) {
+entry:
+  %core = call i32 @sched_getcpu()
+  %known = icmp ult i32 %core, 8192
+  %next = add i32 %core, 1
+  %now = select i1 %known, i32 %next, i32 0
+  call void @pool.move(i32 %share, i32 %now)
+  ret void
+}
+
+define $own void @pool.rise(i32 %share) {
+  call void @pool.move(i32 %share, i32 0)
+  ret void
+}
+
+; Say where a worker is now, and let it run where it might before it was woken.
+define $own void @pool.move(i32 %share, i32 %now) {
+entry:
+  %set = alloca [128 x i64], align 8
+  %place = call ptr @pool.place(i32 %share)
+  %before = atomicrmw xchg ptr %place, i32 %now acq_rel
+  %taken = icmp slt i32 %before, 0
+  br i1 %taken, label %read, label %done
+read:
+  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
+  %error = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %set)
+  %failed = icmp ne i32 %error, 0
+  br i1 %failed, label %done, label %back
+back:
+  %positive = sub i32 0, %before
+  %core = sub i32 %positive, 1
+  %bit = call { ptr, i64 } @pool.bit(ptr %set, i32 %core)
+  %word = extractvalue { ptr, i64 } %bit, 0
+  %one = extractvalue { ptr, i64 } %bit, 1
+  %others = load i64, ptr %word, align 8
+  %all = or i64 %others, %one
+  store i64 %all, ptr %word, align 8
+  %refused = call i32 @sched_setaffinity(i32 0, i64 1024, ptr %set)
+  br label %done
+done:
   ret void
 }
 
@@ -124,34 +188,40 @@ define $own void @pool.part(i32 %workers) {
 entry:
   %set = alloca [128 x i64], align 8
   %here = call i32 @sched_getcpu()
+  %wanted = add i32 %here, 1
   %known = icmp ult i32 %here, 8192
   %any = icmp sgt i32 %workers, 0
   %look = and i1 %known, %any
   br i1 %look, label %loop, label %done
 loop:
   %i = phi i32 [ 1, %entry ], [ %i.next, %next ]
+  %place = call ptr @pool.place(i32 %i)
+  %asleep = load atomic i32, ptr %place monotonic, align 4
+  %same = icmp eq i32 %asleep, %wanted
+  br i1 %same, label %read, label %next
+read:
   %wide = zext i32 %i to i64
-  %place = getelementptr [$max_threads x i32], ptr @pool.places, i64 0, i64 %wide
-  %core = load atomic i32, ptr %place monotonic, align 4
-  %same = icmp eq i32 %core, %here
-  br i1 %same, label %others, label %next
-others:
-  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
-  %error = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %set)
-  %number = lshr i32 %here, 6
-  %number.wide = zext i32 %number to i64
-  %word.place = getelementptr [128 x i64], ptr %set, i64 0, i64 %number.wide
-  %word = load i64, ptr %word.place, align 8
-  %bit = and i32 %here, 63
-  %bit.wide = zext i32 %bit to i64
-  %bit.set = shl i64 1, %bit.wide
-  %bit.clear = xor i64 %bit.set, -1
-  %left = and i64 %word, %bit.clear
-  store i64 %left, ptr %word.place, align 8
   %handle.place = getelementptr [$max_threads x i64], ptr @pool.handles, i64 0, i64 %wide
   %handle = load i64, ptr %handle.place, align 8
-  ; Of no core at all the system makes nothing.
+  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
+  %error = call i32 @pthread_getaffinity_np(i64 %handle, i64 1024, ptr %set)
+  %failed = icmp ne i32 %error, 0
+  br i1 %failed, label %next, label %take
+take:
+  %bit = call { ptr, i64 } @pool.bit(ptr %set, i32 %here)
+  %word = extractvalue { ptr, i64 } %bit, 0
+  %one = extractvalue { ptr, i64 } %bit, 1
+  %all = load i64, ptr %word, align 8
+  %clear = xor i64 %one, -1
+  %others = and i64 %all, %clear
+  store i64 %others, ptr %word, align 8
   %refused = call i32 @pthread_setaffinity_np(i64 %handle, i64 1024, ptr %set)
+  %taken = icmp eq i32 %refused, 0
+  br i1 %taken, label %tell, label %next
+; It may be awake by now: then it takes the core back when it next falls asleep.
+tell:
+  %negative = sub i32 0, %wanted
+  %was = atomicrmw xchg ptr %place, i32 %negative acq_rel
   br label %next
 next:
   %i.next = add i32 %i, 1
@@ -163,7 +233,15 @@ done:
 """
 
 ANYWHERE: Final = """
-define $own void @pool.note(i32 %share) {
+define $own void @pool.arrive(i32 %share) {
+  ret void
+}
+
+define $own void @pool.doze(i32 %share) {
+  ret void
+}
+
+define $own void @pool.rise(i32 %share) {
   ret void
 }
 

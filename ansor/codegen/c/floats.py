@@ -64,6 +64,7 @@ class Floats:
         names = self._dialect.functions[_computed_in(expr.dtype)]
         if name not in names:
             raise BuildError(f"the {self._dialect.name} back end has no intrinsic {name!r}")
+        # A list, since Python 3.12 and 3.13 let generators and `*args` nest no more than some thousand times.
         return call(names[name], *[self._e.value(arg) for arg in args])
 
     def _call(self, expr: Call) -> Text:

@@ -9,15 +9,12 @@ the order of memory; the stores are then whole vectors, which may pass the cache
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from ansor.codegen.llvm.analysis import Analysis
 from ansor.codegen.llvm.index import Affine, add, constant
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.ir.nest import For, LoopKind, Stmt, Store
-
-MOST: Final = 4
-"""Vectors that are brought into one order; each more costs a shuffle per vector."""
+from ansor.ir.strides import MOST_APART
 
 
 class Interleaving:
@@ -53,7 +50,7 @@ class Interleaving:
         """Write an unrolled loop of stores under a vector loop as whole vectors; False if they are none."""
         e, under = self.expressions, env.under
         store = loop.body
-        if under.lanes < MOST or under.mask is not None:
+        if under.lanes < MOST_APART or under.mask is not None:
             return False
         count = self._count(loop, store)
         if not count or not isinstance(store, Store):
@@ -73,7 +70,11 @@ class Interleaving:
 
     def _count(self, loop: For, body: Stmt) -> int:
         """How many stores are put together, of values that none of them changes; 0 if they are not."""
-        if not isinstance(body, Store) or not isinstance(loop.extent, int) or not 2 <= loop.extent <= MOST:
+        if (
+            not isinstance(body, Store)
+            or not isinstance(loop.extent, int)
+            or not 2 <= loop.extent <= MOST_APART
+        ):
             return 0
         if body.buffer.scope == "register" or self.analysis.reads(body, body.buffer):
             return 0

@@ -31,6 +31,7 @@ from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer
+from ansor.ir.strides import MOST_APART
 
 HALVES = ("float16", "bfloat16")
 ZEROS = "@ansor.zeros"
@@ -38,7 +39,6 @@ YES = "@ansor.yes"
 """A byte that is 1; not a constant, so that it is not known to be."""
 _MAX_ZERO_BYTES = 1 << 15
 _HOISTED_PER_LOOP = 8
-_SHUFFLED_STEP = 4
 _STREAMED_BYTES = 16
 """Alignment from which on instructions that pass the caches by store vectors, if need be in pieces."""
 STREAMING = ", !nontemporal !0"
@@ -109,7 +109,9 @@ class Memory:
             return self._load(buffer, base, under.lanes, under.mask, under.guard)
         if step is None or under.mask is not None:
             return self._gather(buffer, offset, under)
-        if buffer.scope != "register" and (step == -1 or (2 <= step <= _SHUFFLED_STEP and under.lanes >= 4)):
+        if buffer.scope != "register" and (
+            step == -1 or (2 <= step <= MOST_APART and under.lanes >= MOST_APART)
+        ):
             return self._shuffled(buffer, base, step, under)
         elements = [
             self._load(buffer, add(base, constant(step * lane)), 1, None, under.guard)

@@ -38,7 +38,7 @@ from ansor.dtypes import dtype_info
 from ansor.ir.code_size import Count
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
 from ansor.ir.rewriting import guarded, replace_in
-from ansor.ir.strides import step_of
+from ansor.ir.strides import MOST_APART, step_of
 from ansor.ir.terms import combination_of, identity_of
 from ansor.te.expr import (
     INDEX_DTYPE,
@@ -59,9 +59,6 @@ if TYPE_CHECKING:
 REGISTER: Final = "register"
 MOST_VECTORS: Final = 4
 """Independent accumulators of one element: an addition takes about four cycles."""
-
-MOST_APART: Final = 4
-"""Elements so far apart at most are loaded as whole vectors and shuffled."""
 
 _Step = TypeVar("_Step", int, NDArray[np.floating[Any]])
 
