@@ -284,7 +284,6 @@ define $own ptr @pool.worker(ptr %argument) {
 entry:
   %share.wide = ptrtoint ptr %argument to i64
   %share = trunc i64 %share.wide to i32
-  call void @pool.arrive(i32 %share)
   br label %idle
 idle:
   %last = phi i64 [ 0, %entry ], [ %word, %ran ], [ %last, %sleep ]
@@ -303,12 +302,10 @@ pause:
   %turn.next = add i32 %turn, 1
   br label %spin
 sleep:
-  call void @pool.doze(i32 %share)
   %before = atomicrmw add ptr @pool.sleepers, i32 1 seq_cst
   %last.low = trunc i64 %last to i32
   call void @pool.sleep(ptr @pool.job, i32 %last.low)
   %after = atomicrmw sub ptr @pool.sleepers, i32 1 seq_cst
-  call void @pool.rise(i32 %share)
   br label %idle
 look:
   %stop = load atomic i32, ptr @pool.stop acquire, align 4

@@ -44,11 +44,11 @@ thread, as piece 0 of 1: that is the rule for a region inside a region and for t
   it can be unloaded. The pool of a running Python process is never unloaded.
 - **stacks**: workers have 1 MiB at least, where systems give threads less (musl 128 KiB).
 - **signals**: workers block the asynchronous ones, so handlers run on the application's threads.
-- **cores**: a worker that sleeps and last ran on the core where the launcher is now must wake on another.
-  Where the system takes idle cores for occupied, as in virtual machines that tell it of time stolen from
-  them, it would leave the two on one core for up to 30 ms. So on Linux the launcher takes its core from those
-  that such a worker may run on, and the worker takes it back as soon as it runs. A worker that may run
-  nowhere else stays there.
+- **cores**: workers that sleep must not wake on the launcher's core. Where the system takes idle cores for
+  occupied, as in virtual machines that tell it of time stolen from them, it would leave two threads on one
+  core for up to 30 ms. So on Linux the launcher, before it wakes them, takes the core that it is on from
+  those that they may run on, and gives back the one that it took from elsewhere. A worker that may run
+  nowhere else stays there, and of many workers none is told anything.
 
 Systems: Linux (x86-64, aarch64, riscv64; glibc or musl) sleeps on futexes. Other POSIX systems have no
 portable equivalent; there an idle worker naps for a millisecond at a time, which costs latency only, as
@@ -86,6 +86,9 @@ UNNOTICED_NS: Final = 2_000
 
 CROWDED_SPIN: Final = 64
 """Both, when there are more threads than cores: whoever spins there keeps others from working."""
+
+MOST_APART: Final = 16
+"""Workers that are kept off the launcher's core, at most: of more, one that shares it does little harm."""
 
 LEAST_STACK: Final = 1 << 20
 """Bytes of stack that workers have at least: kernels keep small scratch memory there, 128 KiB and more."""
@@ -178,6 +181,7 @@ def pool_ir(
         launcher_spin=LAUNCHER_SPIN,
         crowded_spin=min(CROWDED_SPIN, worker_spin),
         least_stack=LEAST_STACK,
+        most_apart=MOST_APART,
         pause=pause,
         pause_declaration=pause_declaration,
         futex=202 if triple.startswith("x86_64") else 98,

@@ -48,6 +48,7 @@ create:
   %failed = icmp ne i32 %error, 0
   br i1 %failed, label %done, label %created
 created:
+  call void @pool.join(i32 %next)
   %following = add i32 %next, 1
   br label %loop
 done:
@@ -106,126 +107,115 @@ define $own i32 @pool.cores() {
 """
 
 APART: Final = """
-; Of each worker: 0 while it is awake, 1 + its core from when it falls asleep; and if the launcher has taken
-; that core from those that the worker may run on, the negative of that, until the worker has taken it back.
-@pool.places = $own global [$max_threads x i32] zeroinitializer, align 128
+; 1 + the core that the workers are to keep off; and of each the sum of its cores once it was told so, else 0.
+@pool.home = $own global i32 0, align 128
+@pool.told = $own global [$max_threads x i64] zeroinitializer, align 128
 declare i32 @sched_getcpu()
 declare i32 @pthread_getaffinity_np(i64, i64, ptr)
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
-declare i32 @sched_setaffinity(i32, i64, ptr)
 
-define $own ptr @pool.place(i32 %share) {
-  %wide = zext i32 %share to i64
-  %place = getelementptr [$max_threads x i32], ptr @pool.places, i64 0, i64 %wide
-  ret ptr %place
-}
-
-; The word of a set of cores that has the bit of %core, and that bit.
-define $own { ptr, i64 } @pool.bit(ptr %set, i32 %core) {
-  %number = lshr i32 %core, 6
-  %number.wide = zext i32 %number to i64
-  %word = getelementptr [128 x i64], ptr %set, i64 0, i64 %number.wide
-  %place = and i32 %core, 63
-  %place.wide = zext i32 %place to i64
-  %bit = shl i64 1, %place.wide
-  %first = insertvalue { ptr, i64 } poison, ptr %word, 0
-  %both = insertvalue { ptr, i64 } %first, i64 %bit, 1
-  ret { ptr, i64 } %both
-}
-
-; A new worker, maybe of a process that has forked.
-define $own void @pool.arrive(i32 %share) {
-  %place = call ptr @pool.place(i32 %share)
-  store atomic i32 0, ptr %place monotonic, align 4
-  ret void
-}
-
-define $own void @pool.doze(i32 %share) {
+; A number that tells sets of cores from each other.
+define $own i64 @pool.sum(ptr %set) {
 entry:
-  %core = call i32 @sched_getcpu()
-  %known = icmp ult i32 %core, 8192
-  %next = add i32 %core, 1
-  %now = select i1 %known, i32 %next, i32 0
-  call void @pool.move(i32 %share, i32 %now)
-  ret void
-}
-
-define $own void @pool.rise(i32 %share) {
-  call void @pool.move(i32 %share, i32 0)
-  ret void
-}
-
-; Say where a worker is now, and let it run where it might before it was woken.
-define $own void @pool.move(i32 %share, i32 %now) {
-entry:
-  %set = alloca [128 x i64], align 8
-  %place = call ptr @pool.place(i32 %share)
-  %before = atomicrmw xchg ptr %place, i32 %now acq_rel
-  %taken = icmp slt i32 %before, 0
-  br i1 %taken, label %read, label %done
-read:
-  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
-  %error = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %set)
-  %failed = icmp ne i32 %error, 0
-  br i1 %failed, label %done, label %back
-back:
-  %positive = sub i32 0, %before
-  %core = sub i32 %positive, 1
-  %bit = call { ptr, i64 } @pool.bit(ptr %set, i32 %core)
-  %word = extractvalue { ptr, i64 } %bit, 0
-  %one = extractvalue { ptr, i64 } %bit, 1
-  %others = load i64, ptr %word, align 8
-  %all = or i64 %others, %one
-  store i64 %all, ptr %word, align 8
-  %refused = call i32 @sched_setaffinity(i32 0, i64 1024, ptr %set)
-  br label %done
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+  %sum = phi i64 [ 0, %entry ], [ %sum.next, %loop ]
+  %place = getelementptr [128 x i64], ptr %set, i64 0, i64 %i
+  %bits = load i64, ptr %place, align 8
+  %shifted = mul i64 %sum, 6364136223846793005
+  %sum.next = add i64 %shifted, %bits
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, 128
+  br i1 %more, label %loop, label %done
 done:
+  ret i64 %sum.next
+}
+
+; Put core %core - 1 into a set, or take it out.
+define $own void @pool.change(ptr %set, i32 %core, i1 %in) {
+  %number = sub i32 %core, 1
+  %above = lshr i32 %number, 6
+  %above.wide = zext i32 %above to i64
+  %place = getelementptr [128 x i64], ptr %set, i64 0, i64 %above.wide
+  %below = and i32 %number, 63
+  %below.wide = zext i32 %below to i64
+  %bit = shl i64 1, %below.wide
+  %others = xor i64 %bit, -1
+  %old = load i64, ptr %place, align 8
+  %with = or i64 %old, %bit
+  %without = and i64 %old, %others
+  %new = select i1 %in, i64 %with, i64 %without
+  store i64 %new, ptr %place, align 8
   ret void
 }
 
-; Let workers that fell asleep on the core of this thread, which is about to wake them, wake on another.
+; A new worker runs where whoever starts it may.
+define $own void @pool.join(i32 %share) {
+  %wide = zext i32 %share to i64
+  %told = getelementptr [$max_threads x i64], ptr @pool.told, i64 0, i64 %wide
+  store i64 0, ptr %told, align 8
+  store i32 0, ptr @pool.home, align 4
+  ret void
+}
+
+; Keep the workers off the core of this thread, which is about to wake them; needs the lock. The core that
+; they were kept off before is theirs again, unless somebody has said since where they, or all threads, run.
 define $own void @pool.part(i32 %workers) {
 entry:
   %set = alloca [128 x i64], align 8
-  %here = call i32 @sched_getcpu()
-  %wanted = add i32 %here, 1
-  %known = icmp ult i32 %here, 8192
-  %any = icmp sgt i32 %workers, 0
-  %look = and i1 %known, %any
-  br i1 %look, label %loop, label %done
+  %core = call i32 @sched_getcpu()
+  %known = icmp ult i32 %core, 8192
+  %here = add i32 %core, 1
+  %home = load i32, ptr @pool.home, align 4
+  %moved = icmp ne i32 %here, %home
+  %few = icmp ule i32 %workers, $most_apart
+  %any = icmp ne i32 %workers, 0
+  %some = and i1 %few, %any
+  %new = and i1 %known, %moved
+  %tell = and i1 %some, %new
+  br i1 %tell, label %begin, label %done
+begin:
+  store i32 %here, ptr @pool.home, align 4
+  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
+  %own.error = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %set)
+  %own = call i64 @pool.sum(ptr %set)
+  br label %loop
 loop:
-  %i = phi i32 [ 1, %entry ], [ %i.next, %next ]
-  %place = call ptr @pool.place(i32 %i)
-  %asleep = load atomic i32, ptr %place monotonic, align 4
-  %same = icmp eq i32 %asleep, %wanted
-  br i1 %same, label %read, label %next
-read:
+  %i = phi i32 [ 1, %begin ], [ %i.next, %next ]
   %wide = zext i32 %i to i64
   %handle.place = getelementptr [$max_threads x i64], ptr @pool.handles, i64 0, i64 %wide
   %handle = load i64, ptr %handle.place, align 8
+  %told = getelementptr [$max_threads x i64], ptr @pool.told, i64 0, i64 %wide
+  %before = load i64, ptr %told, align 8
+  store i64 0, ptr %told, align 8
   call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
   %error = call i32 @pthread_getaffinity_np(i64 %handle, i64 1024, ptr %set)
-  %failed = icmp ne i32 %error, 0
-  br i1 %failed, label %next, label %take
+  %read = icmp eq i32 %error, 0
+  br i1 %read, label %compare, label %next
+compare:
+  %now = call i64 @pool.sum(ptr %set)
+  %same = icmp eq i64 %now, %before
+  %had = icmp ne i32 %home, 0
+  %apart = icmp ne i64 %now, %own
+  %kept = and i1 %same, %had
+  %ours = and i1 %kept, %apart
+  br i1 %ours, label %back, label %take
+back:
+  call void @pool.change(ptr %set, i32 %home, i1 true)
+  br label %take
 take:
-  %bit = call { ptr, i64 } @pool.bit(ptr %set, i32 %here)
-  %word = extractvalue { ptr, i64 } %bit, 0
-  %one = extractvalue { ptr, i64 } %bit, 1
-  %all = load i64, ptr %word, align 8
-  %clear = xor i64 %one, -1
-  %others = and i64 %all, %clear
-  store i64 %others, ptr %word, align 8
+  call void @pool.change(ptr %set, i32 %here, i1 false)
   %refused = call i32 @pthread_setaffinity_np(i64 %handle, i64 1024, ptr %set)
-  %taken = icmp eq i32 %refused, 0
-  br i1 %taken, label %tell, label %next
-; It may be awake by now: then it takes the core back when it next falls asleep.
-tell:
-  %negative = sub i32 0, %wanted
-  %was = atomicrmw xchg ptr %place, i32 %negative acq_rel
+  %set.now = icmp eq i32 %refused, 0
+  br i1 %set.now, label %note, label %next
+note:
+  %sum = call i64 @pool.sum(ptr %set)
+  store i64 %sum, ptr %told, align 8
   br label %next
 next:
   %i.next = add i32 %i, 1
-  %more = icmp sle i32 %i.next, %workers
+  %more = icmp ule i32 %i.next, %workers
   br i1 %more, label %loop, label %done
 done:
   ret void
@@ -233,15 +223,7 @@ done:
 """
 
 ANYWHERE: Final = """
-define $own void @pool.arrive(i32 %share) {
-  ret void
-}
-
-define $own void @pool.doze(i32 %share) {
-  ret void
-}
-
-define $own void @pool.rise(i32 %share) {
+define $own void @pool.join(i32 %share) {
   ret void
 }
 
