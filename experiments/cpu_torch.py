@@ -117,7 +117,8 @@ def _conv_bn_relu(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: 
 
     def run(x: Any, w: Any, scale: Any, shift: Any, mean: Any, variance: Any) -> Any:
         y = plain.function(x, w)
-        normal = torch.nn.functional.batch_norm(y, mean, variance, scale, shift, eps=0.0)
+        # PyTorch 2.11 refuses 0, which this is beside any variance.
+        normal = torch.nn.functional.batch_norm(y, mean, variance, scale, shift, eps=1e-30)
         return torch.nn.functional.relu(normal, inplace=True)
 
     every = [*plain.tensors, scale, shift, mean, variance]
