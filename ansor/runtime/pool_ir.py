@@ -30,8 +30,8 @@ it, delays the region by a piece or so, and not by its whole lag. Where shares a
 launcher does so: a worker that the system has not scheduled delays nothing, and a tiny region is over
 before a worker wakes. One whose share a region does not have, since the number of threads was lowered,
 sleeps until a region has more shares than the one before, and costs the others nothing. Last, the launcher
-waits for the claimed pieces, spinning for a while and then asleep, so that its own core is free for a worker
-that lost its core to another process.
+waits for the claimed pieces, spinning for a while and then asleep, so that its own core is free for a process
+that has taken a worker's.
 
 Who else may call
 -----------------
