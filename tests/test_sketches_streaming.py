@@ -219,7 +219,8 @@ def test_a_reduction_is_told_to_stream_where_lowering_lets_it() -> None:
 @pytest.mark.parametrize(("n", "sign"), [(LARGE, 1), (1 << 10, -1)])
 def test_the_analytic_model_likes_streaming_stores_where_the_caches_are_too_small(n: int, sign: int) -> None:
     tensors = elementwise(n)
-    task = ansor.SearchTask(compute_dag=tensors, target="llvm")
+    hardware = ansor.HardwareParams(2, l2_bytes=1 << 20, l3_bytes=32 << 20)
+    task = ansor.SearchTask(compute_dag=tensors, target="llvm", hardware_params=hardware)
     s = te.create_schedule(tensors[1])
     outer, inner = s[tensors[1]].split(s[tensors[1]].fuse(*tensors[1].op.axis), 16)
     s[tensors[1]].parallel(outer)
