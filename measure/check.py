@@ -83,8 +83,6 @@ _SPREAD: Final = 5
 """What the tolerance is over the share of elements that comparisons excuse."""
 _NEAR: Final = 2.0**-7
 """How far from a constant, relative to it, what it became by rounding lies at most."""
-
-
 _SURELY: Final = 1.0 - 2.0**-10
 """Of a difference that is rounded itself, what leaves no doubt."""
 

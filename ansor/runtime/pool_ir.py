@@ -87,7 +87,7 @@ UNNOTICED_NS: Final = 2_000
 CROWDED_SPIN: Final = 64
 """Both, when there are more threads than cores: whoever spins there keeps others from working."""
 
-MOST_APART: Final = 16
+MOST_KEPT_OFF: Final = 16
 """Workers that are kept off the launcher's core, at most: of more, one that shares it does little harm."""
 
 LEAST_STACK: Final = 1 << 20
@@ -181,7 +181,7 @@ def pool_ir(
         launcher_spin=LAUNCHER_SPIN,
         crowded_spin=min(CROWDED_SPIN, worker_spin),
         least_stack=LEAST_STACK,
-        most_apart=MOST_APART,
+        most_kept_off=MOST_KEPT_OFF,
         pause=pause,
         pause_declaration=pause_declaration,
         futex=202 if triple.startswith("x86_64") else 98,

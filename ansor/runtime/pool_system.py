@@ -169,7 +169,7 @@ entry:
   %here = add i32 %core, 1
   %home = load i32, ptr @pool.home, align 4
   %moved = icmp ne i32 %here, %home
-  %few = icmp ule i32 %workers, $most_apart
+  %few = icmp ule i32 %workers, $most_kept_off
   %any = icmp ne i32 %workers, 0
   %some = and i1 %few, %any
   %new = and i1 %known, %moved
