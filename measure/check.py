@@ -2,18 +2,24 @@
 
 **Tolerance.** Two correct programs differ by rounding: they add in another order, fuse multiplications and
 additions, use other polynomials for exp. With eps the spacing of the coarsest float dtype in which anything
-is computed on the way, and K the total length of the reductions on the way,
+is computed on the way, and K the terms of each reduction, whose sums are kept in floats of spacing eps_sum,
 
-    rtol = eps * (16 + 1.5 * sqrt(K)),      |found - expected| <= rtol * (|expected| + rms(expected)).
+    rtol = 16 * eps + 1.5 * sqrt(total of eps_sum^2 * K),
+    |found - expected| <= rtol * (|expected| + rms(expected)).
 
+Most graphs compute in one dtype; then that is eps * (16 + 1.5 * sqrt(K)), K the terms of all reductions.
 The 16 is for a handful of elementwise operations and intrinsic functions. The root is how rounding errors
 of K additions grow relative to the typical result: for independent terms their standard deviation is about
 0.15 * eps * sqrt(K) * rms, so 1.5 stands ten deviations away (seven for the difference of two such sums).
 The rms term is there because a sum that happens to cancel is small while its errors are not. It is that of
 the elements which are computed: constants that a choice puts in, such as -1e9 where attention is masked, do
 not count (`measure.masks`), as errors would hide behind them. A term that is missing shows as about
-1 / sqrt(K) of the rms, far above the tolerance unless K * eps approaches 1. Where nothing is computed in
+1 / sqrt(K) of the rms, far above the tolerance unless K * eps_sum approaches 1. Where nothing is computed in
 floats (a transposition, a gather), the result must be exact.
+
+An output that is rounded at last, as products of 16-bit floats are that were added up in float32, is not
+computed in the dtype of the output, and nothing follows that would make more of its error: 2 * eps of that
+dtype, two neighbours at the least, are added to the rtol of what is rounded.
 
 Tensor cores, where the target has them, add products of 16-bit floats to a float32 by fours, eights or
 sixteens: those, and the sum, are aligned to the greatest and cut off there. What is cut off has the sign of
@@ -21,7 +27,7 @@ the number, so these errors do not cancel. Of n numbers each loses half a unit i
 on average, which K / n times over is (n + 1) / (2 n) * eps * K at most, and half of that for a sum that grows
 at an even pace. The tolerance of such sums is therefore
 
-    rtol = eps * (16 + 1.5 * sqrt(K) + K / 2),      eps that of float32.
+    rtol = 16 * eps + eps_sum * (1.5 * sqrt(K) + K / 2),      eps_sum that of float32.
 
 Where an operation allows its operands to be rounded to tfloat32 (`attrs={"rounded_operands": "tfloat32"}`),
 each is off by half a unit of its last place, 2^-11, at most. Of random terms these errors are independent:
@@ -111,12 +117,26 @@ def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
     """
     cores = [one for one in warp_intrinsics() if target is not None and target.has_warp_intrinsic(one)]
     steps = {op: _step(op, cores) for op in _operations([output])}
+    last, rounding = _rounded_last(output), 0.0
+    if last is not None:
+        steps[output.op] = replace(steps[output.op], eps=_spacing([last]))
+        rounding = 2 * EPS[output.dtype]
     deciding = [values for op in steps if (values := _deciding(op))]
     error = max((_error_behind(values, steps) for values in deciding), default=0.0)
     rare = min(error / _SPREAD, _MOST_RARE)
     if deciding and not is_float(output.dtype):
         rare = max(rare, _RARE)
-    return Tolerance(_relative(steps.values()), rare=rare)
+    return Tolerance(_relative(steps.values()) + rounding, rare=rare)
+
+
+def _rounded_last(output: Tensor) -> Expr | None:
+    """What an output rounds to fewer digits and does nothing else with."""
+    if isinstance(output.op, PlaceholderOp):
+        return None
+    value = output.op.body[output.value_index]
+    if not isinstance(value, Cast) or not is_float(value.dtype) or not is_float(value.a.dtype):
+        return None
+    return value.a if EPS[value.a.dtype] < EPS[value.dtype] else None
 
 
 def alternative_tolerance(direct: Tolerance, output: Tensor, target: Target | None = None) -> Tolerance:
@@ -128,9 +148,10 @@ def alternative_tolerance(direct: Tolerance, output: Tensor, target: Target | No
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What an operation adds to errors: the spacing of its floats, its terms and those cut off, and so on."""
+    """What an operation adds to errors: the spacing of its floats, of its sums, their terms, and so on."""
 
     eps: float
+    sum_eps: float = 0.0
     terms: int = 0
     cut: int = 0
     rounded: float = 0.0
@@ -144,7 +165,10 @@ def _step(op: Operation, cores: Sequence[WarpIntrinsic]) -> _Step:
     terms = math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
     matching = [one for one in cores if match_warp(op, one)]
     rounded = max((4 * _ROUNDED.get(one.rounded, 0.0) for one in matching), default=0.0)
-    return _Step(_spacing(op.body), terms, terms if matching else 0, rounded, amplification([op]))
+    sums = [root for root in op.body if isinstance(root, Reduce)]
+    sum_eps = max((EPS[root.dtype] for root in sums if is_float(root.dtype)), default=0.0)
+    cut = terms if matching else 0
+    return _Step(_spacing(op.body), sum_eps, terms, cut, rounded, amplification([op]))
 
 
 def _spacing(values: Sequence[Expr]) -> float:
@@ -155,8 +179,8 @@ def _spacing(values: Sequence[Expr]) -> float:
 
 def _relative(steps: Collection[_Step]) -> float:
     """The relative error of what comes out of some operations."""
-    eps = max(step.eps for step in steps)
-    spread = eps * (16 + 1.5 * math.sqrt(sum(step.terms for step in steps)))
+    sums = math.sqrt(sum(step.sum_eps**2 * step.terms for step in steps))
+    spread = 16 * max(step.eps for step in steps) + 1.5 * sums
     cut = EPS["float32"] * sum(step.cut for step in steps) / 2
     rounded = sum(step.rounded for step in steps)
     return max(step.amplification for step in steps) * (spread + cut + rounded)

@@ -17,6 +17,7 @@ from ansor.errors import DefinitionError, RunError, WrongAnswerError
 from ansor.schedule.dag import ComputeDAG
 from ansor.te import Tensor
 from ansor.te.interp import evaluate
+from ansor.workloads.catalogue import get_workload
 from measure.arena import GuardedArray, poison
 from measure.arguments import ArgumentSet, ArgumentSpec
 from measure.check import Tolerance, mismatch, output_tolerance, rms
@@ -297,13 +298,30 @@ def test_tolerance_knows_what_is_computed() -> None:
     copy = te.compute((8, 8), lambda i, j: a[j, i], name="T")
     wide = te.compute((8,), lambda i: te.sum(te.cast(a[i, k], "float32"), axis=[k]), name="W")
     narrow = te.compute((8,), lambda i: te.cast(wide[i], "float16"), name="N")
+    doubled = te.compute((8,), lambda i: narrow[i] + narrow[i], name="D")
     quantised = te.compute((8,), lambda i: te.cast(wide[i], "int8"), name="Q")
     whole = te.compute((8, 8), lambda i, j: te.cast(i, "int8") + te.cast(j, "int8"), name="I")
     assert output_tolerance(copy) == Tolerance(0.0)
     assert output_tolerance(wide).relative == pytest.approx(2**-23 * (16 + 1.5 * 8**0.5))
-    assert output_tolerance(narrow).relative == pytest.approx(2**-10 * (16 + 1.5 * 8**0.5))
+    assert output_tolerance(narrow).relative == pytest.approx(2**-23 * (16 + 1.5 * 8**0.5) + 2 * 2**-10)
+    assert output_tolerance(doubled).relative == pytest.approx(2**-10 * 16 + 2**-23 * 1.5 * 8**0.5)
     assert output_tolerance(quantised).rare == 1e-5
     assert output_tolerance(whole) == Tolerance(0.0)
+
+
+@pytest.mark.parametrize("depth", [512, 4096])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_term_shows_that_a_product_rounded_at_last_lacks(dtype: str, depth: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(-1.0, 1.0, (64, depth)).astype(to_numpy(dtype)).astype(np.float32) for _ in range(2))
+    output = get_workload("matmul").tensors(64, 64, depth, dtype)[-1]
+    expected, other_order, one_less = (
+        np.matmul(a[:, order], b[:, order].T).astype(to_numpy(dtype))
+        for order in (slice(None), slice(None, None, -1), slice(1, None))
+    )
+    tolerance = replace(output_tolerance(output), scale=rms(expected))
+    assert mismatch(other_order, expected, dtype, tolerance) is None
+    assert mismatch(one_less, expected, dtype, tolerance) is not None
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
