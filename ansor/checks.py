@@ -9,9 +9,26 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal, overload
 
 from ansor.errors import DefinitionError
+
+
+@overload
+def check_number(
+    name: str,
+    value: object,
+    *,
+    low: float | None = None,
+    above: float | None = None,
+    integer: Literal[False] = False,
+) -> float: ...
+
+
+@overload
+def check_number(
+    name: str, value: object, *, low: float | None = None, above: float | None = None, integer: Literal[True]
+) -> int: ...
 
 
 def check_number(
@@ -21,7 +38,7 @@ def check_number(
     low: float | None = None,
     above: float | None = None,
     integer: bool = False,
-) -> None:
+) -> float:
     """Refuse what is not a finite number of the range.
 
     Parameters
@@ -36,6 +53,11 @@ def check_number(
         A value that must be exceeded; None for no bound.
     integer
         Whether only whole numbers of an integer type will do.
+
+    Returns
+    -------
+    int or float
+        The number as Python's own, which the standard library takes everywhere; numpy's it does not.
 
     Raises
     ------
@@ -56,3 +78,28 @@ def check_number(
         if above is not None:
             bounds.append(f"above {above:g}")
         raise DefinitionError(f"{name} must be {' '.join((asked, *bounds))}, found {value!r}")
+    return int(number) if isinstance(value, Integral) else float(number)
+
+
+def check_fields(
+    owner: object,
+    *names: str,
+    low: float | None = None,
+    above: float | None = None,
+    integer: bool = False,
+) -> None:
+    """Refuse what is not a finite number of the range in fields of a dataclass, and keep Python's own there.
+
+    Raises
+    ------
+    DefinitionError
+        If a field holds something else.
+    """
+    for name in names:
+        title, value = f"{type(owner).__name__}({name})", getattr(owner, name)
+        number = (
+            check_number(title, value, low=low, above=above, integer=True)
+            if integer
+            else check_number(title, value, low=low, above=above)
+        )
+        object.__setattr__(owner, name, number)

@@ -23,7 +23,7 @@ Source: Williams, Waterman, Patterson, "Roofline", CACM 2009, with one roof per 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.checks import check_number
+from ansor.checks import check_fields
 from ansor.errors import DefinitionError, LogFormatError, ScheduleError
 from ansor.runtime.multiply_adds import known_fma_ports
 from ansor.task.hardware import HardwareParams
@@ -168,17 +168,14 @@ class CoreRates:
     overlap: float = 0.95
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            name, value = f"CoreRates({field.name})", getattr(self, field.name)
-            check_number(name, value, low=0)
-            if field.name in _RATES:
-                check_number(name, value, above=0)
+        check_fields(self, *self.__slots__, low=0)
+        check_fields(self, *_RATES, above=0)
         if self.overlap > 1:
             raise DefinitionError(f"CoreRates(overlap={self.overlap}): it is a part, at most 1")
 
 
 _RATES: Final = (
-    *("hertz", "arithmetic", "loads", "stores", "issue", "window", "code"),
+    *("hertz", "arithmetic", "loads", "stores", "issue_per_port", "window", "code"),
     *("l2", "l3", "memory", "streams"),
 )
 

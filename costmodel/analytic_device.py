@@ -14,13 +14,13 @@ Threads beyond the end of what is only copied have nothing to do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.checks import check_number
+from ansor.checks import check_fields
 from ansor.errors import DefinitionError
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS
 from ansor.task.device import PARTITIONS, DeviceModel
@@ -112,11 +112,8 @@ class DeviceRates:
     overlap: float = 0.85
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            name, value = f"DeviceRates({field.name})", getattr(self, field.name)
-            check_number(name, value, low=0)
-            if field.name in ("issue", "shared", "tensor", "words", "l2", "reach"):
-                check_number(name, value, above=0)
+        check_fields(self, *self.__slots__, low=0)
+        check_fields(self, "issue", "shared", "tensor", "words", "l2", "reach", above=0)
         for name in ("ahead", "overlap"):
             if getattr(self, name) > 1:
                 raise DefinitionError(f"DeviceRates({name}={getattr(self, name)}): it is a part, at most 1")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.checks import check_number
+from ansor.checks import check_fields
 from ansor.errors import DefinitionError
 from ansor.task.hardware import default_num_threads
 from costmodel.dataset import Dataset
@@ -89,14 +89,13 @@ class Boosting:
     verbose_eval: int = 25
 
     def __post_init__(self) -> None:
-        least = {"rounds": 1, "patience": 1, "depth": 1, "bins": 2, "seed": 0, "verbose_eval": 0}
-        for name, low in least.items():
-            if name != "depth" or self.depth is not None:
-                check_number(f"Boosting({name})", getattr(self, name), low=low, integer=True)
-        for name in ("min_split_gain", "min_child_weight"):
-            check_number(f"Boosting({name})", getattr(self, name), low=0)
-        for name in ("learning_rate", "row_share", "column_share"):
-            check_number(f"Boosting({name})", getattr(self, name), above=0)
+        check_fields(self, "seed", "verbose_eval", low=0, integer=True)
+        check_fields(self, "rounds", "patience", low=1, integer=True)
+        check_fields(self, "bins", low=2, integer=True)
+        if self.depth is not None:
+            check_fields(self, "depth", low=1, integer=True)
+        check_fields(self, "min_split_gain", "min_child_weight", low=0)
+        check_fields(self, "learning_rate", "row_share", "column_share", above=0)
         for name in ("row_share", "column_share"):
             if getattr(self, name) > 1:
                 raise DefinitionError(f"Boosting({name}={getattr(self, name)}): a share is at most 1")

@@ -76,8 +76,8 @@ class LearnedModel(CostModel):
         features: FeatureSource | None = None,
     ) -> None:
         name = type(self).__name__
-        check_number(f"{name}(num_warmup_sample)", num_warmup_sample, integer=True)
-        check_number(f"{name}(seed)", seed, low=0, integer=True)
+        num_warmup_sample = check_number(f"{name}(num_warmup_sample)", num_warmup_sample, integer=True)
+        seed = check_number(f"{name}(seed)", seed, low=0, integer=True)
         if not isinstance(adaptive_training, bool):
             raise DefinitionError(
                 f"{name}(adaptive_training={adaptive_training!r}): it must be True or False"

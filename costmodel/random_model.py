@@ -40,7 +40,7 @@ class RandomModel(CostModel):
     """
 
     def __init__(self, seed: int = 0) -> None:
-        check_number("RandomModel(seed)", seed, integer=True)
+        seed = check_number("RandomModel(seed)", seed, integer=True)
         self.seed = seed
 
     @property

@@ -111,11 +111,11 @@ class LocalBuilder(ProgramBuilder):
     ) -> None:
         from ansor.task.hardware import available_cores
 
-        check_number("LocalBuilder(timeout)", timeout, above=0)
+        timeout = check_number("LocalBuilder(timeout)", timeout, above=0)
         if n_parallel is not None:
-            check_number("LocalBuilder(n_parallel)", n_parallel, low=1, integer=True)
+            n_parallel = check_number("LocalBuilder(n_parallel)", n_parallel, low=1, integer=True)
         if memory_limit is not None:
-            check_number("LocalBuilder(memory_limit)", memory_limit, low=1, integer=True)
+            memory_limit = check_number("LocalBuilder(memory_limit)", memory_limit, low=1, integer=True)
         self.timeout = timeout
         self.n_parallel = n_parallel or available_cores()
         self._emit = emit

@@ -147,18 +147,18 @@ class LocalRunner(ProgramRunner):
         memory_limit: int | None = None,
         drop_factor: float | None = 1.5,
     ) -> None:
-        check_number("LocalRunner(timeout)", timeout, above=0)
-        check_number("LocalRunner(number)", number, low=1, integer=True)
-        check_number("LocalRunner(repeat)", repeat, low=1, integer=True)
-        check_number("LocalRunner(min_repeat_ms)", min_repeat_ms, low=0)
-        check_number("LocalRunner(cooldown_interval)", cooldown_interval, low=0)
-        check_number("LocalRunner(seed)", seed, low=0, integer=True)
+        timeout = check_number("LocalRunner(timeout)", timeout, above=0)
+        number = check_number("LocalRunner(number)", number, low=1, integer=True)
+        repeat = check_number("LocalRunner(repeat)", repeat, low=1, integer=True)
+        min_repeat_ms = check_number("LocalRunner(min_repeat_ms)", min_repeat_ms, low=0)
+        cooldown_interval = check_number("LocalRunner(cooldown_interval)", cooldown_interval, low=0)
+        seed = check_number("LocalRunner(seed)", seed, low=0, integer=True)
         if num_threads is not None:
-            check_number("LocalRunner(num_threads)", num_threads, low=1, integer=True)
+            num_threads = check_number("LocalRunner(num_threads)", num_threads, low=1, integer=True)
         if memory_limit is not None:
-            check_number("LocalRunner(memory_limit)", memory_limit, low=1, integer=True)
+            memory_limit = check_number("LocalRunner(memory_limit)", memory_limit, low=1, integer=True)
         if drop_factor is not None:
-            check_number("LocalRunner(drop_factor)", drop_factor, low=1)
+            drop_factor = check_number("LocalRunner(drop_factor)", drop_factor, low=1)
         self.timeout = timeout
         self.drop_factor = drop_factor
         self.number = 1 if enable_cpu_cache_flush else number

@@ -168,7 +168,7 @@ def result_of(seconds: float) -> MeasureResult:
     DefinitionError
         If it is no finite number above 0.
     """
-    check_number("a simulated run time [s]", seconds, above=0)
+    seconds = check_number("a simulated run time [s]", seconds, above=0)
     return MeasureResult((Seconds(seconds),), MeasureErrorNo.NO_ERROR, "", 0.0, 0)
 
 

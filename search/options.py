@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ansor.checks import check_number
+from ansor.checks import check_fields
 from ansor.errors import DefinitionError
 from ansor.plugins import check_plugin
 from measure import (
@@ -78,16 +78,14 @@ class TuningOptions:
     num_finalists: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        lowest = {"num_measure_trials": 0, "num_measures_per_round": 1, "max_failures_in_a_row": 1}
-        lowest["seed"] = 0
+        check_fields(self, "num_measure_trials", "seed", low=0, integer=True)
+        check_fields(self, "num_measures_per_round", "max_failures_in_a_row", low=1, integer=True)
         if self.num_finalists != "auto":
-            lowest["num_finalists"] = 0
+            check_fields(self, "num_finalists", low=0, integer=True)
         if self.early_stopping is not None and self.early_stopping != "auto":
-            lowest["early_stopping"] = 1
-        for name, low in lowest.items():
-            check_number(f"TuningOptions({name})", getattr(self, name), low=low, integer=True)
+            check_fields(self, "early_stopping", low=1, integer=True)
         if not isinstance(self.verbose, bool):
-            check_number("TuningOptions(verbose)", self.verbose, low=0, integer=True)
+            check_fields(self, "verbose", low=0, integer=True)
             if self.verbose > MOST_VERBOSE:
                 raise DefinitionError(
                     f"TuningOptions(verbose={self.verbose}): the levels are 0 to {MOST_VERBOSE}"

@@ -116,7 +116,7 @@ class SketchPolicy(SearchPolicy):
                 f"SketchPolicy(task={brief(task)}): it must be a task, such as ansor.SearchTask(...)"
             )
         if seed is not None:
-            check_number("SketchPolicy(seed)", seed, low=0, integer=True)
+            seed = check_number("SketchPolicy(seed)", seed, low=0, integer=True)
         self._task = task
         self.seed = 0 if seed is None else seed
         self.model: CostModel = (

@@ -94,7 +94,7 @@ class TransferConfigs(InitSearchCallback):
     """
 
     def __init__(self, filename: PathLike, count: int = 8) -> None:
-        check_number("load_history(count)", count, low=0, integer=True)
+        count = check_number("load_history(count)", count, low=0, integer=True)
         self.filename = os.fspath(filename)
         self.count = count
         load_measurements(self.filename)

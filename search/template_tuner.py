@@ -75,7 +75,7 @@ class TemplateTuner(SearchPolicy):
                 f"ansor.TemplateTask(template, args), found {task!r}"
             )
         if seed is not None:
-            check_number(f"{type(self).__name__}(seed)", seed, low=0, integer=True)
+            seed = check_number(f"{type(self).__name__}(seed)", seed, low=0, integer=True)
         self._task = task
         self.seed = 0 if seed is None else seed
         self.space = task.config_space
@@ -244,9 +244,9 @@ class GATuner(TemplateTuner):
         mutation_prob: float = 0.1,
     ) -> None:
         super().__init__(task, seed, init_search_callbacks)
-        check_number("GATuner(pop_size)", pop_size, low=1, integer=True)
-        check_number("GATuner(elite_num)", elite_num, low=1, integer=True)
-        check_number("GATuner(mutation_prob)", mutation_prob, low=0)
+        pop_size = check_number("GATuner(pop_size)", pop_size, low=1, integer=True)
+        elite_num = check_number("GATuner(elite_num)", elite_num, low=1, integer=True)
+        mutation_prob = check_number("GATuner(mutation_prob)", mutation_prob, low=0)
         if not elite_num <= pop_size or not mutation_prob <= 1:
             raise DefinitionError(
                 f"GATuner(pop_size={pop_size}, elite_num={elite_num}, mutation_prob={mutation_prob}): "

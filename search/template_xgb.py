@@ -132,7 +132,7 @@ class XGBTuner(TemplateTuner):
         plan_size: int = 32,
     ) -> None:
         super().__init__(task, seed, init_search_callbacks)
-        check_number("XGBTuner(plan_size)", plan_size, low=1, integer=True)
+        plan_size = check_number("XGBTuner(plan_size)", plan_size, low=1, integer=True)
         self.columns = ConfigColumns(task)
         own = XGBModel(num_warmup_sample=plan_size - 1, seed=self.seed, features=self.columns)
         self.model: CostModel = own if model is None else model

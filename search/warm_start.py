@@ -127,8 +127,8 @@ class WarmStart(InitSearchCallback):
 
     def __init__(self, log_file: PathLike | Sequence[PathLike], count: int = 16, per_source: int = 8) -> None:
         self.log_files = log_names("WarmStart", log_file)
-        check_number("WarmStart(count)", count, low=0, integer=True)
-        check_number("WarmStart(per_source)", per_source, low=0, integer=True)
+        count = check_number("WarmStart(count)", count, low=0, integer=True)
+        per_source = check_number("WarmStart(per_source)", per_source, low=0, integer=True)
         for name in self.log_files:
             if not Path(name).is_file():
                 raise FileNotFoundError(f"there is no log {name!r} to start from")

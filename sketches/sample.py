@@ -381,7 +381,7 @@ def sample_programs(
     DefinitionError
         If `n` is no integer of at least 0.
     """
-    check_number("sample_programs(n)", n, low=0, integer=True)
+    n = check_number("sample_programs(n)", n, low=0, integer=True)
     known = space or ProgramSpace.of(task, params)
     programs: list[State] = []
     for _ in range(ATTEMPTS):

@@ -19,6 +19,8 @@ from itertools import permutations, product
 from math import ceil, isnan, log2, nan, prod
 from typing import Any, Final, Union
 
+import numpy as np
+
 from ansor.checks import check_number
 from ansor.errors import DefinitionError
 from ansor.schedule.manual import Loop, LoopLike, Schedule, TensorLike
@@ -238,9 +240,9 @@ def split_dimension(
     DefinitionError
         If the policy or an argument is wrong, or nothing is left to choose from.
     """
-    check_number(f"{title}: num_outputs", num_outputs, low=1, integer=True)
+    num_outputs = check_number(f"{title}: num_outputs", num_outputs, low=1, integer=True)
     if max_factor is not None:
-        check_number(f"{title}: max_factor", max_factor, low=1, integer=True)
+        max_factor = check_number(f"{title}: max_factor", max_factor, low=1, integer=True)
     if (policy == "candidate") != (candidate is not None):
         raise DefinitionError(f"{title}: policy='candidate' and candidate=[[...], ...] go together")
     lengths = _listed(title, extent, policy, num_outputs - 1, candidate or ())
@@ -441,7 +443,8 @@ def knob_dimension(title: str, candidates: Sequence[Any]) -> Dimension:
     candidates = list(candidates)
     if not candidates:
         raise DefinitionError(f"{title}: there is nothing to choose from; give it at least one value")
-    values = [tuple(value) if isinstance(value, list) else value for value in candidates]
+    values = [value.item() if isinstance(value, np.generic) else value for value in candidates]
+    values = [tuple(value) if isinstance(value, list) else value for value in values]
     numbers = [float(x) for x in values if isinstance(x, (int, float)) and abs(x) < _LARGE]
     features: Sequence[float] = numbers if len(numbers) == len(values) else range(len(values))
     return Dimension(title, tuple(KnobEntity(x, float(at)) for x, at in zip(values, features, strict=True)))

@@ -108,6 +108,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: CoreRates(hertz=0),
         "CoreRates(hertz) must be a finite number above 0",
     ),
+    "nothing issued": (
+        lambda: CoreRates(issue_per_port=0),
+        "CoreRates(issue_per_port) must be a finite number above 0",
+    ),
     "more than all": (lambda: CoreRates(overlap=2), "CoreRates(overlap=2): it is a part, at most 1"),
 }
 

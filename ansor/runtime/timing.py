@@ -126,9 +126,9 @@ def time_calls(
     DefinitionError
         If `number` or `repeat` is no integer of at least 1, or `min_repeat_ms` negative or not finite.
     """
-    check_number("number", number, low=1, integer=True)
-    check_number("repeat", repeat, low=1, integer=True)
-    check_number("min_repeat_ms", min_repeat_ms, low=0)
+    number = check_number("number", number, low=1, integer=True)
+    repeat = check_number("repeat", repeat, low=1, integer=True)
+    min_repeat_ms = check_number("min_repeat_ms", min_repeat_ms, low=0)
     timed(1)  # untimed: loads code and data, starts threads
     results: list[float] = []
     disturbed, redone, lasting = 0, 0, False

@@ -315,7 +315,7 @@ def thread_axis(extent_or_name: int | tuple[int, int] | str, name: str | None = 
     if name not in THREAD_AXES:
         raise DefinitionError(f"unknown thread axis {name!r}; there are {', '.join(THREAD_AXES)}")
     if extent is not None:
-        check_number(f"the extent of thread axis {name!r}", extent, low=1, integer=True)
+        extent = check_number(f"the extent of thread axis {name!r}", extent, low=1, integer=True)
     return ThreadAxis(name, extent)
 
 
