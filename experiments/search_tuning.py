@@ -296,9 +296,7 @@ def beside_numpy(log: str, wanted: Sequence[int]) -> dict[str, float]:
     calls: dict[str, Callable[[], object]] = {"numpy": library}
     for index, (inp, _) in enumerate(ansor.load_records(log)):
         if index in wanted:
-            state = ansor.recover_measure_input(inp, rebuild_state=True, dag=task.compute_dag).state
-            assert isinstance(state, ansor.State)
-            kernel = ansor.build(state, task.compute_dag.tensors, task.target)
+            kernel = ansor.build(inp.replay(task.compute_dag), task.compute_dag.tensors, task.target)
             calls[str(index)] = checked_call(kernel, inputs, expected)
     times = interleave(calls, repeats=7)
     peer = times.pop("numpy")

@@ -24,7 +24,7 @@ from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record, RecordReader
-from measure.record import LoggedState, MeasureInput, MeasureResult
+from measure.record import MeasureInput, MeasureResult
 from measure.settled import settled_trials
 from measure.targets import other_conditions, same_target, target_text
 
@@ -213,10 +213,8 @@ def is_of_structure(inp: MeasureInput, dag: ComputeDAG) -> bool:
 
 def _applies(inp: MeasureInput, dag: ComputeDAG) -> bool:
     """Whether the steps of a record are a program of this computation."""
-    if not isinstance(inp.state, LoggedState):
-        return True
     try:
-        inp.state.replay(dag)
+        inp.replay(dag)
     except AnsorError:
         return False
     return True

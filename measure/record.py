@@ -183,6 +183,23 @@ class MeasureInput:
     state: AnyState
     rival: float | None = None
 
+    def replay(self, dag: ComputeDAG) -> State:
+        """
+        Return the program as one of `dag`, whatever target or machine a record was made for.
+
+        Raises
+        ------
+        LogFormatError
+            If the record has a step that this version does not know.
+        ScheduleError
+            If the steps do not apply to `dag`.
+        """
+        from ansor.schedule.state import State
+
+        if isinstance(self.state, LoggedState):
+            return self.state.replay(dag)
+        return self.state if self.state.dag is dag else State.replay(dag, self.state.steps)
+
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:

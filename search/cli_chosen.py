@@ -14,7 +14,7 @@ from ansor.schedule.state import State
 from ansor.task.alternatives import Call, make_alternatives, takes_arguments_of
 from ansor.task.registry import decode_workload_key, recorded_dag
 from ansor.task.task import LayoutRewriteOption, Task
-from measure import FoundRecord, load_measurements, recover_measure_input
+from measure import FoundRecord, load_measurements
 from measure.groups import with_directs
 from measure.record import direct_key
 from measure.settled import plain_key
@@ -95,10 +95,7 @@ class Chosen:
     @property
     def state(self) -> State:
         """The program as it was searched, before layouts are rewritten."""
-        dag = self.algorithm.compute_dag
-        state = recover_measure_input(self.found.input, rebuild_state=True, dag=dag).state
-        assert isinstance(state, State)
-        return state
+        return self.found.input.replay(self.algorithm.compute_dag)
 
     @property
     def layouts(self) -> str:

@@ -37,7 +37,7 @@ from ansor.task.registry import recorded_dag, workload_key_to_tensors
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
-from measure import MeasureInput, MeasureResult, load_records, recover_measure_input, same_target
+from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import workload_distance
 from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.settled import plain_key, settled_records
@@ -296,7 +296,7 @@ class ApplyHistoryBest(DispatchContext):
     ) -> None:
         super().__init__(target)
         if n_lines is not None:
-            check_number("ApplyHistoryBest(n_lines)", n_lines, low=0, integer=True)
+            n_lines = check_number("ApplyHistoryBest(n_lines)", n_lines, low=0, integer=True)
         self.include_compatible = include_compatible
         self._groups: dict[RecordGroup, list[Record]] = {}
         self._hashes: dict[str, str | None] = {}
@@ -392,12 +392,9 @@ class ApplyHistoryBest(DispatchContext):
 def _replayed(inp: MeasureInput, dag: ComputeDAG) -> State | None:
     """Replay a record on a computation; None if it does not apply."""
     try:
-        if isinstance(inp.state, State):
-            return State.replay(dag, inp.state.steps)
-        state = recover_measure_input(inp, rebuild_state=True, dag=dag).state
+        return inp.replay(dag)
     except AnsorError:
         return None
-    return state if isinstance(state, State) else None
 
 
 def _sources(records: Records) -> Iterator[Iterator[Record]]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from ansor.errors import LogFormatError, ScheduleError
 from ansor.schedule.identity import program_key
 from ansor.schedule.layout_rewrite import layout_free_inputs
-from ansor.schedule.state import State
 from ansor.task.task import LayoutRewriteOption, Task
 from measure import (
     MeasureCallback,
@@ -20,7 +19,6 @@ from measure import (
     MeasureResult,
     RecordToFile,
     load_measurements,
-    recover_measure_input,
 )
 from measure.best import is_of_structure
 from measure.settled import plain_key, takes_over
@@ -97,11 +95,9 @@ def measured_states_of(
                 continue
             used = True
             try:
-                state = recover_measure_input(inp, rebuild_state=True, dag=task.compute_dag).state
+                found[position].append((inp.replay(task.compute_dag), res))
             except (ScheduleError, LogFormatError):
                 continue
-            if isinstance(state, State):
-                found[position].append((state, res))
         if not used:
             others.update(unused)
     for what, count in sorted(others.items()):

@@ -17,7 +17,7 @@ from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.registry import recorded_dag
-from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader, recover_measure_input
+from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record
 from measure.record import direct_of
@@ -177,10 +177,9 @@ class TaskHistory:
         if dag is None:
             return None
         try:
-            state = recover_measure_input(attempt.record[0], rebuild_state=True, dag=dag).state
+            return attempt.record[0].replay(dag)
         except AnsorError:
             return None
-        return state if isinstance(state, State) else None
 
     @cached_property
     def time(self) -> TimeSpent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,20 @@ def test_equal_results_give_equal_candidates(
     runner = SimulatedRunner(log, unknown=simulated_cost)
     task.tune(options(TRIALS, other, runner=runner), policy_of(task, seed=6)[0])
     assert logged(other, task) != logged(log, task)
+
+
+@pytest.mark.parametrize(("place", "odd"), [(2, [2]), (2, [-1] * 8), (3, "foo -bar")])
+def test_what_a_log_says_of_machines_that_is_not_understood_hinders_nothing(
+    task: SearchTask, whole: tuple[Path, TileModel], tmp_path: Path, place: int, odd: object
+) -> None:
+    """The hardware and the host of a record: its program is one of the task that asks."""
+    lines = [json.loads(line) for line in whole[0].read_text().splitlines() if not line.startswith("#")]
+    for line in lines:
+        line["i"][0][place] = odd
+    log = tmp_path / "odd.json"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(PreloadMeasuredStates(log).known(task)) == TRIALS
+    assert task.best_state(log)[0].steps == task.best_state(whole[0])[0].steps
 
 
 @pytest.mark.parametrize("first", range(0, TRIALS, 4))
