@@ -17,13 +17,14 @@ import fcntl
 import logging
 import os
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from ansor.errors import DefinitionError, LogFormatError, LogWriteError
-from measure.log import PathLike, dump_record_to_string, is_comment, load_record_from_string
+from ansor.errors import DefinitionError, LogWriteError
+from measure.log import PathLike, dump_record_to_string, is_comment, whole_record_at
 from measure.marks import in_use
 from measure.record import MeasureInput, MeasureResult
 
@@ -63,11 +64,13 @@ class RecordToFile:
         LogWriteError
             If not.
         """
-        is_new = not os.path.exists(self.filename)
+        place = os.path.realpath(self.filename)
         try:
-            os.close(os.open(self.filename, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
-            if is_new:
-                os.unlink(self.filename)
+            try:
+                os.close(os.open(place, os.O_RDWR | os.O_CLOEXEC))
+            except FileNotFoundError:  # Another process may make it any time: its name is not touched.
+                with tempfile.TemporaryFile(dir=os.path.dirname(place)):
+                    pass
         except OSError as error:
             raise _open_error(self.filename, error) from error
 
@@ -177,12 +180,14 @@ def _unended_line(file: int, end: int) -> bytes:
 
 
 def _ended(line: bytes) -> bytes:
-    """End a line that its writer could not end; a torn record becomes a comment, its text is kept."""
+    """End a line that its writer could not end; a torn record becomes a comment, its text is kept.
+
+    A whole record behind a torn one has a line of its own from now on.
+    """
     if not line:
         return b""
-    if not is_comment(line):
-        try:
-            load_record_from_string(line.decode())
-        except (LogFormatError, UnicodeDecodeError):
-            line = TORN_PREFIX.encode() + line
-    return line + b"\n"
+    if is_comment(line):
+        return line + b"\n"
+    start = whole_record_at(line)
+    torn, whole = (line, b"") if start is None else (line[:start], line[start:])
+    return b"".join(part + b"\n" for part in (TORN_PREFIX.encode() + torn if torn else b"", whole) if part)

@@ -288,15 +288,22 @@ def _is_torn(raw: bytes) -> bool:
     return False
 
 
-def _glued_record(raw: bytes) -> Record | None:
-    """Return the record that stands at the end of a torn line, if one does."""
+def whole_record_at(raw: bytes) -> int | None:
+    """Find where in a line the record begins that ends it: behind a torn one, or at 0; None if none does."""
     start = raw.rfind(_RECORD_START)  # Inside a string its quotes would have backslashes.
-    if start <= 0:
-        return None
+    prefix = OWN_PREFIX.encode()
+    start -= len(prefix) if raw[:start].endswith(prefix) else 0
     try:
-        return load_record_from_string(raw[start:].decode())
+        load_record_from_string(raw[max(start, 0) :].decode())
     except (LogFormatError, UnicodeDecodeError):
         return None
+    return max(start, 0)
+
+
+def _glued_record(raw: bytes) -> Record | None:
+    """Return the record that stands at the end of a torn line, if one does."""
+    start = whole_record_at(raw)
+    return load_record_from_string(raw[start:].decode()) if start else None
 
 
 def load_records(filename: PathLike) -> Iterator[Record]:

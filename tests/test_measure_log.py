@@ -11,6 +11,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from ansor.task.task import Task
 from measure.append import RecordToFile, append_lines, save_records
 from measure.best import load_best_record, same_target, workload_distance
 from measure.log import (
+    OWN_PREFIX,
     RecordReader,
     dump_record_to_string,
     load_record_from_string,
@@ -192,6 +194,36 @@ def test_record_glued_to_a_torn_line_is_read(tmp_path: Path) -> None:
     reader = RecordReader(log)
     assert [res for _, res in reader] == [example()[1]] * 2
     assert "except for the whole record" in reader.notes[0]
+
+
+@pytest.mark.parametrize("prefix", ["", OWN_PREFIX])
+def test_a_record_glued_to_a_torn_line_outlives_an_append(tmp_path: Path, prefix: str) -> None:
+    line = dump_record_to_string(*example())
+    log = tmp_path / "a.json"
+    log.write_text(f"{line[:90]}{prefix}{line}")
+    append_lines(log, [line])
+    assert log.read_text().splitlines() == [f"# torn {line[:90]}", f"{prefix}{line}", line]
+    reader = RecordReader(log)
+    assert [res for _, res in reader] == [example()[1]] * 2
+    assert reader.notes == []
+
+
+def test_checking_a_log_touches_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another process writes meanwhile stays, and its making the file is no error."""
+    log, real = tmp_path / "a.json", os.open
+    link = tmp_path / "link.json"
+    link.symlink_to(log)
+
+    def late(path: Any, *args: Any, **kwargs: Any) -> int:
+        try:
+            return real(path, *args, **kwargs)
+        except FileNotFoundError:
+            save_records(log, [example()[0]], [example()[1]])
+            raise
+
+    monkeypatch.setattr(os, "open", late)
+    RecordToFile(link).check_writable()
+    assert len(list(RecordReader(log))) == 1
 
 
 @pytest.mark.parametrize("version", ["v0.7", "v0.7+disturbed=1", "v9", 6, None, "x", [], "+"])
