@@ -8,9 +8,9 @@ Source: `TaskSchedulerCallback` and its subclasses in TVM 0.16.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from search.task_scheduler import TaskScheduler
 
 _WIDEST_TITLE = 60
+_note = logging.getLogger(__name__)
 
 
 class TaskSchedulerCallback:
@@ -84,7 +85,7 @@ def progress_table(scheduler: TaskScheduler, current: int | None = None) -> str:
         if row is rows[0]:
             lines.append(rule)
     total = _total(scheduler)
-    elapsed = time_text(time.time() - scheduler.tic)
+    elapsed = time_text(scheduler.elapsed_seconds)
     lines += [rule, f"Estimated total latency: {total}  Trials: {scheduler.ct}  Used time: {elapsed}"]
     return "\n".join(lines)
 
@@ -105,7 +106,8 @@ class LogEstimatedLatency(TaskSchedulerCallback):
     Names and values are separated by tabs.
 
     A run that resumes goes on in the same file, its time and trials counted from where the last one stopped.
-    A new run writes below what is there; its trials start again at 1.
+    A new run writes below what is there; its trials start again at 1. Where the file cannot be written a
+    warning says so, once, and tuning goes on without it.
 
     Parameters
     ----------
@@ -117,17 +119,26 @@ class LogEstimatedLatency(TaskSchedulerCallback):
         self.log_file = os.fspath(log_file)
         self._elapsed_before = 0.0
         self._tic: float | None = None
+        self._refused = False
 
     def post_tune(self, task_scheduler: TaskScheduler, task_id: int) -> None:
-        if self._tic != task_scheduler.tic:  # The first round of a run.
-            self._tic = task_scheduler.tic
-            self._elapsed_before = last_elapsed(self.log_file) if task_scheduler.resumed else 0.0
-        elapsed = self._elapsed_before + time.time() - task_scheduler.tic
-        latency = "N/A" if task_scheduler.without_program else f"{task_scheduler.cur_score * 1e3:.6g}"
+        try:
+            self._append(task_scheduler)
+        except OSError as error:
+            if not self._refused:
+                _note.warning("%s: estimated latencies are not logged: %s", self.log_file, error)
+            self._refused = True
+
+    def _append(self, scheduler: TaskScheduler) -> None:
+        if self._tic != scheduler.tic:  # The first round of a run.
+            self._tic = scheduler.tic
+            self._elapsed_before = last_elapsed(self.log_file) if scheduler.resumed else 0.0
+        elapsed = self._elapsed_before + scheduler.elapsed_seconds
+        latency = "N/A" if scheduler.without_program else f"{scheduler.cur_score * 1e3:.6g}"
         Path(self.log_file).parent.mkdir(parents=True, exist_ok=True)
         with open(self.log_file, "a", encoding="utf-8") as file:
             file.write(
-                f"ElapsedTime(s)\t{elapsed:.1f}\tEstimatedLatency(ms)\t{latency}\tTrials\t{task_scheduler.ct}\n"
+                f"ElapsedTime(s)\t{elapsed:.1f}\tEstimatedLatency(ms)\t{latency}\tTrials\t{scheduler.ct}\n"
             )
 
 

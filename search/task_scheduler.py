@@ -172,7 +172,7 @@ class TaskScheduler:
         self.ct = self.best_ct = self.new_trials = 0
         self.num_measures_per_round = 0
         self.verbose = 0
-        self.tic = time.time()
+        self.tic, self._begun = time.time(), time.monotonic()
         self.resumed = False
         self.cur_score = self.best_score = self._score()
         self._best_missing = count
@@ -452,6 +452,11 @@ class TaskScheduler:
         )
         return steepest(known, slopes)
 
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time since tuning began [s], whatever has been done to the clock since."""
+        return time.monotonic() - self._begun
+
     # -- objective ----------------------------------------------------------------------------------------
 
     def _weighted_sum(self, costs: Sequence[float]) -> float:
@@ -491,5 +496,5 @@ class TaskScheduler:
             trials=sum(len(session.new_trials) for session in self._sessions),
             stop_reason=stop.reason,
             message=stop.message,
-            elapsed_seconds=time.time() - self.tic,
+            elapsed_seconds=self.elapsed_seconds,
         )

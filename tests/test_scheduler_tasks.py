@@ -506,6 +506,23 @@ def test_the_latency_log_is_continued_not_replaced(tmp_path: Path) -> None:
     assert float(rows[-1][3]) == pytest.approx(1e3 * chosen.cur_score, rel=1e-5)
 
 
+def test_a_latency_log_that_cannot_be_written_costs_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("total_latency.tsv").mkdir()
+    result = TaskScheduler([matmul_task(8)]).tune(options(12, tmp_path / "log.json"), "sketch.random")
+    assert result.trials == 12
+    assert [record.message.count("estimated latencies are not logged") for record in caplog.records] == [1]
+
+
+def test_time_passes_whatever_is_done_to_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = scheduler([matmul_task(8)])
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 3600)
+    assert 0 < chosen.tune(options(4), "sketch.random").elapsed_seconds < 600
+
+
 def test_time_goes_on_when_a_scheduler_tunes_again(tmp_path: Path) -> None:
     log, history = tmp_path / "log.json", tmp_path / "total.tsv"
     chosen = scheduler([matmul_task(8)], callbacks=[LogEstimatedLatency(history)])
