@@ -131,10 +131,10 @@ class TuningSession:
         Ctrl-C and a log that cannot be written end the run; both give the result so far.
         """
         logged = len(self._log) + len(self._own_log)
-        self._progress.start(self.task, num_trials, logged)
-        self._progress.begin(self.policy)
         self._patience = patience(self._early_stopping, logged + num_trials)
         try:
+            self._progress.start(self.task, num_trials, logged)
+            self._progress.begin(self.policy)
             if num_trials == 0:
                 self.know_log()
             while self.stop is None:

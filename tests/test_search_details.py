@@ -13,7 +13,7 @@ from ansor import knobs
 from ansor.errors import DefinitionError, TargetError
 from measure import ProgramMeasurer
 from measure.simulate import NullBuilder, SimulatedRunner
-from search import SearchTask, SketchPolicy
+from search import SearchPolicy, SearchTask, SketchPolicy, StopReason
 from search.details import Details, level_of, make_details, outcomes_text
 from search.progress import LineProgress, Progress, Report
 from search.session import TuningSession
@@ -43,6 +43,34 @@ def told(level: int, failing: float = 0.0) -> str:
     )
     session.run(16)
     return text.getvalue()
+
+
+class Broken(Progress):
+    """Is hit by something while it tells what will be searched."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+        self.closed = False
+
+    def begin(self, policy: SearchPolicy) -> None:
+        raise self.error
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_the_terminal_is_given_back_whatever_happens_first(error: type[BaseException]) -> None:
+    task = SearchTask(func="ansor.matmul", args=(16, 16, 16), target="llvm -mcpu=x86-64-v3")
+    measurer = ProgramMeasurer(NullBuilder(), SimulatedRunner(simulated_cost), [], max_continuous_error=None)
+    progress = Broken(error)
+    session = TuningSession(SketchPolicy(task), measurer, progress=progress)
+    if error is KeyboardInterrupt:
+        assert session.run(4).stop_reason is StopReason.INTERRUPTED
+    else:
+        with pytest.raises(error):
+            session.run(4)
+    assert progress.closed
 
 
 def test_each_level_tells_more() -> None:
