@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +17,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     If it does not end well, or the machine stops meanwhile, `path` is as it was. What is no regular file,
     such as a pipe or ``/dev/null``, is written directly. A link stays one: the file that it names is
-    replaced.
+    replaced. A new file may be read by whom the process lets read what it makes (`umask`).
 
     Raises
     ------
@@ -29,14 +29,16 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with open(place, "wb") as direct:
             yield direct
         return
-    mode = place.stat().st_mode & 0o777 if place.exists() else 0o644
-    descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+    mode = place.stat().st_mode & 0o777 if place.exists() else None
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, mode)
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, place)
     except BaseException:
         with suppress(OSError):

@@ -318,6 +318,9 @@ class Collector:
         """Append what is pending."""
         usable: list[tuple[Task, State, float, bytes]] = []
         for inp, result, digest in self._pending:
+            if not result.is_measurement:
+                self._skip(f"it has no run time, but {result.mean_cost:g} s")
+                continue
             try:
                 task, state = self._recover(inp)
             except AnsorError as error:

@@ -61,7 +61,10 @@ def slope_of(data: Dataset) -> float:
         return 1.0
     loss = PairwiseLoss(data.labels, data.tasks, np.random.default_rng(0))
     slopes = USUAL_SLOPE * _SPAN ** np.linspace(-1.0, 1.0, _STEPS)
-    best = slopes[int(np.argmin([loss.value(slope * data.drafts) for slope in slopes]))]
+    losses = [loss.value(slope * data.drafts) for slope in slopes]
+    if min(losses) == max(losses):  # Nothing tells one from another: all failed, or are as fast.
+        return USUAL_SLOPE
+    best = slopes[int(np.argmin(losses))]
     trust = len(data) / (len(data) + _TRUSTED_AT)
     return float(USUAL_SLOPE * (best / USUAL_SLOPE) ** trust)
 

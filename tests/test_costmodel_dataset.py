@@ -123,6 +123,14 @@ def test_a_collector_keeps_order_and_each_program_once() -> None:
     np.testing.assert_array_equal(data.take(slice(5, 9)).rows.values, expected.values)
 
 
+def test_nothing_is_learned_from_what_has_no_run_time() -> None:
+    collector = Collector(LoopFeatures())
+    inputs, results = measured(matmul_task(32), 3)
+    collector.add(inputs, [results[0], MeasureResult((Seconds(0.0),)), results[2]])
+    assert collector.dataset.costs.tolist() == [results[0].mean_cost, results[2].mean_cost]
+    assert list(collector.skipped) == ["it has no run time, but 0 s"]
+
+
 def test_a_collector_forgets_what_is_removed(tmp_path: Path) -> None:
     """Extracted already or not, and tasks are numbered as if it had never been there."""
     log, small, large = tmp_path / "log.json", matmul_task(32), matmul_task(48)

@@ -11,7 +11,7 @@ import pytest
 import ansor
 from costmodel import Candidates, DraftedModel, PackedRows, Programs, SklearnModel, XGBModel, metrics
 from costmodel.analytic import AnalyticModel, CoreRates
-from costmodel.dataset import Collector
+from costmodel.dataset import Collector, Dataset
 from costmodel.drafts import USUAL_SLOPE, draft_errors, draft_scores, slope_of
 from costmodel.learned import LearnedModel
 from costmodel.rows import extract_rows
@@ -144,6 +144,9 @@ def test_the_slope_follows_how_well_the_draft_orders() -> None:
 
     assert slope(exact) > slope(data.drafts) > slope(noise)
     assert slope(np.zeros(len(data))) == 1.0
+    for costs in (np.full(len(data), np.inf), np.full(len(data), 1e-3)):
+        data_of_equals = Dataset(data.rows, costs, data.tasks, data.task_keys, data.digests, data.drafts)
+        assert slope_of(data_of_equals) == USUAL_SLOPE
     few = data.take(slice(2))
     assert slope_of(few) == pytest.approx(USUAL_SLOPE, rel=0.25)
     errors = draft_errors(data)

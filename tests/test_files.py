@@ -44,6 +44,16 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> Non
         write(tmp_path / "missing" / "a", b"x")
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_new_file_is_for_those_whom_the_process_lets(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write(tmp_path / "a", b"new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o666 & ~umask
+
+
 def test_links_devices_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
     target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
     target.write_bytes(b"old")
