@@ -223,15 +223,15 @@ def _function_of_file(path: Path, attribute: str) -> Workload:
         raise DefinitionError(f"{str(path)!r} is not a Python file; write file.py:function")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.parent.resolve()))
+    folder = str(path.parent.resolve())
+    if folder not in sys.path:  # And there it stays, as for a script: functions import when they are called.
+        sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # The user's program: whatever it raises is the answer.
         raise DefinitionError(
             f"{path} cannot be loaded: {type(error).__name__}: {error}{_origin(error)}"
         ) from error
-    finally:
-        sys.path.pop(0)
     function = getattr(module, attribute, None)
     if not callable(function):
         own = [name for name, value in vars(module).items() if _is_defined_in(module.__name__, value)]

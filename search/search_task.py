@@ -28,7 +28,7 @@ from ansor.task.registry import make_workload_key, register_workload_tensors, wo
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
-from measure import FoundRecord, find_best_record, recover_measure_input
+from measure import FoundRecord, find_best_record
 from measure.layouts import layout_option
 from measure.targets import cores_of
 from search.alternatives import sketch_policy
@@ -42,6 +42,7 @@ from search.starts import first_programs, known_results
 from search.task_inputs import resolve_inputs
 from search.text import target_terms
 from search.titles import title_of_key
+from sketches.template_function import Template
 
 if TYPE_CHECKING:
     from ansor.te.tensor import Tensor
@@ -214,7 +215,7 @@ class SearchTask(Task):
             If there is no such log.
         """
         algorithm, found = self._fetched(log_file, include_compatible, self.layout_rewrite_option)
-        return _replayed(found, algorithm), found.result.mean_cost
+        return found.input.replay(algorithm.compute_dag), found.result.mean_cost
 
     def _fetched(
         self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
@@ -344,7 +345,7 @@ class SearchTask(Task):
         given = layout_rewrite_option
         option = self.layout_rewrite_option if given is None else resolved_option(given)
         algorithm, found = self._fetched(log_file, include_compatible, option)
-        rewrite = rewrite_layouts(_replayed(found, algorithm), option)
+        rewrite = rewrite_layouts(found.input.replay(algorithm.compute_dag), option)
         for name, reason in rewrite.kept.items():
             _note.info("the layout of input %r is not rewritten: %s", name, reason)
         return rewrite
@@ -404,12 +405,6 @@ class SearchTask(Task):
         )
 
 
-def _replayed(found: FoundRecord, algorithm: Task) -> State:
-    state = recover_measure_input(found.input, rebuild_state=True, dag=algorithm.compute_dag).state
-    assert isinstance(state, State)
-    return state
-
-
 def _described(task: Task) -> str:
     option = task.layout_rewrite_option
     return f"{task.workload_key} on {task.target}" + (
@@ -429,6 +424,11 @@ def _resolve_workload(
             raise DefinitionError(
                 "a SearchTask takes func and args, or workload_key, or compute_dag, not several"
             )
+        if isinstance(func, Template):
+            raise DefinitionError(
+                f"SearchTask(func={func!r}): a template says how to compute, too; make its task with "
+                "ansor.TemplateTask(template, args)"
+            )
         if isinstance(args, (str, bytes)):
             raise DefinitionError(
                 f"SearchTask(args={args!r}): it must be the list of the function's arguments, such as "
@@ -441,7 +441,7 @@ def _resolve_workload(
     if compute_dag is not None:
         dag = compute_dag if isinstance(compute_dag, ComputeDAG) else ComputeDAG(compute_dag)
         key = dag.workload_key() if workload_key is None else workload_key
-        register_workload_tensors(key, dag.tensors)
+        register_workload_tensors(key, dag.tensors, override=workload_key is None)
         return key, dag
     if workload_key is not None:
         return workload_key, ComputeDAG(workload_key_to_tensors(workload_key))

@@ -416,6 +416,30 @@ def test_a_benchmark_has_its_own_options_behind_its_name(
     assert "ansor bench NAME --help" in capfd.readouterr().out
 
 
+def test_a_function_imports_when_it_is_called_as_in_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the folder of its file, and from where the file told Python to look."""
+    for name in ("project", "library"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "library" / "far_factors.py").write_text("FACTOR = 3.0\n")
+    (tmp_path / "project" / "near_factors.py").write_text("FACTOR = 2.0\n")
+    (tmp_path / "project" / "late.py").write_text(
+        "import sys\n"
+        "from ansor import te\n"
+        f"sys.path.insert(0, {str(tmp_path / 'library')!r})\n"
+        "def layer(n):\n"
+        "    import far_factors, near_factors\n"
+        "    x = te.placeholder((n,), name='X')\n"
+        "    factor = far_factors.FACTOR * near_factors.FACTOR\n"
+        "    return [x, te.compute((n,), lambda i: x[i] * factor, name='Y')]\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    assert run(["show", "project/late.py:layer", "8"]) == 0
+    assert "6" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

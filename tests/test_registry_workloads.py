@@ -23,6 +23,7 @@ from ansor.task.registry import (
     workload_key_to_tensors,
 )
 from ansor.te import Tensor
+from search import SearchTask
 
 
 @pytest.fixture(autouse=True)
@@ -199,10 +200,33 @@ def test_tensors_registered_under_a_key() -> None:
     key = register_workload_tensors(dag.workload_key(), dag.tensors)
     assert workload_key_to_tensors(key) == list(dag.tensors)
     register_workload_tensors(key, scale(4))
-    with pytest.raises(DefinitionError, match="is registered already; use override=True"):
-        register_workload_tensors(key, scale(4), override=False)
+    register_workload_tensors(key, scale(4), override=False)
+    with pytest.raises(DefinitionError, match="stands for another computation already"):
+        register_workload_tensors(key, scale(5), override=False)
+    assert workload_key_to_tensors(register_workload_tensors(key, scale(5)))[0].shape == (5,)
     with pytest.raises(DefinitionError, match="return a list of tensors"):
         register_workload_tensors("x", [])
+
+
+def test_a_key_of_ones_own_stands_for_one_computation() -> None:
+    """Else records of the one would be results of the other."""
+    SearchTask(compute_dag=scale(4), workload_key="scale of four")
+    SearchTask(compute_dag=scale(4), workload_key="scale of four")
+    with pytest.raises(DefinitionError, match="give this one a key of its own"):
+        SearchTask(compute_dag=scale(5), workload_key="scale of four")
+
+
+def test_a_method_is_found_again() -> None:
+    """Each look at a method of an object gives another one, which is equal."""
+
+    class Scales:
+        def make(self, n: int) -> list[Tensor]:
+            return scale(n)
+
+    scales = Scales()
+    register_workload("scales", scales.make)
+    register_workload("scales", scales.make)
+    assert make_workload_key(scales.make, (4,)) == '["scales", 4]'
 
 
 def test_all_names_include_the_catalogue() -> None:

@@ -202,6 +202,19 @@ def test_a_configuration_survives_json() -> None:
     assert [knob.position_of(KnobEntity(each)) for each in (0, 1, False, True, 2)] == [0, 1, 2, 3, 0]
 
 
+def test_a_template_is_no_workload_function() -> None:
+    with pytest.raises(DefinitionError, match=r"make its task with ansor\.TemplateTask"):
+        ansor.SearchTask(func=matmul, args=(6, 32, 8))
+
+
+def test_a_knob_of_numpy_s_numbers_has_python_s_own() -> None:
+    knob = knob_dimension("value", np.array([1, 2, 4]))
+    assert [type(entity.val) for entity in knob.entities] == [int] * 3
+    assert [entity.features for entity in knob.entities] == [
+        entity.features for entity in knob_dimension("value", [1, 2, 4]).entities
+    ]
+
+
 def test_features_of_a_knob_are_all_of_one_kind() -> None:
     def features(*candidates: object) -> list[tuple[float, ...]]:
         return [entity.features for entity in knob_dimension("value", candidates).entities]

@@ -102,7 +102,7 @@ def _register(name: str, function: WorkloadFunction, override: bool) -> Workload
     if not callable(function):
         raise DefinitionError(f"workload {name!r} must be a function, found {function!r}")
     known = _FUNCTIONS.get(name)
-    if known is not None and known is not function and not override:
+    if known is not None and known != function and not override:
         raise DefinitionError(
             f"workload {name!r} is registered already, as {known!r}; "
             "give another name, or override=True to replace it"
@@ -128,11 +128,18 @@ def register_workload_tensors(workload_key: str, tensors: Sequence[Tensor], over
     Raises
     ------
     DefinitionError
-        If `tensors` is not a list of tensors, or the key stands for others and `override` is false.
+        If `tensors` is not a list of tensors, or the key stands for another computation and `override` is
+        false.
     """
     checked = _checked_result(f"register_workload_tensors of key {workload_key!r}", tensors)
     if workload_key in _TENSORS and not override:
-        raise DefinitionError(f"workload key {workload_key!r} is registered already; use override=True")
+        known, wanted = ComputeDAG(_TENSORS[workload_key]), ComputeDAG(checked)
+        if known.workload_key() != wanted.workload_key():
+            raise DefinitionError(
+                f"workload key {workload_key!r} stands for another computation already, {known!r}, whose "
+                "records would count for this one; give this one a key of its own, or call "
+                "ansor.register_workload_tensors(key, tensors, override=True) if the other is done with"
+            )
     _TENSORS[workload_key] = checked
     return workload_key
 
@@ -194,7 +201,7 @@ def make_workload_key(func: str | WorkloadFunction, args: Sequence[Any] | Any = 
         name = func
         workload_function(name)
     elif callable(func):
-        names = [known for known, function in _FUNCTIONS.items() if function is func]
+        names = [known for known, function in _FUNCTIONS.items() if function == func]
         if not names:
             raise DefinitionError(
                 f"the function {_qualified_name(func)!r} is not registered; "
