@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ansor
 from ansor import te
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Store, seq
 from ansor.te.expr import BinaryOp, Load, Var, binary, const
+from ansor.te.interp import evaluate
 from measure.arena import GuardedArray
 from tests.codegen_helper import run
 from tests.program_laws import Case, check_all, lowered
@@ -68,3 +70,49 @@ def test_memory_beyond_a_guard_is_not_touched(kind: LoopKind, first: int) -> Non
         run_nest(nest, [memory.array, interpreted], [size])
         np.testing.assert_array_equal(compiled, expected)
         np.testing.assert_array_equal(interpreted, expected)
+
+
+def chosen_integers(x: te.Tensor, i: te.Expr, dtype: str, outer: bool) -> te.Expr:
+    """An integer that the next element chooses, if there is one."""
+    first, second = (te.cast(i, dtype), te.cast(i * 2, dtype)) if outer else (te.const(1, dtype), 2)
+    inner = te.select(x[i + 1] > 0, first, second)
+    return te.if_then_else(i + 1 < x.shape[0], inner + inner if outer else inner, te.const(3, dtype))
+
+
+@pytest.mark.parametrize("kind", ["serial", "unroll", "vectorize", "parallel"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("compared", [False, True])
+def test_an_integer_that_memory_chooses_is_chosen_inside_the_guard(
+    kind: str, dtype: str, outer: bool, compared: bool
+) -> None:
+    """Though it is one of numbers that are known without memory; what lies behind it cannot be read."""
+    memory = GuardedArray((16,), "float32")
+    memory.array[:] = np.arange(16) % 3 - 1.0
+    x = te.placeholder((16,), name="X")
+
+    def element(i: te.Expr) -> te.Expr:
+        value = chosen_integers(x, i, dtype, outer)
+        return te.cast(value > 2, "int32") if compared else value
+
+    y = te.compute((16,), element, name="Y")
+    s = te.create_schedule(y)
+    if kind != "serial":
+        getattr(s[y], kind)(y.op.axis[0])
+    expected = evaluate([y], {x: memory.array.copy()})[y]
+    np.testing.assert_array_equal(ansor.build(s, [x, y])(memory.array), expected)
+
+
+def test_an_index_out_of_bounds_is_not_read_where_integers_are_chosen() -> None:
+    table, at = te.placeholder((11,), name="T"), te.placeholder((16,), "int32", "X")
+    y = te.compute(
+        (16,),
+        lambda i: te.if_then_else(
+            te.all(at[i] >= 0, at[i] < 11), te.if_then_else(table[at[i]] > 0.0, 1, 2), 3
+        ),
+        name="Y",
+    )
+    places = np.full(16, -(2**31), np.int32)
+    places[3] = 5
+    found = ansor.build(te.create_schedule(y), [table, at, y])(np.ones(11, np.float32), places)
+    np.testing.assert_array_equal(found, [3, 3, 3, 1, *[3] * 12])

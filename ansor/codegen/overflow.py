@@ -12,6 +12,7 @@ from math import inf
 
 from ansor.dtypes import int_range, is_float, is_integer
 from ansor.ir.bounds import Bounds, Interval, floor_divide, hull, multiply, to_interval
+from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Not, Select, Var, children
 
 
@@ -33,7 +34,11 @@ class Overflow:
         return self._look(expr)[1]
 
     def is_index(self, expr: Expr) -> bool:
-        """Whether `expr` is integer arithmetic on variables and constants only, which does not wrap."""
+        """
+        Whether `expr` is integer arithmetic on variables and constants only, which does not wrap.
+
+        A choice by what memory holds is none: the memory may be read under the conditions around it only.
+        """
         known = self._index.get(id(expr))
         if known is None:  # the expression is kept, lest another gets its id
             known = self._index[id(expr)] = expr, self._is_index(expr)
@@ -49,8 +54,8 @@ class Overflow:
                 return self.is_index(a) and self.is_index(b) and not self.may_wrap(expr)
             case Cast(a=a):
                 return self.is_index(a) and not (a.dtype == "int64" and expr.dtype == "int32")
-            case Select(then=then, other=other):
-                return self.is_index(then) and self.is_index(other)
+            case Select(cond=cond, then=then, other=other):
+                return self.is_index(then) and self.is_index(other) and not reads_memory(cond)
             case _:
                 return False
 
