@@ -37,7 +37,7 @@ from ansor.schedule.skipping import needed_parts
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.schedule.storage import padded_strides, swizzled_width
 from ansor.task.device import DeviceModel
-from ansor.te.expr import Expr, Var
+from ansor.te.expr import Binary, BinaryOp, Expr, Var, distinct_nodes
 from ansor.te.preparation import source_of
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
@@ -49,6 +49,10 @@ from costmodel.extract_skips import Skip, skips_of
 from costmodel.extract_warps import SHARED, Warp, WarpAccess, space_of
 
 READ, WRITE, READ_WRITE = 0, 1, 2
+
+_DIVIDING = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD})
+_MOST_DIVISIONS = 8
+"""In one index: each takes what is divided apart in two, so that the work doubles with every one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -437,6 +441,12 @@ class _StageGatherer:
         return replace(found, fills=prod([self.all.stages[a.stage].extents[a.name] for a in around]))
 
     def _index(self, index: Expr) -> Interval | None:
+        """An index over the loops; None where data decide, or so many divisions that it looks like that."""
+        if (
+            sum(isinstance(node, Binary) and node.op in _DIVIDING for node in distinct_nodes(index))
+            > _MOST_DIVISIONS
+        ):
+            return None
         try:
             return evaluate(index, self.axes)
         except UnknownBoundError:

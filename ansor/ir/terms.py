@@ -16,7 +16,7 @@ from typing import Final
 
 from ansor.ir.nest import Store
 from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Select, rewrite
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Select, children, reached, rewrite
 from ansor.te.reduction import builtin_combiner
 from ansor.te.structure import is_among, same_structure
 
@@ -91,15 +91,14 @@ def is_identity(term: Expr, identity: Expr) -> bool:
     """Whether `term` is seen to be `identity`: that constant, or in a sum a product with zero."""
     if not isinstance(identity, Const):
         return False
-    match term:
-        case Const(value=value):
-            return bool(value == identity.value)
-        case Binary(op=BinaryOp.MUL, a=a, b=b) if identity.value == 0:
-            return is_identity(a, identity) or is_identity(b, identity)
-        case Cast(a=a) if identity.value == 0:
-            return is_identity(a, identity)
-        case _:
-            return False
+    factors = reached(term, _factors) if identity.value == 0 else (term,)
+    return any(isinstance(factor, Const) and bool(factor.value == identity.value) for factor in factors)
+
+
+def _factors(term: Expr) -> tuple[Expr, ...]:
+    """Those of a product, and what is converted: where one of them is zero, the term is."""
+    is_product = isinstance(term, Binary) and term.op is BinaryOp.MUL
+    return children(term) if is_product or isinstance(term, Cast) else ()
 
 
 def assumed(value: Expr, tests: Sequence[Expr]) -> Expr:

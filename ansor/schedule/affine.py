@@ -18,7 +18,7 @@ import numpy as np
 
 from ansor.dtypes import int_range, is_integer
 from ansor.schedule.extents import Column, Extent, Number, greater, smaller, where
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var, memoised
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,26 +360,31 @@ def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
         If the expression is not built from sums, products with constants, divisions by constants, and
         conversions that change no value.
     """
+    return memoised(expr, lambda node, value: _interval(node, variables, value))
+
+
+def _interval(expr: Expr, variables: Mapping[Var, Interval], value: Callable[[Expr], Interval]) -> Interval:
+    """That of one node, of those below it."""
     match expr:
-        case Const(value=value):
-            return Interval.point(Affine(_integer(value)))
+        case Const(value=number):
+            return Interval.point(Affine(_integer(number)))
         case Var():
             known = variables.get(expr)
             return Interval.point(Affine.of_atom(SizeAtom(expr))) if known is None else known
         case Cast(a=a, dtype=dtype) if _holds(dtype, a.dtype):
-            return evaluate(a, variables)
+            return value(a)
         case Binary(op=BinaryOp.ADD, a=a, b=b):
-            return evaluate(a, variables) + evaluate(b, variables)
+            return value(a) + value(b)
         case Binary(op=BinaryOp.SUB, a=a, b=b):
-            return evaluate(a, variables) + evaluate(b, variables).scale(-1)
+            return value(a) + value(b).scale(-1)
         case Binary(op=BinaryOp.MUL, a=a, b=b):
             for one, other in ((a, b), (b, a)):
                 if isinstance(other, Const):
-                    return evaluate(one, variables).scale(_integer(other.value))
+                    return value(one).scale(_integer(other.value))
         case Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=d)) if is_positive(d):
-            return floordiv(evaluate(a, variables), _integer(d))
+            return floordiv(value(a), _integer(d))
         case Binary(op=BinaryOp.FLOORMOD, a=a, b=Const(value=d)) if is_positive(d):
-            return floormod(evaluate(a, variables), _integer(d))
+            return floormod(value(a), _integer(d))
     raise UnknownBoundError
 
 
@@ -391,21 +396,27 @@ def evaluate_exactly(expr: Expr, variables: Mapping[Var, Affine], extent: LoopEx
     UnknownBoundError
         If one of them does not divide exactly, or the expression is not of the kind that `evaluate` knows.
     """
+    return memoised(expr, lambda node, value: _exact_form(node, variables, extent, value))
+
+
+def _exact_form(
+    expr: Expr, variables: Mapping[Var, Affine], extent: LoopExtents, value: Callable[[Expr], Affine]
+) -> Affine:
+    """That of one node, of those below it."""
     match expr:
-        case Const(value=value):
-            return Affine(_integer(value))
+        case Const(value=number):
+            return Affine(_integer(number))
         case Var() if expr in variables:
             return variables[expr]
         case Cast(a=a, dtype=dtype) if _holds(dtype, a.dtype):
-            return evaluate_exactly(a, variables, extent)
+            return value(a)
         case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
-            second = evaluate_exactly(b, variables, extent)
-            sign = 1 if op is BinaryOp.ADD else -1
-            return evaluate_exactly(a, variables, extent) + second.scale(sign)
+            second = value(b)
+            return value(a) + second.scale(1 if op is BinaryOp.ADD else -1)
         case Binary(op=BinaryOp.MUL, a=a, b=Const(value=d)) | Binary(op=BinaryOp.MUL, a=Const(value=d), b=a):
-            return evaluate_exactly(a, variables, extent).scale(_integer(d))
+            return value(a).scale(_integer(d))
         case Binary(op=BinaryOp.FLOORDIV | BinaryOp.FLOORMOD as op, a=a, b=Const(value=d)) if is_positive(d):
-            parts = divided(evaluate_exactly(a, variables, extent), _integer(d), extent)
+            parts = divided(value(a), _integer(d), extent)
             if parts is not None:
                 return parts[0] if op is BinaryOp.FLOORDIV else parts[1]
     raise UnknownBoundError

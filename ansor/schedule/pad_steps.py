@@ -16,7 +16,7 @@ Not in TVM. TVM's later schedules have it as `pad_einsum`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -41,6 +41,7 @@ from ansor.te.expr import (
     distinct_nodes,
     free_vars,
     int_value,
+    memoised,
     substitute,
 )
 from ansor.te.reduction import builtin_name
@@ -146,11 +147,15 @@ def _check_zeros(stage: Stage, root: Reduce, sources: Sequence[Expr], more: dict
 
 def _vanishes(expr: Expr, axis: Var, extent: int) -> bool:
     """Whether an expression is certainly zero where an axis is not below an extent."""
+    return memoised(expr, lambda node, zero: _node_vanishes(node, axis, extent, zero))
+
+
+def _node_vanishes(expr: Expr, axis: Var, extent: int, zero: Callable[[Expr], bool]) -> bool:
     match expr:
         case Cast(a=a):
-            return _vanishes(a, axis, extent)
+            return zero(a)
         case Binary(op=BinaryOp.MUL, a=a, b=b):
-            return _vanishes(a, axis, extent) and _vanishes(b, axis, extent)
+            return zero(a) and zero(b)
         case Read(tensor=tensor, indices=indices) if isinstance(tensor.op, ComputeOp):
             body = tensor.op.body[tensor.value_index]
             if not isinstance(body, Select) or not _is_zero(body.other):

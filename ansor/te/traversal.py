@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import is_
+from typing import TypeVar
 
 from ansor.dtypes import is_float
 from ansor.te.construct import fold
 from ansor.te.nodes import Binary, Call, Cast, Const, Expr, Load, Not, Read, Reduce, Select, Var
+
+_T = TypeVar("_T")
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -64,6 +67,18 @@ def _reached(stack: list[Expr], into: Callable[[Expr], tuple[Expr, ...]]) -> Ite
             seen.add(id(node))
             yield node
             stack.extend(into(node))
+
+
+def memoised(expr: Expr, of_node: Callable[[Expr, Callable[[Expr], _T]], _T]) -> _T:
+    """What `of_node` gives for an expression: it asks for that of nodes below, which is found once each."""
+    known: dict[int, _T] = {}
+
+    def value(node: Expr) -> _T:
+        if id(node) not in known:
+            known[id(node)] = of_node(node, value)
+        return known[id(node)]
+
+    return value(expr)
 
 
 def used_by_both(choice: Select) -> list[Expr]:

@@ -7,7 +7,8 @@ kernel compares with what int32 holds. What is stored may wrap, as all integers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ansor.codegen.c.program import Kernel
@@ -27,6 +28,8 @@ from ansor.te.expr import (
     children,
     distinct_nodes,
     int_value,
+    memoised,
+    reached,
 )
 
 _GROWING: Final = (BinaryOp.ADD, BinaryOp.MUL)
@@ -85,34 +88,43 @@ class _Most:
         """Let a variable stand for a value."""
         self._known[var] = self._of(value)
 
-    def sums_in(self, expr: Expr) -> Iterator[Dim]:
+    def sums_in(self, expr: Expr) -> list[Dim]:
         """Of the sums and products in an expression that are no parts of others, where that takes sizes."""
-        if isinstance(expr, Binary) and expr.dtype == INDEX_DTYPE and expr.op in _GROWING:
-            most = self._of(expr)
-            if most is not None:
-                if not isinstance(most, int):
-                    yield most
-                return
-        for child in children(expr):
-            yield from self.sums_in(child)
+        found: list[Dim] = []
+
+        def into(node: Expr) -> tuple[Expr, ...]:
+            if not isinstance(node, Binary) or node.dtype != INDEX_DTYPE or node.op not in _GROWING:
+                return children(node)
+            most = self._of(node)
+            if most is None:
+                return children(node)
+            if not isinstance(most, int):
+                found.append(most)
+            return ()
+
+        deque(reached(expr, into), maxlen=0)
+        return found
 
     def _of(self, expr: Expr) -> Dim | None:
+        return memoised(expr, self._of_node)
+
+    def _of_node(self, expr: Expr, most: Callable[[Expr], Dim | None]) -> Dim | None:
         match expr:
             case Const(value=value):
                 return max(int(value), 0)
             case Var():
                 return self._known.get(expr)
             case Binary(op=BinaryOp.SUB, a=a):
-                return self._of(a)
+                return most(a)
             case Binary(op=BinaryOp.FLOORDIV, a=a, b=b):
-                return _both("floordiv", self._of(a), max(int_value(b) or 1, 1))
+                return _both("floordiv", most(a), max(int_value(b) or 1, 1))
             case Binary(op=BinaryOp.FLOORMOD, b=b):
-                most = self._of(b)
-                return None if most is None else _computed("sub", most, 1)
+                divisor = most(b)
+                return None if divisor is None else _computed("sub", divisor, 1)
             case Binary(op=op, a=a, b=b) if op in _BOUNDED_BY_BOTH:
-                return _both(str(op), self._of(a), self._of(b))
+                return _both(str(op), most(a), most(b))
             case Select(then=then, other=other):
-                return _both("max", self._of(then), self._of(other))
+                return _both("max", most(then), most(other))
             case _:
                 return None
 

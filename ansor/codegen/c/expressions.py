@@ -76,6 +76,8 @@ _SHARED_SIZE: Final = 3
 """Operators and accesses in a value from which on it is computed once if it is used several times."""
 _SHARED_INDEX_SIZE: Final = 8
 """The same of integer arithmetic on variables, which reads better in its place."""
+_REPEATED_SIZE: Final = 16
+"""The same of what was written in its place, when an index of a later access turned out to use it again."""
 _MOST_DEPTH: Final = 40
 _INT_ELEMENTS: Final = 1 << 31
 """Arrays of fewer elements are addressed by int."""
@@ -133,6 +135,8 @@ class Expressions:
         found = self._find(expr)
         if found is None:
             found = self._texts[-1][id(expr)] = self._kept(expr, self._node(expr))
+        elif found.size >= _REPEATED_SIZE:
+            found = self._texts[-1][id(expr)] = self._named(expr, found)
         return found
 
     def stored(self, expr: Expr) -> Text:
@@ -166,6 +170,10 @@ class Expressions:
         size = _SHARED_INDEX_SIZE if self.overflow.is_index(expr) else _SHARED_SIZE
         if not (self.is_kept(expr) and text.size >= size) and text.depth <= _MOST_DEPTH:
             return text
+        return self._named(expr, text)
+
+    def _named(self, expr: Expr, text: Text) -> Text:
+        """The name of a constant that holds the value of an expression."""
         name = self.names.fresh("t")
         self._lines.append(f"const {self.dialect.values[expr.dtype]} {name} = {text.text};")
         return Text(name)

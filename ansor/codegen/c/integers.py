@@ -54,10 +54,12 @@ class Integers:
 
     def index(self, expr: Expr) -> Text:
         """An integer that addresses memory: its sums and products fit."""
-        if isinstance(expr, Binary) and expr.op in SIGNS and expr.dtype in ("int32", "int64"):
-            sign, strength = SIGNS[expr.op]
-            return infix(sign, self.index(expr.a), self.index(expr.b), strength)
-        return self._e.value(expr)
+        if not isinstance(expr, Binary) or expr.op not in SIGNS or expr.dtype not in ("int32", "int64"):
+            return self._e.value(expr)
+        if self._e.is_kept(expr) and not self._e.overflow.is_index(expr):
+            return self._e.value(expr)
+        sign, strength = SIGNS[expr.op]
+        return infix(sign, self.index(expr.a), self.index(expr.b), strength)
 
     def absolute(self, x: Text, dtype: str) -> Text:
         """The absolute value; the least integer is itself."""

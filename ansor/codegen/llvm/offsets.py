@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ansor.codegen.llvm.index import Affine, IndexMath
 from ansor.codegen.overflow import Overflow
-from ansor.te.expr import INTEGER_ONLY, Binary, BinaryOp, Const, Expr, Var, free_vars
+from ansor.te.expr import INTEGER_ONLY, Binary, BinaryOp, Const, Expr, Var, children, free_vars, reached
 
 if TYPE_CHECKING:
     from ansor.codegen.llvm.values import Env
@@ -27,6 +27,9 @@ Evaluate = Callable[[Expr, "Env"], Affine]
 
 Bindings = tuple[object, ...]
 """What variables are bound to; forms of indices compare by identity."""
+
+_Sum = dict[Expr | None, int]
+"""How often each part is in an expression; None is the number one."""
 
 _INDICES: Final = frozenset({Affine})
 
@@ -114,39 +117,53 @@ class Offsets:
             self._evaluated[part] = (bindings, value)
         return value
 
-    def _sum(
-        self, indices: tuple[Expr, ...], strides: tuple[int | Affine, ...]
-    ) -> dict[Expr | None, int] | None:
-        """How often each part is in an offset; None is the number one."""
-        total: dict[Expr | None, int] = {None: 0}
+    def _sum(self, indices: tuple[Expr, ...], strides: tuple[int | Affine, ...]) -> _Sum | None:
+        """How often each part is in an offset, if there are only parts in it."""
+        total: _Sum = {None: 0}
+        known: dict[int, _Sum | None] = {}
         for index, stride in zip(indices, strides, strict=True):
-            if not isinstance(stride, int) or not self._add(index, stride, total):
+            found = self._multiples(index, known) if isinstance(stride, int) else None
+            if not isinstance(stride, int) or found is None:
                 return None
+            total = _added(total, found, stride)
         return total
 
-    def _add(self, expr: Expr, factor: int, total: dict[Expr | None, int]) -> bool:
-        """Add `expr * factor` to the sum; false if there is something else in it."""
+    def _multiples(self, expr: Expr, known: dict[int, _Sum | None]) -> _Sum | None:
+        """How often each part is in an expression; None if there is something else in it."""
+        if id(expr) not in known:
+            known[id(expr)] = self._multiples_in(expr, known)
+        return known[id(expr)]
+
+    def _multiples_in(self, expr: Expr, known: dict[int, _Sum | None]) -> _Sum | None:
         match expr:
             case Const(value=value):
-                total[None] += int(value) * factor
-                return True
+                return {None: int(value)}
             case Var():
-                total[expr] = total.get(expr, 0) + factor
-                return True
+                return {expr: 1}
             case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
-                sign = 1 if op is BinaryOp.ADD else -1
-                return self._add(a, factor, total) and self._add(b, factor * sign, total)
+                one, other = self._multiples(a, known), self._multiples(b, known)
+                if one is None or other is None:
+                    return None
+                return _added(one, other, 1 if op is BinaryOp.ADD else -1)
             case (
                 Binary(op=BinaryOp.MUL, a=a, b=Const(value=value))
                 | Binary(op=BinaryOp.MUL, a=Const(value=value), b=a)
             ):
-                return self._add(a, factor * int(value), total)
-            case Binary() if _is_part(expr) and self._overflow.is_index(expr):
+                found = self._multiples(a, known)
+                return None if found is None else _added({}, found, int(value))
+            case Binary() if all(map(_is_plain, reached(expr, children))) and self._overflow.is_index(expr):
                 self._variables[expr] = tuple(free_vars(expr))
-                total[expr] = total.get(expr, 0) + factor
-                return True
+                return {expr: 1}
             case _:
-                return False
+                return None
+
+
+def _added(one: _Sum, other: _Sum, factor: int) -> _Sum:
+    """`one + factor * other`."""
+    total = dict(one)
+    for part, times in other.items():
+        total[part] = total.get(part, 0) + times * factor
+    return total
 
 
 def _are_indices(bindings: Bindings) -> bool:
@@ -154,12 +171,12 @@ def _are_indices(bindings: Bindings) -> bool:
     return _INDICES.issuperset(map(type, bindings))
 
 
-def _is_part(expr: Expr) -> bool:
-    match expr:
+def _is_plain(node: Expr) -> bool:
+    """Whether parts may be made of this node and such ones: no division by anything but constants."""
+    match node:
         case Const() | Var():
             return True
-        case Binary(op=op, a=a, b=b) if expr.dtype in ("int32", "int64"):
-            divides = op in INTEGER_ONLY
-            return _is_part(a) and (isinstance(b, Const) if divides else _is_part(b))
+        case Binary(op=op, b=b) if node.dtype in ("int32", "int64"):
+            return op not in INTEGER_ONLY or isinstance(b, Const)
         case _:
             return False

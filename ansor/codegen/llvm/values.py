@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import copysign
+from typing import Generic, TypeVar
 
 from ansor.codegen.llvm import halves, mathlib, quotients
 from ansor.codegen.llvm.conversions import convert
@@ -29,7 +30,6 @@ from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info, int_range, is_float
 from ansor.errors import BuildError
 from ansor.ir.nest import Buffer
-from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import (
     COMPARISONS,
     LOGICAL,
@@ -91,6 +91,32 @@ class Env:
         return Env({**self.vars, var: value}, self.under)
 
 
+_T = TypeVar("_T")
+
+
+class _Memo(Generic[_T]):
+    """What expressions were found to be, by place; an entry keeps its place, lest another gets its id."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], tuple[Env, _T]] = {}
+        self.clear = self._found.clear
+
+    def get(self, expr: Expr, env: Env) -> _T | None:
+        """What was found before, here or under a part of the condition alone."""
+        place: Env | None = env
+        while place is not None:
+            found = self._found.get((id(expr), id(place)))
+            if found is not None:
+                return found[1]
+            place = place.wider
+        return None
+
+    def put(self, expr: Expr, env: Env, found: _T) -> _T:
+        """Keep what was found, and give it back."""
+        self._found[id(expr), id(env)] = env, found
+        return found
+
+
 class Expressions:
     """Expression emission for one function."""
 
@@ -104,18 +130,21 @@ class Expressions:
         self._cheap: dict[int, bool] = {}
         self._offsets = Offsets(self.math, overflow)
         self._strides: dict[Buffer, tuple[int | Affine, ...]] = {}
-        self._variables: dict[Expr, tuple[Var, ...] | None] = {}
+        self._variables: dict[Expr, tuple[Var, ...]] = {}
         self._constants: dict[Const, Value] = {}
-        self._memo: dict[tuple[int, int], tuple[Env, Value]] = {}  # the Env keeps its id from being reused
+        self._values = _Memo[Value]()
+        self._indices = _Memo[Affine]()
+        self._conds = _Memo[Value | bool]()
 
     def forget(self) -> None:
         """Start a new statement: shared sub-expressions are evaluated once per statement and place."""
-        self._memo.clear()
+        for memo in (self._values, self._indices, self._conds):
+            memo.clear()
 
     # -- indices -------------------------------------------------------------------------------------
 
     def index_like(self, expr: Expr) -> bool:
-        """Whether `expr` is integer arithmetic on variables and constants only, which does not wrap."""
+        """See `Overflow.is_index`."""
         return self.overflow.is_index(expr)
 
     def index(self, expr: Expr, env: Env) -> Affine:
@@ -125,6 +154,10 @@ class Expressions:
         if isinstance(expr, Var):
             bound = self._bound(expr, env)
             return bound if isinstance(bound, Affine) else self._loaded_index(bound, expr.dtype)
+        found = self._indices.get(expr, env)
+        return self._indices.put(expr, env, self._index(expr, env)) if found is None else found
+
+    def _index(self, expr: Expr, env: Env) -> Affine:
         if isinstance(expr, Binary) and expr.dtype in ("int32", "int64"):
             return self._binary_index(expr, env)
         if isinstance(expr, Cast) and self.index_like(expr):
@@ -231,11 +264,9 @@ class Expressions:
         """The bool expression: a Python bool where it is known now, else an i1 value."""
         if isinstance(expr, Const):
             return bool(expr.value)
-        if isinstance(expr, Not):
-            inner = self.cond(expr.a, env)
-            return not inner if isinstance(inner, bool) else self.vectors.negation(inner)
-        if isinstance(expr, Binary) and expr.op in LOGICAL:
-            return self._logical(expr, env)
+        if isinstance(expr, Not) or (isinstance(expr, Binary) and expr.op in LOGICAL):
+            found = self._conds.get(expr, env)
+            return self._conds.put(expr, env, self._logical(expr, env)) if found is None else found
         if isinstance(expr, Binary) and expr.op in COMPARISONS:
             if self.index_like(expr.a) and self.index_like(expr.b):
                 return self._compare_indices(expr, env)
@@ -243,7 +274,10 @@ class Expressions:
         value = self.value(expr, env)
         return value.text == "true" if value.text in ("true", "false") else value
 
-    def _logical(self, expr: Binary, env: Env) -> Value | bool:
+    def _logical(self, expr: Binary | Not, env: Env) -> Value | bool:
+        if isinstance(expr, Not):
+            inner = self.cond(expr.a, env)
+            return not inner if isinstance(inner, bool) else self.vectors.negation(inner)
         absorbing = expr.op is BinaryOp.OR
         a = self.cond(expr.a, env)
         if isinstance(a, bool):
@@ -257,15 +291,10 @@ class Expressions:
         return self.fn.pure(f"{opcode} {full} {x.text}, {y.text}", "i1", lanes, depth)
 
     def _compare_indices(self, expr: Binary, env: Env) -> Value | bool:
-        """A comparison of indices, made once in a scope for the same bindings of its variables.
-
-        One that chooses between indices by what memory holds is made anew, as it depends on more than these.
-        """
-        if expr not in self._variables:
-            self._variables[expr] = None if reads_memory(expr) else tuple(free_vars(expr))
-        variables = self._variables[expr]
+        """A comparison of indices, made once in a scope for the same bindings of its variables."""
+        variables = self._variables.get(expr)
         if variables is None:
-            return self.math.compare(str(expr.op), self.index(expr.a, env), self.index(expr.b, env))
+            variables = self._variables[expr] = tuple(free_vars(expr))
         known, key = self.fn.known, (expr, *map(env.vars.get, variables))
         found: Value | bool | None = known.get(key)
         if found is None:
@@ -293,21 +322,8 @@ class Expressions:
         if isinstance(expr, Var):
             bound = self._bound(expr, env)
             return bound if isinstance(bound, Value) else self._integer(bound, expr.dtype, env)
-        found = self._known(expr, env)
-        if found is None:
-            found = self._value(expr, env)
-            self._memo[id(expr), id(env)] = (env, found)
-        return found
-
-    def _known(self, expr: Expr, env: Env) -> Value | None:
-        """What was evaluated before, here or under a part of the condition alone."""
-        place: Env | None = env
-        while place is not None:
-            found = self._memo.get((id(expr), id(place)))
-            if found is not None:
-                return found[1]
-            place = place.wider
-        return None
+        found = self._values.get(expr, env)
+        return self._values.put(expr, env, self._value(expr, env)) if found is None else found
 
     def _value(self, expr: Expr, env: Env) -> Value:
         match expr:
@@ -421,7 +437,7 @@ class Expressions:
                 self.value(part, env)
         if cond.lanes == 1 and not (self.cheap(expr.then) and self.cheap(expr.other)):
             return self._branch(cond, expr, env)
-        is_own = self._is_zeroed(expr.then) and self._known(expr.then, env) is None
+        is_own = self._is_zeroed(expr.then) and self._values.get(expr.then, env) is None
         then = self.value(expr.then, self.narrowed(env, cond))
         if is_own and _is_zero(expr.other) and (cond.lanes == 1 or then.lanes > 1):
             return then  # what a load under a condition gives where the condition fails

@@ -24,6 +24,7 @@ Source: the grouped order of programs in Triton's tutorial on matrix multiplicat
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -41,6 +42,7 @@ from ansor.te.expr import (
     children,
     distinct_nodes,
     int_value,
+    reached,
     substitute,
 )
 
@@ -109,9 +111,16 @@ def _has(parts: Iterable[_Part], step: _Part) -> bool:
 def _parts(exprs: Iterable[Expr], block: Var, blocks: int) -> set[_Part]:
     """The parts of an index that expressions depend on."""
     found: set[_Part] = set()
-    for expr in exprs:
+
+    def into(expr: Expr) -> tuple[Expr, ...]:
         part = _part(expr, block, blocks)
-        found |= {part} if part is not None else _parts(children(expr), block, blocks)
+        if part is None:
+            return children(expr)
+        found.add(part)
+        return ()
+
+    for expr in exprs:
+        deque(reached(expr, into), maxlen=0)
     return found
 
 
