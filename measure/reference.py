@@ -62,6 +62,8 @@ CAPACITY_BYTES: Final = 1 << 30
 COMPILE_TIMEOUT: Final = 60.0
 RUN_TIMEOUT: Final = 300.0
 _VECTOR: Final = 16
+_MOST_NONFINITE: Final = 0.5
+"""The share of an output that may be so before a warning says what that means."""
 _PREPARED: Final = "-prepared.bin"
 _FAILURES: Final = (BuildError, RunError, ScheduleError, MeasureTimeoutError, MemoryError, RemoteError)
 _note = logging.getLogger(__name__)
@@ -247,7 +249,14 @@ class ReferenceStore:
             if bad <= 0.01:
                 break
         assert best is not None
-        _, specs, compiled = best
+        bad, specs, compiled = best
+        if bad > _MOST_NONFINITE:
+            _note.warning(
+                "%.0f %% of an output of %s are NaN or infinite for random inputs, so programs are hardly "
+                "checked there; give the task inputs for which they are not (task_inputs=...)",
+                100 * bad,
+                task.workload_key,
+            )
         scaled = [_with_scale(spec, tensor) for spec, tensor in zip(specs, dag.tensors, strict=True)]
         return Reference(tuple(scaled), compiled)
 

@@ -1,5 +1,6 @@
 """`TuningOptions`: how much to measure, with what, and what to tell."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -167,3 +168,12 @@ def _check_callbacks(callbacks: object) -> None:
                 f"TuningOptions(measure_callbacks=[...]): {callback!r} is no callback; one is an object with "
                 "a method callback(policy, inputs, results), such as ansor.RecordToFile('log.json')"
             )
+    logs: dict[str, str] = {}
+    for name in (callback.filename for callback in callbacks if isinstance(callback, RecordToFile)):
+        place = os.path.realpath(name)
+        if place in logs:
+            raise DefinitionError(
+                f"TuningOptions(measure_callbacks=[...]): {logs[place]!r} and {name!r} are one log, which "
+                "would hold every record twice; give one RecordToFile for it"
+            )
+        logs[place] = name

@@ -338,6 +338,18 @@ def test_a_forked_copy_removes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert not mine.path.exists()
 
 
+def test_answers_that_are_mostly_infinite_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever program overflows agrees with them."""
+    a, k = te.placeholder((4, 1 << 18), name="A"), te.reduce_axis((0, 1 << 18), "k")
+    total = te.compute((4,), lambda i: te.sum(a[i, k] * a[i, k], axis=k), name="S")
+    half = te.compute((4,), lambda i: te.cast(total[i], "float16"), name="H")
+    ReferenceStore().get(ansor.SearchTask(compute_dag=[a, half]))
+    assert "100 % of an output" in caplog.text
+    caplog.clear()
+    ReferenceStore().get(ansor.SearchTask(compute_dag=[a, total]))
+    assert not caplog.records
+
+
 def test_large_tasks_are_compiled_and_right(pool: WorkerPool) -> None:
     dag = matmul(160, 144, 128)
     assert iteration_points(dag) > INTERPRETED_POINTS

@@ -217,6 +217,10 @@ def test_print_modes_are_checked(task: ansor.SearchTask, tmp_path: Path) -> None
         ({"measure_callbacks": ansor.RecordToFile("log.json")}, "brackets"),
         ({"measure_callbacks": [ansor.RecordToFile]}, "is no callback"),
         ({"measure_callbacks": ["log.json"]}, "is no callback"),
+        (
+            {"measure_callbacks": [ansor.RecordToFile("a.json"), ansor.RecordToFile("./a.json")]},
+            "'a.json' and './a.json' are one log",
+        ),
         ({"measure_callbacks": "log.json"}, "list of callbacks"),
         ({"builder": 3}, "LocalBuilder"),
         ({"runner": ansor.LocalRunner}, "LocalRunner"),
