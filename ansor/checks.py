@@ -1,44 +1,20 @@
 """Checks of plain numbers that users give as options.
 
 A comparison such as `value < 0` lets a NaN through, since every comparison with one is false, and a string
-fails it with a TypeError that names no option. One function asks the question the right way round: is this
-a finite number inside the range?
+fails it with a TypeError that names no option. The functions here ask the question the right way round: is
+this a finite number inside the range?
 """
 
 from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any, Literal, overload
+from typing import Any
 
 from ansor.errors import DefinitionError
 
 
-@overload
-def check_number(
-    name: str,
-    value: object,
-    *,
-    low: float | None = None,
-    above: float | None = None,
-    integer: Literal[False] = False,
-) -> float: ...
-
-
-@overload
-def check_number(
-    name: str, value: object, *, low: float | None = None, above: float | None = None, integer: Literal[True]
-) -> int: ...
-
-
-def check_number(
-    name: str,
-    value: object,
-    *,
-    low: float | None = None,
-    above: float | None = None,
-    integer: bool = False,
-) -> float:
+def check_number(name: str, value: object, *, low: float | None = None, above: float | None = None) -> float:
     """Refuse what is not a finite number of the range.
 
     Parameters
@@ -51,8 +27,6 @@ def check_number(
         Least value allowed, itself included; None for no bound.
     above
         A value that must be exceeded; None for no bound.
-    integer
-        Whether only whole numbers of an integer type will do.
 
     Returns
     -------
@@ -65,20 +39,17 @@ def check_number(
         If `value` is something else, NaN and the infinities included.
     """
     number: Any = value  # numpy's scalars are numbers by registration, which type checkers do not see
-    is_number = isinstance(value, Integral if integer else Real) and not isinstance(value, bool)
-    good = (
-        is_number
-        and (integer or math.isfinite(number))
-        and (low is None or number >= low)
-        and (above is None or number > above)
-    )
-    if not good:
-        asked = "an integer" if integer else "a finite number"
-        bounds = [] if low is None else [f"of at least {low:g}"]
-        if above is not None:
-            bounds.append(f"above {above:g}")
-        raise DefinitionError(f"{name} must be {' '.join((asked, *bounds))}, found {value!r}")
+    good = not isinstance(number, bool) and isinstance(number, Real) and math.isfinite(number)
+    _refuse_unless(good and _is_inside(number, low, above), name, value, "a finite number", low, above)
     return int(number) if isinstance(value, Integral) else float(number)
+
+
+def check_integer(name: str, value: object, *, low: float | None = None, above: float | None = None) -> int:
+    """The same of a whole number of an integer type."""
+    number: Any = value
+    good = not isinstance(number, bool) and isinstance(number, Integral)
+    _refuse_unless(good and _is_inside(number, low, above), name, value, "an integer", low, above)
+    return int(number)
 
 
 def check_fields(
@@ -95,11 +66,21 @@ def check_fields(
     DefinitionError
         If a field holds something else.
     """
+    check = check_integer if integer else check_number
     for name in names:
-        title, value = f"{type(owner).__name__}({name})", getattr(owner, name)
-        number = (
-            check_number(title, value, low=low, above=above, integer=True)
-            if integer
-            else check_number(title, value, low=low, above=above)
-        )
-        object.__setattr__(owner, name, number)
+        title = f"{type(owner).__name__}({name})"
+        object.__setattr__(owner, name, check(title, getattr(owner, name), low=low, above=above))
+
+
+def _is_inside(number: Any, low: float | None, above: float | None) -> bool:
+    return bool((low is None or number >= low) and (above is None or number > above))
+
+
+def _refuse_unless(
+    good: bool, name: str, value: object, asked: str, low: float | None, above: float | None
+) -> None:
+    if not good:
+        bounds = [] if low is None else [f"of at least {low:g}"]
+        if above is not None:
+            bounds.append(f"above {above:g}")
+        raise DefinitionError(f"{name} must be {' '.join((asked, *bounds))}, found {value!r}")

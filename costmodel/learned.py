@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.errors import DefinitionError, LogFormatError
 from ansor.task.task import Task
 from costmodel.candidates import Candidates
@@ -76,8 +76,8 @@ class LearnedModel(CostModel):
         features: FeatureSource | None = None,
     ) -> None:
         name = type(self).__name__
-        num_warmup_sample = check_number(f"{name}(num_warmup_sample)", num_warmup_sample, integer=True)
-        seed = check_number(f"{name}(seed)", seed, low=0, integer=True)
+        num_warmup_sample = check_integer(f"{name}(num_warmup_sample)", num_warmup_sample)
+        seed = check_integer(f"{name}(seed)", seed, low=0)
         if not isinstance(adaptive_training, bool):
             raise DefinitionError(
                 f"{name}(adaptive_training={adaptive_training!r}): it must be True or False"

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.schedule.state import State
 from ansor.schedule.step_base import Step
 from ansor.task.task import Task
@@ -40,7 +40,7 @@ class RandomModel(CostModel):
     """
 
     def __init__(self, seed: int = 0) -> None:
-        seed = check_number("RandomModel(seed)", seed, integer=True)
+        seed = check_integer("RandomModel(seed)", seed)
         self.seed = seed
 
     @property

@@ -20,7 +20,7 @@ from concurrent.futures import Executor, Future
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ansor.checks import check_number
+from ansor.checks import check_integer, check_number
 from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError, TargetError
 from measure.device import Reach, device_environment, prepare_compiler
 from measure.emit import EmittedProgram, emit_program
@@ -113,9 +113,9 @@ class LocalBuilder(ProgramBuilder):
 
         timeout = check_number("LocalBuilder(timeout)", timeout, above=0)
         if n_parallel is not None:
-            n_parallel = check_number("LocalBuilder(n_parallel)", n_parallel, low=1, integer=True)
+            n_parallel = check_integer("LocalBuilder(n_parallel)", n_parallel, low=1)
         if memory_limit is not None:
-            memory_limit = check_number("LocalBuilder(memory_limit)", memory_limit, low=1, integer=True)
+            memory_limit = check_integer("LocalBuilder(memory_limit)", memory_limit, low=1)
         self.timeout = timeout
         self.n_parallel = n_parallel or available_cores()
         self._emit = emit

@@ -20,7 +20,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Union, overload
 
-from ansor.checks import check_number
+from ansor.checks import check_integer, check_number
 from ansor.errors import AnsorError, LogFormatError, TargetError
 from ansor.medians import median_interval, median_spread
 from ansor.task.target import Target
@@ -263,7 +263,7 @@ class MeasureResult:
         check_number("MeasureResult(all_cost)", self.all_cost)
         check_number("MeasureResult(timestamp)", self.timestamp)
         for name in ("disturbed", "redone"):
-            check_number(f"MeasureResult({name})", getattr(self, name), low=0, integer=True)
+            check_integer(f"MeasureResult({name})", getattr(self, name), low=0)
         set_field = object.__setattr__
         set_field(self, "costs", tuple(Seconds(round_to_log(cost)) for cost in costs))
         set_field(self, "error_no", MeasureErrorNo(self.error_no))

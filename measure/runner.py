@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ansor.checks import check_number
+from ansor.checks import check_integer, check_number
 from ansor.errors import (
     BuildError,
     MeasureTimeoutError,
@@ -148,15 +148,15 @@ class LocalRunner(ProgramRunner):
         drop_factor: float | None = 1.5,
     ) -> None:
         timeout = check_number("LocalRunner(timeout)", timeout, above=0)
-        number = check_number("LocalRunner(number)", number, low=1, integer=True)
-        repeat = check_number("LocalRunner(repeat)", repeat, low=1, integer=True)
+        number = check_integer("LocalRunner(number)", number, low=1)
+        repeat = check_integer("LocalRunner(repeat)", repeat, low=1)
         min_repeat_ms = check_number("LocalRunner(min_repeat_ms)", min_repeat_ms, low=0)
         cooldown_interval = check_number("LocalRunner(cooldown_interval)", cooldown_interval, low=0)
-        seed = check_number("LocalRunner(seed)", seed, low=0, integer=True)
+        seed = check_integer("LocalRunner(seed)", seed, low=0)
         if num_threads is not None:
-            num_threads = check_number("LocalRunner(num_threads)", num_threads, low=1, integer=True)
+            num_threads = check_integer("LocalRunner(num_threads)", num_threads, low=1)
         if memory_limit is not None:
-            memory_limit = check_number("LocalRunner(memory_limit)", memory_limit, low=1, integer=True)
+            memory_limit = check_integer("LocalRunner(memory_limit)", memory_limit, low=1)
         if drop_factor is not None:
             drop_factor = check_number("LocalRunner(drop_factor)", drop_factor, low=1)
         self.timeout = timeout

@@ -24,7 +24,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Self, Union
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.errors import AnsorError, DefinitionError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import layout_free_inputs
@@ -296,7 +296,7 @@ class ApplyHistoryBest(DispatchContext):
     ) -> None:
         super().__init__(target)
         if n_lines is not None:
-            n_lines = check_number("ApplyHistoryBest(n_lines)", n_lines, low=0, integer=True)
+            n_lines = check_integer("ApplyHistoryBest(n_lines)", n_lines, low=0)
         self.include_compatible = include_compatible
         self._groups: dict[RecordGroup, list[Record]] = {}
         self._hashes: dict[str, str | None] = {}

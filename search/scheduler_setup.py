@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ansor.checks import check_number
+from ansor.checks import check_integer, check_number
 from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.plugins import items_of
 from ansor.task.task import Task, TaskKey
@@ -72,7 +72,7 @@ def check_gradient(alpha: float, beta: float, backward_window_size: int) -> None
     """
     check_number("TaskScheduler(alpha)", alpha, low=0)
     check_number("TaskScheduler(beta)", beta, above=0)
-    check_number("TaskScheduler(backward_window_size)", backward_window_size, low=1, integer=True)
+    check_integer("TaskScheduler(backward_window_size)", backward_window_size, low=1)
 
 
 def check_policies(tasks: Sequence[Task], policies: Sequence[SearchPolicy]) -> list[SearchPolicy]:

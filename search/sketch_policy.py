@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.plugins import brief
 from ansor.schedule.state import State
@@ -116,7 +116,7 @@ class SketchPolicy(SearchPolicy):
                 f"SketchPolicy(task={brief(task)}): it must be a task, such as ansor.SearchTask(...)"
             )
         if seed is not None:
-            seed = check_number("SketchPolicy(seed)", seed, low=0, integer=True)
+            seed = check_integer("SketchPolicy(seed)", seed, low=0)
         self._task = task
         self.seed = 0 if seed is None else seed
         self.model: CostModel = (

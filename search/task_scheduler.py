@@ -24,7 +24,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from ansor.checks import check_number
+from ansor.checks import check_integer, check_number
 from ansor.errors import DefinitionError, LogWriteError
 from ansor.plugins import GO_ON, blaming, brief, items_of
 from ansor.task.task import Task
@@ -246,7 +246,7 @@ class TaskScheduler:
                 f"TaskScheduler.tune({tune_option!r}): it takes ansor.TuningOptions(num_measure_trials=...)"
             )
         if per_task_early_stopping is not None:
-            check_number("per_task_early_stopping", per_task_early_stopping, low=1, integer=True)
+            check_integer("per_task_early_stopping", per_task_early_stopping, low=1)
         per_round = tune_option.num_measures_per_round
         policies = policies_for(
             self.tasks,

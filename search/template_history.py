@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.errors import DefinitionError, ScheduleError, TargetError
 from ansor.schedule.state import State
 from ansor.task.target import Target
@@ -94,7 +94,7 @@ class TransferConfigs(InitSearchCallback):
     """
 
     def __init__(self, filename: PathLike, count: int = 8) -> None:
-        count = check_number("load_history(count)", count, low=0, integer=True)
+        count = check_integer("load_history(count)", count, low=0)
         self.filename = os.fspath(filename)
         self.count = count
         load_measurements(self.filename)

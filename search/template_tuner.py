@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ansor.checks import check_number
+from ansor.checks import check_integer, check_number
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
@@ -75,7 +75,7 @@ class TemplateTuner(SearchPolicy):
                 f"ansor.TemplateTask(template, args), found {task!r}"
             )
         if seed is not None:
-            seed = check_number(f"{type(self).__name__}(seed)", seed, low=0, integer=True)
+            seed = check_integer(f"{type(self).__name__}(seed)", seed, low=0)
         self._task = task
         self.seed = 0 if seed is None else seed
         self.space = task.config_space
@@ -244,8 +244,8 @@ class GATuner(TemplateTuner):
         mutation_prob: float = 0.1,
     ) -> None:
         super().__init__(task, seed, init_search_callbacks)
-        pop_size = check_number("GATuner(pop_size)", pop_size, low=1, integer=True)
-        elite_num = check_number("GATuner(elite_num)", elite_num, low=1, integer=True)
+        pop_size = check_integer("GATuner(pop_size)", pop_size, low=1)
+        elite_num = check_integer("GATuner(elite_num)", elite_num, low=1)
         mutation_prob = check_number("GATuner(mutation_prob)", mutation_prob, low=0)
         if not elite_num <= pop_size or not mutation_prob <= 1:
             raise DefinitionError(

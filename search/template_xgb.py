@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.schedule.state import State
 from ansor.task.registry import decode_workload_key
 from ansor.task.task import Task
@@ -132,7 +132,7 @@ class XGBTuner(TemplateTuner):
         plan_size: int = 32,
     ) -> None:
         super().__init__(task, seed, init_search_callbacks)
-        plan_size = check_number("XGBTuner(plan_size)", plan_size, low=1, integer=True)
+        plan_size = check_integer("XGBTuner(plan_size)", plan_size, low=1)
         self.columns = ConfigColumns(task)
         own = XGBModel(num_warmup_sample=plan_size - 1, seed=self.seed, features=self.columns)
         self.model: CostModel = own if model is None else model

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.errors import AnsorError, DefinitionError, LogFormatError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.identity import program_key
@@ -127,8 +127,8 @@ class WarmStart(InitSearchCallback):
 
     def __init__(self, log_file: PathLike | Sequence[PathLike], count: int = 16, per_source: int = 8) -> None:
         self.log_files = log_names("WarmStart", log_file)
-        count = check_number("WarmStart(count)", count, low=0, integer=True)
-        per_source = check_number("WarmStart(per_source)", per_source, low=0, integer=True)
+        count = check_integer("WarmStart(count)", count, low=0)
+        per_source = check_integer("WarmStart(per_source)", per_source, low=0)
         for name in self.log_files:
             if not Path(name).is_file():
                 raise FileNotFoundError(f"there is no log {name!r} to start from")

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.errors import ScheduleError
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
@@ -381,7 +381,7 @@ def sample_programs(
     DefinitionError
         If `n` is no integer of at least 0.
     """
-    n = check_number("sample_programs(n)", n, low=0, integer=True)
+    n = check_integer("sample_programs(n)", n, low=0)
     known = space or ProgramSpace.of(task, params)
     programs: list[State] = []
     for _ in range(ATTEMPTS):

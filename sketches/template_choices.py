@@ -21,7 +21,7 @@ from typing import Any, Final, Union
 
 import numpy as np
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.errors import DefinitionError
 from ansor.schedule.manual import Loop, LoopLike, Schedule, TensorLike
 from sketches.factors import enumerate_factorizations
@@ -240,9 +240,9 @@ def split_dimension(
     DefinitionError
         If the policy or an argument is wrong, or nothing is left to choose from.
     """
-    num_outputs = check_number(f"{title}: num_outputs", num_outputs, low=1, integer=True)
+    num_outputs = check_integer(f"{title}: num_outputs", num_outputs, low=1)
     if max_factor is not None:
-        max_factor = check_number(f"{title}: max_factor", max_factor, low=1, integer=True)
+        max_factor = check_integer(f"{title}: max_factor", max_factor, low=1)
     if (policy == "candidate") != (candidate is not None):
         raise DefinitionError(f"{title}: policy='candidate' and candidate=[[...], ...] go together")
     lengths = _listed(title, extent, policy, num_outputs - 1, candidate or ())

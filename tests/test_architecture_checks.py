@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ansor
-from ansor.checks import check_number
+from ansor.checks import check_integer, check_number
 from ansor.errors import DefinitionError
 from ansor.runtime.timing import time_calls
 from costmodel.boosting import Boosting
@@ -47,7 +47,7 @@ def test_others_are_refused_by_name(value):
 @pytest.mark.parametrize("value", [1.0, 0, math.nan, np.float64(3)])
 def test_integers(value):
     with pytest.raises(DefinitionError, match="count must be an integer above 0, found"):
-        check_number("count", value, above=0, integer=True)
+        check_integer("count", value, above=0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from ansor.checks import check_number
+from ansor.checks import check_integer, check_number
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.medians import median_interval, median_spread, repeats_text
@@ -126,8 +126,8 @@ def time_calls(
     DefinitionError
         If `number` or `repeat` is no integer of at least 1, or `min_repeat_ms` negative or not finite.
     """
-    number = check_number("number", number, low=1, integer=True)
-    repeat = check_number("repeat", repeat, low=1, integer=True)
+    number = check_integer("number", number, low=1)
+    repeat = check_integer("repeat", repeat, low=1)
     min_repeat_ms = check_number("min_repeat_ms", min_repeat_ms, low=0)
     timed(1)  # untimed: loads code and data, starts threads
     results: list[float] = []

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from ansor.checks import check_number
+from ansor.checks import check_integer
 from ansor.dtypes import dtype_info, is_integer
 from ansor.errors import DefinitionError
 from ansor.te.expr import (
@@ -315,7 +315,7 @@ def thread_axis(extent_or_name: int | tuple[int, int] | str, name: str | None = 
     if name not in THREAD_AXES:
         raise DefinitionError(f"unknown thread axis {name!r}; there are {', '.join(THREAD_AXES)}")
     if extent is not None:
-        extent = check_number(f"the extent of thread axis {name!r}", extent, low=1, integer=True)
+        extent = check_integer(f"the extent of thread axis {name!r}", extent, low=1)
     return ThreadAxis(name, extent)
 
 

@@ -7,7 +7,6 @@ kernel compares with what int32 holds. What is stored may wrap, as all integers 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -90,20 +89,14 @@ class _Most:
 
     def sums_in(self, expr: Expr) -> list[Dim]:
         """Of the sums and products in an expression that are no parts of others, where that takes sizes."""
-        found: list[Dim] = []
+        nodes = reached(expr, lambda node: children(node) if self._grown(node) is None else ())
+        known = [most for node in nodes if (most := self._grown(node)) is not None]
+        return [most for most in known if not isinstance(most, int)]
 
-        def into(node: Expr) -> tuple[Expr, ...]:
-            if not isinstance(node, Binary) or node.dtype != INDEX_DTYPE or node.op not in _GROWING:
-                return children(node)
-            most = self._of(node)
-            if most is None:
-                return children(node)
-            if not isinstance(most, int):
-                found.append(most)
-            return ()
-
-        deque(reached(expr, into), maxlen=0)
-        return found
+    def _grown(self, expr: Expr) -> Dim | None:
+        """What a sum or product of indices does not exceed; None for anything else."""
+        grows = isinstance(expr, Binary) and expr.dtype == INDEX_DTYPE and expr.op in _GROWING
+        return self._of(expr) if grows else None
 
     def _of(self, expr: Expr) -> Dim | None:
         return memoised(expr, self._of_node)

@@ -24,7 +24,6 @@ Source: the grouped order of programs in Triton's tutorial on matrix multiplicat
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -110,18 +109,12 @@ def _has(parts: Iterable[_Part], step: _Part) -> bool:
 
 def _parts(exprs: Iterable[Expr], block: Var, blocks: int) -> set[_Part]:
     """The parts of an index that expressions depend on."""
-    found: set[_Part] = set()
 
     def into(expr: Expr) -> tuple[Expr, ...]:
-        part = _part(expr, block, blocks)
-        if part is None:
-            return children(expr)
-        found.add(part)
-        return ()
+        return children(expr) if _part(expr, block, blocks) is None else ()
 
-    for expr in exprs:
-        deque(reached(expr, into), maxlen=0)
-    return found
+    nodes = (node for expr in exprs for node in reached(expr, into))
+    return {part for node in nodes if (part := _part(node, block, blocks)) is not None}
 
 
 def _part(expr: Expr, block: Var, blocks: int) -> _Part | None:
