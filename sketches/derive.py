@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from ansor.errors import ScheduleError
 from ansor.schedule.graph_steps import RfactorStep
@@ -25,6 +25,7 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, SplitStep, Step
 from ansor.task.task import Task
+from ansor.te.tensor import Operation
 from sketches.caching import AddCacheWrite
 from sketches.columns import Hole, fill_holes, find_holes
 from sketches.const_tensor import SimplifyComputeWithConstTensor
@@ -60,9 +61,9 @@ from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
 from sketches.unrolled_tiles import UnrolledTiles
 from sketches.windows import WindowTiling
 
-MOST_STATES: Final = 10_000
+MOST_STATES: Final = 1_000
 """States that are derived side by side at most."""
-KEPT_STATES: Final = 1_000
+KEPT_STATES: Final = 250
 """How many of more are kept, and derived side by side from then on."""
 _ENDLESS: Final = 8
 """So often applied to one stage, a rule has no end that makes more and more states."""
@@ -72,7 +73,25 @@ _GOLDEN: Final = (5**0.5 - 1) / 2
 _note = logging.getLogger(__name__)
 
 
-_Derived = tuple[State, int, tuple[Derivation, ...]]
+class _Derived(NamedTuple):
+    """
+    A state on its way.
+
+    `next_stage` is the stage to visit, -1 at the end; `stages` are the operations that the stages of
+    `history` had at first, since names may occur twice.
+    """
+
+    state: State
+    next_stage: int
+    history: tuple[Derivation, ...] = ()
+    stages: tuple[Operation, ...] = ()
+
+    def times(self, rule: str, stage: Operation) -> int:
+        """How often a rule was applied to a stage."""
+        links = zip(self.history, self.stages, strict=True)
+        return sum(link.rule == rule and op is stage for link, op in links)
+
+
 """A state, the stage to visit next, and what was done."""
 
 
@@ -270,18 +289,19 @@ def generate_sketches(
     context = SketchContext.of(task, SketchParams.of(params))
     chosen = default_rules(context) if rules is None else check_rules("rules", rules)
     start = State.initial(context.dag)
-    frontier: list[_Derived] = [(start, len(start.stages) - 1, ())]
+    frontier = [_Derived(start, len(start.stages) - 1)]
     finished: list[Sketch] = []
     replays = Replays(), Replays(), Replays()
     most = MOST_STATES
     while frontier:
         following: list[_Derived] = []
-        for state, stage_id, history in frontier:
-            if stage_id < 0:
+        for derived in frontier:
+            if derived.next_stage < 0:
+                state = derived.state
                 opened = open_splits(state.steps, context.is_gpu)
-                finished.append(Sketch(state, opened, history, replays=replays))
+                finished.append(Sketch(state, opened, derived.history, replays=replays))
                 continue
-            following.extend(_visit(context, chosen, state, stage_id, history))
+            following.extend(_visit(context, chosen, derived))
         if len(following) > most:
             following, most = _thinned(following), KEPT_STATES
         frontier = following
@@ -295,9 +315,9 @@ def generate_sketches(
 
 def _thinned(states: Sequence[_Derived]) -> list[_Derived]:
     """Some of too many states, evenly spread; a `ScheduleError` if there would be ever more."""
-    for *_, history in states:
-        rule, stage, _ = history[-1]
-        times = sum(done.rule == rule and done.stage == stage for done in history)
+    for derived in states:
+        rule, stage, _ = derived.history[-1]
+        times = derived.times(rule, derived.stages[-1])
         if times >= _ENDLESS:
             raise ScheduleError(
                 f"the derivation has grown to {len(states)} states, one by applying sketch rule {rule} to "
@@ -320,21 +340,16 @@ def _spread(count: int, kept: int) -> list[int]:
     return [int((number + number * _GOLDEN % 1) * count / kept) for number in range(kept)]
 
 
-def _visit(
-    context: SketchContext,
-    rules: tuple[SketchRule, ...],
-    state: State,
-    stage_id: int,
-    history: tuple[Derivation, ...],
-) -> list[_Derived]:
+def _visit(context: SketchContext, rules: tuple[SketchRule, ...], derived: _Derived) -> list[_Derived]:
     """Collect what the rules make of one stage."""
     results: list[_Derived] = []
-    name = state.stages[stage_id].name
+    state, stage_id = derived.state, derived.next_stage
+    name, own = state.stages[stage_id].name, state.stages[stage_id].handles[0]
     for rule in rules:
         verdict = verdict_of(rule, context, state, stage_id)
         if verdict is Verdict.PASS:
             continue
-        times = sum(done.rule == rule.name and done.stage == name for done in history)
+        times = derived.times(rule.name, own)
         if times >= MOST_VISITS:
             raise ScheduleError(
                 f"sketch rule {rule.name} was applied to stage {name!r} {times} times in one derivation and "
@@ -342,7 +357,8 @@ def _visit(
             )
         for made, following in successors_of(rule, context, state, stage_id):
             added = len(made.steps) - len(state.steps)
-            results.append((made, following, (*history, Derivation(rule.name, name, added))))
+            history = (*derived.history, Derivation(rule.name, name, added))
+            results.append(_Derived(made, following, history, (*derived.stages, own)))
         if verdict is Verdict.APPLY_AND_SKIP_REST:
             break
     return results

@@ -139,19 +139,18 @@ def elementwise_consumer(state: State, stage_id: int) -> int | None:
         return None
     if has_reduce_iterator(state, stage_id) and has_reduce_iterator(state, consumer):
         return None
-    if other.name.endswith(".shared") or other.relations or consumer in state.attach:
+    if other.scope == "shared" or other.relations or consumer in state.attach:
         return None
     return consumer
 
 
 def is_cache_write(state: State, stage_id: int) -> bool:
     """Whether the stage was made by a cache_write step: it computes what the next stage copies out."""
-    name, suffix = state.stages[stage_id].name, f".{CACHE_WRITE_SCOPE}"
-    if not any(isinstance(step, CacheWriteStep) for step in state.steps):
+    stage, suffix = state.stages[stage_id], f".{CACHE_WRITE_SCOPE}"
+    if stage.handles[0] in state.dag.ops or suffix not in stage.name:
         return False
-    return suffix in name and any(
-        state.stages[consumer].name == name[: name.rindex(suffix)] for consumer in state.consumers(stage_id)
-    )
+    owner = stage.name[: stage.name.rindex(suffix)]
+    return any(state.stages[consumer].name == owner for consumer in state.consumers(stage_id))
 
 
 def attribute_names(state: State, stage_id: int, attribute: str) -> frozenset[str]:

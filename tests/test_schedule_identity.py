@@ -91,3 +91,14 @@ def test_a_program_that_keeps_something_otherwise_is_not_taken_for_a_row() -> No
             assert locate(neighbourhood, state.apply(change(stage))) is None
         tried += 1
     assert tried
+
+
+def test_stages_of_one_name_are_told_apart() -> None:
+    x, y = te.placeholder((8, 8), name="X"), te.placeholder((8, 8), name="Y")
+    one = te.compute((8, 8), lambda i, j: te.exp(x[i, j]), name="T")
+    other = te.compute((8, 8), lambda i, j: te.tanh(y[i, j]), name="T")
+    out = te.compute((8, 8), lambda i, j: one[i, j] + other[i, j], name="O")
+    state = State.initial(ComputeDAG([x, y, out]))
+    first, second = (stage for stage, known in enumerate(state.stages) if known.name == "T")
+    assert program_key(state.compute_inline(first)) != program_key(state.compute_inline(second))
+    assert program_key(state.compute_inline(first)) == program_key(state.compute_inline(first))

@@ -444,3 +444,36 @@ def test_no_rule_is_favoured_where_some_structures_are_kept(
 def links(sketches: Sequence[Sketch]) -> set[tuple[str, str]]:
     """Which rules were applied to which stages."""
     return {(link.rule, link.stage) for sketch in sketches for link in sketch.derivation}
+
+
+def test_stages_of_one_name_are_visited_each_for_itself() -> None:
+    """`te.compute` names all alike that are given no name."""
+    x = te.placeholder((64,), name="X")
+    made = x
+    for _ in range(70):
+        made = te.compute((64,), lambda i, p=made: p[i] + 1.0)
+    assert sketches_of([x, made])
+
+
+def test_a_chain_of_rows_has_an_end() -> None:
+    """Each sum over rows has three structures, and many of them are a power of that."""
+    x = made = te.placeholder((16, 64), name="X")
+    for number in range(9):
+        k = te.reduce_axis((0, 64), "k")
+        total = te.compute((16,), lambda i, p=made, k=k: te.sum(p[i, k], axis=k), name=f"r{number}")
+        made = te.compute((16, 64), lambda i, j, p=made, r=total: p[i, j] - r[i], name=f"s{number}")
+    assert len(sketches_of([x, made])) == derive.KEPT_STATES
+
+
+@pytest.mark.parametrize("names", [("b.local", "b"), ("b", "c.shared"), ("p", "q")])
+def test_what_stages_are_called_does_not_matter(names: tuple[str, str]) -> None:
+    x, k = te.placeholder((64, 64), name="X"), te.reduce_axis((0, 64), "k")
+    inner = te.compute((64,), lambda i: te.sum(x[i, k], axis=k), name=names[0])
+    outer = te.compute((64,), lambda i: inner[i] * 2.0, name=names[1])
+    assert len(sketches_of([x, outer])) == len(sketches_of(renamed()))
+
+
+def renamed() -> list[Tensor]:
+    x, k = te.placeholder((64, 64), name="X"), te.reduce_axis((0, 64), "k")
+    inner = te.compute((64,), lambda i: te.sum(x[i, k], axis=k), name="inner")
+    return [x, te.compute((64,), lambda i: inner[i] * 2.0, name="outer")]

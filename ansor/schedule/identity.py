@@ -17,7 +17,7 @@ def program_key(state: State) -> str:
 
     It covers the computation, the printed loops with all extents filled, how loops that were fused run
     through their parts, and what loops do not show: the steps of ours, what stages that steps made or changed
-    read, and how results are stored.
+    read, how results are stored, and which stage is meant where two have one name.
     """
     return state.key
 
@@ -34,8 +34,16 @@ def digest(state: State) -> str:
         if not is_one(known.extents[part])
     )
     ours = "".join(f"\n{step.to_json()}" for step in state.steps if not step.in_reference)
-    text = f"{state.dag.structure_hash}\n{bounds.state}{parts}{ours}{''.join(_stored(state))}"
+    facts = "".join([parts, ours, *_stored(state), *_placed(state)])
+    text = f"{state.dag.structure_hash}\n{bounds.state}{facts}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _placed(state: State) -> Iterator[str]:
+    """Where stages are computed, if their names, which is all that printed loops show, do not tell."""
+    if len({stage.name for stage in state.stages}) < len(state.stages):
+        for position, stage in enumerate(state.stages):
+            yield f"\n{position} {stage.compute_at} {state.attach.get(position)}"
 
 
 def _stored(state: State) -> Iterator[str]:
