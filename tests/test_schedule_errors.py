@@ -586,3 +586,43 @@ def test_parts_that_cover_more_than_int32_counts_are_refused():
     s[b].split(b.op.axis[0], factor=64)
     with pytest.raises(ScheduleError, match="would cover 2147483648 iterations"):
         lower(s)
+
+
+def test_a_factored_loop_is_refused_where_its_split_would_be():
+    """The split is part of the expressions then, whose guard would wrap."""
+    a, k = te.placeholder((1,), "int64", name="A"), te.reduce_axis((0, 2**31 - 1), "k")
+    q = te.compute((1,), lambda i: te.sum(a[i], axis=k), name="q")
+    s = te.create_schedule(q)
+    _, middle, _ = s[q].split(k, factors=[3, 50000])
+    with pytest.raises(ScheduleError, match="would cover 2147550000 iterations"):
+        s.rfactor(q, middle)
+
+
+def test_so_is_one_of_loops_that_were_fused_while_their_extents_were_open():
+    a = te.placeholder((1,), "int64", name="A")
+    k1, k2 = te.reduce_axis((0, 70000), "k1"), te.reduce_axis((0, 70000), "k2")
+    r = te.compute((1,), lambda i: te.sum(a[i], axis=[k1, k2]), name="r")
+    o = te.compute((1,), lambda i: r[i] + a[i], name="o")
+    s = te.create_schedule(o)
+    s[r].compute_at(s[o], o.op.axis[0])
+    s[r].fuse(k1, k2)
+    with pytest.raises(ScheduleError, match="would cover 4900000000 iterations"):
+        s[r].compute_root()
+
+
+def test_padding_beyond_what_loops_count_is_refused():
+    p = te.compute((4,), lambda i: te.cast(i, "float32"), name="p")
+    q = te.compute((4,), lambda i: p[i] * 2.0, name="q")
+    with pytest.raises(ScheduleError, match="more than loop variables count"):
+        te.create_schedule(q).pad(p, "local", [2**32])
+
+
+def test_a_tile_that_is_refused_leaves_its_loops_whole():
+    x = te.placeholder((8, 8), name="X")
+    y = te.compute((8, 8), lambda i, j: x[i, j], name="Y")
+    s = te.create_schedule(y)
+    before = s.state
+    with pytest.raises(ScheduleError, match="length 0 is not a positive integer"):
+        s[y].tile(*y.op.axis, 4, 0)
+    assert s.state is before
+    s[y].tile(*y.op.axis, 4, 2)

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import ansor
@@ -255,3 +256,15 @@ def test_an_input_that_nothing_reads_is_a_parameter_all_the_same():
 
     assert [buffer.name for buffer in nest.params] == ["A", "Z", "B"]
     assert nest.outputs == (2,)
+
+
+def test_lengths_may_be_numpy_s_integers():
+    a, b, c = ansor.workloads.matmul(16, 16, 16)
+    s = te.create_schedule(c)
+    outer, _ = s[c].split(c.op.axis[0], factor=np.int64(8))
+    s[c].split(c.op.axis[1], factors=[np.int32(4), 2])
+    s[c].parallel(outer)
+    again = State.initial(s.state.dag).split(2, 0, [np.int64(8)])
+    assert str(ansor.lower(again)) == str(ansor.lower(State.initial(s.state.dag).split(2, 0, [8])))
+    left, right = np.random.default_rng(0).random((2, 16, 16), dtype=np.float32)
+    np.testing.assert_allclose(ansor.build(s, [a, b, c])(left, right), left @ right, rtol=1e-5)

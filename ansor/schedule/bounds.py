@@ -38,11 +38,11 @@ from ansor.schedule.affine import (
     relax,
     union,
 )
-from ansor.schedule.extents import MAX_EXTENT, Extent, extent_of, is_one, multiply, product
+from ansor.schedule.extents import Extent, extent_of, is_one, multiply, product
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.loop_steps import SplitStep, part_extents
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, Stage
-from ansor.schedule.step_base import Step
+from ansor.schedule.step_base import Step, refuse_uncountable
 from ansor.te.expr import Binary, BinaryOp, Expr, Var, distinct_nodes
 
 if TYPE_CHECKING:
@@ -200,27 +200,18 @@ def pass_down(stage: Stage, axes: Mapping[str, Extent]) -> dict[str, Extent]:
             total: Extent = 1
             for parent in relation.parents:
                 total = multiply(total, extents[parent])
-            _refuse_uncountable(stage, relation.fused, total)
+            refuse_uncountable(stage, relation.fused, total)
             extents[relation.fused] = total
         else:
             made = part_extents(extents[relation.parent], relation.lengths, relation.inner_to_outer)
             for part, extent in zip(relation.parts, made, strict=True):
                 assert extent is not None
                 extents[part] = extent
-            _refuse_uncountable(stage, relation.parent, product([extents[part] for part in relation.parts]))
+            refuse_uncountable(stage, relation.parent, product([extents[part] for part in relation.parts]))
             if relation.inner_to_outer:
                 lengths = zip(relation.parts[1:], relation.lengths, strict=True)
                 extents.update({p: e for p, e in lengths if p in threads and e is not None})
     return extents
-
-
-def _refuse_uncountable(stage: Stage, loop: str, extent: Extent) -> None:
-    """Refuse a loop, or what its parts cover, that int32 cannot count."""
-    if isinstance(extent, int) and extent > MAX_EXTENT:
-        raise ScheduleError(
-            f"loop {loop!r} of stage {stage.name!r} would cover {extent} iterations; loop variables count to "
-            "2**31 - 1, so fuse fewer loops\n" + stage.describe()
-        )
 
 
 def part_strides(lengths: list[Extent]) -> list[Extent]:

@@ -7,14 +7,15 @@ these functions, so bound inference exists once for all three.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Union
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ansor.te.expr import INDEX_DTYPE, Const, Expr, int_value
 
+_T = TypeVar("_T")
 Column = NDArray[np.int64]
 Extent = Union[int, Column, Expr]
 Number = Union[int, Column]
@@ -37,6 +38,11 @@ def expr_of(extent: Extent) -> Expr:
 
 MAX_EXTENT = 2**31 - 1
 """The most iterations that a loop may have: loop variables are int32."""
+
+
+def with_python_integers(values: Iterable[_T]) -> tuple[_T, ...]:
+    """The same values, numpy's integers as Python's own: extents are asked for those."""
+    return tuple([int(value) if isinstance(value, np.integer) else value for value in values])  # type: ignore[misc]
 
 
 def any_above(extent: Extent | None, limit: int) -> bool:

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ansor.errors import ScheduleError
+from ansor.schedule.attributes import renamed_tiles
 from ansor.schedule.conditions import all_of
 from ansor.schedule.extents import Extent, expr_of, extent_of, is_one, product
 from ansor.schedule.layout import layout_attr
 from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.naming import code_names, fresh_name
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, Relation, Stage
-from ansor.schedule.step_base import Step, any_stage_at, iterator_at, refuse, stage_at
+from ansor.schedule.step_base import Step, any_stage_at, iterator_at, refuse, refuse_uncountable, stage_at
 from ansor.te.expr import (
     INDEX_DTYPE,
     AxisKind,
@@ -312,7 +313,9 @@ def insert_cache(
     stage = state.stages[stage_id]
     op = stage.compute
     name = _unique_name(state, op.name, scope)
-    cached = ComputeOp(name, axes, reduce_axes, body, op.tag, op.attrs)
+    renamed = zip((*op.axis, *op.reduce_axis), (*axes, *reduce_axes), strict=True)
+    attrs = renamed_tiles(op.attrs, {old.name: new.name for old, new in renamed})
+    cached = ComputeOp(name, axes, reduce_axes, body, op.tag, attrs)
     reads = tuple(Read(t, op.axis, t.dtype) for t in cached.outputs)
     copy = ComputeOp(op.name, op.axis, (), reads, op.tag, layout_attr(op))
     fresh = replace(Stage.of_op(copy, stage.scope), handles=(*stage.handles, copy))
@@ -473,6 +476,11 @@ def loop_extents(stage: Stage) -> dict[str, Extent]:
     """Extents of all loops that the stage has or has had, by name, from its axes' full extents.
 
     Those that depend on a length left open are not among them.
+
+    Raises
+    ------
+    ScheduleError
+        If a loop, or what the parts of one cover, is more than int32 counts.
     """
     op = stage.compute
     extents: dict[str, Extent] = {a.name: extent_of(a.extent) for a in (*op.axis, *op.reduce_axis)}
@@ -480,8 +488,11 @@ def loop_extents(stage: Stage) -> dict[str, Extent]:
         if isinstance(relation, FuseRelation):
             if all(parent in extents for parent in relation.parents):
                 extents[relation.fused] = product([extents[parent] for parent in relation.parents])
+                refuse_uncountable(stage, relation.fused, extents[relation.fused])
             continue
         made = part_extents(extents.get(relation.parent), relation.lengths, relation.inner_to_outer)
+        covered = product([extent for extent in made if extent is not None])
+        refuse_uncountable(stage, relation.parent, covered)
         parts = zip(relation.parts, made, strict=True)
         extents.update({part: extent for part, extent in parts if extent is not None})
     return extents

@@ -14,6 +14,7 @@ from typing import Any, Union
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.intrinsics import TensorIntrinsic, register_tensor_intrinsic
 from ansor.schedule.dag import ComputeDAG, with_inputs
+from ansor.schedule.extents import with_python_integers
 from ansor.schedule.layout import DigitLike, Layout
 from ansor.schedule.stages import Annotation, FuseRelation, Stage
 from ansor.schedule.state import State
@@ -160,7 +161,7 @@ class Schedule:
             padded layouts: `s.rewrite_layout(A, [(0, 48), (1, 48)], C)`.
         """
         stage = self.state.stage_id(tensor)
-        self.apply(PadStep(stage, scope, tuple(extents)))
+        self.apply(PadStep(stage, scope, with_python_integers(extents)))
         return self.state.stages[stage].op.output(0)
 
     def rfactor(self, tensor: TensorLike, axis: LoopLike, factor_axis: int = 0) -> Any:
@@ -329,7 +330,7 @@ class StageHandle:
                 position,
             )
         chosen = next(x for x in (factor, nparts, factors) if x is not None)
-        lengths = tuple(chosen) if isinstance(chosen, (list, tuple)) else (chosen,)
+        lengths = with_python_integers(chosen if isinstance(chosen, (list, tuple)) else (chosen,))
         extent = self._stage.iterators[position].extent
         known = extent if isinstance(extent, int) else None
         self.schedule.apply(SplitStep(self.stage_id, position, known, lengths, int(nparts is None)))
@@ -363,9 +364,14 @@ class StageHandle:
             raise refuse(
                 self._stage, f"tile of {x.name!r} with itself: give two different loops", self._at(x, "tile")
             )
-        x_outer, x_inner = self.split(x, factor=x_factor)
-        y_outer, y_inner = self.split(y, factor=y_factor)
-        self.reorder(x_outer, y_outer, x_inner, y_inner)
+        before = self.schedule.state
+        try:
+            x_outer, x_inner = self.split(x, factor=x_factor)
+            y_outer, y_inner = self.split(y, factor=y_factor)
+            self.reorder(x_outer, y_outer, x_inner, y_inner)
+        except ScheduleError:
+            self.schedule.state = before  # All of it or nothing.
+            raise
         return x_outer, y_outer, x_inner, y_inner
 
     def _annotate(self, loop: LoopLike, annotation: Annotation) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ansor.ir.rewriting import conjuncts
 from ansor.ir.simplify import Bounds, interval
+from ansor.schedule.extents import MAX_EXTENT
 from ansor.schedule.graph_steps import check_scope, insert_cache, refuse_transformed
 from ansor.schedule.naming import fresh_name
 from ansor.schedule.stages import Stage
@@ -103,6 +104,8 @@ def _checked_extents(stage: Stage, extents: Sequence[int]) -> list[int]:
     old = [extent for extent in known if extent is not None]
     if len(old) < len(known):
         raise refuse(stage, f"{what}: an extent is symbolic; padding needs numbers")
+    if any(new > MAX_EXTENT for new in extents):
+        raise refuse(stage, f"{what}: {list(extents)} are more than loop variables count, 2**31 - 1")
     if len(extents) != len(old) or any(new < was for new, was in zip(extents, old, strict=True)):
         listed = ", ".join(f"{axis.name} ({was})" for axis, was in zip(axes, old, strict=True))
         raise refuse(

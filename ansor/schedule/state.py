@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ansor.depth import with_depth
 from ansor.errors import ScheduleError
 from ansor.schedule.access import AccessAnalysis
-from ansor.schedule.extents import Extent, is_one
+from ansor.schedule.extents import Extent, is_one, with_python_integers
 from ansor.schedule.layout import layout_of
 from ansor.schedule.stages import ComputeAt, Stage, format_iterator
 from ansor.schedule.steps import (
@@ -223,7 +224,8 @@ class State:
         loops = self.stages[stage].iterators
         extent = loops[iterator].extent if 0 <= iterator < len(loops) else None
         known = extent if isinstance(extent, int) else None
-        return self.apply(SplitStep(stage, iterator, known, tuple(lengths), int(inner_to_outer)))
+        plain = with_python_integers(lengths)
+        return self.apply(SplitStep(stage, iterator, known, plain, int(inner_to_outer)))
 
     def fuse(self, stage: int, iterators: Sequence[int]) -> State:
         return self.apply(FuseStep(stage, tuple(iterators)))
@@ -293,6 +295,9 @@ class State:
 
     def __str__(self) -> str:
         """The loops as text: placeholders first, then each root stage with what is computed inside it."""
+        return with_depth(self._text)
+
+    def _text(self) -> str:
         lines = ["Placeholder: " + ", ".join(_input_text(s) for s in self.stages if s.is_placeholder)]
         for stage_id, stage in enumerate(self.stages):
             if not stage.is_placeholder and stage.compute_at is ComputeAt.ROOT:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ansor.errors import LogFormatError, ScheduleError
+from ansor.schedule.extents import MAX_EXTENT, Extent
 from ansor.schedule.stages import Annotation, ComputeAt, Iterator, Stage
 
 if TYPE_CHECKING:
@@ -173,3 +174,19 @@ def refuse_stage_in_lanes(state: State, stage_id: int, what: str) -> None:
                 f"loop {stage.iterators[lanes[0]].name!r} of {stage.name!r}; vectorize another loop",
                 lanes[0],
             )
+
+
+def refuse_uncountable(stage: Stage, loop: str, extent: Extent) -> None:
+    """
+    Refuse a loop, or what its parts cover, that int32 cannot count.
+
+    Raises
+    ------
+    ScheduleError
+        If the extent is known to be larger than that.
+    """
+    if isinstance(extent, int) and extent > MAX_EXTENT:
+        raise ScheduleError(
+            f"loop {loop!r} of stage {stage.name!r} would cover {extent} iterations; loop variables count to "
+            "2**31 - 1, so fuse fewer loops\n" + stage.describe()
+        )
