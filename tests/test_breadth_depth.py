@@ -179,3 +179,29 @@ def test_the_recursion_limit_is_put_back_by_the_last_who_needs_more() -> None:
     assert sys.getrecursionlimit() == 5_000
     second.__exit__(None, None, None)
     assert sys.getrecursionlimit() == usual
+
+
+def chain(count: int) -> tuple[te.Tensor, list[te.Tensor]]:
+    """So many stages, each of which reads the one before."""
+    x = te.placeholder((4,), name="X")
+    made = [te.compute((4,), lambda i: x[i] + 1.0, name="p0")]
+    for number in range(1, count):
+        made.append(te.compute((4,), lambda i, p=made[-1]: p[i] + 1.0, name=f"p{number}"))
+    return x, made
+
+
+def test_an_input_that_1200_stages_prepare() -> None:
+    _, stages = chain(1200)
+    prepared = te.prepared(stages[-1])
+    y = te.compute((4,), lambda i: prepared[i] + 1.0, name="Y")
+    assert len(ComputeDAG([prepared, y]).structure_hash) > 10
+    assert "te.prepared(" in schedule_code(te.create_schedule([prepared, y]).state)
+
+
+def test_1100_stages_inside_of_each_other() -> None:
+    _, stages = chain(1100)
+    s = te.create_schedule(stages[-1])
+    for inner, outer in zip(stages[-2::-1], stages[:0:-1], strict=True):
+        s[inner].compute_at(s[outer], outer.op.axis[0])
+    assert str(s).count(" = ...") == 1100
+    assert s.state.key

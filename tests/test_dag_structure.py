@@ -11,6 +11,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import DefinitionError
+from ansor.schedule.access import named_tile
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.structure import HASH_DIGITS, KeyMatch, axis_names, match_key
 from ansor.task.registry import workload_key_to_tensors
@@ -235,3 +236,44 @@ def test_axis_names_of_steering_attributes() -> None:
     for wrong in (3, '["i'):
         with pytest.raises(DefinitionError, match="expected axis names, found "):
             axis_names(wrong)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        (
+            {"unrolled_tiles": {"z": 4}},
+            "among its attrs names 'z', no axis of it; these are i, k",
+        ),
+        ({"unrolled_tiles": ["i"]}, "must be lengths by axis names"),
+        ({"unrolled_tiles": {"i": 0}}, "length of 'i' must be an integer of at least 1, found 0"),
+        ({"layout_free_placeholders": ["x"]}, "must be a list of tensors, such as [B], found ['x']"),
+        ({"layout_free_placeholders": None}, "must be a list of tensors"),
+        ({"rounding_amplification": "x"}, "must be a finite number above 0, found 'x'"),
+        ({"FLOP": -5}, "'FLOP' among its attrs must be a finite number of at least 0, found -5"),
+        ({"FLOP": float("nan")}, "must be a finite number of at least 0"),
+        ({"auto_scheduler_no_split_at_inner": ["j"]}, "names 'j', no axis of it"),
+    ],
+)
+def test_attributes_that_cannot_be_used_are_refused(attrs: dict[str, Any], message: str) -> None:
+    x, k = te.placeholder((8, 8), name="X"), te.reduce_axis((0, 8), "k")
+    y = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="Y", attrs=attrs)
+    with pytest.raises(DefinitionError) as caught:
+        ComputeDAG([x, y])
+    assert message in str(caught.value)
+    assert "compute 'Y'" in str(caught.value)
+
+
+def test_one_tensor_is_no_list_of_tensors() -> None:
+    x = te.placeholder((8,), name="X")
+    y = te.compute((8,), lambda i: x[i], name="Y", attrs={"layout_free_placeholders": x})
+    with pytest.raises(DefinitionError, match="found the tensor 'X' alone"):
+        ComputeDAG([x, y])
+
+
+def test_a_tile_is_one_of_the_axes_that_a_cache_has() -> None:
+    x = te.placeholder((8, 8), name="X")
+    y = te.compute((8, 8), lambda i, j: x[i, j], name="Y", attrs={"unrolled_tiles": {"i": 4, "j": 8}})
+    s = te.create_schedule(y)
+    cached = s.cache_write(y, "local")
+    assert named_tile(cached.op) == {0: 4, 1: 8}

@@ -228,3 +228,23 @@ def test_an_annotation_that_says_nothing() -> None:
     state = te.create_schedule(rows(te.sum)).state.annotate(1, 0, Annotation.NONE)
     check_same(state)
     assert "bind" not in schedule_code(state)
+
+
+def test_attributes_are_written_as_literals_or_left_out() -> None:
+    x = te.placeholder((8,), name="X")
+    attrs: dict[Any, Any] = {
+        "FLOP": np.float64(128),
+        "far": float("inf"),
+        "parts": {"a": np.int64(2), "of": [x]},
+        "array": np.ones(2),
+        "function": print,
+        x: 1,
+    }
+    y = te.compute((8,), lambda i: x[i] * 2.0, name="Y", attrs=attrs)
+    found: dict[str, Any] = {}
+    exec(schedule_code(te.create_schedule(y).state), found)
+    assert found["Y"].op.attrs == {
+        "FLOP": 128.0,
+        "far": float("inf"),
+        "parts": {"a": 2, "of": [found["X"]]},
+    }

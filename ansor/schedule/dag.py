@@ -21,10 +21,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from ansor.depth import with_depth
 from ansor.errors import DefinitionError
-from ansor.intrinsics import check_rounding
 from ansor.schedule.access import AccessAnalysis
 from ansor.schedule.access_check import check_accesses
+from ansor.schedule.attributes import check_attributes
 from ansor.schedule.flops import count_flops
 from ansor.schedule.structure import structure_hash, workload_key
 from ansor.te.expr import Expr, IterVar, Reduce, Var, children, free_vars
@@ -51,8 +52,8 @@ class ComputeDAG:
     DefinitionError
         If an element is not a tensor or occurs twice, an operation is neither placeholder nor compute, an
         input is missing, there is no output, two axes of an operation share a name, an operation certainly
-        reads outside a tensor (`ansor.schedule.access_check`), or it allows a rounding that nothing does
-        (`ansor.intrinsics.warp`).
+        reads outside a tensor (`ansor.schedule.access_check`), or has an attribute that cannot be used
+        (`ansor.schedule.attributes`).
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -74,7 +75,7 @@ class ComputeDAG:
         check_accesses(self.ops)
         for op in self.ops:
             if isinstance(op, ComputeOp):
-                check_rounding(op)
+                check_attributes(op)
 
     @cached_property
     def access(self) -> AccessAnalysis:
@@ -105,7 +106,7 @@ class ComputeDAG:
     @cached_property
     def structure_hash(self) -> str:
         """The hash of `ansor.schedule.structure`: equal for computations that differ in names only."""
-        return structure_hash(self.tensors, self.ops)
+        return with_depth(lambda: structure_hash(self.tensors, self.ops))
 
     def workload_key(self) -> str:
         """A key for a graph that no registered function makes: the structure hash, then all shapes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ansor.depth import with_depth
 from ansor.numbered import NumberedNames
 from ansor.schedule.dag import stage_order, with_inputs
 from ansor.schedule.layout import Layout
@@ -70,7 +71,7 @@ def _asking_ahead(step: PrefetchStep | MultiBufferStep) -> str:
 
 def schedule_code(state: State) -> str:
     """A Python program that ends with a schedule `s` and the list `tensors` of the graph's tensors."""
-    return _Writer(state.dag).write(state)
+    return with_depth(lambda: _Writer(state.dag).write(state))
 
 
 class _Writer:

@@ -14,7 +14,9 @@ import keyword
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
+
+import numpy as np
 
 from ansor.numbered import NumberedNames
 from ansor.te.expr import (
@@ -40,6 +42,7 @@ from ansor.te.reduction import builtin_name
 from ansor.te.sharing import LONG, written_once
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
+_LITERALS: Final = (str, bytes, bool, int, float, list, tuple, Mapping, np.generic)
 _INFIX = {
     BinaryOp.ADD: "+",
     BinaryOp.SUB: "-",
@@ -178,7 +181,11 @@ class _Writer:
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
     def _attrs(self, attrs: Mapping[str, Any]) -> str:
-        known = ((key, value) for key, value in attrs.items() if self._is_known(value))
+        known = (
+            (key, value)
+            for key, value in attrs.items()
+            if isinstance(key, (str, int)) and self._is_known(value)
+        )
         return ", ".join(f"{key!r}: {self._attr(value)}" for key, value in known)
 
     def _attr(self, value: Any) -> str:
@@ -186,11 +193,18 @@ class _Writer:
             return self.tensors[value]
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(self._attr(item) for item in value if self._is_known(item)) + "]"
-        return repr(value)
+        if isinstance(value, Mapping):
+            return f"{{{self._attrs(value)}}}"
+        if isinstance(value, np.generic):
+            return self._attr(value.item())
+        special = isinstance(value, float) and not math.isfinite(value)
+        return f"float({str(value)!r})" if special else repr(value)
 
     def _is_known(self, value: Any) -> bool:
-        """Whether a value is anything but a tensor outside of the graph, which says nothing of it."""
-        return not isinstance(value, Tensor) or value in self.tensors
+        """Whether a value can be written: no tensor outside of the graph, and nothing that is no literal."""
+        if isinstance(value, Tensor):
+            return value in self.tensors
+        return value is None or isinstance(value, _LITERALS)
 
     # -- functions ---------------------------------------------------------------------------------------
 
