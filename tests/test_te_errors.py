@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ansor
 from ansor import te
 from ansor.errors import DefinitionError
 
@@ -378,6 +379,29 @@ def test_an_error_in_a_nested_function_keeps_both_names() -> None:
 
     message = refuse(lambda: define(lambda i, j: inner(i)))
     assert re.search(r"'C' over \(i, j\).*'inner' over \(q\).*'A'", message)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: te.compute((3,), 5), "needs a function of its axes"),
+        (lambda: te.compute((3,), min), "needs a function of its axes"),
+        (lambda: te.thread_axis((0,), "threadIdx.x"), "bounds are (begin, end)"),
+        (lambda: te.reduce_axis((0, 5), name=3), "a name is a string"),
+        (lambda: te.reduce_axis((-(2**31), 5)), "is 2147483653 long; axes count to 2**31 - 1"),
+        (lambda: ansor.workloads.conv2d(1, 8, 8, 3, 4, 3, 0), "stride must be an integer of at least 1"),
+        (
+            lambda: ansor.workloads.conv2d(1, 8, 8, 3, 4, 3, groups=0),
+            "groups must be an integer of at least 1",
+        ),
+        (lambda: ansor.workloads.max_pool2d(1, 8, 8, 4, 2, 0), "stride must be an integer of at least 1"),
+        (lambda: ansor.workloads.transposed_conv2d(1, 8, 8, 3, 4, 3, 0), "stride must be an integer"),
+        (lambda: ansor.Layout.of((8, 4), [None]), "expected dim, (dim, extent)"),
+        (lambda: ansor.Layout.of((8, 4), [1.5]), "expected dim, (dim, extent)"),
+    ],
+)
+def test_what_is_no_definition_at_all_is_refused_as_one(make: Thunk, message: str) -> None:
+    refuse(make, message)
 
 
 def test_other_exceptions_of_the_function_pass_through() -> None:

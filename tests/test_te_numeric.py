@@ -282,3 +282,9 @@ def test_float32_sums_are_exact_to_the_last_rounding() -> None:
 
 def test_bfloat16_arrays_are_ml_dtypes() -> None:
     assert apply(lambda x: x * 2, [1.5], dtype="bfloat16").dtype == np.dtype(ml_dtypes.bfloat16)
+
+
+def test_constants_are_compared_as_the_floats_that_they_become() -> None:
+    one, other = te.const(2.0**24 + 1, "float32"), te.const(2.0**24, "float32")
+    y = te.compute((1,), lambda i: te.select(one == other, 1, 0) + te.select(one != other, 10, 0), name="Y")
+    assert evaluate([y], {})[y].tolist() == [1]

@@ -336,7 +336,8 @@ def _pieces(title: str, dim: int, size: int, written: Mapping[int, _Written]) ->
 
 def _digit(title: str, sizes: tuple[int, ...], item: DigitLike) -> _Written:
     """One digit, each number by itself."""
-    parts: list[Any] = [item, None] if isinstance(item, (int, np.integer)) else list(item)
+    single = isinstance(item, (int, np.integer))
+    parts: list[Any] = [item, None] if single else list(item) if isinstance(item, (list, tuple)) else []
     if len(parts) not in (2, 3) or not isinstance(parts[0], (int, np.integer)):
         raise DefinitionError(
             f"{title}: expected dim, (dim, extent) or (dim, extent, stride), found {item!r}"

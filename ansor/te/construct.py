@@ -223,7 +223,7 @@ def equality(op: BinaryOp, a: Expr, b: object) -> Expr:
     if isinstance(b, Expr) and a.dtype != b.dtype:
         return MixedIdentityTest(op, a, b, "bool")
     x, y = _match(str(op), a, b)  # type: ignore[arg-type]
-    if isinstance(x, Const) and isinstance(y, Const):
+    if isinstance(x, Const) and isinstance(y, Const) and not is_float(x.dtype):
         return Const(bool(FOLDERS[op](x.value, y.value)), "bool")
     return _IdentityTest(op, x, y, "bool")
 

@@ -157,7 +157,12 @@ def _checked_shape(what: str, shape: Shape | ExprLike) -> tuple[Extent, ...]:
 
 def _axis_names(what: str, fcompute: Callable[..., object], rank: int) -> list[str]:
     """One name per dimension, from the parameters of `fcompute`."""
-    parameters = inspect.signature(fcompute).parameters.values()
+    try:
+        parameters = inspect.signature(fcompute).parameters.values()
+    except (TypeError, ValueError) as error:  # No function, or one that does not tell.
+        raise DefinitionError(
+            f"{what} needs a function of its axes, such as lambda i: A[i] * 2.0, found {fcompute!r}"
+        ) from error
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = sum(p.default is p.empty for p in positional)
     rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
@@ -309,6 +314,8 @@ def thread_axis(extent_or_name: int | tuple[int, int] | str, name: str | None = 
             raise DefinitionError(f"thread_axis({extent_or_name!r}, {name!r}): a thread axis has one name")
         name = extent_or_name
     elif isinstance(extent_or_name, tuple):
+        if len(extent_or_name) != 2:
+            raise DefinitionError(f"thread_axis({extent_or_name!r}, {name!r}): bounds are (begin, end)")
         extent = extent_or_name[1] - extent_or_name[0]
     else:
         extent = extent_or_name

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from ansor.dtypes import dtype_info, is_float
+from ansor.dtypes import dtype_info, int_range, is_float
 from ansor.errors import DefinitionError
 from ansor.te.expr import (
     AxisKind,
@@ -61,6 +61,8 @@ def reduce_axis(bounds: tuple[ExprLike, ExprLike] | Range, name: str = "rv") -> 
     DefinitionError
         If the bounds are not two integers, or the range is empty.
     """
+    if not isinstance(name, str):
+        raise DefinitionError(f"reduce axis {name!r}: a name is a string")
     pair = (bounds.begin, bounds.end) if isinstance(bounds, Range) else bounds
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise DefinitionError(f"reduce axis {name!r} needs bounds (begin, end), found {bounds!r}")
@@ -71,6 +73,11 @@ def reduce_axis(bounds: tuple[ExprLike, ExprLike] | Range, name: str = "rv") -> 
                 f"the bounds of reduce axis {name!r} must be int32, found `{value}` of {as_expr(value).dtype}"
             )
     begin, end = as_expr(pair[0], "int32"), as_expr(pair[1], "int32")
+    first, last = int_value(begin), int_value(end)
+    if first is not None and last is not None and last - first > int_range("int32")[1]:
+        raise DefinitionError(
+            f"reduce axis {name!r} ({begin}..{end}) is {last - first} long; axes count to 2**31 - 1"
+        )
     extent = as_extent(
         binary(BinaryOp.SUB, end, begin), f"the extent of reduce axis {name!r} ({begin}..{end})"
     )

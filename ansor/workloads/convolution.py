@@ -20,6 +20,7 @@ from ansor.workloads.parts import (
     output_dtype,
     pad,
     padded_array,
+    per_group,
     product,
     sum_dtype,
     sums,
@@ -130,7 +131,7 @@ def conv1d(
 ) -> list[Tensor]:
     """Convolution of sequences `[n, l, ci]`."""
     x = te.placeholder((n, l, ci), dtype, "X")
-    w = te.placeholder((kernel, ci // groups, co), dtype, "W")
+    w = te.placeholder((kernel, per_group(ci, groups), co), dtype, "W")
     y = convolve(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups, out_dtype=out_dtype)
     return [x, w, y]
 
@@ -163,7 +164,7 @@ def conv2d(
 ) -> list[Tensor]:
     """Convolution of images `[n, h, w, ci]`."""
     x = te.placeholder((n, h, w, ci), dtype, "X")
-    weight = te.placeholder((kernel, kernel, ci // groups, co), weight_dtype or dtype, "W")
+    weight = te.placeholder((kernel, kernel, per_group(ci, groups), co), weight_dtype or dtype, "W")
     y = convolve(
         x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups, out_dtype=out_dtype
     )
@@ -198,7 +199,7 @@ def conv3d(
 ) -> list[Tensor]:
     """Convolution of volumes `[n, d, h, w, ci]`."""
     x = te.placeholder((n, d, h, w, ci), dtype, "X")
-    weight = te.placeholder((kernel, kernel, kernel, ci // groups, co), dtype, "W")
+    weight = te.placeholder((kernel, kernel, kernel, per_group(ci, groups), co), dtype, "W")
     y = convolve(
         x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups, out_dtype=out_dtype
     )

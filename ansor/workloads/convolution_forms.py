@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ansor import te
+from ansor.checks import check_integer
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import ARITHMETIC, Arguments, Array, workload
 from ansor.workloads.convolution import output_sizes
@@ -118,7 +119,7 @@ def transposed_conv2d(
     out = output_dtype(dtype, out_dtype)
     x = te.placeholder((n, h, w, ci), dtype, "X")
     weight = te.placeholder((kernel, kernel, ci, co), dtype, "W")
-    taps = -(-kernel // stride)
+    taps = -(-kernel // check_integer("stride", stride, low=1))
     # Pixels are read from padding // stride - (taps - 1) to size - 1 + (kernel - 1 - padding) // stride.
     low = max(0, taps - 1 - padding // stride)
     high = max(0, (kernel - 1 - padding) // stride)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ansor import te
+from ansor.checks import check_integer
 from ansor.dtypes import dtype_info, is_float
 from ansor.errors import DefinitionError
 from ansor.te import Expr, Tensor
@@ -84,7 +85,14 @@ def zero(dtype: str) -> Expr:
 
 def window_count(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
     """How many windows of `kernel` taps, `dilation` apart, fit into `size` elements padded on both sides."""
+    check_integer("stride", stride, low=1)
+    check_integer("dilation", dilation, low=1)
     return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def per_group(channels: int, groups: int) -> int:
+    """Channels of each group; `convolve` sees to it that they divide."""
+    return channels // check_integer("groups", groups, low=1)
 
 
 def padded_array(x: Array, padding: int, value: float = 0.0) -> Array:
