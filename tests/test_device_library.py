@@ -543,8 +543,8 @@ def test_sizes_that_kernels_cannot_take_are_refused(kind: str, folder: Path, tmp
         call(library, folder, [a, a], [1 << 31])
     grid = replace(wide.launches[0], grid=(("mul", "n", 1 << 20), 1, 1))
     library = exported(replace(wide, launches=(grid, wide.launches[1])), tmp_path / "scale.so")
-    with pytest.raises(RuntimeError, match="takes 1073741824 blocks of 64 threads along x"):
-        call(library, folder, [a, a], [1 << 10])
+    with pytest.raises(RuntimeError, match="takes 2147483648 blocks along x, and kernels count"):
+        call(library, folder, [a, a], [1 << 11])
     counting = replace(wide.launches[0], counts=(("mul", "n", 1 << 30),))
     library = exported(replace(wide, launches=(counting, wide.launches[1])), tmp_path / "scale.so")
     with pytest.raises(RuntimeError, match="kernel 0 counts iterations or elements up to 4294967296, and"):

@@ -32,7 +32,7 @@ from tests.device_nests import (
     transposed,
     vector_add,
 )
-from tests.gpu_schedules import kernels
+from tests.gpu_schedules import bind_all, kernels
 from tests.opencl_helper import run_opencl
 
 
@@ -335,8 +335,11 @@ def test_launches() -> None:
     assert Launch.from_json(add.to_json()) == add
     assert add.blocks({"n": 257}) == (2, 1, 1)
     assert add.blocks({"n": 2**31 - 256}) == (2**23 - 1, 1, 1)
-    with pytest.raises(RunError, match="vector_add_kernel0 takes 8388608 blocks of 256 threads along x"):
-        add.blocks({"n": 2**31 - 255})
+    assert add.blocks({"n": 2**31 - 1}) == (2**23, 1, 1)
+    wide = replace(add, grid=(("mul", "n", 256), 1, 1))
+    assert wide.blocks({"n": 2**23 - 1}) == (2**31 - 256, 1, 1), "threads of a block are counted apart"
+    with pytest.raises(RunError, match="vector_add_kernel0 takes 2147483648 blocks along x, and kernels"):
+        wide.blocks({"n": 2**23})
 
 
 def test_what_kernels_cannot_count_is_refused() -> None:
@@ -365,6 +368,38 @@ def test_what_kernels_cannot_count_is_refused() -> None:
     assert matrix.blocks({"n": 0, "m": 46340}) == (0, 1, 1)
     with pytest.raises(RunError, match=r"kernel_kernel0 counts .* use smaller arrays, or fuse fewer loops"):
         matrix.blocks({"n": 65536, "m": 65537})
+
+
+def test_what_several_outputs_read_is_counted_too() -> None:
+    """They are kept in variables before they are stored."""
+    n, m = te.var("n"), te.var("m")
+    x, d = te.placeholder((n * m,), "int32", name="X"), te.placeholder((n, m), "int8", name="D")
+    k = te.reduce_axis((0, m), "k")
+    both = te.comm_reducer(
+        lambda a, b: (a[0] + b[0], te.maximum(a[1], b[1])),
+        lambda a, b: (te.const(0, a), te.min_value(b)),
+        name="both",
+    )
+    sums = te.compute((n,), lambda i: both((x[i * m + k], te.cast(d[i, k], "int32")), axis=k), name="B")
+    s = te.create_schedule(sums[0])
+    bind_all(s, sums[0], 64)
+    nest = kernels(s.state)
+    (made,) = launches(split_kernels(nest), Signature.of_nest(nest, symbol="f", triple="", cpu=""))
+    assert made.blocks({"n": 1000, "m": 1000}) == (16, 1, 1)
+    with pytest.raises(RunError, match="counts iterations or elements up to"):
+        made.blocks({"n": 70000, "m": 70000})
+
+
+def test_conditions_under_which_memory_is_read_are_counted_too() -> None:
+    n, q = te.var("n"), te.var("q")
+    x = te.placeholder((n,), "int32", name="X")
+    y = te.compute((q,), lambda i: te.if_then_else(i * q < n, x[i * q], 0), name="Y")
+    s = te.create_schedule(y)
+    bind_all(s, y, 64)
+    nest = kernels(s.state)
+    (made,) = launches(split_kernels(nest), Signature.of_nest(nest, symbol="f", triple="", cpu=""))
+    with pytest.raises(RunError, match="counts iterations or elements up to"):
+        made.blocks({"n": 1000, "q": 100000})
 
 
 @pytest.mark.parametrize(

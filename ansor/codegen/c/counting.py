@@ -14,6 +14,7 @@ from ansor.codegen.c.program import Kernel
 from ansor.ir.dims import Dim
 from ansor.ir.kernel_form import BLOCK_KINDS, THREAD_KINDS
 from ansor.ir.nest import For, If, Let, Stmt, Store, walk_statements
+from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import (
     FOLDERS,
     INDEX_DTYPE,
@@ -61,11 +62,24 @@ def _counting(stmt: Stmt) -> Iterator[Expr]:
             yield cond
         case Store(indices=indices, value=value):
             yield from indices
-            for node in distinct_nodes(value):
-                if isinstance(node, Load):
-                    yield from node.indices
+            yield from _reading(value)
+        case Let(value=value):
+            yield from _reading(value)
         case _:
             pass
+
+
+def _reading(value: Expr) -> Iterator[Expr]:
+    """The expressions of a value that say where memory is read, and whether."""
+    for node in distinct_nodes(value):
+        match node:
+            case Load(indices=indices):
+                yield from indices
+            case Select(cond=cond, then=then, other=other, lazy=True):
+                if reads_memory(then) or reads_memory(other):
+                    yield cond
+            case _:
+                pass
 
 
 class _Most:

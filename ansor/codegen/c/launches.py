@@ -57,16 +57,16 @@ class Launch:
         Raises
         ------
         RunError
-            If there are more threads in a row, or more iterations or elements, than kernels can count.
+            If there are more blocks in a row, or more iterations or elements, than kernels can count.
         """
         most = int_range(INDEX_DTYPE)[1]
         grid = [evaluate(dim, sizes) for dim in self.grid]
-        for axis, blocks, threads in zip("xyz", grid, self.block, strict=True):
+        for axis, blocks in zip("xyz", grid, strict=True):
             assert blocks is not None, (self.kernel, sizes)
-            if blocks * threads > most:
+            if blocks > most:
                 raise RunError(
-                    f"{self.kernel} takes {blocks} blocks of {threads} threads along {axis}, and kernels "
-                    f"count to {most}; use smaller arrays"
+                    f"{self.kernel} takes {blocks} blocks along {axis}, and kernels count to {most}; use "
+                    "smaller arrays"
                 )
         for dim in self.counts if all(grid) else ():
             count = evaluate(dim, sizes)

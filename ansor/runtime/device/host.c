@@ -127,9 +127,9 @@ static int ansor_start(int kernel, const int64_t *grid, const int64_t *block, un
     for (int i = 0; i < 3; i++)
         if (grid[i] <= 0) return 0;
     for (int i = 0; i < 3; i++)
-        if (grid[i] > INT32_MAX / block[i])
-            return ANSOR_FAIL("kernel %d takes %lld blocks of %lld threads along %c, and kernels count to %d",
-                              kernel, (long long)grid[i], (long long)block[i], "xyz"[i], INT32_MAX);
+        if (grid[i] > INT32_MAX)
+            return ANSOR_FAIL("kernel %d takes %lld blocks along %c, and kernels count to %d",
+                              kernel, (long long)grid[i], "xyz"[i], INT32_MAX);
     return ansor_launch(kernel, grid, block, shared, values, count);
 }
 

@@ -62,7 +62,7 @@ class LoadedProgram:
         BuildError
             If the device does not allow a launch.
         RunError
-            If there are more threads along an index than kernels count to, or no memory for scratch buffers.
+            If there are more blocks along an index than kernels count to, or no memory for scratch buffers.
         """
         package = self.package
         known = self._known(sizes)
