@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ansor
+from ansor import te
 from ansor.errors import BuildError
 from ansor.runtime.device.build import package_nest
 from ansor.runtime.device.host_program import MARKER, host_program
@@ -25,7 +26,7 @@ from ansor.runtime.device.pocl import is_unknown
 from ansor.runtime.signature import Signature
 from tests.device_kernels import SCALE, double, scale, why_no_device
 from tests.emulated_cuda import WHY_NOT, HostCompiler
-from tests.gpu_schedules import kernels, product_arrays, tiled_matmul
+from tests.gpu_schedules import bind_all, kernels, product_arrays, tiled_matmul
 
 CC = "cc"
 pytestmark = pytest.mark.skipif(not shutil.which(CC), reason="no C compiler (cc) is installed")
@@ -446,6 +447,25 @@ def test_calls_of_several_threads_do_not_mix(kind: str, folder: Path, tmp_path: 
 
 
 # -- files -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "argument"), [("select", "A"), ("div", "EOF"), ("doubled", "ansor_call")])
+def test_functions_and_arguments_may_have_names_that_headers_know(
+    kind: str, folder: Path, tmp_path: Path, name: str, argument: str
+) -> None:
+    a = te.placeholder((64,), name=argument)
+    b = te.compute((64,), lambda i: a[i] * 2.0, name="NULL")
+    s = te.create_schedule(b)
+    bind_all(s, b, 32)
+    library = exported(program(s.state, kind, name), tmp_path / f"{name}.so")
+    values = np.arange(64, dtype=np.float32)
+    np.testing.assert_array_equal(call(library, folder, [values, np.zeros_like(values)]), 2 * values)
+
+
+def test_a_function_of_the_library_s_own_is_none_to_export(kind: str, tmp_path: Path) -> None:
+    taken = replace(scale(kind), signature=replace(scale(kind).signature, symbol="ansor_call"))
+    with pytest.raises(BuildError, match="has a function 'ansor_call' of its own; build the program by"):
+        exported(taken, tmp_path / "taken.so")
 
 
 def test_a_library_loads_again(kind: str, tmp_path: Path) -> None:

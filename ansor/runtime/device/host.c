@@ -10,6 +10,10 @@
 #include <string.h>
 
 #define ANSOR_EXPORTED __attribute__((visibility("default")))
+/* What a function is called outside of this text. */
+#define ANSOR_SYMBOL(name) ANSOR_LABEL(__USER_LABEL_PREFIX__, name)
+#define ANSOR_LABEL(prefix, name) ANSOR_LABEL_OF(prefix, name)
+#define ANSOR_LABEL_OF(prefix, name) __asm__(#prefix name)
 #define ANSOR_FAIL(...) (snprintf(ansor_told, sizeof ansor_told, __VA_ARGS__), 1)
 
 static _Thread_local char ansor_told[4096];

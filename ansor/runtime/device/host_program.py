@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Final
 
@@ -20,6 +22,8 @@ from ansor.runtime.header import Parameters
 MARKER: Final = b"ansor-device-package "
 """Starts the package in a library; its length follows, and a line's end."""
 _LINE: Final = 40
+_OWN: Final = ("ansor_steps", "ansor_entry")
+"""Functions that are written here."""
 _SIGNS: Final = {"add": "+", "sub": "-", "mul": "*", "truncdiv": "/", "truncmod": "%"}
 _FUNCTIONS: Final = ("floordiv", "floormod", "min", "max")
 _DIVISIONS: Final = ("floordiv", "floormod", "truncdiv", "truncmod")
@@ -37,8 +41,14 @@ def host_program(package: DevicePackage) -> str:
     Raises
     ------
     BuildError
-        If an extent is no arithmetic of the sizes.
+        If an extent is no arithmetic of the sizes, or the function's symbol one of the library's own.
     """
+    own = {*re.findall(r"ansor_\w+", _text("host.c") + _text(f"host_{package.kind}.c")), *_OWN}
+    if package.signature.symbol in own:
+        raise BuildError(
+            f"a library for {package.kind} has a function {package.signature.symbol!r} of its own; build the "
+            "program by another name"
+        )
     parts = [
         "#include <stddef.h>\n",
         *_data(package),
@@ -207,9 +217,15 @@ def _divisions(package: DevicePackage) -> Iterator[tuple[str, Dim, Dim]]:
 
 
 def _entry(package: DevicePackage) -> str:
-    """What the library exports."""
+    """
+    What the library exports.
+
+    Here the function and its arguments have names that no header knows, whatever they are called outside.
+    """
     signature = package.signature
-    symbol, parameters = signature.symbol, Parameters.of(signature)
+    symbol, given = signature.symbol, Parameters.of(signature)
+    names = [f"array_{position}" for position in range(len(given.names))]
+    parameters = replace(given, names=names, sizes=[f"size_{at}" for at in range(len(given.sizes))])
     metadata = ", ".join(map(str, signature.metadata()))
     sizes = "".join(f"{size}, " for size in parameters.sizes)
     return f"""\
@@ -222,9 +238,9 @@ ANSOR_EXPORTED const char *{symbol}_error(void) {{ return ansor_told; }}
 int32_t {symbol}_set_device(int32_t position);
 ANSOR_EXPORTED int32_t {symbol}_set_device(int32_t position) {{ return ansor_choose_device(position); }}
 
-int32_t {symbol}({parameters});
-ANSOR_EXPORTED int32_t {symbol}({parameters}) {{
-    const void *const ansor_arrays[] = {{{", ".join(parameters.names)}}};
+ANSOR_EXPORTED int32_t ansor_entry({parameters}) ANSOR_SYMBOL("{symbol}");
+int32_t ansor_entry({parameters}) {{
+    const void *const ansor_arrays[] = {{{", ".join(names)}}};
     const int64_t ansor_sizes[] = {{{sizes}0}};
     return ansor_call(ansor_arrays, ansor_sizes);
 }}
