@@ -12,6 +12,7 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.dtypes import to_numpy
 from ansor.te.interp import evaluate
 from costmodel import AnalyticModel
 from measure.emit import emit_program
@@ -182,3 +183,46 @@ def test_a_product_of_shared_factors_may_be_zero() -> None:
     array = np.ones((8, 6), np.float32)
     found = ansor.build(te.create_schedule(y), [x, y])(array)
     np.testing.assert_array_equal(found, np.full(8, 6.0, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_kernels_of_choices_that_are_only_moved(dtype: str) -> None:
+    """16-bit floats are not converted then; each of two is used twice, and 300 stand in each other."""
+    a = te.placeholder((512,), dtype, "A")
+
+    def swapped(i: te.Expr) -> te.Expr:
+        one, other = a[i], a[(i + 1) % 512]
+        for step in range(DEPTH):
+            one, other = te.select((i * (step + 3)) % 7 > 2, one, other), one
+        return one
+
+    def nested(i: te.Expr) -> te.Expr:
+        value = a[i]
+        for step in range(300):
+            value = te.select(i == step, te.const(step % 7, dtype), value)
+        return value
+
+    for element in (swapped, nested):
+        y = te.compute((512,), element, name="Y")
+        given = np.arange(512).astype(to_numpy(dtype))
+        s = te.create_schedule(y)
+        bind_all(s, y, 32)
+        found = np.zeros_like(given)
+        text = run_opencl(ansor.lower(s, [a, y], target="opencl"), given, found)
+        assert len(text) < 20_000
+        np.testing.assert_array_equal(found, evaluate([y], {a: given})[y])
+
+
+def test_kernels_that_address_by_shared_products() -> None:
+    t = te.placeholder((COUNT,), name="T")
+
+    def element(i: te.Expr) -> te.Expr:
+        place = i
+        for _ in range(DEPTH):
+            place = place * place
+        return t[place % COUNT]
+
+    y = te.compute((2,), element, name="Y")
+    s = te.create_schedule(y)
+    bind_all(s, y, 2)
+    assert len(emit_program(s.state, [t, y], ansor.Target("opencl")).text) < 5000

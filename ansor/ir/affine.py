@@ -17,10 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from math import gcd, inf
+from typing import Final
 
 from ansor.dtypes import dtype_info, int_range
 from ansor.ir.bounds import End, Interval, floor_divide, multiply
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, wrap_int
+
+_MOST_FACTORS: Final = 64
+"""Of a product that is taken apart: powers may have any number of them."""
 
 
 class AtomKind(Enum):
@@ -327,6 +331,8 @@ class AtomTable:
 
     def _product_atom(self, x: int, y: int, dtype: str) -> Affine:
         factors = tuple(sorted((*self.factors(x), *self.factors(y))))
+        if len(factors) > _MOST_FACTORS:
+            factors = (min(x, y), max(x, y))
         key = ("product", factors, dtype)
         known = self.known(key)
         if known is not None:

@@ -136,7 +136,7 @@ class Expressions:
         if found is None:
             found = self._texts[-1][id(expr)] = self._kept(expr, self._node(expr))
         elif found.size >= _REPEATED_SIZE:
-            found = self._texts[-1][id(expr)] = self._named(expr, found)
+            found = self._texts[-1][id(expr)] = self._named(self.dialect.values[expr.dtype], found)
         return found
 
     def stored(self, expr: Expr) -> Text:
@@ -150,8 +150,10 @@ class Expressions:
                 return Text(self.bits[expr])
             case Load(buffer=buffer, indices=indices):
                 return self.access(buffer, indices)
-            case Select() if self._find(expr) is None:
-                return self._choice(expr, self.stored, self.dialect.stored[expr.dtype])
+            case Select() if self._find(expr) is None and not self.is_kept(expr):
+                type_ = self.dialect.stored[expr.dtype]
+                text = self._choice(expr, self.stored, type_)
+                return text if text.depth <= _MOST_DEPTH else self._named(type_, text)
         if is_float_operator(expr) and not self.is_kept(expr):
             single, _ = self._floats.computed(expr)
         else:
@@ -170,12 +172,12 @@ class Expressions:
         size = _SHARED_INDEX_SIZE if self.overflow.is_index(expr) else _SHARED_SIZE
         if not (self.is_kept(expr) and text.size >= size) and text.depth <= _MOST_DEPTH:
             return text
-        return self._named(expr, text)
+        return self._named(self.dialect.values[expr.dtype], text)
 
-    def _named(self, expr: Expr, text: Text) -> Text:
-        """The name of a constant that holds the value of an expression."""
+    def _named(self, type_: str, text: Text) -> Text:
+        """The name of a constant of a C type that holds a value."""
         name = self.names.fresh("t")
-        self._lines.append(f"const {self.dialect.values[expr.dtype]} {name} = {text.text};")
+        self._lines.append(f"const {type_} {name} = {text.text};")
         return Text(name)
 
     def _node(self, expr: Expr) -> Text:

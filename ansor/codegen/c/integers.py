@@ -56,8 +56,8 @@ class Integers:
         """An integer that addresses memory: its sums and products fit."""
         if not isinstance(expr, Binary) or expr.op not in SIGNS or expr.dtype not in ("int32", "int64"):
             return self._e.value(expr)
-        if self._e.is_kept(expr) and not self._e.overflow.is_index(expr):
-            return self._e.value(expr)
+        if self._e.is_kept(expr):
+            return self._e.value(expr)  # It is written once, if it is long.
         sign, strength = SIGNS[expr.op]
         return infix(sign, self.index(expr.a), self.index(expr.b), strength)
 
