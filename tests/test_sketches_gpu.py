@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.errors import ScheduleError
 from ansor.schedule.lowering import lower
-from ansor.schedule.stages import Annotation, IteratorKind
+from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep, StorageAlignStep, SwizzleStep
 from ansor.task.gpu_limits import gpu_faults, verify_gpu
@@ -33,6 +34,7 @@ from sketches.neighbours import Neighbourhood
 from sketches.padding import SWIZZLED
 from sketches.params import GPU_UNROLL_CANDIDATES
 from sketches.repair import repaired
+from tests.device_kernels import why_no_device
 from tests.gpu_cases import GPU, GPU_SMALL, check_gpu_program, gpu_task
 from tests.gpu_schedules import argmax, kernels
 from tests.program_laws import Case
@@ -538,3 +540,22 @@ def test_a_reduction_across_threads_that_is_an_output_stays_at_root() -> None:
     assert len(shared) == 1
     for population, row in ProgramSpace.of(gpu_task([x, total, twice])).sample(10, rng()).in_order():
         check_gpu_program(population.materialize(row))
+
+
+def test_a_scan_is_not_inlined_into_one_sum_of_everything() -> None:
+    """Each of ten stages reads the one before twice, so that all in one would read the first 1024 times."""
+    x = made = te.placeholder((1024,), name="X")
+    for step in range(10):
+        made = te.compute(
+            (1024,),
+            lambda i, p=made, d=2**step: te.if_then_else(i >= d, p[i] + p[i - d], p[i]),
+            name=f"s{step}",
+        )
+    task = ansor.SearchTask(compute_dag=[x, made], target="opencl")
+    (state, *_) = ansor.sample_programs(task, 1, np.random.default_rng(0))
+    assert 1 <= sum(stage.compute_at is ComputeAt.ROOT for stage in state.stages[1:-1]) < 9
+    if why_no_device("opencl"):
+        pytest.skip(why_no_device("opencl"))
+    values = np.random.default_rng(0).integers(0, 9, 1024).astype(np.float32)
+    found = ansor.build(state, [x, made], task.target)(values)
+    np.testing.assert_array_equal(found, np.cumsum(values))
