@@ -8,6 +8,7 @@ this a finite number inside the range?
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -57,16 +58,15 @@ def check_fields(
     *names: str,
     low: float | None = None,
     above: float | None = None,
-    integer: bool = False,
+    check: Callable[..., float] = check_number,
 ) -> None:
-    """Refuse what is not a finite number of the range in fields of a dataclass, and keep Python's own there.
+    """Refuse what `check` does in fields of a dataclass, and keep the numbers that it gives there.
 
     Raises
     ------
     DefinitionError
         If a field holds something else.
     """
-    check = check_integer if integer else check_number
     for name in names:
         title = f"{type(owner).__name__}({name})"
         object.__setattr__(owner, name, check(title, getattr(owner, name), low=low, above=above))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.checks import check_fields
+from ansor.checks import check_fields, check_integer
 from ansor.errors import DefinitionError
 from ansor.task.hardware import default_num_threads
 from costmodel.dataset import Dataset
@@ -89,11 +89,11 @@ class Boosting:
     verbose_eval: int = 25
 
     def __post_init__(self) -> None:
-        check_fields(self, "seed", "verbose_eval", low=0, integer=True)
-        check_fields(self, "rounds", "patience", low=1, integer=True)
-        check_fields(self, "bins", low=2, integer=True)
+        check_fields(self, "seed", "verbose_eval", low=0, check=check_integer)
+        check_fields(self, "rounds", "patience", low=1, check=check_integer)
+        check_fields(self, "bins", low=2, check=check_integer)
         if self.depth is not None:
-            check_fields(self, "depth", low=1, integer=True)
+            check_fields(self, "depth", low=1, check=check_integer)
         check_fields(self, "min_split_gain", "min_child_weight", low=0)
         check_fields(self, "learning_rate", "row_share", "column_share", above=0)
         for name in ("row_share", "column_share"):

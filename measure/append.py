@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from ansor.errors import DefinitionError, LogWriteError
-from measure.log import PathLike, dump_record_to_string, is_comment, whole_record_at
+from measure.log import PathLike, dump_record_to_string, is_comment, whole_record
 from measure.marks import in_use
 from measure.record import MeasureInput, MeasureResult
 
@@ -188,6 +188,7 @@ def _ended(line: bytes) -> bytes:
         return b""
     if is_comment(line):
         return line + b"\n"
-    start = whole_record_at(line)
-    torn, whole = (line, b"") if start is None else (line[:start], line[start:])
+    found = whole_record(line)
+    start = len(line) if found is None else found[0]
+    torn, whole = line[:start], line[start:]
     return b"".join(part + b"\n" for part in (TORN_PREFIX.encode() + torn if torn else b"", whole) if part)

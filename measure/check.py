@@ -2,7 +2,7 @@
 
 **Tolerance.** Two correct programs differ by rounding: they add in another order, fuse multiplications and
 additions, use other polynomials for exp. With eps the spacing of the coarsest float dtype in which anything
-is computed on the way, and K the terms of each reduction, whose sums are kept in floats of spacing eps_sum,
+is computed on the way, and K the terms of each sum or product, which is kept in floats of spacing eps_sum,
 
     rtol = 16 * eps + 1.5 * sqrt(total of eps_sum^2 * K),
     |found - expected| <= rtol * (|expected| + rms(expected)).
@@ -19,7 +19,8 @@ floats (a transposition, a gather), the result must be exact.
 
 An output that is rounded at last, as products of 16-bit floats are that were added up in float32, is not
 computed in the dtype of the output, and nothing follows that would make more of its error: 2 * eps of that
-dtype, two neighbours at the least, are added to the rtol of what is rounded.
+dtype, two neighbours at the least, are added to the rtol of what is rounded, and two of its least numbers to
+the bound, since small ones are no closer to each other than that.
 
 Tensor cores, where the target has them, add products of 16-bit floats to a float32 by fours, eights or
 sixteens: those, and the sum, are aligned to the greatest and cut off there. What is cut off has the sign of
@@ -75,11 +76,14 @@ from ansor.te.expr import (
     every_node,
     int_value,
 )
+from ansor.te.reduction import builtin_name
 from ansor.te.tensor import Operation, PlaceholderOp, Tensor, tensors_read
 
 Array = npt.NDArray[Any]
 EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The spacing of numbers from 1 on."""
+_LEAST: Final = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+"""That of the least numbers."""
 _ROUNDED: Final = {"tfloat32": 2.0**-10}
 """The spacing of formats that operands may be rounded to."""
 _BLOCK: Final = 1 << 16
@@ -97,13 +101,15 @@ _SURELY: Final = 1.0 - 2.0**-10
 class Tolerance:
     """How far an output may be off.
 
-    `relative` multiplies ``|expected| + scale``; `rare` is the share of elements that may be anything, as
-    they depend on how floats are rounded. Where there are such, other integers may be off by one.
+    `relative` multiplies ``|expected| + scale``, and `absolute` is added; `rare` is the share of elements
+    that may be anything, as they depend on how floats are rounded. Where there are such, other integers may
+    be off by one.
     """
 
     relative: float
     scale: float = 0.0
     rare: float = 0.0
+    absolute: float = 0.0
 
 
 def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
@@ -117,16 +123,17 @@ def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
     """
     cores = [one for one in warp_intrinsics() if target is not None and target.has_warp_intrinsic(one)]
     steps = {op: _step(op, cores) for op in _operations([output])}
-    last, rounding = _rounded_last(output), 0.0
+    last, rounding, absolute = _rounded_last(output), 0.0, 0.0
     if last is not None:
         steps[output.op] = replace(steps[output.op], eps=_spacing([last]))
         rounding = 2 * EPS[output.dtype]
+        absolute = 2 * _LEAST[output.dtype]
     deciding = [values for op in steps if (values := _deciding(op))]
     error = max((_error_behind(values, steps) for values in deciding), default=0.0)
     rare = min(error / _SPREAD, _MOST_RARE)
     if deciding and not is_float(output.dtype):
         rare = max(rare, _RARE)
-    return Tolerance(_relative(steps.values()) + rounding, rare=rare)
+    return Tolerance(_relative(steps.values()) + rounding, rare=rare, absolute=absolute)
 
 
 def _rounded_last(output: Tensor) -> Expr | None:
@@ -165,7 +172,7 @@ def _step(op: Operation, cores: Sequence[WarpIntrinsic]) -> _Step:
     terms = math.prod(int_value(axis.extent) or 1 for axis in op.reduce_axis) if op.reduce_axis else 0
     matching = [one for one in cores if match_warp(op, one)]
     rounded = max((4 * _ROUNDED.get(one.rounded, 0.0) for one in matching), default=0.0)
-    sums = [root for root in op.body if isinstance(root, Reduce)]
+    sums = [root for root in op.body if isinstance(root, Reduce) and not _is_exact(root)]
     sum_eps = max((EPS[root.dtype] for root in sums if is_float(root.dtype)), default=0.0)
     cut = terms if matching else 0
     return _Step(_spacing(op.body), sum_eps, terms, cut, rounded, amplification([op]))
@@ -173,8 +180,22 @@ def _step(op: Operation, cores: Sequence[WarpIntrinsic]) -> _Step:
 
 def _spacing(values: Sequence[Expr]) -> float:
     """That of the coarsest dtype in which floats are computed in some expressions, 0 if none are."""
-    computed = (node for node in every_node(values) if isinstance(node, (Binary, Call, Cast, Reduce)))
+    computed = (
+        node
+        for node in every_node(node for value in values for node in _computed_of(value))
+        if isinstance(node, (Binary, Call, Cast, Reduce))
+    )
     return max((EPS[node.dtype] for node in computed if is_float(node.dtype)), default=0.0)
+
+
+def _computed_of(value: Expr) -> Sequence[Expr]:
+    """What rounding may go into a value by: of a maximum or minimum only its terms."""
+    return value.sources if isinstance(value, Reduce) and _is_exact(value) else [value]
+
+
+def _is_exact(root: Reduce) -> bool:
+    """Whether a reduction gives one of its terms, as it is."""
+    return builtin_name(root.combiner) in ("max", "min")
 
 
 def _relative(steps: Collection[_Step]) -> float:
@@ -316,7 +337,8 @@ def _differs(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> tuple[npt.
         a, b = a.astype(np.float32), b.astype(np.float32)
     with np.errstate(all="ignore"):
         off = np.abs(np.subtract(a, b, dtype=np.float64))
-        bound = np.abs(b, dtype=np.float64) * tolerance.relative + tolerance.relative * tolerance.scale
+        bound = np.abs(b, dtype=np.float64) * tolerance.relative
+        bound += tolerance.relative * tolerance.scale + tolerance.absolute
         bad = ~(off <= bound) | ~np.isfinite(off)
         if bad.any():
             bad &= ~((a == b) | (np.isnan(a) & np.isnan(b)))

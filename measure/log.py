@@ -219,7 +219,8 @@ class RecordReader:
                         raise LogFormatError(
                             f"{place}: {error}; remove the line or put # in front of it"
                         ) from None
-                    record = _glued_record(raw)
+                    found = whole_record(raw)
+                    record = None if found is None else found[1]
                     what = "line" if raw.endswith(b"\n") else "last line"
                     rest = "" if record is None else ", except for the whole record at its end"
                     self._passed_over(f"{place}: skipped a torn {what} of {len(raw)} bytes{rest}")
@@ -288,22 +289,15 @@ def _is_torn(raw: bytes) -> bool:
     return False
 
 
-def whole_record_at(raw: bytes) -> int | None:
-    """Find where in a line the record begins that ends it: behind a torn one, or at 0; None if none does."""
+def whole_record(raw: bytes) -> tuple[int, Record] | None:
+    """Find where the record begins that ends a line, behind a torn one or at 0, and read it, if one does."""
     start = raw.rfind(_RECORD_START)  # Inside a string its quotes would have backslashes.
     prefix = OWN_PREFIX.encode()
-    start -= len(prefix) if raw[:start].endswith(prefix) else 0
+    start = max(start - len(prefix) if raw[:start].endswith(prefix) else start, 0)
     try:
-        load_record_from_string(raw[max(start, 0) :].decode())
+        return start, load_record_from_string(raw[start:].decode())
     except (LogFormatError, UnicodeDecodeError):
         return None
-    return max(start, 0)
-
-
-def _glued_record(raw: bytes) -> Record | None:
-    """Return the record that stands at the end of a torn line, if one does."""
-    start = whole_record_at(raw)
-    return load_record_from_string(raw[start:].decode()) if start else None
 
 
 def load_records(filename: PathLike) -> Iterator[Record]:

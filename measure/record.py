@@ -20,7 +20,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Union, overload
 
-from ansor.checks import check_integer, check_number
+from ansor.checks import check_fields, check_integer, check_number
 from ansor.errors import AnsorError, LogFormatError, TargetError
 from ansor.medians import median_interval, median_spread
 from ansor.task.target import Target
@@ -260,17 +260,13 @@ class MeasureResult:
         costs = tuple(self.costs)
         for number, cost in enumerate(costs):
             check_number(f"MeasureResult(costs)[{number}]", cost)
-        check_number("MeasureResult(all_cost)", self.all_cost)
-        check_number("MeasureResult(timestamp)", self.timestamp)
-        for name in ("disturbed", "redone"):
-            check_integer(f"MeasureResult({name})", getattr(self, name), low=0)
+        check_fields(self, "all_cost", "timestamp")
+        check_fields(self, "disturbed", "redone", low=0, check=check_integer)
         set_field = object.__setattr__
         set_field(self, "costs", tuple(Seconds(round_to_log(cost)) for cost in costs))
         set_field(self, "error_no", MeasureErrorNo(self.error_no))
         set_field(self, "all_cost", round_to_log(self.all_cost))
         set_field(self, "timestamp", int(self.timestamp))
-        set_field(self, "disturbed", int(self.disturbed))
-        set_field(self, "redone", int(self.redone))
 
     @classmethod
     def failed(

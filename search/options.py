@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ansor.checks import check_fields
+from ansor.checks import check_fields, check_integer
 from ansor.errors import DefinitionError
 from ansor.plugins import check_plugin
 from measure import (
@@ -79,14 +79,14 @@ class TuningOptions:
     num_finalists: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        check_fields(self, "num_measure_trials", "seed", low=0, integer=True)
-        check_fields(self, "num_measures_per_round", "max_failures_in_a_row", low=1, integer=True)
+        check_fields(self, "num_measure_trials", "seed", low=0, check=check_integer)
+        check_fields(self, "num_measures_per_round", "max_failures_in_a_row", low=1, check=check_integer)
         if self.num_finalists != "auto":
-            check_fields(self, "num_finalists", low=0, integer=True)
+            check_fields(self, "num_finalists", low=0, check=check_integer)
         if self.early_stopping is not None and self.early_stopping != "auto":
-            check_fields(self, "early_stopping", low=1, integer=True)
+            check_fields(self, "early_stopping", low=1, check=check_integer)
         if not isinstance(self.verbose, bool):
-            check_fields(self, "verbose", low=0, integer=True)
+            check_fields(self, "verbose", low=0, check=check_integer)
             if self.verbose > MOST_VERBOSE:
                 raise DefinitionError(
                     f"TuningOptions(verbose={self.verbose}): the levels are 0 to {MOST_VERBOSE}"
@@ -171,6 +171,8 @@ def _check_callbacks(callbacks: object) -> None:
     logs: dict[str, str] = {}
     for name in (callback.filename for callback in callbacks if isinstance(callback, RecordToFile)):
         place = os.path.realpath(name)
+        if os.path.exists(place) and not os.path.isfile(place):
+            continue  # /dev/null, say
         if place in logs:
             raise DefinitionError(
                 f"TuningOptions(measure_callbacks=[...]): {logs[place]!r} and {name!r} are one log, which "

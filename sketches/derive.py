@@ -77,22 +77,19 @@ class _Derived(NamedTuple):
     """
     A state on its way.
 
-    `next_stage` is the stage to visit, -1 at the end; `stages` are the operations that the stages of
-    `history` had at first, since names may occur twice.
+    `next_stage` is the stage to visit, -1 at the end; `ops` are those that the stages of `history`
+    were made of at first, since names may occur twice.
     """
 
     state: State
     next_stage: int
     history: tuple[Derivation, ...] = ()
-    stages: tuple[Operation, ...] = ()
+    ops: tuple[Operation, ...] = ()
 
     def times(self, rule: str, stage: Operation) -> int:
         """How often a rule was applied to a stage."""
-        links = zip(self.history, self.stages, strict=True)
+        links = zip(self.history, self.ops, strict=True)
         return sum(link.rule == rule and op is stage for link, op in links)
-
-
-"""A state, the stage to visit next, and what was done."""
 
 
 class SkipStage:
@@ -317,7 +314,7 @@ def _thinned(states: Sequence[_Derived]) -> list[_Derived]:
     """Some of too many states, evenly spread; a `ScheduleError` if there would be ever more."""
     for derived in states:
         rule, stage, _ = derived.history[-1]
-        times = derived.times(rule, derived.stages[-1])
+        times = derived.times(rule, derived.ops[-1])
         if times >= _ENDLESS:
             raise ScheduleError(
                 f"the derivation has grown to {len(states)} states, one by applying sketch rule {rule} to "
@@ -358,7 +355,7 @@ def _visit(context: SketchContext, rules: tuple[SketchRule, ...], derived: _Deri
         for made, following in successors_of(rule, context, state, stage_id):
             added = len(made.steps) - len(state.steps)
             history = (*derived.history, Derivation(rule.name, name, added))
-            results.append(_Derived(made, following, history, (*derived.stages, own)))
+            results.append(_Derived(made, following, history, (*derived.ops, own)))
         if verdict is Verdict.APPLY_AND_SKIP_REST:
             break
     return results

@@ -324,6 +324,31 @@ def test_a_term_shows_that_a_product_rounded_at_last_lacks(dtype: str, depth: in
     assert mismatch(one_less, expected, dtype, tolerance) is not None
 
 
+def test_small_results_may_be_the_next_ones() -> None:
+    """A row of many: its shares are among the least numbers, as far from each other as those."""
+    output = get_workload("softmax").tensors(4, 1 << 17, "float16")[-1]
+    x = np.random.default_rng(0).standard_normal((4, 1 << 17)).astype(np.float16).astype(np.float32)
+    shares = np.exp(x - x.max(axis=1, keepdims=True))
+    pairwise, in_order = shares.sum(axis=1), shares.cumsum(axis=1, dtype=np.float32)[:, -1]
+    expected, found = ((shares / total[:, None]).astype(np.float16) for total in (pairwise, in_order))
+    assert np.count_nonzero(expected != found) > 100
+    tolerance = replace(output_tolerance(output), scale=rms(expected))
+    assert mismatch(found, expected, "float16", tolerance) is None
+    assert mismatch((expected * np.float16(1.3)), expected, "float16", tolerance) is not None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_greatest_of_a_row_is_exact(dtype: str) -> None:
+    output = get_workload("softmax").tensors(64, 1024, dtype)[-1]
+    expected = np.random.default_rng(0).uniform(0.0, 1.0, (64, 1024)).astype(to_numpy(dtype))
+    tolerance = replace(output_tolerance(output), scale=rms(expected))
+    wrong = (expected.astype(np.float32) * 1.1).astype(to_numpy(dtype))
+    assert mismatch(wrong, expected, dtype, tolerance) is not None
+    x, k = te.placeholder((8, 8), dtype, name="X"), te.reduce_axis((0, 8), "k")
+    greatest = te.compute((8,), lambda i: te.max(x[i, k], axis=k), name="G")
+    assert output_tolerance(greatest).relative == 0.0
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("magnitude", [0.0, 1.0, 1e3])
 @pytest.mark.parametrize("off", [0.0, 0.5, 0.99, 1.01, 3.0])

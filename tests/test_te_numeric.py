@@ -285,6 +285,10 @@ def test_bfloat16_arrays_are_ml_dtypes() -> None:
 
 
 def test_constants_are_compared_as_the_floats_that_they_become() -> None:
+    assert te.const(1.0, "float32") == 1.0
+    differs = te.const(1.0, "float32") != 1.0
+    assert not differs
+    assert te.const(0.1, "float32") != te.const(0.2, "float32")
     one, other = te.const(2.0**24 + 1, "float32"), te.const(2.0**24, "float32")
     y = te.compute((1,), lambda i: te.select(one == other, 1, 0) + te.select(one != other, 10, 0), name="Y")
     assert evaluate([y], {})[y].tolist() == [1]

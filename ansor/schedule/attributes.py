@@ -44,7 +44,12 @@ def check_attributes(op: ComputeOp) -> None:
         _check_tile(op, op.attrs[UNROLLED_TILES_ATTR])
     for attribute in (NO_SPLIT_ATTR, ALWAYS_UNROLL_ATTR, SIMPLIFY_CONST_ATTR):
         if attribute in op.attrs:
-            _check_axes(op, attribute, axis_names(op.attrs[attribute]))
+            value = op.attrs[attribute]
+            if not isinstance(value, (str, list, tuple)):
+                raise DefinitionError(
+                    f"{_title(op, attribute)} must be a list of axis names, found {value!r}"
+                )
+            _check_axes(op, attribute, axis_names(value))
 
 
 def renamed_tiles(attrs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ansor.checks import check_fields
+from ansor.checks import check_fields, check_integer
 from ansor.errors import DefinitionError, TargetError
 from ansor.knobs import num_threads
 from ansor.task.device import block_shared_bytes
@@ -160,7 +160,7 @@ class HardwareParams:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            check_fields(self, name, low=0 if name in _OF_BLOCKS else UNSAID, integer=True)
+            check_fields(self, name, low=0 if name in _OF_BLOCKS else UNSAID, check=check_integer)
         if self.num_cores == 0:
             raise DefinitionError(
                 "HardwareParams(num_cores=0): a CPU has at least 1 core; -1 stands for a GPU"

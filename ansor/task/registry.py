@@ -102,7 +102,7 @@ def _register(name: str, function: WorkloadFunction, override: bool) -> Workload
     if not callable(function):
         raise DefinitionError(f"workload {name!r} must be a function, found {function!r}")
     known = _FUNCTIONS.get(name)
-    if known is not None and known != function and not override:
+    if known is not None and not _is_same(known, function) and not override:
         raise DefinitionError(
             f"workload {name!r} is registered already, as {known!r}; "
             "give another name, or override=True to replace it"
@@ -113,6 +113,11 @@ def _register(name: str, function: WorkloadFunction, override: bool) -> Workload
         raise DefinitionError(f"workload {name!r}: names that start with {BUILTIN_PREFIX!r} are ansor's own")
     _FUNCTIONS[name] = function
     return function
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two functions are one; each look at a method makes a new object."""
+    return one is other or (inspect.ismethod(one) and inspect.ismethod(other) and one == other)
 
 
 def _qualified_name(function: WorkloadFunction) -> str:
@@ -132,11 +137,11 @@ def register_workload_tensors(workload_key: str, tensors: Sequence[Tensor], over
         false.
     """
     checked = _checked_result(f"register_workload_tensors of key {workload_key!r}", tensors)
-    if workload_key in _TENSORS and not override:
-        known, wanted = ComputeDAG(_TENSORS[workload_key]), ComputeDAG(checked)
-        if known.workload_key() != wanted.workload_key():
+    if not override:
+        wanted, known = ComputeDAG(checked), _TENSORS.get(workload_key)
+        if known is not None and ComputeDAG(known).workload_key() != wanted.workload_key():
             raise DefinitionError(
-                f"workload key {workload_key!r} stands for another computation already, {known!r}, whose "
+                f"workload key {workload_key!r} stands for another computation already, {list(known)}, whose "
                 "records would count for this one; give this one a key of its own, or call "
                 "ansor.register_workload_tensors(key, tensors, override=True) if the other is done with"
             )
@@ -201,7 +206,7 @@ def make_workload_key(func: str | WorkloadFunction, args: Sequence[Any] | Any = 
         name = func
         workload_function(name)
     elif callable(func):
-        names = [known for known, function in _FUNCTIONS.items() if function == func]
+        names = [known for known, function in _FUNCTIONS.items() if _is_same(function, func)]
         if not names:
             raise DefinitionError(
                 f"the function {_qualified_name(func)!r} is not registered; "

@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ansor.dtypes import dtype_info, int_range, is_float
+import numpy as np
+
+from ansor.dtypes import dtype_info, int_range, is_float, to_numpy
 from ansor.errors import DefinitionError
 from ansor.te.nodes import (
     COMPARISONS,
@@ -223,9 +225,15 @@ def equality(op: BinaryOp, a: Expr, b: object) -> Expr:
     if isinstance(b, Expr) and a.dtype != b.dtype:
         return MixedIdentityTest(op, a, b, "bool")
     x, y = _match(str(op), a, b)  # type: ignore[arg-type]
-    if isinstance(x, Const) and isinstance(y, Const) and not is_float(x.dtype):
-        return Const(bool(FOLDERS[op](x.value, y.value)), "bool")
+    if isinstance(x, Const) and isinstance(y, Const):
+        return Const(bool(FOLDERS[op](_rounded(x), _rounded(y))), "bool")
     return _IdentityTest(op, x, y, "bool")
+
+
+def _rounded(constant: Const) -> int | float:
+    """The number that a constant becomes where it is used."""
+    with np.errstate(over="ignore"):
+        return to_numpy(constant.dtype).type(constant.value).item()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

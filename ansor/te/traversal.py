@@ -69,14 +69,23 @@ def _reached(stack: list[Expr], into: Callable[[Expr], tuple[Expr, ...]]) -> Ite
             stack.extend(into(node))
 
 
-def memoised(expr: Expr, of_node: Callable[[Expr, Callable[[Expr], _T]], _T]) -> _T:
-    """What `of_node` gives for an expression: it asks for that of nodes below, which is found once each."""
-    known: dict[int, _T] = {}
+def memoised(
+    expr: Expr,
+    of_node: Callable[[Expr, Callable[[Expr], _T]], _T],
+    known: dict[int, tuple[Expr, _T]] | None = None,
+) -> _T:
+    """
+    What `of_node` gives for an expression: it asks for that of nodes below, which is found once each.
+
+    `known` holds what was found, with the node, for other expressions that are asked about.
+    """
+    found: dict[int, tuple[Expr, _T]] = {} if known is None else known
 
     def value(node: Expr) -> _T:
-        if id(node) not in known:
-            known[id(node)] = of_node(node, value)
-        return known[id(node)]
+        entry = found.get(id(node))
+        if entry is None:
+            entry = found[id(node)] = node, of_node(node, value)
+        return entry[1]
 
     return value(expr)
 

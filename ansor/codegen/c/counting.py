@@ -103,14 +103,20 @@ class _Most:
 
     def sums_in(self, expr: Expr) -> list[Dim]:
         """Of the sums and products in an expression that are no parts of others, where that takes sizes."""
-        nodes = reached(expr, lambda node: children(node) if self._grown(node) is None else ())
-        known = [most for node in nodes if (most := self._grown(node)) is not None]
-        return [most for most in known if not isinstance(most, int)]
+        known: dict[int, tuple[Expr, Dim | None]] = {}
+        found: list[Dim] = []
 
-    def _grown(self, expr: Expr) -> Dim | None:
-        """What a sum or product of indices does not exceed; None for anything else."""
-        grows = isinstance(expr, Binary) and expr.dtype == INDEX_DTYPE and expr.op in _GROWING
-        return self._of(expr) if grows else None
+        def into(node: Expr) -> tuple[Expr, ...]:
+            grows = isinstance(node, Binary) and node.dtype == INDEX_DTYPE and node.op in _GROWING
+            most = memoised(node, self._of_node, known) if grows else None
+            if most is None:
+                return children(node)
+            found.append(most)
+            return ()
+
+        for _ in reached(expr, into):
+            pass
+        return [most for most in found if not isinstance(most, int)]
 
     def _of(self, expr: Expr) -> Dim | None:
         return memoised(expr, self._of_node)

@@ -100,6 +100,8 @@ class Expressions:
         self._texts: list[dict[int, Text]] = [{}]
         self._uses: dict[int, int] = {}
         self._counted: set[int] = set()
+        self._simple: list[Expr] = []
+        """Indices in canonical form, kept lest others get their numbers."""
 
     # -- statements --------------------------------------------------------------------------------------
 
@@ -108,6 +110,7 @@ class Expressions:
         self._texts = [{}]
         self._uses = {}
         self._counted = set()
+        self._simple = []
         for root in roots:
             self._count(root)
 
@@ -282,6 +285,7 @@ class Expressions:
 
     def _index(self, expr: Expr) -> Text:
         simple = simplify(expr, self.bounds)
+        self._simple.append(simple)
         self._count(simple)
         return self._integers.index(simple)
 

@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 from ansor.codegen.llvm.index import Affine, IndexMath
 from ansor.codegen.overflow import Overflow
-from ansor.te.expr import INTEGER_ONLY, Binary, BinaryOp, Const, Expr, Var, children, free_vars, reached
+from ansor.te.expr import (
+    INTEGER_ONLY,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Var,
+    children,
+    free_vars,
+    memoised,
+    reached,
+)
 
 if TYPE_CHECKING:
     from ansor.codegen.llvm.values import Env
@@ -120,28 +131,23 @@ class Offsets:
     def _sum(self, indices: tuple[Expr, ...], strides: tuple[int | Affine, ...]) -> _Sum | None:
         """How often each part is in an offset, if there are only parts in it."""
         total: _Sum = {None: 0}
-        known: dict[int, _Sum | None] = {}
+        known: dict[int, tuple[Expr, _Sum | None]] = {}
         for index, stride in zip(indices, strides, strict=True):
-            found = self._multiples(index, known) if isinstance(stride, int) else None
+            found = memoised(index, self._multiples, known) if isinstance(stride, int) else None
             if not isinstance(stride, int) or found is None:
                 return None
             total = _added(total, found, stride)
         return total
 
-    def _multiples(self, expr: Expr, known: dict[int, _Sum | None]) -> _Sum | None:
+    def _multiples(self, expr: Expr, multiples: Callable[[Expr], _Sum | None]) -> _Sum | None:
         """How often each part is in an expression; None if there is something else in it."""
-        if id(expr) not in known:
-            known[id(expr)] = self._multiples_in(expr, known)
-        return known[id(expr)]
-
-    def _multiples_in(self, expr: Expr, known: dict[int, _Sum | None]) -> _Sum | None:
         match expr:
             case Const(value=value):
                 return {None: int(value)}
             case Var():
                 return {expr: 1}
             case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
-                one, other = self._multiples(a, known), self._multiples(b, known)
+                one, other = multiples(a), multiples(b)
                 if one is None or other is None:
                     return None
                 return _added(one, other, 1 if op is BinaryOp.ADD else -1)
@@ -149,7 +155,7 @@ class Offsets:
                 Binary(op=BinaryOp.MUL, a=a, b=Const(value=value))
                 | Binary(op=BinaryOp.MUL, a=Const(value=value), b=a)
             ):
-                found = self._multiples(a, known)
+                found = multiples(a)
                 return None if found is None else _added({}, found, int(value))
             case Binary() if all(map(_is_plain, reached(expr, children))) and self._overflow.is_index(expr):
                 self._variables[expr] = tuple(free_vars(expr))

@@ -99,7 +99,9 @@ class _Memo(Generic[_T]):
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], tuple[Env, _T]] = {}
-        self.clear = self._found.clear
+
+    def clear(self) -> None:
+        self._found.clear()
 
     def get(self, expr: Expr, env: Env) -> _T | None:
         """What was found before, here or under a part of the condition alone."""

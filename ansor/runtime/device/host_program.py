@@ -43,10 +43,10 @@ def host_program(package: DevicePackage) -> str:
     BuildError
         If an extent is no arithmetic of the sizes, or the function's symbol one of the library's own.
     """
-    own = {*re.findall(r"ansor_\w+", _text("host.c") + _text(f"host_{package.kind}.c")), *_OWN}
-    if package.signature.symbol in own:
+    text = _text("host.c") + _text(f"host_{package.kind}.c")
+    if package.signature.symbol in {*re.findall(r"ansor_\w+|\w+(?=\()", text), *_OWN}:
         raise BuildError(
-            f"a library for {package.kind} has a function {package.signature.symbol!r} of its own; build the "
+            f"a library for {package.kind} has or calls {package.signature.symbol!r} itself; build the "
             "program by another name"
         )
     parts = [
