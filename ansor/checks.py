@@ -40,7 +40,8 @@ def check_number(name: str, value: object, *, low: float | None = None, above: f
         If `value` is something else, NaN and the infinities included.
     """
     number: Any = value  # numpy's scalars are numbers by registration, which type checkers do not see
-    good = not isinstance(number, bool) and isinstance(number, Real) and math.isfinite(number)
+    good = not isinstance(number, bool) and isinstance(number, Real)
+    good = good and (isinstance(number, Integral) or math.isfinite(number))
     _refuse_unless(good and _is_inside(number, low, above), name, value, "a finite number", low, above)
     return int(number) if isinstance(value, Integral) else float(number)
 

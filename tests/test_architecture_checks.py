@@ -12,7 +12,7 @@ from ansor.runtime.timing import time_calls
 from costmodel.boosting import Boosting
 
 
-@pytest.mark.parametrize("value", [1, 1.5, np.float32(2), np.int64(3)])
+@pytest.mark.parametrize("value", [1, 1.5, np.float32(2), np.int64(3), 10**400])
 def test_numbers_in_range_pass_as_python_s_own(value):
     found = check_number("span", value, low=1)
     assert found == value
