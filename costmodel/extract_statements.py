@@ -26,6 +26,7 @@ from ansor.schedule.affine import (
     Interval,
     LoopAtom,
     UnknownBoundError,
+    divisions,
     evaluate,
 )
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
@@ -37,7 +38,7 @@ from ansor.schedule.skipping import needed_parts
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, IteratorKind, SplitRelation
 from ansor.schedule.storage import padded_strides, swizzled_width
 from ansor.task.device import DeviceModel
-from ansor.te.expr import Binary, BinaryOp, Expr, Var, distinct_nodes
+from ansor.te.expr import Expr, Var
 from ansor.te.preparation import source_of
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
@@ -50,7 +51,6 @@ from costmodel.extract_warps import SHARED, Warp, WarpAccess, space_of
 
 READ, WRITE, READ_WRITE = 0, 1, 2
 
-_DIVIDING = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD})
 _MOST_DIVISIONS = 8
 """In one index: each takes what is divided apart in two, so that the work doubles with every one."""
 
@@ -442,10 +442,7 @@ class _StageGatherer:
 
     def _index(self, index: Expr) -> Interval | None:
         """An index over the loops; None where data decide, or so many divisions that it looks like that."""
-        if (
-            sum(isinstance(node, Binary) and node.op in _DIVIDING for node in distinct_nodes(index))
-            > _MOST_DIVISIONS
-        ):
+        if divisions(index) > _MOST_DIVISIONS:
             return None
         try:
             return evaluate(index, self.axes)

@@ -40,8 +40,7 @@ class RandomModel(CostModel):
     """
 
     def __init__(self, seed: int = 0) -> None:
-        seed = check_integer("RandomModel(seed)", seed)
-        self.seed = seed
+        self.seed = check_integer("RandomModel(seed)", seed)
 
     @property
     def informative(self) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ansor.dtypes import int_range, is_integer
 from ansor.schedule.extents import Column, Extent, Number, greater, smaller, where
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var, memoised
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var, distinct_nodes, memoised
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +349,12 @@ def _ends_of_atom(atom: Atom, extent: LoopExtents) -> tuple[Any, Any] | None:
             return None if ends is None else (ends[0] // divisor, ends[1] // divisor)
         case _:
             return None
+
+
+def divisions(index: Expr) -> int:
+    """How many quotients and remainders an index has; what is shared counts once."""
+    kinds = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD)
+    return sum(isinstance(node, Binary) and node.op in kinds for node in distinct_nodes(index))
 
 
 def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:

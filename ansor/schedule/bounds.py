@@ -31,6 +31,7 @@ from ansor.schedule.affine import (
     LoopAtom,
     OpaqueAtom,
     UnknownBoundError,
+    divisions,
     evaluate,
     evaluate_exactly,
     floordiv,
@@ -43,7 +44,7 @@ from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.loop_steps import SplitStep, part_extents
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, Stage
 from ansor.schedule.step_base import Step, refuse_uncountable
-from ansor.te.expr import Binary, BinaryOp, Expr, Var, distinct_nodes
+from ansor.te.expr import Expr, Var
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -247,12 +248,6 @@ def _is_point(interval: Interval) -> bool:
     return not isinstance(interval.width, Expr) and bool(np.all(interval.width == 1))
 
 
-def _divides(index: Expr) -> bool:
-    """Whether an index has quotients or remainders."""
-    kinds = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD)
-    return any(isinstance(node, Binary) and node.op in kinds for node in distinct_nodes(index))
-
-
 class _Inference:
     def __init__(self, state: State, whole: Collection[int]) -> None:
         self.state = state
@@ -304,7 +299,7 @@ class _Inference:
         So each piece of an axis is known for itself: `i // 8` and `i % 8` of `i = 8*i0 + i1`, whichever of
         the two loops ranges. Intervals of `i` lose that where the inner one stays fixed.
         """
-        if not _divides(index):
+        if not divisions(index):
             return None
         stage, known = self.state.stages[consumer], self.bounds[consumer]
         local = local_axes(stage, consumer, known.extents, None)

@@ -43,6 +43,7 @@ from ansor.te.sharing import LONG, written_once
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 _LITERALS: Final = (str, bytes, bool, int, float, list, tuple, Mapping, np.generic)
+"""What attributes may hold that code can name without imports."""
 _INFIX = {
     BinaryOp.ADD: "+",
     BinaryOp.SUB: "-",

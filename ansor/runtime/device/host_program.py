@@ -43,8 +43,9 @@ def host_program(package: DevicePackage) -> str:
     BuildError
         If an extent is no arithmetic of the sizes, or the function's symbol one of the library's own.
     """
-    text = _text("host.c") + _text(f"host_{package.kind}.c")
-    if package.signature.symbol in {*re.findall(r"ansor_\w+|\w+(?=\()", text), *_OWN}:
+    texts = [_text("host.c"), _text(f"host_{package.kind}.c")]
+    own = {name for text in texts for name in re.findall(r"ansor_\w+|\w+(?=\()", text)}
+    if package.signature.symbol in own.union(_OWN):
         raise BuildError(
             f"a library for {package.kind} has or calls {package.signature.symbol!r} itself; build the "
             "program by another name"
@@ -52,8 +53,7 @@ def host_program(package: DevicePackage) -> str:
     parts = [
         "#include <stddef.h>\n",
         *_data(package),
-        _text("host.c"),
-        _text(f"host_{package.kind}.c"),
+        *texts,
         _steps(package),
         _entry(package),
     ]
