@@ -10,7 +10,7 @@ timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -30,7 +30,8 @@ class ArgumentSpec:
     """One argument; its data, or expected data if it is an output, are raw elements in the file `path`.
 
     `shape` is that of the file. With `digits` (`Layout.to_json`) the program takes the input in that layout.
-    An input that is `prepared` is made from the caller's array (`ansor.te.preparation`).
+    An input that is `prepared` is made from the caller's array (`ansor.te.preparation`). What an output's
+    sums come to in another order is in the file `other` (`measure.sums`), if that makes a difference.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ArgumentSpec:
     tolerance: Tolerance
     digits: tuple[tuple[int, int, int], ...] | None = None
     prepared: bool = False
+    other: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -58,8 +60,12 @@ class ArgumentSpec:
         )
 
     @property
+    def files(self) -> tuple[str, ...]:
+        return (self.path,) if self.other is None else (self.path, self.other)
+
+    @property
     def size_bytes(self) -> int:
-        """Size of the file."""
+        """Size of each file."""
         return int(np.prod(self.shape, dtype=np.int64)) * to_numpy(self.dtype).itemsize
 
     @property
@@ -71,6 +77,10 @@ class ArgumentSpec:
         """What the program takes, or is expected to give: the file's data, in the program's layout."""
         mapped = self.map()
         return mapped if self.digits is None else Layout.of(self.shape, self.digits).transform(mapped)
+
+    def other_data(self) -> Array | None:
+        """The other end of what an output may be; None if there is but one."""
+        return None if self.other is None else replace(self, path=self.other).map()
 
     def map(self, writable: bool = False) -> Array:
         """Map the file; with `writable` what is written to the array goes to the file."""
@@ -171,11 +181,12 @@ class _Held(Generic[Memory]):
     It is `intact` if a program was found to have left it as it should.
     """
 
-    __slots__ = ("intact", "memory", "spec", "wanted")
+    __slots__ = ("intact", "memory", "other", "spec", "wanted")
 
     def __init__(self, spec: ArgumentSpec, make: MakeMemory[Memory], apart_from: Sequence[Memory]) -> None:
         self.spec = spec
         self.wanted = spec.data()
+        self.other = spec.other_data()
         self.memory = make(self.wanted.shape, spec.dtype, spec.behind_line, apart_from)
         self.intact = False
 
@@ -198,7 +209,8 @@ class _Held(Generic[Memory]):
                 raise WrongAnswerError(_changed(self.spec, found, self.wanted))
 
     def verify_output(self) -> None:
-        wrong = mismatch(self.memory.read(), self.wanted, self.spec.dtype, self.spec.tolerance)
+        found = self.memory.read()
+        wrong = mismatch(found, self.wanted, self.spec.dtype, self.spec.tolerance, self.other)
         if wrong is not None:
             raise WrongAnswerError(f"output {self.spec.name!r}: {wrong}")
 

@@ -49,6 +49,10 @@ An operation may state that its algorithm has larger errors than that (Winograd'
 cancel): `attrs={"rounding_amplification": 31.0}`. Its outputs may be off by so many times more.
 
 NaN equals NaN, and an infinity itself and nothing else.
+
+Sums whose rounding errors do not cancel may be off by far more than that: see `measure.sums`. If a program is
+found wrong, what is expected is computed a second time, with sums in another order or in more digits. Where
+that differs, floats from the one to the other are right.
 """
 
 from __future__ import annotations
@@ -279,8 +283,15 @@ def _rms(expected: Array, constants: Collection[float]) -> float:
     return math.sqrt(total / count) if count else 0.0
 
 
-def mismatch(found: Array, expected: Array, dtype: str, tolerance: Tolerance) -> str | None:
+def mismatch(
+    found: Array, expected: Array, dtype: str, tolerance: Tolerance, other: Array | None = None
+) -> str | None:
     """Compare an output with what it should be.
+
+    Parameters
+    ----------
+    other
+        The other end of what floats may be: those between are right.
 
     Returns
     -------
@@ -288,9 +299,12 @@ def mismatch(found: Array, expected: Array, dtype: str, tolerance: Tolerance) ->
         None if it is right, else which element comes first, what is expected and what is there.
     """
     flat_found, flat_expected = found.reshape(-1), expected.reshape(-1)
+    flat_other = other.reshape(-1) if other is not None and is_float(dtype) else None
     wrong, first, worst, numbers = 0, -1, 0.0, True
     for start in range(0, flat_found.size, _BLOCK):
         a, b = flat_found[start : start + _BLOCK], flat_expected[start : start + _BLOCK]
+        if flat_other is not None:
+            b = _nearest(a, b, flat_other[start : start + _BLOCK])
         if _surely_right(a, b, dtype, tolerance):
             continue
         bad, off = _differs(a, b, dtype, tolerance)
@@ -307,11 +321,19 @@ def mismatch(found: Array, expected: Array, dtype: str, tolerance: Tolerance) ->
         f"{wrong} of {flat_found.size} elements are wrong, first {place}: "
         f"expected {_show(flat_expected[first])}, found {_show(flat_found[first])}"
     )
+    if flat_other is not None:
+        text += f"; in other orders up to {_show(flat_other[first])} are right"
     if is_float(dtype):
         text += (
             f" (tolerance {tolerance.relative:.2g} of {tolerance.scale:.3g} + |expected|, worst {worst:.3g})"
         )
     return text
+
+
+def _nearest(found: Array, one: Array, other: Array) -> Array:
+    """Of all that is between two ends what is nearest to an element; one end for NaN."""
+    a, b, c = (values.astype(np.float64) for values in (found, one, other))
+    return np.where(np.isnan(a), b, np.clip(a, np.fmin(b, c), np.fmax(b, c)))
 
 
 def _surely_right(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> bool:

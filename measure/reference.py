@@ -1,11 +1,13 @@
 """What the right answer is: inputs and expected outputs of a task, computed once, kept in files.
 
 Small tasks go through the numpy interpreter of the unscheduled graph. Large ones would take it minutes, so
-they are compiled for the CPU with a trivial schedule (elementwise stages inlined, loops in the order of the
-definition, the outer loop in parallel, the inner one vectorised), run in a worker on memory-mapped files, and
-the result is checked against the interpreter at random points, as many as some seconds allow. Should
-compiling or running that program fail, the interpreter does the whole work after all, block by block; what
-the program cannot do in time the interpreter could not either, and is refused.
+they are compiled to the plain program (`measure.plain`), run in a worker on memory-mapped files, and the
+result is checked against the interpreter at random points, as many as some seconds allow. Should compiling or
+running that program fail, the interpreter does the whole work after all, block by block; what the program
+cannot do in time the interpreter could not either, and is refused.
+
+If the answer is off at those points, or some program is found wrong, it is computed a second time with sums
+in another order or in more digits (`measure.sums`). What lies between the two is right, too.
 
 If the result is not finite in many places although the inputs are (square roots of negative numbers), the
 inputs are made anew without signs.
@@ -18,11 +20,10 @@ import math
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,23 +32,19 @@ from ansor.alignment import bytes_of
 from ansor.dtypes import is_float, to_numpy
 from ansor.errors import BuildError, LoweringError, MeasureTimeoutError, RunError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
-from ansor.schedule.stages import Annotation, Iterator, IteratorKind
-from ansor.schedule.state import State
 from ansor.task.inputs import get_task_input_buffer
-from ansor.task.target import Target
 from ansor.task.task import Task
-from ansor.te.expr import int_value
 from ansor.te.interp import evaluate, evaluate_points
 from ansor.te.preparation import prepare, source_of
-from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor
+from ansor.te.tensor import PlaceholderOp, Tensor
 from measure.arguments import ArgumentSpec
 from measure.check import Tolerance, alternative_tolerance, mismatch, output_tolerance, rms
-from measure.emit import emit_program
 from measure.fill import Style, constant_shape, fill_inputs
-from measure.jobs import compile_program, compute_reference
 from measure.masks import constants
+from measure.plain import TimedExecutor, TooLongError, iteration_points, run_plain
 from measure.process import RemoteError
 from measure.scratch import ScratchFolder
+from measure.sums import summed_dtypes, widened
 
 Array = npt.NDArray[Any]
 CHECKS: Final = ((1, math.inf), (15, 10.0), (4096, 0.25))
@@ -59,9 +56,6 @@ INTERPRETED_POINTS: Final = 1 << 21
 """Tasks of at most so many iterations, all loops together, are interpreted, in a fraction of a second."""
 CAPACITY_BYTES: Final = 1 << 30
 """Room for the data of, say, all layers of a network at once: a scheduler measures them in turn."""
-COMPILE_TIMEOUT: Final = 60.0
-RUN_TIMEOUT: Final = 300.0
-_VECTOR: Final = 16
 _MOST_NONFINITE: Final = 0.5
 """The share of an output that may be so before a warning says what that means."""
 _PREPARED: Final = "-prepared.bin"
@@ -69,22 +63,16 @@ _FAILURES: Final = (BuildError, RunError, ScheduleError, MeasureTimeoutError, Me
 _note = logging.getLogger(__name__)
 
 
-class _TooLongError(RunError):
-    """A plain program does not compute the answer in time."""
-
-
-class TimedExecutor(Protocol):
-    """The part of `WorkerPool` that is used here."""
-
-    def submit_timed(self, timeout: float | None, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Inputs and expected outputs of a task in calling order; `compiled` says how they were computed."""
+    """Inputs and expected outputs of a task in calling order.
+
+    `compiled` says how they were computed, and `settled` whether it is known what else outputs may be.
+    """
 
     arguments: tuple[ArgumentSpec, ...]
     compiled: bool
+    settled: bool = False
 
     def to_json(
         self, digits: Mapping[int, tuple[tuple[int, int, int], ...]] | None = None
@@ -143,15 +131,8 @@ class ReferenceStore:
         """
         if task.direct is not None:
             return self._of_alternative(task, self.get(task.direct, executor, threads))
-        dag = task.compute_dag
-        given = {
-            tensor.name: data
-            for tensor in dag.inputs
-            if tensor.name in task.input_names
-            and (data := get_task_input_buffer(task.workload_key, tensor.name)) is not None
-        }
-        supplied = tuple((name, id(data)) for name, data in given.items())
-        key = (task.workload_key, dag.structure_hash, str(task.target), supplied)
+        dag, given = task.compute_dag, _inputs_given(task)
+        key = _key(task, given)
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
@@ -165,6 +146,28 @@ class ReferenceStore:
             ) from error
         self._known[key], self._given[key] = reference, given
         return reference
+
+    def reconsider(
+        self, task: Task, executor: TimedExecutor | None = None, threads: int | None = None
+    ) -> bool:
+        """Whether more is right than was thought: asked when a program is found wrong, answered once a task.
+
+        Parameters
+        ----------
+        task
+            One whose reference was asked for.
+        executor, threads
+            As in `get`.
+        """
+        if task.direct is not None:
+            return self.reconsider(task.direct, executor, threads)
+        key = _key(task, _inputs_given(task))
+        known = self._known.get(key)
+        if known is None or known.settled:
+            return False
+        specs = self._settle(task, known, executor, threads)
+        self._known[key] = Reference(specs, known.compiled, settled=True)
+        return specs != known.arguments
 
     def make_folder(self, name: str) -> Path:
         """Make a directory of this name, which disappears with the store."""
@@ -181,7 +184,8 @@ class ReferenceStore:
         """Size of all files [bytes]; an alternative shares most of its own with the task it is of."""
         alternatives = (made for _, made in self._alternatives.values())
         known = (*self._known.values(), *alternatives)
-        return sum({spec.path: spec.size_bytes for one in known for spec in one.arguments}.values())
+        specs = (spec for one in known for spec in one.arguments)
+        return sum({path: spec.size_bytes for spec in specs for path in spec.files}.values())
 
     def _forget_oldest(self) -> None:
         """Drop the reference that was asked for longest ago, those that come from it, and their files."""
@@ -231,25 +235,29 @@ class ReferenceStore:
         threads: int | None,
     ) -> Reference:
         self._count += 1
-        best: tuple[float, list[ArgumentSpec], bool] | None = None
+        best: tuple[float, Reference] | None = None
         styles: tuple[Style, ...] = ("signed", "positive")
         for style in styles:
             arrays = fill_inputs(dag.inputs, dag.ops, given, self._seed, style)
             specs = [self._spec(task, dag, tensor, style) for tensor in dag.tensors]
             for spec, array in zip((s for s in specs if not s.output), arrays, strict=True):
                 _write(spec, array)
-            data = dict(zip(dag.inputs, arrays, strict=True))
-            compiled = self._compute(task, dag, specs, data, executor, threads)
-            bad = _worst_share_of_nonfinite(specs)
-            loser = specs
+            try:
+                made = self._compute(task, dag, tuple(specs), executor, threads)
+            except BaseException:
+                _remove(specs)
+                raise
+            bad = _worst_share_of_nonfinite(made.arguments)
             if best is None or bad < best[0]:
-                loser = [] if best is None else best[1]
-                best = (bad, specs, compiled)
-            _remove(loser)
+                best, loser = (bad, made), best[1] if best else None
+            else:
+                loser = made
+            if loser is not None:
+                _remove(loser.arguments)
             if bad <= 0.01:
                 break
         assert best is not None
-        bad, specs, compiled = best
+        bad, made = best
         if bad > _MOST_NONFINITE:
             _note.warning(
                 "%.0f %% of an output of %s are NaN or infinite for random inputs, so programs are hardly "
@@ -257,8 +265,8 @@ class ReferenceStore:
                 100 * bad,
                 task.workload_key,
             )
-        scaled = [_with_scale(spec, tensor) for spec, tensor in zip(specs, dag.tensors, strict=True)]
-        return Reference(tuple(scaled), compiled)
+        scaled = [_with_scale(spec, tensor) for spec, tensor in zip(made.arguments, dag.tensors, strict=True)]
+        return replace(made, arguments=tuple(scaled))
 
     def _spec(self, task: Task, dag: ComputeDAG, tensor: Tensor, style: str) -> ArgumentSpec:
         output = not isinstance(tensor.op, PlaceholderOp)
@@ -271,31 +279,68 @@ class ReferenceStore:
         self,
         task: Task,
         dag: ComputeDAG,
-        specs: Sequence[ArgumentSpec],
-        data: Mapping[Tensor, Array],
+        specs: tuple[ArgumentSpec, ...],
         executor: TimedExecutor | None,
         threads: int | None,
-    ) -> bool:
-        """Write the expected outputs; returns whether by a compiled program."""
+    ) -> Reference:
+        """Compute the expected outputs, by a compiled program if that is worth it and succeeds."""
         if executor is not None and iteration_points(dag) > INTERPRETED_POINTS:
             try:
-                _run_compiled(task, dag, specs, executor, threads)
-            except _TooLongError:
+                run_plain(task, dag, specs, executor, threads)
+            except TooLongError:
                 raise
             except _FAILURES as error:
                 _note.warning("the reference of %s is interpreted: %s", task.workload_key, error)
             else:
-                self._check_points(dag, specs, data)
-                return True
-        results = evaluate(dag.outputs, data)
-        for spec, tensor in zip((s for s in specs if s.output), dag.outputs, strict=True):
-            _write(spec, results[tensor])
-        return False
+                made = Reference(specs, compiled=True)
+                wrong = self._off_points(dag, specs)
+                if wrong is None:
+                    return made
+                settled = self._settle(task, made, executor, threads)
+                exact = [replace(spec, path=spec.other or spec.path) for spec in settled]
+                if self._off_points(dag, exact) is not None:
+                    _remove(settled)
+                    raise LoweringError(wrong)
+                return Reference(settled, compiled=True, settled=True)
+        _interpret(dag, dag, specs)
+        return Reference(specs, compiled=False)
 
-    def _check_points(
-        self, dag: ComputeDAG, specs: Sequence[ArgumentSpec], data: Mapping[Tensor, Array]
-    ) -> None:
+    def _settle(
+        self, task: Task, known: Reference, executor: TimedExecutor | None, threads: int | None
+    ) -> tuple[ArgumentSpec, ...]:
+        """The arguments, with what outputs may be if sums are added up otherwise where that differs."""
+        dag, specs = task.compute_dag, known.arguments
+        summed = summed_dtypes(dag)
+        if not summed:
+            return specs
+        others = tuple(replace(spec, path=f"{spec.path}.other") if spec.output else spec for spec in specs)
+        try:
+            if known.compiled and executor is not None:
+                run_plain(task, widened(dag), others, executor, threads)
+            elif summed & {"float16", "bfloat16"}:
+                _interpret(dag, widened(dag), others)
+            elif executor is not None:  # The interpreter keeps sums of float32 in float64.
+                run_plain(task, dag, others, executor, threads)
+            else:
+                return specs
+        except _FAILURES as error:
+            _note.warning("the answer of %s is not computed a second time: %s", task.workload_key, error)
+            _remove(spec for spec in others if spec.output)
+            return specs
+        settled = []
+        for tensor, spec, other in zip(dag.tensors, specs, others, strict=True):
+            tolerance = _with_scale(spec, tensor).tolerance
+            if spec.output and mismatch(other.map(), spec.map(), spec.dtype, tolerance) is not None:
+                settled.append(replace(spec, other=other.path))
+            else:
+                settled.append(spec)
+                _remove([other] if spec.output else [])
+        return tuple(settled)
+
+    def _off_points(self, dag: ComputeDAG, specs: Sequence[ArgumentSpec]) -> str | None:
+        """Where compiled outputs contradict the interpreter; None if they do not at some random points."""
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, 1]))
+        data = _inputs_of(dag, specs)
         for tensor, spec in zip(dag.tensors, specs, strict=True):
             if not spec.output or 0 in spec.shape:
                 continue
@@ -304,10 +349,39 @@ class ReferenceStore:
                 expected = evaluate_points(tensor, points, data)
                 wrong = mismatch(found[tuple(points.T)], expected, spec.dtype, tolerance)
                 if wrong is not None:
-                    raise LoweringError(
+                    return (
                         f"the reference program of output {tensor.name!r} contradicts the interpreter at "
                         f"{len(points)} elements that begin with {points[0].tolist()}: {wrong}"
                     )
+        return None
+
+
+def _inputs_given(task: Task) -> dict[str, Array]:
+    """The arrays of inputs that the user gave, by name."""
+    return {
+        tensor.name: data
+        for tensor in task.compute_dag.inputs
+        if tensor.name in task.input_names
+        and (data := get_task_input_buffer(task.workload_key, tensor.name)) is not None
+    }
+
+
+def _key(task: Task, given: Mapping[str, Array]) -> tuple[object, ...]:
+    """What a reference is found by."""
+    supplied = tuple((name, id(data)) for name, data in given.items())
+    return (task.workload_key, task.compute_dag.structure_hash, str(task.target), supplied)
+
+
+def _inputs_of(dag: ComputeDAG, specs: Sequence[ArgumentSpec]) -> dict[Tensor, Array]:
+    return {tensor: spec.map() for tensor, spec in zip(dag.tensors, specs, strict=True) if not spec.output}
+
+
+def _interpret(dag: ComputeDAG, computed: ComputeDAG, specs: Sequence[ArgumentSpec]) -> None:
+    """Write the outputs of a graph with the inputs of `dag`."""
+    results = evaluate(computed.outputs, _inputs_of(dag, specs))
+    for spec, tensor in zip(specs, computed.tensors, strict=True):
+        if spec.output:
+            _write(spec, results[tensor])
 
 
 def _batches(rng: np.random.Generator, shape: Sequence[int]) -> Generator[npt.NDArray[np.int64]]:
@@ -329,9 +403,10 @@ def _size_bytes(tensor: Tensor) -> int:
     return math.prod(constant_shape(tensor)) * to_numpy(tensor.dtype).itemsize
 
 
-def _remove(specs: Sequence[ArgumentSpec]) -> None:
+def _remove(specs: Iterable[ArgumentSpec]) -> None:
     for spec in specs:
-        Path(spec.path).unlink(missing_ok=True)
+        for path in spec.files:
+            Path(path).unlink(missing_ok=True)
 
 
 def _remove_prepared(alternative: Reference) -> None:
@@ -342,34 +417,6 @@ def _remove_prepared(alternative: Reference) -> None:
 def _write(spec: ArgumentSpec, array: Array) -> None:
     with open(spec.path, "wb") as file:
         file.write(bytes_of(np.ascontiguousarray(array)).data)
-
-
-def _run_compiled(
-    task: Task,
-    dag: ComputeDAG,
-    specs: Sequence[ArgumentSpec],
-    executor: TimedExecutor,
-    threads: int | None,
-) -> None:
-    """Compile the trivially scheduled program for the CPU and let it write the output files."""
-    target = Target("llvm") if task.target.is_gpu else task.target
-    program = emit_program(trivial_state(dag), dag.tensors, target)
-    for spec in specs:
-        if spec.output:
-            with open(spec.path, "wb") as file:
-                file.truncate(spec.size_bytes)
-    built = executor.submit_timed(COMPILE_TIMEOUT, compile_program, program.text, program.machine).result()
-    plain = [spec.to_json() for spec in specs]
-    running = executor.submit_timed(
-        RUN_TIMEOUT, compute_reference, built["object"], program.entry, plain, threads, target.num_cores
-    )
-    try:
-        running.result()
-    except MeasureTimeoutError as error:
-        raise _TooLongError(
-            f"computing the right answer of {task.workload_key} takes a plain program more than "
-            f"{RUN_TIMEOUT:g} s; tune it for smaller sizes"
-        ) from error
 
 
 def _with_scale(spec: ArgumentSpec, tensor: Tensor) -> ArgumentSpec:
@@ -391,50 +438,3 @@ def _worst_share_of_nonfinite(specs: Sequence[ArgumentSpec]) -> float:
             )
             worst = max(worst, 1.0 - finite / flat.size)
     return worst
-
-
-def iteration_points(dag: ComputeDAG) -> int:
-    """Count the points of all iteration spaces, which is what the interpreter's time goes with."""
-    total = 0
-    for op in dag.ops:
-        if isinstance(op, ComputeOp):
-            axes = (*op.axis, *op.reduce_axis)
-            total += math.prod(int_value(axis.extent) or 1 for axis in axes)
-    return total
-
-
-def trivial_state(dag: ComputeDAG) -> State:
-    """Return a plain schedule: elementwise stages inlined, outer loops in parallel, inner ones vectorised.
-
-    Stages that others read at several places are stored: eight filters of seven taps one after another would
-    be one of six million.
-    """
-    state = State.initial(dag)
-    for op in dag.ops:
-        stage = state.stage_id(op)
-        if (
-            isinstance(op, ComputeOp)
-            and not state.is_output(stage)
-            and state.access.is_strictly_inlineable(op)
-            and not state.access.is_read_around(op)
-        ):
-            state = state.compute_inline(stage)
-    for stage, here in enumerate(state.stages):
-        spatial = [loop for loop in here.iterators if loop.kind is IteratorKind.SPATIAL]
-        if not here.is_placeholder and here.compute_at == "root" and spatial:
-            state = _spread(state, stage, spatial)
-    return state
-
-
-def _spread(state: State, stage: int, spatial: Sequence[Iterator]) -> State:
-    """Vectorise the innermost of a stage's spatial loops, and run the outermost in parallel."""
-    last, inner, outer = len(spatial) - 1, spatial[-1].extent, spatial[0].extent
-    if last and isinstance(inner, int) and inner % _VECTOR == 0 and inner > _VECTOR:
-        count = len(state.stages[stage].iterators) + 1
-        lanes = last + 1
-        state = state.split(stage, last, [_VECTOR])
-        state = state.reorder(stage, [*(at for at in range(count) if at != lanes), lanes])
-        state = state.annotate(stage, count - 1, Annotation.VECTORIZE)
-    if last and isinstance(outer, int) and outer < 8:
-        state = state.fuse(stage, [0, 1])
-    return state.annotate(stage, 0, Annotation.PARALLEL)

@@ -248,6 +248,8 @@ class LocalRunner(ProgramRunner):
                 # Who writes wrong values may have written anywhere, and a device that failed once fails on.
                 pool.abort()
             if error_no is MeasureErrorNo.WRONG_ANSWER:
+                if self._references.reconsider(task, self._pool, threads):
+                    return self._measure(inp, build, object_bytes)
                 reason = order_dependence(task.compute_dag)
                 message += f"; {reason}" if reason else ""
             seconds = build.time_cost + time.perf_counter() - start

@@ -35,12 +35,8 @@ from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, Mea
 from measure.emit import ENTRY, EmittedProgram
 from measure.jobs import compile_program
 from measure.log import dump_record_to_string, load_record_from_string
-from measure.reference import (
-    INTERPRETED_POINTS,
-    ReferenceStore,
-    iteration_points,
-    trivial_state,
-)
+from measure.plain import iteration_points, trivial_state
+from measure.reference import INTERPRETED_POINTS, ReferenceStore
 from measure.scratch import ScratchFolder
 from tests.forks import in_a_fork
 
@@ -368,8 +364,8 @@ def test_large_tasks_are_compiled_and_right(pool: WorkerPool) -> None:
 def test_wrong_compiled_reference_is_noticed(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     dag = matmul(160, 144, 128)
     wrong = State.initial(matmul(160, 144, 128))
-    monkeypatch.setattr("measure.reference.trivial_state", lambda _: wrong)
-    monkeypatch.setattr("measure.reference.emit_program", _emit_doubling)
+    monkeypatch.setattr("measure.plain.trivial_state", lambda _: wrong)
+    monkeypatch.setattr("measure.plain.emit_program", _emit_doubling)
     with pytest.raises(LoweringError, match="contradicts the interpreter"):
         ReferenceStore().get(make_task(dag, "large"), pool)
 
@@ -384,7 +380,7 @@ def test_failing_compiled_reference_falls_back(pool: WorkerPool, monkeypatch: py
         text = f"define void @{ENTRY}(ptr %a, ptr %b, ptr %d) {{\n  store i32 1, ptr null\n  ret void\n}}\n"
         return EmittedProgram(text, ENTRY, Machine.host().to_json())
 
-    monkeypatch.setattr("measure.reference.emit_program", emit_crash)
+    monkeypatch.setattr("measure.plain.emit_program", emit_crash)
     store = ReferenceStore()
     reference = store.get(make_task(matmul(160, 144, 128), "large"), pool)
     assert not reference.compiled
