@@ -229,3 +229,17 @@ def test_kernels_that_address_by_shared_products() -> None:
     text = run_opencl(ansor.lower(s, [t, y], target="opencl"), table, found)
     assert len(text) < 5000
     np.testing.assert_array_equal(found, table[:2])
+
+
+def test_choices_by_axes_are_lowered() -> None:
+    """Each side of a choice knows more of the axes, and simplifies what both use by that."""
+    a = te.placeholder((2,) * 20, name="A")
+
+    def element(*axes: te.Expr) -> te.Expr:
+        value: te.Expr = a(*axes)
+        for axis in axes:
+            value = te.if_then_else(axis < 1, value + 1.0, value * 2.0)
+        return value
+
+    b = te.compute((2,) * 20, element, name="B")
+    assert "if_then_else" in str(ansor.lower(te.create_schedule(b.op), [a, b]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import Final
 
 from ansor.dtypes import int_range, is_integer
 from ansor.ir.affine import Affine, Atom, AtomTable, add, constant, reduced
@@ -50,6 +51,8 @@ from ansor.te.expr import (
 )
 from ansor.te.structure import same_structure
 
+MOST_LEVELS: Final = 4
+"""Of choices inside of each other so many narrow what is known: what both sides use is simplified for each."""
 TRUE = Const(True, "bool")
 FALSE = Const(False, "bool")
 
@@ -60,8 +63,9 @@ class Simplifier:
     It does not know the `Bounds`, which goes with it when nobody needs it any more.
     """
 
-    def __init__(self, ranges: Mapping[Var, OptionalInterval]) -> None:
+    def __init__(self, ranges: Mapping[Var, OptionalInterval], level: int = 0) -> None:
         self.table = AtomTable()
+        self._level = level
         self._ranges = ranges
         self._affine: dict[int, tuple[Expr, Affine]] = {}
         self._canonical: dict[int, tuple[Expr, Expr]] = {}
@@ -130,11 +134,12 @@ class Simplifier:
         found = learn_ranges(cond, holds, self.range_of, self._sum_below_zero)
         if not found or any(low > high for low, high in found.values()):
             return None
-        return merged(self._ranges, {var: to_optional(range_) for var, range_ in found.items()})
+        ranges = {var: to_optional(range_) for var, range_ in found.items()}
+        return merged(self._ranges, ranges, self._level + 1)
 
     def _under(self, cond: Expr, holds: bool) -> Simplifier:
         """The simplifier inside a branch taken when `cond` is `holds`."""
-        narrowed = self.assuming(cond, holds)
+        narrowed = self.assuming(cond, holds) if self._level < MOST_LEVELS else None
         return self if narrowed is None else narrowed.simplifier
 
     def _sum_below_zero(self, comparison: Expr) -> Sum | None:
