@@ -50,6 +50,8 @@ from measure.second_chance import PAUSE_SECONDS, SecondChance
 _FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError, TargetError)
 _SPOILING: Final = (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR)
 """Failures after which a worker is not used again."""
+_SHARE_OF_CALLS: Final = 0.6
+"""Of the time for a program, what its calls may take; the rest is for checks, and for a load beside them."""
 _LEAST_SECONDS: Final = 1e-9
 """What a call is taken to last where the clock saw no time pass."""
 
@@ -98,7 +100,8 @@ class LocalRunner(ProgramRunner):
     timeout
         Seconds that running one program may take, checks and repeats together. A program whose first call
         takes more than a quarter of that is not called again: that call is its one cost, without a warm-up
-        before it and whatever `number`, `repeat` and `min_repeat_ms` say, rather than a failure.
+        before it and whatever `number`, `repeat` and `min_repeat_ms` say, rather than a failure. Of others
+        that take long there are as many repeats as there is time for.
     number
         Calls that are averaged in one repeat, at first.
     repeat
@@ -320,6 +323,7 @@ class LocalRunner(ProgramRunner):
             "min_repeat_ms": self.min_repeat_ms,
             "flush": self.enable_cpu_cache_flush,
             "longest_call": self._longest_call,
+            "all_calls": _SHARE_OF_CALLS * self.timeout,
             "slow_call": slow,
         }
 

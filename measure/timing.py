@@ -55,7 +55,8 @@ def time_program(
     timing
         `number`, `repeat`, `min_repeat_ms` of `time_calls`, of which fewer calls are made where these take
         `min_repeat_ms`; `longest_call`: one that takes longer [s] is not called again, and its first call is
-        the result; `slow_call`: one that takes longer [s] in all short repeats has no others.
+        the result; `slow_call`: one that takes longer [s] in all short repeats has no others; `all_calls`:
+        what all calls may take together [s], so that there are fewer repeats of what takes long.
     flush
         Called before each repeat; empties the caches.
     waited
@@ -78,13 +79,20 @@ def time_program(
     fastest = min(looks, key=lambda look: look.mean, default=TimeResult((first,)))
     if fastest.mean > slow * (LOADED if fastest.disturbed else 1):
         return fastest
+    number = _calls_worth_timing(number, shortest, fastest.mean, is_sure=bool(looks))
+    left = (timing.get("all_calls") or inf) - calls.seconds
+    if number * fastest.mean > left:
+        number, shortest = max(1, int(left / fastest.mean)), 0.0
+    each = max(number * fastest.mean, shortest / 1e3)
+    room = int(min(left / each, 2 * repeat)) if each > 0 else 2 * repeat
     return time_calls(
         calls,
-        number=_calls_worth_timing(number, shortest, fastest.mean, is_sure=bool(looks)),
-        repeat=repeat,
+        number=number,
+        repeat=max(1, min(repeat, room)),
         min_repeat_ms=shortest,
         before_repeat=flush,
         waited=waited,
+        most_redone=max(0, room - repeat),
     )
 
 

@@ -74,6 +74,33 @@ def test_a_tiny_program_is_not_called_for_milliseconds_where_single_calls_are_as
     assert len(calls) <= 2 * LOOKS + 5
 
 
+@pytest.mark.parametrize(("seconds", "repeats"), [(0.1, 4), (0.5, 4), (1.2, 1), (2.4, 1)])
+def test_there_are_as_many_repeats_as_there_is_time_for(seconds: float, repeats: int) -> None:
+    result, calls = timed(seconds, seconds, all_calls=5.0, number=2, min_repeat_ms=0.0)
+    assert len(result.results) == repeats
+    assert seconds * (1 + sum(calls)) < 5.0
+
+
+def test_repeats_are_done_again_if_there_is_time_for_it() -> None:
+    """A load that comes and goes: every other repeat is disturbed."""
+    clock = 0.0
+
+    def run(number: int) -> float:
+        nonlocal clock
+        clock += 1.0
+        return 0.5 * number
+
+    waits = iter(range(1000))
+    result = time_program(
+        run,
+        0.5,
+        {**FULL, "min_repeat_ms": 0.0, "number": 1, "all_calls": 3.0},
+        waited=lambda: 0.5 * next(waits),
+    )
+    assert clock <= 5
+    assert result.disturbed == len(result.results)
+
+
 def test_a_program_that_is_slow_at_first_only_is_timed_in_full() -> None:
     result, _ = timed(0.1, 0.02, slow_call=0.05)
     assert result.results == (0.02,) * 4
@@ -198,6 +225,9 @@ class _Turns:
                 costs = [float(self.turns)] * 3
                 answer.set_result({"costs": costs, "disturbed": disturbed, "redone": 1})
         return answer
+
+    def submit_timed(self, timeout: float, function: Any, *arguments: Any) -> Future[Any]:
+        return self.pool.submit_timed(timeout, function, *arguments)
 
     def shutdown(self, wait: bool) -> None:
         self.pool.shutdown(wait=wait)
