@@ -46,11 +46,19 @@ def check_number(name: str, value: object, *, low: float | None = None, above: f
     return int(number) if isinstance(value, Integral) else float(number)
 
 
-def check_integer(name: str, value: object, *, low: float | None = None, above: float | None = None) -> int:
-    """The same of a whole number of an integer type."""
+def check_integer(
+    name: str,
+    value: object,
+    *,
+    low: float | None = None,
+    above: float | None = None,
+    high: int | None = None,
+) -> int:
+    """The same of a whole number of an integer type, of no more than `high`."""
     number: Any = value
     good = not isinstance(number, bool) and isinstance(number, Integral)
-    _refuse_unless(good and _is_inside(number, low, above), name, value, "an integer", low, above)
+    good = good and _is_inside(number, low, above) and (high is None or number <= high)
+    _refuse_unless(good, name, value, "an integer", low, above, high)
     return int(number)
 
 
@@ -78,10 +86,18 @@ def _is_inside(number: Any, low: float | None, above: float | None) -> bool:
 
 
 def _refuse_unless(
-    good: bool, name: str, value: object, asked: str, low: float | None, above: float | None
+    good: bool,
+    name: str,
+    value: object,
+    asked: str,
+    low: float | None,
+    above: float | None,
+    high: int | None = None,
 ) -> None:
     if not good:
         bounds = [] if low is None else [f"of at least {low:g}"]
         if above is not None:
             bounds.append(f"above {above:g}")
+        if high is not None:
+            bounds.append(f"{'and ' * bool(bounds)}at most {high}")
         raise DefinitionError(f"{name} must be {' '.join((asked, *bounds))}, found {value!r}")

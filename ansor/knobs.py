@@ -4,7 +4,7 @@
 |---|---|
 | `ANSOR_DEBUG` | least verbosity of tuning runs, 0 to 5, see `search.details` |
 | `ANSOR_DEVICE` | device of GPU programs: its position or part of its name, or `opencl:1,cuda:H100` |
-| `ANSOR_NUM_THREADS` | threads of parallel loops, at least 1 |
+| `ANSOR_NUM_THREADS` | threads of parallel loops, 1 to 1024 |
 | `ANSOR_POCL_CPU` | what PoCL 3.0 is told of a CPU it does not know (`ansor.runtime.device.pocl`) |
 | `ANSOR_TRACEBACK` | other than 0: errors of the command line come with their traceback |
 
@@ -25,6 +25,8 @@ NUM_THREADS: Final = "ANSOR_NUM_THREADS"
 POCL_CPU: Final = "ANSOR_POCL_CPU"
 TRACEBACK: Final = "ANSOR_TRACEBACK"
 MOST_DEBUG: Final = 5
+MAX_THREADS: Final = 1024
+"""Of the pool that runs parallel loops."""
 
 
 def debug_level() -> int:
@@ -72,13 +74,13 @@ def num_threads() -> int | None:
     Raises
     ------
     TargetError
-        If it is no positive integer.
+        If it is no integer from 1 to `MAX_THREADS`.
     """
     text = os.environ.get(NUM_THREADS, "").strip()
     if not text:
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise TargetError(f"{NUM_THREADS} must be a positive integer, found {text!r}")
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
+        raise TargetError(f"{NUM_THREADS} must be an integer from 1 to {MAX_THREADS}, found {text!r}")
     return int(text)
 
 

@@ -12,10 +12,10 @@ from typing import Final
 from ansor.alignment import address_of, aligned_empty
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
+from ansor.knobs import MAX_THREADS
 from ansor.runtime.jit import load_object
 from ansor.runtime.multiply_adds import chains, multiply_adds_ir
 from ansor.runtime.pool import kernel_imports
-from ansor.runtime.pool_ir import MAX_THREADS
 from ansor.runtime.timing import compiled_timer
 
 STEPS: Final = 200_000

@@ -24,7 +24,7 @@ from ansor.runtime.device.door import DeviceInfo, device_info
 from ansor.runtime.device.hardware import arch_of
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.device import runs_on
-from ansor.task.hardware import architecture, host_vector_bytes, is_host
+from ansor.task.hardware import architecture, is_host
 from ansor.task.target import Target
 from measure.device import guarded_bytes
 from measure.fill import constant_shape
@@ -97,14 +97,7 @@ def _lacking(text: str) -> str:
         return f"its CPU has no {', '.join(missing)}"
     if target.mcpu in (None, "native"):
         return ""
-    wanted, host = Machine.for_target(target), Machine.host()
-    bits = 8 * host_vector_bytes()
-    if wanted.vector_bits > bits:
-        return f"-mcpu={target.mcpu} has vectors of {wanted.vector_bits} bits, its CPU of {bits}"
-    for name in ("has_fma", "has_gather", "has_f16_conversion", "has_f16_arithmetic"):
-        if getattr(wanted, name) and not getattr(host, name):
-            return f"-mcpu={target.mcpu} has {name.removeprefix('has_')} instructions, its CPU has not"
-    return ""
+    return Machine.for_target(target).beyond(Machine.host())
 
 
 def check_memory(dag: ComputeDAG, memory_limit: int | None = None, device: DeviceInfo | None = None) -> None:

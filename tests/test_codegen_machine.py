@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ansor.codegen import machine as machines
 from ansor.codegen.compile import assembly, compile_ir
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
@@ -102,6 +104,16 @@ def sample() -> LoopNest:
     body = seq(Store(out, (i,), value), Store(ints, (i,), number))
     nest = For(p, 4, LoopKind.PARALLEL, For(j, 25, LoopKind.VECTORIZED, body))
     return LoopNest("sample", (x, h, out, ints), (), nest, (2, 3))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the system's list of open files")
+def test_threads_that_ask_for_machines_leave_standard_error_as_it_is() -> None:
+    """LLVM's complaints are read there, by one thread at a time."""
+    before = os.readlink("/proc/self/fd/2")
+    with ThreadPoolExecutor(8) as executor:
+        names = [*("haswell", "znver3", "skylake", "x86-64-v4"), "znver4", "x86-64"] * 4
+        list(executor.map(lambda name: machines._compiled_probes(X86, name, ""), names))
+    assert os.readlink("/proc/self/fd/2") == before
 
 
 def test_threads_compile_for_several_machines_at_a_time() -> None:

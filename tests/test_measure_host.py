@@ -1,6 +1,7 @@
 """What this machine cannot measure is refused before the first trial; slow programs still get a cost."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,9 @@ def test_the_runner_itself_refuses_too() -> None:
 def test_features_that_the_cpu_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from measure import host
 
-    Machine.host()  # It keeps what it asked LLVM for.
+    narrow = replace(Machine.host(), vector_bits=256)  # It keeps what it asked LLVM for.
     monkeypatch.setattr("measure.host.llvm.get_host_cpu_features", lambda: {"avx2": True, "avx512f": False})
-    monkeypatch.setattr(host, "host_vector_bytes", lambda: 32)
+    monkeypatch.setattr(Machine, "host", lambda: narrow)
     host._lacking.cache_clear()
     try:
         check_target(ansor.Target("llvm -mattr=+avx2"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -13,11 +15,13 @@ from ansor.alignment import LINE, PAGE, aligned_empty, place_apart
 from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, to_numpy
 from ansor.errors import ArgumentError, BuildError, DefinitionError, RunError
+from ansor.runtime import module as modules
 from ansor.runtime.arguments import bind
 from ansor.runtime.module import Module
 from ansor.runtime.names import symbol_of
 from ansor.runtime.signature import Argument, Signature
 from ansor.runtime.timing import NOTHING, TimeResult, compiled_timer, time_calls
+from tests.forks import in_a_fork
 from tests.runtime_kernels import axpy, scale
 
 
@@ -45,15 +49,58 @@ def test_inputs_alone_give_the_output(module: Module) -> None:
 
 
 def test_a_loaded_module_is_called_without_a_lock(module: Module) -> None:
-    """In a forked process a lock may belong to a thread that is not there, and is never given back."""
     a, b, _ = arrays()
     expected, found = module(a, b), list[np.ndarray]()
     caller = threading.Thread(target=lambda: found.append(module(a, b)), daemon=True)
-    with module._lock:
+    with modules._LOADING:
         caller.start()
         caller.join(20)
         assert not caller.is_alive()
     np.testing.assert_array_equal(found, [expected])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_fork_waits_until_other_threads_have_loaded() -> None:
+    """In a forked process a lock may belong to a thread that is not there, and is never given back."""
+    holds, goes_on = threading.Event(), threading.Event()
+
+    def load() -> None:
+        with modules._LOADING:
+            holds.set()
+            goes_on.wait(1.0)
+
+    loader = threading.Thread(target=load)
+    loader.start()
+    holds.wait()
+    threading.Timer(0.1, goes_on.set).start()
+    a, b, _ = arrays()
+    fresh = axpy()
+    assert in_a_fork(lambda: fresh(a, b))
+    loader.join()
+    np.testing.assert_array_equal(fresh(a, b), a * 2 + b)
+
+
+def test_code_for_a_cpu_with_more_instructions_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the process."""
+    a, b, _ = arrays()
+    first, second = axpy(), axpy()
+    wide, known = Machine.host(), first.signature
+    less = replace(wide, cpu="less", vector_bits=wide.vector_bits // 2)
+    monkeypatch.setattr(Machine, "host", lambda: less)
+    with pytest.raises(
+        RunError, match=rf"cannot run here: {wide.cpu} has vectors of {wide.vector_bits} bits"
+    ):
+        first(a, b)
+    without = replace(wide, cpu="less", has_fma=False)
+    monkeypatch.setattr(Machine, "host", lambda: without)
+    with pytest.raises(
+        RunError, match="has instructions for fma, its CPU has not; export it and run it there"
+    ):
+        second(a, b)
+    monkeypatch.undo()
+    assert Signature.from_json(known.to_json()) == known
+    older = {key: value for key, value in known.to_json().items() if key != "features"}
+    assert Signature.from_json(older).features is None
 
 
 def test_several_outputs_come_as_a_tuple() -> None:
@@ -219,9 +266,11 @@ def test_inconsistent_and_unknown_sizes() -> None:
         bind(signature, [np.zeros(10, np.float32), np.zeros(3, np.float32)])
     with pytest.raises(ArgumentError, match="has no size 'k'"):
         bind(signature, [np.zeros(12, np.float32)], {"k": 3})
-    for size in (3.0, "3", True, None):
-        with pytest.raises(ArgumentError, match=f"the size 'n' must be an integer, found {size!r}"):
+    for size in (3.0, "3", True, None, -1):
+        with pytest.raises(ArgumentError, match=f"the size 'n' must be an integer of .*, found {size!r}"):
             bind(signature, [np.zeros(12, np.float32)], {"n": size})  # type: ignore[dict-item]
+    with pytest.raises(ArgumentError, match=r"sizes must be a dict of sizes by name, found \[3\]"):
+        bind(signature, [np.zeros(12, np.float32)], [3])  # type: ignore[arg-type]
     assert bind(signature, [np.zeros(12, np.float32)], {"n": np.int32(3)}).sizes == (3,)  # type: ignore[dict-item]
     only_out = _signature((2,), ("n",))
     assert bind(only_out, [np.zeros(2, np.float32)], {"n": 7}).outputs[0].shape == (7,)
@@ -344,8 +393,12 @@ def test_min_repeat_ms_raises_the_number_until_a_repeat_is_long_enough() -> None
     assert result.results == (1e-3, 1e-3)
     assert runs == [1, 1, 2, 3, 4, 6, 21, 21]
     assert len(flushed) == len(runs) - 1
-    with pytest.raises(DefinitionError, match="number must be an integer of at least 1, found 0"):
+    with pytest.raises(
+        DefinitionError, match="number must be an integer of at least 1 and at most 1099511627776, found 0"
+    ):
         time_calls(timed, number=0, repeat=1, min_repeat_ms=0)
+    with pytest.raises(DefinitionError, match=r"repeat must be an integer .*, found 18446744073709551616"):
+        time_calls(timed, number=1, repeat=2**64, min_repeat_ms=0)
 
 
 def test_calls_that_take_no_time_at_all_are_not_repeated_for_ever() -> None:

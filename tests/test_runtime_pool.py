@@ -17,9 +17,10 @@ import ansor
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError
+from ansor.knobs import MAX_THREADS
 from ansor.runtime import pool as pools
 from ansor.runtime.jit import load_object
-from ansor.runtime.pool_ir import MAX_THREADS, MOST_PIECES, AtFork, Waiting, default_waiting, pool_ir
+from ansor.runtime.pool_ir import MOST_PIECES, AtFork, Waiting, default_waiting, pool_ir
 from tests.runtime_kernels import axpy
 
 COUNTING = """
@@ -336,7 +337,9 @@ def test_number_of_threads() -> None:
     ansor.set_num_threads(3)
     assert pools.get_num_threads() == 3
     for wrong in (0, -1, MAX_THREADS + 1, 2.0, True):
-        with pytest.raises(DefinitionError, match="number of threads must be an integer in 1"):
+        with pytest.raises(
+            DefinitionError, match="threads must be an integer of at least 1 and at most 1024"
+        ):
             ansor.set_num_threads(wrong)  # type: ignore[arg-type]
     ansor.set_num_threads(2)
 
@@ -496,7 +499,7 @@ def test_the_environment_sets_the_number_of_threads() -> None:
     done = _script(PREAMBLE + "assert get_num_threads() == 5", ANSOR_NUM_THREADS="5")
     assert done.returncode == 0, done.stderr
     done = _script(PREAMBLE + "get_num_threads()", ANSOR_NUM_THREADS="many")
-    assert "ANSOR_NUM_THREADS must be a positive integer, found 'many'" in done.stderr
+    assert "ANSOR_NUM_THREADS must be an integer from 1 to 1024, found 'many'" in done.stderr
 
 
 @pytest.mark.parametrize(

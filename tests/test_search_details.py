@@ -159,7 +159,7 @@ def test_other_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(knobs.NUM_THREADS, "3")
     assert knobs.num_threads() == 3
     monkeypatch.setenv(knobs.NUM_THREADS, "0")
-    with pytest.raises(TargetError, match="positive integer, found '0'"):
+    with pytest.raises(TargetError, match="an integer from 1 to 1024, found '0'"):
         knobs.num_threads()
     assert not knobs.traceback_wanted()
     monkeypatch.setenv(knobs.TRACEBACK, "1")

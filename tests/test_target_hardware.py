@@ -289,7 +289,7 @@ def test_the_variable_sets_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert HardwareParams.for_target(Target("llvm")).num_cores == 7
     assert HardwareParams.for_target(Target("llvm -num-cores=3")).num_cores == 3
     monkeypatch.setenv("ANSOR_NUM_THREADS", "-1")
-    with pytest.raises(TargetError, match="ANSOR_NUM_THREADS must be a positive integer, found '-1'"):
+    with pytest.raises(TargetError, match="ANSOR_NUM_THREADS must be an integer from 1 to 1024, found '-1'"):
         hardware.default_num_threads()
     monkeypatch.delenv("ANSOR_NUM_THREADS")
     assert hardware.default_num_threads() == hardware.available_cores() >= 1

@@ -19,17 +19,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 
 from ansor.codegen.machine import Machine, target_machine
 from ansor.errors import BuildError
+from ansor.locks import fork_safe_lock
 
 _LINES_AROUND: Final = 3
 """Lines that a message shows before and behind the one that LLVM names."""
-_OPTIONS: Final = Lock()
+_OPTIONS: Final = fork_safe_lock()
 """Held while options of LLVM are changed, which hold for the whole process."""
 
 

@@ -25,6 +25,7 @@ import llvmlite.binding as llvm
 
 from ansor.errors import BuildError, TargetError
 from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.locks import fork_safe_lock
 
 if TYPE_CHECKING:
     from ansor.intrinsics import TensorIntrinsic
@@ -104,6 +105,18 @@ class Machine:
     def from_json(cls, fields: dict[str, Any]) -> Machine:
         """The machine that `to_json` described."""
         return cls(**{**fields, "instructions": tuple(fields["instructions"])})
+
+    def beyond(self, other: Machine) -> str:
+        """What code for this machine may use and another one lacks, in words; empty if nothing is known."""
+        if self.vector_bits > other.vector_bits:
+            return f"{self.cpu} has vectors of {self.vector_bits} bits, its CPU of {other.vector_bits}"
+        lacking = [
+            name.removeprefix("has_").replace("_", " ")
+            for name in ("has_fma", "has_gather", "has_f16_conversion", "has_f16_arithmetic")
+            if getattr(self, name) and not getattr(other, name)
+        ]
+        lacking += [name for name in self.instructions if name not in other.instructions]
+        return f"{self.cpu} has instructions for {', '.join(lacking)}, its CPU has not" if lacking else ""
 
     def has_intrinsic(self, intrinsic: TensorIntrinsic) -> bool:
         """Whether it has the instruction, and registers of that width."""
@@ -325,9 +338,19 @@ def _dot_products(text: Mapping[str, str]) -> dict[str, bool]:
     }
 
 
+_LISTENING: Final = fork_safe_lock()
+"""Held while standard error is a file: another thread that did the same would take that for the true one."""
+
+
 @contextmanager
 def _listening() -> Iterator[list[str]]:
     """Collect what the process writes to standard error, which is all that LLVM does about some faults."""
+    with _LISTENING, _diverted() as heard:
+        yield heard
+
+
+@contextmanager
+def _diverted() -> Iterator[list[str]]:
     heard: list[str] = []
     try:
         saved = os.dup(2)

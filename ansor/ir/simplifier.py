@@ -52,7 +52,7 @@ from ansor.te.expr import (
 from ansor.te.structure import same_structure
 
 MOST_LEVELS: Final = 4
-"""Of choices inside of each other so many narrow what is known: what both sides use is simplified for each."""
+"""So many choices inside of each other narrow what is known; what both sides use is simplified for each."""
 TRUE = Const(True, "bool")
 FALSE = Const(False, "bool")
 

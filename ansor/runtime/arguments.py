@@ -172,7 +172,10 @@ def host_array(signature: Signature, argument: Argument, value: object) -> Array
             "pass a new array and copy back" if argument.output else "pass np.ascontiguousarray(...)",
         )
     if argument.output and not flags.writeable:
-        refuse(signature, argument, "is read-only, and it is an output", "pass a writable array")
+        remedy = "pass a writable array"
+        if array is not value and not isinstance(value, np.ndarray):
+            remedy += " of numpy: it takes whatever DLPack hands over without a version for read-only"
+        refuse(signature, argument, "is read-only, and it is an output", remedy)
     if not flags.aligned:
         refuse(
             signature,
@@ -277,13 +280,17 @@ def _deduce(
 
 def _given_sizes(signature: Signature, sizes: Mapping[str, object]) -> dict[str, int]:
     known = {}
+    if not isinstance(sizes, Mapping):
+        raise ArgumentError(f"{signature.name}: sizes must be a dict of sizes by name, found {sizes!r}")
     for name, size in sizes.items():
         if name not in signature.sizes:
             raise ArgumentError(
                 f"{signature.name} has no size {name!r}; its sizes are {list(signature.sizes)}"
             )
-        if isinstance(size, bool) or not isinstance(size, Integral):
-            raise ArgumentError(f"{signature.name}: the size {name!r} must be an integer, found {size!r}")
+        if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
+            raise ArgumentError(
+                f"{signature.name}: the size {name!r} must be an integer of at least 0, found {size!r}"
+            )
         known[name] = int(size)
     return known
 

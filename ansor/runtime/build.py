@@ -152,6 +152,7 @@ def build(
         triple=machine.triple,
         cpu=machine.cpu,
         threads=resolved.num_cores,
+        features=machine.features,
     )
     text = emit_llvm(nest, machine, symbol)
     return compile_module(signature, text, machine, nest)

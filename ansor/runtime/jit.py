@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -18,9 +17,10 @@ import llvmlite.binding as llvm
 
 from ansor.codegen.machine import initialize_llvm
 from ansor.errors import BuildError
+from ansor.locks import fork_safe_lock
 
 _numbers: Final = itertools.count()
-_lock: Final = threading.Lock()
+_lock: Final = fork_safe_lock()
 
 
 class LoadedCode:

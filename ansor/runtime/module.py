@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
-from ansor.errors import BuildError, DefinitionError, RunError
+from ansor.errors import BuildError, DefinitionError, RunError, TargetError
+from ansor.locks import fork_safe_lock
 from ansor.runtime.arguments import BoundCall, bind, refuse_keywords, returned
 from ansor.runtime.interference import waiting_clock
 from ansor.runtime.jit import load_object
@@ -76,9 +76,14 @@ class Library:
             try:
                 return _opened.setdefault(digest, ctypes.CDLL(str(copy)))
             except OSError as error:
-                raise BuildError(f"the library {self.path} cannot be loaded: {error}") from None
+                raise BuildError(
+                    f"the library {self.path} cannot be loaded from a copy: {error}; if temporary files may "
+                    "not be executed, let TMPDIR name a folder whose files may"
+                ) from None
 
 
+_LOADING: Final = fork_safe_lock()
+"""Held while a module is loaded: of one that is loaded already nobody waits for it."""
 _opened: Final[dict[bytes, ctypes.CDLL]] = {}
 """Libraries of this process by the digests of their contents; none is ever closed."""
 
@@ -116,7 +121,6 @@ class Module:
         self._object = object_bytes
         self._library = library
         self._source = source
-        self._lock = threading.Lock()
         self._loaded: _Entry | None = None
 
     @property
@@ -279,9 +283,9 @@ class Module:
 
     def _entry(self) -> _Entry:
         loaded = self._loaded
-        if loaded is not None:  # No lock: in a forked process one may belong to a thread that is not there.
+        if loaded is not None:
             return loaded
-        with self._lock:
+        with _LOADING:
             if self._loaded is None:
                 self._loaded = self._load()
             return self._loaded
@@ -292,6 +296,12 @@ class Module:
         if _platform(signature.triple) != _platform(host.triple):
             raise RunError(
                 f"{signature.name} is compiled for {signature.triple} and this machine is {host.triple}; "
+                "export it and run it there, or build it for this machine"
+            )
+        lacking = _lacking(signature, host)
+        if lacking:
+            raise RunError(
+                f"{signature.name} is compiled for {signature.cpu} and cannot run here: {lacking}; "
                 "export it and run it there, or build it for this machine"
             )
         count = len(signature.arguments)
@@ -317,6 +327,18 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<Module {self._signature}>"
+
+
+def _lacking(signature: Signature, host: Machine) -> str:
+    """What this machine lacks of the one that code is for; empty if nothing that is known of."""
+    features = signature.features
+    if signature.cpu == host.cpu and features in (None, host.features):
+        return ""
+    try:
+        wanted = Machine.of(signature.triple, signature.cpu, features or "")
+    except TargetError:  # a CPU that this LLVM does not know
+        return ""
+    return wanted.beyond(host)
 
 
 def _platform(triple: str) -> tuple[str, str]:

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from ansor.checks import check_integer
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
-from ansor.errors import DefinitionError
+from ansor.knobs import MAX_THREADS
+from ansor.locks import fork_safe_lock
 from ansor.runtime.jit import LoadedCode, load_object
-from ansor.runtime.pool_ir import MAX_THREADS, WORKER_SPIN, AtFork, Waiting, pool_ir
+from ansor.runtime.pool_ir import WORKER_SPIN, AtFork, Waiting, pool_ir
 from ansor.task.hardware import default_num_threads
 
 POOL_FUNCTIONS: Final = (
@@ -35,7 +36,7 @@ POOL_FUNCTIONS: Final = (
     "ansor_alloc",
     "ansor_free",
 )
-_lock: Final = threading.Lock()
+_lock: Final = fork_safe_lock()
 _foreign_setters: Final[dict[int, Any]] = {}
 """Of the libraries that were loaded, by address: a library that is loaded again is the same one."""
 
@@ -125,10 +126,7 @@ def set_num_threads(count: int) -> None:
     DefinitionError
         If the number is not in ``1..1024``.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
-        raise DefinitionError(
-            f"the number of threads must be an integer in 1..{MAX_THREADS}, found {count!r}"
-        )
+    count = check_integer("the number of threads", count, low=1, high=MAX_THREADS)
     pool = process_pool()
     with _lock:
         pool.set_num_threads(count)

@@ -65,9 +65,8 @@ from string import Template
 from typing import Final
 
 from ansor.codegen.machine import Machine
+from ansor.knobs import MAX_THREADS
 from ansor.runtime import pool_core, pool_memory, pool_system
-
-MAX_THREADS: Final = 1024
 
 POLITE_AFTER: Final = 2_000
 """Turns of spinning that are a pause (20 to 100 us together, by CPU); later ones yield the core."""

@@ -38,7 +38,8 @@ class Argument:
 class Signature:
     """A compiled function: its C symbol, arrays in calling order, symbolic sizes, and its machine.
 
-    `name` is what the user called it; `threads` the upper limit of threads that its target asked for, if any.
+    `name` is what the user called it; `threads` the upper limit of threads that its target asked for, if any;
+    `features` those of its CPU in LLVM's words, None if it is not known.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Signature:
     triple: str
     cpu: str
     threads: int | None = None
+    features: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Describe it in JSON's types."""
@@ -67,6 +69,7 @@ class Signature:
             "triple": self.triple,
             "cpu": self.cpu,
             "threads": self.threads,
+            "features": self.features,
         }
 
     @classmethod
@@ -88,7 +91,7 @@ class Signature:
                 )
                 for entry in fields["arguments"]
             )
-            threads = fields.get("threads")
+            threads, features = fields.get("threads"), fields.get("features")
             return cls(
                 str(fields["name"]),
                 str(fields["symbol"]),
@@ -97,6 +100,7 @@ class Signature:
                 str(fields["triple"]),
                 str(fields["cpu"]),
                 None if threads is None else int(threads),
+                None if features is None else str(features),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BuildError(f"the description of the module is malformed: {error!r}") from None
@@ -111,6 +115,7 @@ class Signature:
         cpu: str,
         name: str | None = None,
         threads: int | None = None,
+        features: str | None = None,
     ) -> Signature:
         """Describe a lowered function as code generation will define it."""
         sizes = unique([size.name for size in nest.sizes])
@@ -125,7 +130,7 @@ class Signature:
             )
             for position, (label, buffer) in enumerate(zip(buffers, nest.params, strict=True))
         )
-        return cls(name or nest.name, symbol, arguments, sizes, triple, cpu, threads)
+        return cls(name or nest.name, symbol, arguments, sizes, triple, cpu, threads, features)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

@@ -27,6 +27,8 @@ from ansor.runtime.jit import LoadedCode, load_object
 
 GROWTH = 1.618
 """Least factor by which `number` grows when a repeat was shorter than asked."""
+MOST_CALLS: Final = 1 << 40
+"""More calls, of a nanosecond each, take 18 minutes."""
 NOTHING: Final = 1 << 20
 """So many calls take some time by any clock, unless there is nothing to do in them."""
 
@@ -98,11 +100,12 @@ def time_calls(
     min_repeat_ms: float,
     before_repeat: Callable[[], object] | None = None,
     waited: Waited | None = None,
+    most_redone: int | None = None,
 ) -> TimeResult:
     """Repeat a measurement.
 
-    A repeat that another load on the machine disturbed is done again, in all as often as there are repeats;
-    the less disturbed one counts. If both were, the load is there to stay, and nothing more is done again.
+    A repeat that another load on the machine disturbed is done again, in all `most_redone` times at most; the
+    less disturbed one counts. If both were, the load is there to stay, and nothing more is done again.
 
     Parameters
     ----------
@@ -120,15 +123,19 @@ def time_calls(
     waited
         Tells how long threads have waited for a core (`ansor.runtime.interference.seconds_waited`); None:
         nothing counts as disturbed.
+    most_redone
+        None: as often as there are repeats.
 
     Raises
     ------
     DefinitionError
-        If `number` or `repeat` is no integer of at least 1, or `min_repeat_ms` negative or not finite.
+        If `number` or `repeat` is no integer from 1 to `MOST_CALLS`, or `min_repeat_ms` negative or not
+        finite.
     """
-    number = check_integer("number", number, low=1)
-    repeat = check_integer("repeat", repeat, low=1)
+    number = check_integer("number", number, low=1, high=MOST_CALLS)
+    repeat = check_integer("repeat", repeat, low=1, high=MOST_CALLS)
     min_repeat_ms = check_number("min_repeat_ms", min_repeat_ms, low=0)
+    most_redone = repeat if most_redone is None else most_redone
     timed(1)  # untimed: loads code and data, starts threads
     results: list[float] = []
     disturbed, redone, lasting = 0, 0, False
@@ -145,7 +152,7 @@ def time_calls(
             found = (share, seconds / number)
             best = found if best is None or share < best[0] else best
             lasting = lasting or (share > DISTURBED and again)
-            if share <= DISTURBED or lasting or redone == repeat:
+            if share <= DISTURBED or lasting or redone >= most_redone:
                 break
             redone += 1
             again = True
@@ -158,7 +165,7 @@ def _enough_calls(number: int, seconds: float, min_repeat_ms: float) -> int:
     """Calls that should take `min_repeat_ms`, where `number` took `seconds`, which was less."""
     per_call_ms = seconds * 1e3 / number
     wanted = min_repeat_ms / per_call_ms + 1 if per_call_ms > 0 else 0.0
-    return int(max(wanted, number * GROWTH, number + 1))
+    return int(min(max(wanted, number * GROWTH, number + 1), MOST_CALLS))
 
 
 def compiled_timer(entry: int, addresses: tuple[int, ...], sizes: tuple[int, ...]) -> Callable[[int], float]:
