@@ -32,14 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.checks import check_fields
-from ansor.errors import DefinitionError, LogFormatError, ScheduleError
+from ansor.errors import DefinitionError, LogFormatError
 from ansor.runtime.multiply_adds import known_fma_ports
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
 from costmodel.analytic_device import USED as USED_OF_DEVICE
 from costmodel.analytic_device import DeviceRates, device_parts
 from costmodel.candidates import Candidates
-from costmodel.extract import core_of, extract
+from costmodel.extract import core_of
 from costmodel.features import unscale
 from costmodel.model import CostModel, FloatArray
 from costmodel.rows import PackedRows, extract_rows
@@ -256,11 +256,7 @@ class AnalyticModel(CostModel):
 
     def seconds(self, task: Task, candidates: Candidates) -> FloatArray:
         """Estimate the run time of each candidate [s]; infinite for a program that is illegal."""
-        try:
-            features = extract(task, candidates)
-        except ScheduleError:
-            features = extract_rows(StatementFeatures(), task, candidates)
-        return self.seconds_of(task, features)
+        return self.seconds_of(task, extract_rows(StatementFeatures(), task, candidates))
 
     def seconds_of(self, task: Task, features: PackedRows) -> FloatArray:
         """Estimate run times [s] from feature rows; infinite for a program without rows."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ansor.depth import with_depth
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel.analytic import AnalyticModel
@@ -85,7 +86,10 @@ class FeatureTable:
     @classmethod
     def of(cls, task: Task, state: State) -> FeatureTable:
         """Extract the table of a program; errors as of `explain`."""
-        form = Form.of_state(state)
+        return with_depth(lambda: cls._of(task, Form.of_state(state)))
+
+    @classmethod
+    def _of(cls, task: Task, form: Form) -> FeatureTable:
         values = extract_forms(task, [form], scaled=False).values.astype(np.float64)
         names = [form.state.stages[s.stage].op.outputs[s.output].name for s in statements_of(form)]
         present = enumerate(GPU_FEATURES[: values.shape[1]])

@@ -14,42 +14,48 @@ from ansor.depth import LIMITS, nested_calls, with_depth
 from ansor.errors import LoweringError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.source import schedule_code
+from ansor.schedule.state import State
+from costmodel.explain import explain
 from costmodel.extract import extract
 from search.cli import run
 from search.plans import plan_key
 from tests.program_laws import check_printed_code
 
 
-def test_5000_additions_in_one_compute() -> None:
+def additions(count: int) -> list[te.Tensor]:
+    """So many in one stage, each around the one before."""
     source = te.placeholder((4,), name="A")
 
-    def body(i: object) -> object:
+    def body(i: te.Expr) -> te.Expr:
         value = source[i]
-        for _ in range(5000):
+        for _ in range(count):
             value = value + source[i]
         return value
 
-    result = te.compute((4,), body, name="C")
+    return [source, te.compute((4,), body, name="C")]
+
+
+def test_5000_additions_in_one_compute() -> None:
+    source, result = additions(5000)
     built = ansor.build(te.create_schedule(result), [source, result])
     np.testing.assert_array_equal(built(np.ones(4, np.float32)), np.full(4, 5001, np.float32))
 
 
 def test_3000_additions_are_searched() -> None:
     """Features, keys and FLOPs of the programs, and what is built: all of them follow the nesting."""
-    source = te.placeholder((8,), name="A")
-
-    def body(i: object) -> object:
-        value = source[i]
-        for _ in range(3000):
-            value = value + source[i]
-        return value
-
-    task = ansor.SearchTask(compute_dag=[source, te.compute((8,), body, name="C")])
+    task = ansor.SearchTask(compute_dag=additions(3000))
     with ansor.LocalRunner(number=1, min_repeat_ms=0) as runner:
         result = task.tune(ansor.TuningOptions(num_measure_trials=1, runner=runner, verbose=0))
     assert not result.errors, result.error_examples
-    assert task.compute_dag.flop_count == 8 * 3000
+    assert task.compute_dag.flop_count == 4 * 3000
     assert "1 trial" in str(result)
+
+
+def test_3000_additions_are_estimated_and_explained() -> None:
+    task = ansor.SearchTask(compute_dag=additions(3000))
+    states = [State.initial(task.compute_dag)]
+    assert np.isfinite(ansor.AnalyticModel().predict(task, states)).all()
+    assert f"{4 * 3000}" in explain(task, states[0])
 
 
 @pytest.mark.parametrize("inline", [False, True])
