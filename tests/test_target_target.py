@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shlex
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,10 @@ from ansor.task.target import KINDS, Target
             "cuda -keys=cuda,gpu -arch=sm_80 -max_num_threads=1024 -max_shared_memory_per_block=49152 "
             "-thread_warp_size=32",
         ),
+        ("llvm '-model=Xeon Gold'", "llvm -keys=cpu -model='Xeon Gold'"),
+        ('llvm -device "a b" -model="a\'b"', """llvm -keys='a b,cpu' -device='a b' -model='a'"'"'b'"""),
+        (r"llvm -model='a\b'", r"llvm -keys=cpu -model='a\b'"),
+        ("llvm -model=#~$(*)", "llvm -keys=cpu -model=#~$(*)"),
     ],
 )
 def test_canonical_text(text: str, canonical: str) -> None:
@@ -82,6 +87,15 @@ def test_a_target_is_a_value() -> None:
         target.attrs["mcpu"] = "x"  # type: ignore[index]
 
 
+@given(st.text(min_size=1))
+def test_a_value_may_have_any_characters(value: str) -> None:
+    target = Target(f"llvm -model={shlex.quote(value)} -device={shlex.quote(value)}")
+    for same in (Target(str(target)), Target.parse(str(target)), pickle.loads(pickle.dumps(target))):
+        assert same == target
+        assert (same.model, same.device, same.keys) == (value, value, target.keys)
+    assert target.with_attrs(num_cores=2).model == value
+
+
 def test_with_attrs() -> None:
     target = Target("llvm -mcpu=znver4")
     assert str(target.with_attrs(num_cores=3, mcpu=None)) == "llvm -keys=cpu -num-cores=3"
@@ -96,6 +110,8 @@ def test_with_attrs() -> None:
         ("llvm -mcp=x", "unknown option -mcp; did you mean -mcpu.*knows .*-num-cores"),
         ("llvm -mcpu=", "-mcpu has no value; write -mcpu=VALUE"),
         ("llvm -mcpu", "-mcpu has no value"),
+        ("llvm -libs=,", "-libs has no value; write -libs=VALUE"),
+        ("llvm -mattr=' , '", "-mattr has no value"),
         ("llvm -num-cores=two", "-num-cores needs an integer, found 'two'"),
         ("llvm -num-cores=0", "-num-cores must be at least 1, found 0"),
         ("opencl -max_num_threads=0", "'opencl .*=0': -max_num_threads must be at least 1, found 0"),
@@ -168,6 +184,8 @@ def test_the_architecture_of_logs_that_had_none_is_left_out() -> None:
 def test_logs_of_any_age_parse() -> None:
     text = "llvm -keys=cpu -link-params=0 -mystery=7 -system-lib"
     assert str(Target.parse(text)) == "llvm -keys=cpu -link-params=0 -mystery=7 -system-lib=1"
+    odd = Target.parse("llvm '-what is=this'")
+    assert Target.parse(str(odd)) == odd
     with pytest.raises(TargetError, match="unknown option -mystery"):
         Target(text)
     assert Target.parse("opencl -max_num_threads=0").attrs["max_num_threads"] == 0

@@ -126,6 +126,9 @@ KINDS: Final[Mapping[str, TargetKind]] = {
 }
 """Known kinds. Only those with a code generator can be built; the others parse, print and tune on records."""
 
+_NOT_PLAIN: Final = re.compile(r"""[ \t\r\n'"\\]""")
+"""The characters by which `shlex.split` divides words and quotes them."""
+
 UNSAID_ARCH: Final = "sm_50"
 """What logs say, TVM's among them, where nobody named an architecture and no GPU was seen."""
 
@@ -177,7 +180,7 @@ class Target:
         object.__setattr__(self, "_stated", _stated(info, attrs) if stated is None else stated)
         keys = list(_as_list(attrs.get("keys", ())))
         if "device" in attrs:
-            keys.append(str(attrs["device"]))
+            keys.extend(_items(str(attrs["device"])))
         attrs["keys"] = tuple(dict.fromkeys((*keys, *info.keys)))
         for name, value in info.defaults.items():
             attrs.setdefault(name, value)
@@ -328,15 +331,17 @@ def _as_list(value: AttrValue) -> tuple[str, ...]:
 
 def _format(kind: str, attrs: Mapping[str, AttrValue]) -> str:
     """Join the kind, the keys, then the other options by name; host and tag are the task's business."""
-    words = [kind, f"-keys={_text_of(attrs['keys'])}"]
-    words += [
-        f"-{name}={_text_of(attrs[name])}" for name in sorted(attrs) if name not in ("keys", "tag", "host")
-    ]
-    return " ".join(words)
+    names = ["keys", *(name for name in sorted(attrs) if name not in ("keys", "tag", "host"))]
+    return " ".join([kind, *(f"-{_quoted(name)}={_quoted(_text_of(attrs[name]))}" for name in names)])
 
 
 def _text_of(value: AttrValue) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _quoted(text: str) -> str:
+    """Put a text in quotes if `shlex.split` would not leave it as it is."""
+    return shlex.quote(text) if _NOT_PLAIN.search(text) else text
 
 
 def _parse(text: str, *, strict: bool) -> tuple[str, dict[str, AttrValue]]:
@@ -390,14 +395,18 @@ def _value(text: str, kind: str, name: str, value: str | None, *, strict: bool) 
         return 1 if value is None else value
     if value is None and value_type == "int" and name not in _COUNTS:
         return 1  # as in -system-lib
-    if not value:
+    said = _items(value) if value and value_type == "list" else value
+    if not said:
         raise TargetError(f"target {text!r}: -{name} has no value; write -{name}=VALUE")
-    if value_type == "list":
-        items = tuple(item.strip() for item in value.split(",") if item.strip())
+    if isinstance(said, tuple):
         if strict and name == "mattr":
-            _check_features(text, items)
-        return items
-    return _integer(text, name, value, strict=strict) if value_type == "int" else value
+            _check_features(text, said)
+        return said
+    return _integer(text, name, said, strict=strict) if value_type == "int" else said
+
+
+def _items(value: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in value.split(",") if item.strip())
 
 
 def _unknown_option(text: str, kind: str, name: str) -> TargetError:
