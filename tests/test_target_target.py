@@ -178,7 +178,10 @@ def test_only_texts_are_targets() -> None:
 def test_the_architecture_of_logs_that_had_none_is_left_out() -> None:
     made = Target.parse("cuda -keys=cuda,gpu -arch=sm_50 -max_num_threads=1024 -thread_warp_size=32")
     assert made == Target("cuda")
-    assert Target("cuda -arch=sm_50").arch == "sm_50"
+    named = Target("cuda -arch=sm_50 -host=llvm -tag=x")
+    assert named.arch == "sm_50"
+    for copied in (pickle.loads(pickle.dumps(named)), copy.deepcopy(named)):
+        assert (copied, copied.attrs) == (named, named.attrs)
 
 
 def test_logs_of_any_age_parse() -> None:

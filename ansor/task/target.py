@@ -298,25 +298,21 @@ class Target:
     def __hash__(self) -> int:
         return hash(self._text)
 
-    def __reduce__(self) -> tuple[object, tuple[str, frozenset[str]]]:
-        return (_restored, (self._text, self._stated))
+    def __reduce__(self) -> tuple[object, tuple[str, dict[str, AttrValue], frozenset[str]]]:
+        return (_restored, (self._kind, dict(self._attrs), self._stated))
 
 
-def _restored(text: str, stated: frozenset[str]) -> Target:
+def _restored(kind: str, attrs: dict[str, AttrValue], stated: frozenset[str]) -> Target:
     """The target that was pickled or copied."""
-    return _with_stated(Target.parse(text), stated)
+    made = Target.__new__(Target)
+    made._set(kind, attrs, stated)
+    return made
 
 
 def capability_of(arch: str | None) -> int | None:
     """The compute capability of an architecture of NVIDIA's, 90 of "sm_90a"; None if it is no such name."""
     found = re.fullmatch(r"sm_(\d+)[a-z]?", arch or "")
     return None if found is None else int(found[1])
-
-
-def _with_stated(target: Target, stated: frozenset[str]) -> Target:
-    """A target just made, of whose options the author gave these."""
-    object.__setattr__(target, "_stated", stated)
-    return target
 
 
 def _stated(kind: TargetKind, attrs: Mapping[str, AttrValue]) -> frozenset[str]:
