@@ -11,6 +11,7 @@ import ansor
 from ansor import te
 from ansor.errors import LogFormatError, ScheduleError
 from ansor.ir.nest import Alloc, Prefetch, Seq, Store, walk_statements
+from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
 from ansor.schedule.prefetch_steps import inputs_read
@@ -287,6 +288,33 @@ def test_rows_that_are_never_there_are_not_asked_for() -> None:
         s[y].prefetch(32 * 4)
         assert asked(s) == place
         check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize(("n", "m", "dtype"), [(8, 9, "float32"), (9, 5, "float64"), (6, 11, "float32")])
+def test_the_rest_of_the_last_row_asks_for_no_row_behind_it(n: int, m: int, dtype: str) -> None:
+    x = te.placeholder((n, m), dtype, "X")
+    y = te.compute((n, m), lambda i, j: x[i, j] - x[i, j], name="Y")
+    s = te.create_schedule(y)
+    s[y].vectorize(s[y].op.axis[1])
+    s[y].prefetch(1024)
+    nest = ansor.lower(s, target=ZEN4)
+    assert "prefetch near X" in str(nest)
+    check_nest(nest)
+    check_all(Case.of(s.state))
+
+
+def test_a_last_tile_that_is_not_whole_asks_for_no_tile_behind_it() -> None:
+    x = te.placeholder((5, 32), name="X")
+    y = te.compute((5, 32), lambda i, j: te.exp(x[i, j]), name="Y")
+    s = te.create_schedule(y)
+    _, inner = s[y].split(s[y].op.axis[0], factor=2)
+    s[y].vectorize(s[y].op.axis[1])
+    s[y].unroll(inner)
+    s[y].prefetch(2 * 32 * 4)
+    whole, rest = str(lower(s)).split("else:")
+    assert "prefetch near X[i.0*2 + i.1 + 2, j]" in whole
+    assert "prefetch" not in rest
+    check_all(Case.of(s.state))
 
 
 def test_kernels_do_not_ask() -> None:

@@ -2,8 +2,8 @@
 
 Three steps, each of which leaves fewer tests inside loops:
 
-1. *Removal*: what the ranges of the variables, and the conditions around, decide is not tested. A loop that
-   does nothing past some iteration ends there.
+1. *Removal*: what the ranges of the variables, and the conditions around, decide is not tested, and what is
+   never there is not asked for ahead. A loop that does nothing past some iteration ends there.
 2. *Hoisting*: a test that does not depend on a loop is made before the loop.
 3. *Peeling*: a test of `8*i0 + i1 < n` in a tile over `i1` becomes one test of whether the whole tile is
    inside, `8*i0 + 7 < n`, around two versions of the tile: one without the test for all tiles but the last,
@@ -19,8 +19,9 @@ from functools import reduce
 from operator import is_
 
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, seq, walk_statements
+from ansor.ir.nest import Alloc, For, If, LoopKind, Prefetch, Seq, Stmt, seq, walk_statements
 from ansor.ir.passes.peeling import peel_tiles
+from ansor.ir.prefetches import may_bring
 from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, reads_memory, with_statements
 from ansor.ir.simplify import assume, prove, simplify
@@ -63,7 +64,7 @@ def settle_guards(stmt: Stmt, bounds: Bounds) -> Stmt:
 
 
 def remove_known_guards(stmt: Stmt, bounds: Bounds) -> Stmt:
-    """Drop the conditions that `bounds`, which hold all loop variables, and outer conditions decide."""
+    """Drop what `bounds`, which hold all loop variables, and outer conditions decide."""
     return _remove(stmt, bounds, ())
 
 
@@ -83,6 +84,8 @@ def _remove(stmt: Stmt, bounds: Bounds, held: tuple[Expr, ...]) -> Stmt:
             if any(map(is_nothing, parts)):
                 return seq(*(part for part in parts if not is_nothing(part)))
             return with_statements(stmt, parts)
+        case Prefetch(buffer=buffer, indices=indices):
+            return stmt if may_bring(buffer, indices, bounds) else NOTHING
         case _:
             new_stmt = map_statements(stmt, lambda inner: _remove(inner, bounds, held))
             if isinstance(new_stmt, Alloc) and is_nothing(new_stmt.body):
@@ -142,7 +145,7 @@ def _shortened(var: Var, extent: int | Expr, kind: LoopKind, body: Stmt) -> tupl
 
 def _is_plain(stmt: Stmt) -> bool:
     """Whether nothing can be removed from a statement."""
-    return not any(isinstance(inner, If) or is_nothing(inner) for inner in walk_statements(stmt))
+    return not any(isinstance(inner, (If, Prefetch)) or is_nothing(inner) for inner in walk_statements(stmt))
 
 
 def is_nothing(stmt: Stmt) -> bool:
