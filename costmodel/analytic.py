@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.checks import check_fields
-from ansor.errors import DefinitionError, LogFormatError
+from ansor.errors import DefinitionError
 from ansor.runtime.multiply_adds import known_fma_ports
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
@@ -44,7 +44,7 @@ from costmodel.features import unscale
 from costmodel.model import CostModel, FloatArray
 from costmodel.rows import PackedRows, extract_rows
 from costmodel.statements import StatementFeatures
-from costmodel.storage import read_model, write_model
+from costmodel.storage import read_model, refusing, write_model
 from measure import MeasureInput, MeasureResult
 
 Raw = Mapping[str, NDArray[np.float64]]
@@ -231,12 +231,10 @@ class AnalyticModel(CostModel):
         LogFormatError
             If the file is not one that `save` wrote.
         """
-        try:
+        with refusing(file_name, _KIND):
             saved = read_model(file_name, _KIND)
-            self.rates = CoreRates(**saved["rates"])
-            self.device_rates = DeviceRates(**saved["device_rates"])
-        except (KeyError, TypeError, DefinitionError) as error:
-            raise LogFormatError(f"{file_name}: not a saved {_KIND}: {error}") from error
+            rates, device_rates = CoreRates(**saved["rates"]), DeviceRates(**saved["device_rates"])
+        self.rates, self.device_rates = rates, device_rates
 
     @property
     def version(self) -> str:

@@ -156,10 +156,12 @@ class Trees:
         return json.loads(self.booster.save_raw("json").decode())
 
     @classmethod
-    def from_json(cls, content: Any) -> Trees:
-        """Invert `to_json`."""
+    def from_json(cls, content: Any, width: int) -> Trees:
+        """Invert `to_json`; a ValueError if it is none of trees for rows of so many columns."""
         booster = load_library("xgboost").Booster({"nthread": default_num_threads()})
         booster.load_model(bytearray(json.dumps(content).encode()))
+        if booster.num_features() != width:
+            raise ValueError(f"trees for {booster.num_features()} columns, and there are {width}")
         return cls(booster)
 
 

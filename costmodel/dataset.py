@@ -70,6 +70,18 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.costs)
 
+    @property
+    def fits_together(self) -> bool:
+        """Whether all arrays are numbers of the same programs, as those from a damaged file may not be."""
+        columns = (self.costs, self.tasks, self.digests, self.drafts)
+        numbers = (self.tasks, self.digests)
+        return (
+            self.rows.fit_together
+            and all(one.shape == (len(self.rows),) and one.dtype.kind in "iuf" for one in columns)
+            and all(one.dtype.kind in "iu" for one in numbers)
+            and bool(((self.tasks >= 0) & (self.tasks < len(self.task_keys))).all())
+        )
+
     @cached_property
     def labels(self) -> FloatArray:
         """Speed relative to the best of the same task, in [0, 1] (`throughput_labels`)."""

@@ -40,7 +40,7 @@ from costmodel.model import CostModel, FloatArray
 from costmodel.random_model import RandomModel
 from costmodel.rows import FeatureSource, PackedRows, extract_rows
 from costmodel.statements import StatementFeatures
-from costmodel.storage import Arrays, read_arrays, write_arrays
+from costmodel.storage import Arrays, read_arrays, refusing, write_arrays
 from measure import MeasureInput, MeasureResult
 
 _FIRST_CHECKPOINT = 16
@@ -186,18 +186,23 @@ class LearnedModel(CostModel):
         LogFormatError
             If the file is not one that `save` wrote, or was written with another feature table.
         """
-        header, data, seen = self._read(file_name)
-        self.seed = int(header["seed"])
+        with refusing(file_name, type(self).__name__):
+            header, data, seen = self._read(file_name)
+        self.seed = header["seed"]
         self.learn(data, seen)
 
     def _read(self, file_name: str | Path) -> tuple[dict[str, Any], Dataset, NDArray[np.uint64]]:
-        """Read what `_write` wrote: the header, the records, the digests; errors as of `load`."""
+        """Read what `_write` wrote, `refusing` the rest: the header, the records, the digests."""
         header, arrays = read_arrays(file_name, type(self).__name__)
         self.check_features(file_name, header["features"])
+        header["seed"] = check_integer("the seed", header["seed"], low=0)
         rows = PackedRows(arrays["values"], arrays["offsets"])
         keys = tuple((key, target, option) for key, target, option in header["tasks"])
         rest = [arrays[name] for name in ("digests", "drafts")]
-        return header, Dataset(rows, arrays["costs"], arrays["tasks"], keys, *rest), arrays["seen"]
+        data, seen = Dataset(rows, arrays["costs"], arrays["tasks"], keys, *rest), arrays["seen"]
+        if not data.fits_together or seen.ndim != 1 or seen.dtype.kind not in "iu":
+            raise ValueError("its arrays do not fit together")
+        return header, data, seen
 
     def learn(self, data: Dataset, seen: NDArray[np.uint64] | None = None) -> None:
         """

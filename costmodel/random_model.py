@@ -14,7 +14,7 @@ from ansor.schedule.step_base import Step
 from ansor.task.task import Task
 from costmodel.candidates import Candidates, batches_of
 from costmodel.model import CostModel, FloatArray
-from costmodel.storage import read_model, write_model
+from costmodel.storage import read_model, refusing, write_model
 from measure import MeasureInput, MeasureResult
 from sketches import Population
 
@@ -59,8 +59,16 @@ class RandomModel(CostModel):
         write_model(file_name, _KIND, {"seed": self.seed})
 
     def load(self, file_name: str | Path) -> None:
-        """Take over the seed of a saved model."""
-        self.seed = int(read_model(file_name, _KIND)["seed"])
+        """
+        Take over the seed of a saved model.
+
+        Raises
+        ------
+        LogFormatError
+            If the file is not one that `save` wrote.
+        """
+        with refusing(file_name, _KIND):
+            self.seed = check_integer("the seed", read_model(file_name, _KIND)["seed"])
 
     def _score(self, task: Task, steps: Sequence[Step]) -> float:
         text = json.dumps([self.seed, task.workload_key, [step.to_json() for step in steps]])

@@ -48,6 +48,20 @@ class PackedRows:
         return len(self.offsets) - 1
 
     @property
+    def fit_together(self) -> bool:
+        """Whether both are arrays of numbers of which the one says where the other is divided."""
+        offsets = self.offsets
+        return (
+            self.values.ndim == 2
+            and self.values.dtype.kind in "biuf"
+            and offsets.ndim == 1
+            and offsets.dtype.kind in "iu"
+            and len(offsets) > 0
+            and (int(offsets[0]), int(offsets[-1])) == (0, len(self.values))
+            and bool((offsets[1:] >= offsets[:-1]).all())
+        )
+
+    @property
     def counts(self) -> Indices:
         """Rows of each program."""
         return np.diff(self.offsets)

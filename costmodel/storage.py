@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Final
 
 import numpy as np
@@ -49,12 +50,8 @@ def read_model(file_name: str | Path, kind: str) -> dict[str, Any]:
     OSError
         If the file cannot be read; a FileNotFoundError if there is none.
     """
-    try:
-        with _naming("load", file_name, kind):
-            text = Path(file_name).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
-    return _checked(file_name, kind, text)
+    with _naming("load", file_name, kind), refusing(file_name, kind):
+        return _checked(file_name, kind, Path(file_name).read_text(encoding="utf-8"))
 
 
 def write_arrays(file_name: str | Path, kind: str, content: Mapping[str, Any], arrays: Arrays) -> None:
@@ -74,13 +71,36 @@ def read_arrays(file_name: str | Path, kind: str) -> tuple[dict[str, Any], Array
     OSError
         If the file cannot be read; a FileNotFoundError if there is none.
     """
-    try:
-        with _naming("load", file_name, kind), open(file_name, "rb") as file, zipfile.ZipFile(file):
+    with _naming("load", file_name, kind), refusing(file_name, kind):
+        with open(file_name, "rb") as file, zipfile.ZipFile(file):
             file.seek(0)
             arrays = dict(np.load(file, allow_pickle=False))
-    except (ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
-    return _checked(file_name, kind, str(arrays.pop(_HEADER, ""))), arrays
+        return _checked(file_name, kind, str(arrays.pop(_HEADER, ""))), arrays
+
+
+_DAMAGED: Final = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError),
+    *(EOFError, TokenError, zlib.error, zipfile.BadZipFile),
+)
+"""What reading odd content raises; the error of a library that reads its own is a ValueError."""
+
+
+@contextmanager
+def refusing(file_name: str | Path, kind: str) -> Iterator[None]:
+    """Say of content that cannot be understood which file it is in.
+
+    Raises
+    ------
+    LogFormatError
+        Instead of whatever error reading it raised.
+    """
+    try:
+        yield
+    except LogFormatError:
+        raise
+    except _DAMAGED as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise LogFormatError(f"{file_name}: not a saved {kind}: {what}") from error
 
 
 _HINTS: Final = {
@@ -105,10 +125,7 @@ def _header(kind: str, content: Mapping[str, Any]) -> str:
 
 def _checked(file_name: str | Path, kind: str, text: str) -> dict[str, Any]:
     """Parse a header and see whose it is."""
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise LogFormatError(f"{file_name}: not a saved {kind}: {error}") from error
+    data = json.loads(text)
     if not isinstance(data, dict) or data.get("format") != f"ansor.{kind}":
         raise LogFormatError(f"{file_name}: not a saved {kind}; write one with {kind}.save")
     if data.get("version") != VERSION:

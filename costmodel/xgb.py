@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.checks import check_number
 from ansor.errors import DefinitionError
 from ansor.task.task import Task, TaskKey
 from costmodel.boosting import Boosting, Trees, boost, grow_more
@@ -30,6 +31,7 @@ from costmodel.drafts import Drafter, scaled_drafts, slope_of
 from costmodel.learned import LearnedModel
 from costmodel.losses import LOSSES, LossName
 from costmodel.rows import FeatureSource, FloatArray, PackedRows
+from costmodel.storage import refusing
 
 REFIT_FACTOR: Final = 1.25
 """Growth of the records after which everything is learned anew."""
@@ -254,22 +256,23 @@ class XGBModel(LearnedModel):
         LogFormatError
             If the file is not one that `save` wrote, or was written with another feature table.
         """
-        header, data, seen = self._read(file_name)
-        trees = tuple(Trees.from_json(content) for content in header["trees"])
+        with refusing(file_name, type(self).__name__):
+            header, data, seen = self._read(file_name)
+            trees = tuple(Trees.from_json(content, data.rows.width) for content in header["trees"])
+            boosting = replace(self.boosting, seed=header["seed"], loss=header["loss"])
+            behind = _Behind(
+                np.array(header["behind"], np.uint64),
+                {
+                    (key, target, option): np.array(digests, np.uint64)
+                    for key, target, option, digests in header["programs"]
+                },
+            )
+            slope = check_number("the slope", header["slope"])
         self.learn(data, seen)
         if trees:
             self._collector.width = data.rows.width
-        self.seed = int(header["seed"])
-        self.boosting = replace(self.boosting, seed=self.seed, loss=header["loss"])
-        self._loaded = trees
-        self._loaded_from = _Behind(
-            np.array(header["behind"], np.uint64),
-            {
-                (key, target, option): np.array(digests, np.uint64)
-                for key, target, option, digests in header["programs"]
-            },
-        )
-        self._loaded_slope = float(header["slope"])
+        self.seed, self.boosting = boosting.seed, boosting
+        self._loaded, self._loaded_from, self._loaded_slope = trees, behind, slope
         self._untrain()
 
     @property

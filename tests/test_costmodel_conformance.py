@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import ansor
 from costmodel import (
@@ -56,6 +59,23 @@ def failures(inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
 def asked(suite: type[CostModelSuite]) -> CostModel:
     """A model that was taught the lessons, for those who only ask it."""
     return suite().taught()
+
+
+def content_of(file: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The header of a saved model, and its arrays, if it has any."""
+    if not zipfile.is_zipfile(file):
+        return json.loads(file.read_text()), {}
+    arrays = dict(np.load(file))
+    return json.loads(str(arrays.pop("header"))), arrays
+
+
+def write_content(file: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Invert `content_of`."""
+    if not arrays:
+        file.write_text(json.dumps(header))
+        return
+    with open(file, "wb") as stream:
+        np.savez(stream, header=np.array(json.dumps(header)), **arrays)
 
 
 class CostModelSuite:
@@ -168,9 +188,36 @@ class CostModelSuite:
             with pytest.raises(ansor.LogFormatError, match="not a saved"):
                 self.make().load(tmp_path / "model")
 
+    def test_a_file_of_odd_content_is_refused_and_nothing_of_it_taken_over(self, tmp_path: Path) -> None:
+        file, model, programs = tmp_path / "model", self.taught(), Programs(candidates())
+        asked(type(self)).save(file)
+        expected = model.predict(task(), programs)
+        header, arrays = content_of(file)
+        for name in header.keys() - {"format", "version"}:
+            rest = {other: value for other, value in header.items() if other != name}
+            for odd in (rest, *({**rest, name: value} for value in (None, "x", {"a": 1}))):
+                write_content(file, odd, arrays)
+                with pytest.raises(ansor.LogFormatError):
+                    model.load(file)
+        np.testing.assert_array_equal(model.predict(task(), programs), expected)
+
 
 class LearnedSuite(CostModelSuite):
     """What models that learn must do besides."""
+
+    def test_a_file_whose_arrays_do_not_fit_together_is_refused(self, tmp_path: Path) -> None:
+        file = tmp_path / "model"
+        asked(type(self)).save(file)
+        header, arrays = content_of(file)
+        for name, array in arrays.items():
+            rest = {other: kept for other, kept in arrays.items() if other != name}
+            odd = [array[None], array.astype(str)]
+            if name != "seen":  # There are as many of these as of measurements that could not be used, too.
+                odd.append(np.zeros((len(array) + 1, *array.shape[1:]), array.dtype))
+            for wrong in (rest, *({**rest, name: value} for value in odd)):
+                write_content(file, header, wrong)
+                with pytest.raises(ansor.LogFormatError, match="not a saved"):
+                    self.make().load(file)
 
     def test_a_damaged_file_is_refused_or_makes_no_difference(self, tmp_path: Path) -> None:
         file = tmp_path / "model"
