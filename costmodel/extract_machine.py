@@ -69,9 +69,9 @@ class Core:
         The first level is looked up within a page. In the second, the place in a page tells a part of the
         set, and where the system has put the page tells the rest: with pages anywhere it holds as many lines
         of one place as it holds pages. The sets of the third follow from a hash. A level that does not exist
-        is as large as the one before.
+        is as large as the one before, the first then as the line that is on its way.
         """
-        first, second, third = self.hardware.cache_bytes
+        first, second, third = (max(size, self.line) for size in self.hardware.cache_bytes)
         pages = second // _PAGE if self.device is None else 0
         return (first, self.hardware.l1_ways), (second, pages), (third, 0)
 

@@ -202,6 +202,18 @@ def test_a_wider_machine_is_faster() -> None:
     assert wide < narrow
 
 
+@pytest.mark.parametrize("missing", [("l1_bytes",), ("l1_bytes", "l2_bytes", "l3_bytes")])
+def test_what_has_no_cache_to_be_in_is_moved_each_time(missing: tuple[str, ...]) -> None:
+    tensors = matmul(64, 64, 64)
+    task, states = task_of(tensors), [State.initial(ComputeDAG(tensors))]
+    without = replace(task, hardware_params=replace(HARDWARE, **dict.fromkeys(missing, 0)))
+    bare, usual = (unscale(extract(one, states).values) for one in (without, task))
+    for name in missing:
+        level = name[:2].upper()
+        assert (bare[f"{level}_traffic"] > 2 * usual[f"{level}_traffic"]).all()
+    assert MODEL.seconds(without, states) > MODEL.seconds(task, states)
+
+
 def test_fewer_multiply_adds_in_a_cycle_take_longer() -> None:
     tensors = matmul(256, 256, 256)
     task, model = task_of(tensors), AnalyticModel(CoreRates(loads=100.0, issue_per_port=100.0))
