@@ -1,6 +1,8 @@
 """Hardware facts: the record's eight numbers, caches, and the number of cores a process may use."""
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -345,6 +347,49 @@ def test_caches(tmp_path: Path) -> None:
     for name, text in (("level", "1"), ("type", "Data"), ("size", "64K")):
         (few / name).write_text(f"{text}\n")
     assert host_caches(tmp_path / "few") == {"l1_bytes": 64 << 10, "l3_bytes": 0}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"level": level} for level in ("0", "-1", "4", "")),
+        *({"size": size} for size in ("512", "-32K", "0K", "K", "")),
+        {"type": b"\xff"},
+        {"size": b"\xff"},
+    ],
+)
+def test_a_cache_of_which_nonsense_is_said_is_none(odd: dict[str, str | bytes], tmp_path: Path) -> None:
+    folder = tmp_path / "cpu0" / "cache" / "index0"
+    folder.mkdir(parents=True)
+    usual = {"level": "1", "type": "Data", "size": "32K", "ways_of_associativity": "8"}
+    for name, content in {**usual, **odd}.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert host_caches(tmp_path) == {}
+
+
+@pytest.mark.parametrize("ways", ["-8", "many", b"\xff"])
+def test_ways_of_which_nonsense_is_said_are_not_known(ways: str | bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "cpu0" / "cache" / "index0"
+    folder.mkdir(parents=True)
+    for name, content in (("level", "1"), ("type", "Data"), ("size", "32K"), ("ways_of_associativity", ways)):
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert host_caches(tmp_path) == {"l1_bytes": 32 << 10, "l3_bytes": 0}
+
+
+@pytest.mark.parametrize("limit", ["50000 0", "50000 -1", "-1 -1", "50000", "-1 100000", "x y", b"\xff \xff"])
+def test_a_quota_of_which_nonsense_is_said_is_none(limit: str | bytes, tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_bytes(limit if isinstance(limit, bytes) else limit.encode())
+    assert cgroup_quota("0::/", tmp_path) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are texts elsewhere, and there are no groups")
+def test_control_groups_may_have_any_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "cpu.max").write_text("150000 100000")
+    (tmp_path / "cgroup").write_bytes(b"0::/caf\xe9\n")
+    monkeypatch.setattr(hardware, "_OWN_GROUPS", tmp_path / "cgroup")
+    assert cgroup_quota(root=tmp_path) == 1.5
 
 
 def test_tasks() -> None:

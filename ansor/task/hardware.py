@@ -95,11 +95,13 @@ _TWO_FMAS = re.compile(
 """CPUs that start two."""
 
 
+_OWN_GROUPS: Final = Path("/proc/self/cgroup")
 _RECORDED: Final = 8
 """How many fields of `HardwareParams` records have; they are the first."""
 _POWERS: Final = ("vector_unit_bytes", "cache_line_bytes")
 _LEAST_WIDTH: Final = 4
 _CACHES: Final = ("l1_bytes", "l2_bytes", "l3_bytes")
+_LEVELS: Final = range(1, 1 + len(_CACHES))
 _LEAST_CACHE: Final = 1024
 """Bytes of the smallest cache that anybody means; a smaller number is one of KiB or MiB."""
 
@@ -384,7 +386,7 @@ def cgroup_quota(groups: str | None = None, root: Path = Path("/sys/fs/cgroup"))
     """
     if groups is None:
         try:
-            groups = Path("/proc/self/cgroup").read_text()
+            groups = os.fsdecode(_OWN_GROUPS.read_bytes())
         except OSError:
             return None
     limits: list[float] = []
@@ -417,9 +419,10 @@ def _quota_at(folder: Path) -> float | None:
         else:
             quota = (folder / "cpu.cfs_quota_us").read_text().strip()
             period = (folder / "cpu.cfs_period_us").read_text().strip()
-        return None if quota == "max" or int(quota) <= 0 else int(quota) / int(period)
-    except (OSError, ValueError):
+        granted, each = int(quota), int(period)
+    except (OSError, ValueError):  # a quota of "max", too
         return None
+    return granted / each if granted > 0 and each > 0 else None
 
 
 @cache
@@ -430,11 +433,11 @@ def host_caches(root: Path = Path("/sys/devices/system/cpu")) -> Mapping[str, in
         try:
             facts = {name: (index / name).read_text().strip() for name in ("level", "type", "size")}
             level, size = int(facts["level"]), _size(facts["size"])
-            if facts["type"] == "Instruction" or level > 3 or not size:
+            if facts["type"] == "Instruction" or level not in _LEVELS or size < _LEAST_CACHE:
                 continue
             found[f"l{level}_bytes"] = size
-            if level == 1:
-                found["l1_ways"] = int((index / "ways_of_associativity").read_text())
+            if level == 1 and (ways := int((index / "ways_of_associativity").read_text())) >= 0:
+                found["l1_ways"] = ways
         except (OSError, ValueError):
             continue
     if found:
