@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ansor import te
+from ansor.errors import DefinitionError
 from ansor.schedule.dag import ComputeDAG
 from ansor.te import Expr, Tensor
 
@@ -84,6 +85,17 @@ def test_outputs_of_one_reduction_count_once() -> None:
     )
     first, second = te.compute((N,), lambda i: moments((x[i, k], x[i, k] * x[i, k]), axis=k), name="M")
     assert ComputeDAG([x, first, second]).flop_count == 3 * N * N
+
+
+def test_more_operations_than_a_float_counts_are_refused() -> None:
+    x = te.placeholder((2,), name="X")
+    axes = [te.reduce_axis((0, 2**31 - 1), f"k{number}") for number in range(40)]
+    wide = te.compute((2**31 - 1,) * 40, lambda *i: te.cast(i[0], "float32") * 2.0, name="C")
+    long = te.compute((2,), lambda i: te.sum(x[i], axis=axes), name="C")
+    told = te.compute((2,), lambda i: x[i] * 2.0, name="C", attrs={"FLOP": 10**400})
+    for tensor in (wide, long, told):
+        with pytest.raises(DefinitionError, match=r"'C': its operations are more .*'FLOP' among its attrs"):
+            _ = ComputeDAG([x, tensor]).flop_count
 
 
 def test_stages_add_up() -> None:

@@ -23,6 +23,7 @@ from math import prod
 
 from ansor.depth import with_depth
 from ansor.dtypes import dtype_info
+from ansor.errors import DefinitionError
 from ansor.schedule.access import body_roots, constant_extents
 from ansor.te.expr import Binary, Call, Cast, Expr, Not, Reduce, Select
 from ansor.te.tensor import ComputeOp, Operation
@@ -44,7 +45,23 @@ def count_flops(ops: Sequence[Operation]) -> float:
 
 
 def op_flops(op: ComputeOp) -> float | None:
-    """The operations of one compute operation [flop]; None if a size is symbolic."""
+    """The operations of one compute operation [flop]; None if a size is symbolic.
+
+    Raises
+    ------
+    DefinitionError
+        If they are more than a float counts.
+    """
+    try:
+        return _op_flops(op)
+    except OverflowError:
+        raise DefinitionError(
+            f"compute {op.name!r}: its operations are more than a float counts; make it smaller, or give a "
+            f"number of them as {FLOP_ATTR!r} among its attrs"
+        ) from None
+
+
+def _op_flops(op: ComputeOp) -> float | None:
     given = op.attrs.get(FLOP_ATTR)
     if given is not None:
         return float(given)
