@@ -90,7 +90,7 @@ class FeatureTable:
 
     @classmethod
     def _of(cls, task: Task, form: Form) -> FeatureTable:
-        values = extract_forms(task, [form], scaled=False).values.astype(np.float64)
+        values: np.ndarray[Any, np.dtype[Any]] = extract_forms(task, [form], scaled=False).values
         names = [form.state.stages[s.stage].op.outputs[s.output].name for s in statements_of(form)]
         present = enumerate(GPU_FEATURES[: values.shape[1]])
         columns = {feature.name: values[:, position] for position, feature in present}
@@ -127,6 +127,6 @@ def _row(cells: Sequence[str]) -> str:
 
 def _number(value: float) -> str:
     """A value in at most eleven characters."""
-    if value == int(value) and abs(value) < 1e10:
+    if float(value).is_integer() and abs(value) < 1e10:
         return str(int(value))
     return f"{value:.4g}"

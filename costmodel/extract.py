@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,7 @@ def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Pac
     forms
         Their rows are the programs, in order.
     scaled
-        Leave magnitudes in their own units if false.
+        Leave magnitudes in their own units if false, as float64: float32 does not hold all of them.
     """
     core = core_of(task)
     rewrites = task.layout_rewrite_option is not LayoutRewriteOption.NO_REWRITE
@@ -96,13 +97,14 @@ def extract_forms(task: Task, forms: Sequence[Form], scaled: bool = True) -> Pac
         else np.zeros(0, np.int64)
     )
     offsets = offsets_of(counts)
-    values = np.empty((len(columns), N_FEATURES if core.device is None else N_GPU_FEATURES), np.float32)
+    width = N_FEATURES if core.device is None else N_GPU_FEATURES
+    values: NDArray[Any] = np.empty((len(columns), width), np.float32 if scaled else np.float64)
     _fill(columns, core, offsets, values, scaled)
     return PackedRows(values, offsets)
 
 
 def _fill(
-    columns: Columns, core: Core, offsets: NDArray[np.int64], values: NDArray[np.float32], scaled: bool
+    columns: Columns, core: Core, offsets: NDArray[np.int64], values: NDArray[Any], scaled: bool
 ) -> None:
     """Compute the rows block by block and put each where it belongs."""
     places = offsets[columns.program] + columns.ordinal

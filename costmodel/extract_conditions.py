@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import compress
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from costmodel.extract_form import Mask
 from costmodel.extract_indices import Value
 
 Extents = Mapping[Var, Value]
+
+_MOST: Final = 1e200
+"""Which leaves room for what all points make of it."""
 
 
 def all_hold(conditions: Iterable[Expr], extents: Extents) -> Mask:
@@ -42,10 +45,15 @@ def are_separable(conditions: Iterable[Expr], spatial: Extents, reducing: Extent
 
 
 def occurrences(body: Body, extents: Extents) -> NDArray[np.float64]:
-    """What each program computes per point.
+    """What each program computes per point, `_MOST` at most.
 
     In the order of `COUNTS`; shape ``(len(COUNTS), rows)``, or one column for all.
     """
+    return np.minimum(_occurrences(body, extents), _MOST)
+
+
+def _occurrences(body: Body, extents: Extents) -> NDArray[np.float64]:
+    """The same, however often values that share all they are made of would be computed one by one."""
     masks = [_is_decided(one, extents) for one in body.undecided]
     if not any(map(np.any, masks)):
         return np.array(body.counts)[:, None]

@@ -17,7 +17,7 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from costmodel import Programs
 from costmodel.analytic import AnalyticModel, CoreRates
-from costmodel.explain import explain
+from costmodel.explain import FeatureTable, explain
 from costmodel.extract import extract
 from costmodel.features import FEATURES, unscale
 from sketches import ProgramSpace
@@ -313,3 +313,24 @@ def test_explain_says_what_lines_mean_when_asked() -> None:
     task = task_of(matmul(8, 8, 8))
     text = explain(task, State.initial(task.compute_dag), descriptions=True)
     assert next(feature.text for feature in FEATURES if feature.name == "work") in text
+
+
+@pytest.mark.parametrize("doublings", [130, 200, 1100])
+def test_numbers_that_no_float_holds_are_explained(doublings: int) -> None:
+    x = te.placeholder((4,), name="X")
+
+    def body(i: te.Expr) -> te.Expr:
+        value = x[i]
+        for _ in range(doublings):
+            value = value + value
+        return value
+
+    task = task_of([x, te.compute((4,), body, name="Y")])
+    state = State.initial(task.compute_dag)
+    table = FeatureTable.of(task, state)
+    (added,) = (values for feature, values in table.features() if feature.name == "float_addsub")
+    assert added == [4 * min(2.0 ** min(doublings, 1000), 1e200)]
+    assert f"  {added[0]:.4g}  " in explain(task, state)
+    for numbers in (table.values, table.estimate["seconds"], extract(task, [state]).values):
+        assert np.isfinite(numbers).all()
+    assert np.isfinite(MODEL.predict(task, [state])).all()
