@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.depth import with_depth
-from ansor.errors import ScheduleError
+from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel.candidates import Candidates, batches_of
@@ -148,7 +148,7 @@ class FeatureSource(Protocol):
 
     def extract(self, task: Task, candidates: Candidates) -> PackedRows:
         """
-        Make the rows of some programs of a task, in order.
+        Make the rows of some programs of a task, in order: finite numbers, or NaN where there is none.
 
         Raises
         ------
@@ -159,14 +159,35 @@ class FeatureSource(Protocol):
 
 
 def extract_rows(source: FeatureSource, task: Task, candidates: Candidates) -> PackedRows:
-    """Make the rows of candidates, in order; a program that turns out illegal gets none."""
+    """
+    Make the rows of candidates, in order; a program that turns out illegal gets none.
+
+    Raises
+    ------
+    DefinitionError
+        If the source makes a number that float32 does not hold.
+    """
     try:
-        return with_depth(lambda: source.extract(task, candidates))
+        rows = with_depth(lambda: source.extract(task, candidates))
     except ScheduleError:
         parts = _divided(batches_of(candidates))
+    else:
+        _check_finite(source, rows.values)
+        return rows
     if not parts:
         return PackedRows.empty(source.width, 1)
     return PackedRows.concatenate([extract_rows(source, task, part) for part in parts])
+
+
+def _check_finite(source: FeatureSource, values: NDArray[Any]) -> None:
+    """Refuse numbers that learning libraries do; NaN they take."""
+    beyond = np.abs(values) > np.finfo(np.float32).max
+    if beyond.any():
+        row, column = np.argwhere(beyond)[0]
+        raise DefinitionError(
+            f"{type(source).__name__}.extract: a feature of column {column} is {values[row, column]:g}, and "
+            "models learn from finite numbers of float32; take its logarithm, or NaN where there is none"
+        )
 
 
 def _divided(batches: Sequence[Population | list[State]]) -> list[Candidates]:

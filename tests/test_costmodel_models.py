@@ -279,6 +279,21 @@ def test_missing_numbers_are_no_obstacle(learned: type[LearnedModel]) -> None:
     assert np.isfinite(model.predict(task(), Programs(draw(task(), 10)))).all()
 
 
+@pytest.mark.parametrize("learned", [XGBModel, SklearnModel])
+@pytest.mark.parametrize("number", [np.inf, -np.inf, 1e300])
+def test_infinite_numbers_are_the_fault_of_their_source(learned: type[LearnedModel], number: float) -> None:
+    class Endless(LoopFeatures):
+        def extract(self, task: ansor.Task, candidates: Candidates) -> PackedRows:
+            rows = super().extract(task, candidates)
+            return PackedRows(np.where(rows.values > 4.0, np.float64(number), rows.values), rows.offsets)
+
+    model = learned(features=Endless(), num_warmup_sample=0)
+    model.update(*lessons(1))
+    message = r"Endless.extract: a feature of column \d+ is -?(inf|1e\+300), and models learn from finite"
+    with pytest.raises(ansor.DefinitionError, match=message):
+        model.predict(task(), Programs(draw(task(), 10)))
+
+
 @pytest.mark.parametrize("seed", [2**31, 2**64 + 7, 2**130])
 def test_seeds_may_be_larger_than_the_libraries_take(seed: int) -> None:
     """A seed may be a time in nanoseconds, or random bits."""
