@@ -217,6 +217,7 @@ i, j, k, n, d = Var("i"), Var("j"), Var("k"), Var("n"), Var("d")
 KNOWN = Bounds({i: (0, 7), j: (0, 3), k: (0, 15), n: (1, None)})
 A = Buffer("A", "float32", (512,))
 IDX = Buffer("IDX", "int32", (512,))
+FLAGS = Buffer("F", "bool", (64,))
 SMALL = Buffer("SMALL", "int8", (512,))
 
 
@@ -282,6 +283,24 @@ def load(buffer, index):
     ],
 )
 def test_canonical_forms(expr, expected):
+    assert format_expr(simplify(expr, KNOWN)) == expected
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (load(FLAGS, i) & load(FLAGS, i * 1), "F[i]"),
+        (select(i < k, load(FLAGS, j), load(FLAGS, j + 0)), "F[j]"),
+        (
+            select(load(FLAGS, i), load(FLAGS, j), load(FLAGS, k))
+            | select(load(FLAGS, i), load(FLAGS, j), load(FLAGS, k)),
+            "select(F[i], F[j], F[k])",
+        ),
+        (load(FLAGS, i) & logical_not(load(FLAGS, i)) & logical_not(load(FLAGS, i)), "F[i] and not F[i]"),
+        (load(FLAGS, i) & load(FLAGS, j), "F[i] and F[j]"),
+    ],
+)
+def test_equal_bools_that_are_read_are_one(expr, expected):
     assert format_expr(simplify(expr, KNOWN)) == expected
 
 

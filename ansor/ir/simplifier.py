@@ -37,9 +37,7 @@ from ansor.te.expr import (
     Const,
     Expr,
     IterVar,
-    Load,
     Not,
-    Read,
     Reduce,
     Select,
     Var,
@@ -49,7 +47,7 @@ from ansor.te.expr import (
     with_children,
     wrap_int,
 )
-from ansor.te.structure import same_structure
+from ansor.te.structure import node_key, same_structure
 
 MOST_LEVELS: Final = 4
 """So many choices inside of each other narrow what is known; what both sides use is simplified for each."""
@@ -190,24 +188,8 @@ class Simplifier:
 
     def _opaque(self, node: Expr, range_: Interval | None = None, *, index: bool = False) -> Affine:
         """An integer node, its children canonical, as an atom."""
-        match node:
-            case Binary(op=op):
-                detail: object = op
-            case Call(name=name):
-                detail = name
-            case Load(buffer=buffer):
-                detail = id(buffer)
-            case Read(tensor=tensor):
-                detail = id(tensor)
-            case Select(lazy=lazy):
-                detail = lazy
-            case Not() | Cast():
-                detail = None
-            case _:
-                detail = id(node)
-        key = (type(node).__name__, detail, node.dtype, tuple(map(id, children(node))))
         low, high = range_ or int_range(node.dtype)
-        return self.table.intern(key, Atom(node, low, high, index))
+        return self.table.intern(node_key(node), Atom(node, low, high, index))
 
     def _integer_select(self, expr: Select) -> Affine:
         node = self._select(expr)
@@ -359,7 +341,7 @@ class Simplifier:
             case Not(a=a):
                 return self._negation(self.canonical(a))
             case Select():
-                return self._select(expr)
+                return self._interned(self._select(expr))
             case Cast(a=a) if a.dtype == "bool":
                 return self.canonical(a)
             case _:
@@ -367,13 +349,7 @@ class Simplifier:
 
     def _interned(self, cond: Expr) -> Expr:
         """The one object that stands for this condition (children canonical)."""
-        match cond:
-            case Binary(op=op, a=a, b=b):
-                return self._conditions.setdefault((op, id(a), id(b)), cond)
-            case Not(a=a):
-                return self._conditions.setdefault(("not", id(a)), cond)
-            case _:
-                return cond
+        return self._conditions.setdefault(node_key(cond), cond)
 
     def _negation(self, cond: Expr) -> Expr:
         match cond:

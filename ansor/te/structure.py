@@ -56,8 +56,13 @@ def shared_parts(expr: Expr, known: dict[object, Expr]) -> dict[int, Expr]:
             continue
         own = tuple([made[id(child)] for child in inner])
         new = with_children(node, own) if inner else node
-        made[id(node)] = known.setdefault((_own(new), *map(id, own)), new)
+        made[id(node)] = known.setdefault(node_key(new), new)
     return made
+
+
+def node_key(node: Expr) -> tuple[object, ...]:
+    """Equal for nodes that do the same to the same objects, as long as these are there."""
+    return (_own(node), *map(id, children(node)))
 
 
 def _own(node: Expr) -> tuple[object, ...]:
