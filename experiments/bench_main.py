@@ -21,6 +21,7 @@ import ansor
 from ansor import workloads
 from experiments import command
 from experiments.harness import OUT, Bench, Estimate, fresh_process, speedup
+from experiments.search_runs import whole
 from experiments.turns import interleave
 
 QUICK: Final = ("matmul", "conv2d_bn_relu", "softmax")
@@ -101,7 +102,7 @@ def beside_numpy(bench: Bench, name: str, trials: int, processes: int) -> None:
     options = ansor.TuningOptions(
         num_measure_trials=trials, verbose=0, measure_callbacks=[ansor.RecordToFile(log)]
     )
-    result = task.tune(options)
+    result = whole(task.tune(options))
     if result.best_cost is None:
         bench.add(f"{title}: speed over numpy", 0.0, "x", peer=f"no program: {result.message}")
         return

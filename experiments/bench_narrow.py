@@ -22,6 +22,7 @@ import ansor
 from ansor.dtypes import to_numpy
 from experiments import command
 from experiments.harness import Bench, Estimate, speedup
+from experiments.search_runs import whole
 from experiments.turns import interleave
 
 CASES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -37,7 +38,7 @@ def tuned(n: int, dtypes: Sequence[str], trials: int, intrinsics: bool) -> ansor
     task = ansor.SearchTask(func="ansor.matmul", args=(n, n, n, *dtypes))
     policy = ansor.SketchPolicy(task, params={"cpu_tensor_intrinsics": int(intrinsics)})
     options = ansor.TuningOptions(num_measure_trials=trials, verbose=0)
-    state = task.tune(options, policy).best_state
+    state = whole(task.tune(options, policy)).best_state
     if state is None:
         raise SystemExit(f"no program was found for {dtypes} in {trials} trials")
     return ansor.build(state, task.compute_dag.tensors)

@@ -18,6 +18,7 @@ import ansor
 from ansor import te
 from experiments import command
 from experiments.harness import OUT, machine, positive_number, speedup
+from experiments.search_runs import whole
 from experiments.turns import interleave
 
 
@@ -48,9 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     OUT.mkdir(parents=True, exist_ok=True)
     log = OUT / f"demo-{n}.log.json"
     heading(f"Tuning: {arguments.trials} programs are built, run and checked in worker processes")
-    result = task.tune(
-        ansor.TuningOptions(num_measure_trials=arguments.trials, measure_callbacks=[ansor.RecordToFile(log)])
+    options = ansor.TuningOptions(
+        num_measure_trials=arguments.trials, measure_callbacks=[ansor.RecordToFile(log)]
     )
+    result = whole(task.tune(options))
     if result.best_state is None:
         print(result)
         return 1

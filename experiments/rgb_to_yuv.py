@@ -21,6 +21,7 @@ import ansor
 from ansor import te
 from experiments import command
 from experiments.harness import OUT, machine, positive_number, speedup
+from experiments.search_runs import whole
 from experiments.turns import interleave
 
 Array = npt.NDArray[np.float32]
@@ -82,11 +83,10 @@ def tuned_schedule(
     """The best of `trials` new programs and of what the log already holds."""
     log.parent.mkdir(parents=True, exist_ok=True)
     task = ansor.SearchTask(rgb_to_yuv_image, (height, width), target="llvm")
-    task.tune(
-        ansor.TuningOptions(
-            num_measure_trials=trials, measure_callbacks=[ansor.RecordToFile(log)], verbose=verbose
-        )
+    options = ansor.TuningOptions(
+        num_measure_trials=trials, measure_callbacks=[ansor.RecordToFile(log)], verbose=verbose
     )
+    whole(task.tune(options))
     return task.apply_best(log)
 
 

@@ -20,6 +20,7 @@ import ansor
 from ansor import te
 from experiments import command
 from experiments.harness import positive_number
+from experiments.search_runs import whole
 
 
 @ansor.template("experiments.tiled_matmul")
@@ -65,7 +66,7 @@ def compare(size: int, trials: int, seed: int = 0, min_repeat_ms: int = 50) -> d
                 runner=runner,
                 measure_callbacks=[ansor.RecordToFile(log)],
             )
-            task.tune(options, make(task, seed))
+            whole(task.tune(options, make(task, seed)))
             kernels[name] = ansor.build(*task.apply_best(log))
     rng = np.random.default_rng(0)
     arrays = [rng.uniform(-1, 1, (size, size)).astype(np.float32) for _ in range(3)]

@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from experiments import bench_compile, bench_gpu, bench_search, fuzz, rgb_to_yuv, templates, tutorial
+import ansor
+from experiments import (
+    bench_compile,
+    bench_gpu,
+    bench_main,
+    bench_narrow,
+    bench_search,
+    demo,
+    fuzz,
+    rgb_to_yuv,
+    templates,
+    tutorial,
+)
 from experiments.harness import ROOT, Bench, positive_time
 from experiments.search_cases import CASES
 
@@ -55,6 +67,33 @@ def test_the_slowest_program_to_compile_has_a_goal(monkeypatch: pytest.MonkeyPat
     bench_compile.cost_of_compiling(bench, "softmax-1024", CASES["softmax-1024"], count=2)
     (row,) = (row for row in bench.rows if "the slowest" in row.name)
     assert (row.goal, row.holds) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda where: bench_main.beside_numpy(Bench("", []), "softmax", trials=1, processes=1),
+        lambda where: bench_narrow.main(["--quick"]),
+        lambda where: demo.main(["--size", "16", "--trials", "1"]),
+        lambda where: rgb_to_yuv.tuned_schedule(4, 4, 1, where / "log.json", verbose=0),
+        lambda where: templates.compare(16, 1),
+    ],
+    ids=["bench_main", "bench_narrow", "demo", "rgb_to_yuv", "templates"],
+)
+def test_ctrl_c_is_meant_for_the_command_and_not_for_one_tuning(
+    begin: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found until then is no result to compare."""
+
+    def cut_short(task: ansor.SearchTask, *rest: object) -> ansor.TuningResult:
+        return ansor.TuningResult(task, None, None, 0, 0, 0, ansor.StopReason.INTERRUPTED, "interrupted", 0.0)
+
+    for module in (bench_main, demo):
+        monkeypatch.setattr(module, "OUT", tmp_path)
+    for kind in (ansor.SearchTask, ansor.TemplateTask):
+        monkeypatch.setattr(kind, "tune", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        begin(tmp_path)
 
 
 def run(*words: str) -> "subprocess.Popen[str]":
