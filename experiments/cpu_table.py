@@ -73,8 +73,8 @@ def _notes(results: Sequence[Result]) -> list[str]:
         notes.append("again: rounds that were taken since something else ran, so that quieter ones count")
     if any(r.measured.subtracted for r in results):
         notes.append(
-            "*: less the cost of a call from Python [us], but no less than the limit; measured for each "
-            "operation at a tiny size: " + ", ".join(_call_costs(results))
+            "*: less the cost of a call from Python [us], but no less than the limit, or than ours below it; "
+            "measured for each operation at a tiny size: " + ", ".join(_call_costs(results))
         )
     if any(r.weights for r in results):
         notes.append("weights: who brought constant weights into a layout of its own, beside the time")

@@ -484,6 +484,15 @@ def test_less_its_call_a_library_is_no_faster_than_the_machine() -> None:
     assert less.goal == Goal(SMALL.goal.speed, MARGIN)
 
 
+def test_less_its_call_a_library_may_be_as_fast_as_ours_below_the_limit() -> None:
+    """What ours reaches the machine can do: to lift the library's time further would be a speed of ours."""
+    one = result(SMALL, ansor=0.2, numpy=0.1)
+    less = replace(one, measured=replace(one.measured, subtracted={"numpy": 5.0}))
+    assert less.share > 1
+    assert less.peers["numpy"] == less.seconds == 0.2
+    assert less.over("numpy").median == 1
+
+
 def test_what_a_call_costs_is_told_from_the_least_to_the_most() -> None:
     """It is another one for each operation."""
     one = result(SMALL, ansor=1.0, numpy=3.0, torch=4.0)
