@@ -105,12 +105,12 @@ def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
         for result in results:
             add_rows(bench, result)
         for case in failed:
-            _add_failure(bench, case, f"see {_error_file(folder, case).name}")
+            bench.add_failure(_failed(case), f"see {_error_file(folder, case).name}")
     add_means(bench, results, failed)
     if results:
         print(details(results))
         report_quiet(bench, [share for result in results for share in result.measured.quiet])
-    if not (given.metaschedule or any(result.rivalry for result in results)):
+    if not (given.metaschedule or any(result.was_rivalled for result in results)):
         print(f"  not compared with {cpu_metaschedule.NAME}: {MISSING}")
     if kept.unknown:
         print(f"  not shown, since there are no such cases any more: {', '.join(kept.unknown)}")
@@ -127,25 +127,26 @@ def measured(
     bench: Bench, case: Case, folder: Path, trials: int, effort: Effort, tuner: str | None
 ) -> Result | None:
     """Tune and measure one case; None, and a row that says so, if it has no program or answers differ."""
-    served, seconds = [], None
+    served, seconds, lost = [], None, {}
     try:
         tuned = tune(case, folder, trials)
         if tuner is not None:
             try:
                 found = other_tuner(case, folder, tuned, effort.threads, tuner)
             except Exception as error:  # whatever becomes of the other one, ours is measured
-                _add_failure(bench, case, _words(error), f"{cpu_metaschedule.NAME} ")
+                lost = {cpu_metaschedule.NAME: _words(error)}
             else:
                 served, seconds = found["command"], found["seconds"]
-        return Result.of(case, tuned, measure(case, tuned.log, effort, served), seconds)
+        ours = measure(case, tuned.log, effort, served)
+        return Result.of(case, tuned, replace(ours, skipped={**ours.skipped, **lost}), seconds)
     except Exception as error:  # whatever one case does, the others are measured
         _error_file(folder, case).write_text("".join(traceback.format_exception(error)))
-        _add_failure(bench, case, _words(error))
+        bench.add_failure(_failed(case), _words(error))
         return None
 
 
-def _add_failure(bench: Bench, case: Case, why: str, who: str = "") -> None:
-    bench.add(f"{case.name}: {who}failed", 1, "of 1", peer=why, at_most=0)
+def _failed(case: Case) -> str:
+    return f"{case.name}: failed"
 
 
 def _words(error: Exception) -> str:

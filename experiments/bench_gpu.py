@@ -151,11 +151,11 @@ def one_case(bench: Bench, case: GPUCase, plan: Plan, last: float) -> None:
         limit = min(HANGING * overhead(case), left())
         measured = measure(case, place, tuned.log, repeats, milliseconds, limit)
     except TimeoutError as error:
-        bench.add(f"{case.name}: failed: time", 1, "of 1", peer=gist(str(error)), at_most=0)
+        bench.add_failure(f"{case.name}: failed: time", gist(str(error)))
         return
     except (AnsorError, RuntimeError) as error:
         (plan.folder / f"{case.name}.error.txt").write_text(f"{error}\n")
-        bench.add(f"{case.name}: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
+        bench.add_failure(f"{case.name}: failed", gist(str(error)))
         return
     add_rows(bench, case, place, tuned, measured)
 
@@ -215,7 +215,7 @@ def foresee(bench: Bench, case: GPUCase, seconds: float = PREDICTING) -> None:
     try:
         found = predict(case, REHEARSED_ARCHES, seconds)
     except (TimeoutError, RuntimeError) as error:
-        bench.add(f"{case.name}: predicted: failed", 1, "of 1", peer=gist(str(error)), at_most=0)
+        bench.add_failure(f"{case.name}: predicted: failed", gist(str(error)))
         return
     flops = case.task("cuda", rehearsal=False).compute_dag.flop_count
     for one in found:

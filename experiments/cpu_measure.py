@@ -83,7 +83,7 @@ class Measured:
     times
         Seconds per call by name, element `i` of all side by side: ours, peers, ceilings.
     skipped
-        Why a peer is missing, by name.
+        Why a peer, or the other tuner if it was asked for, is missing, by name.
     packs
         Peers that bring constant weights into another layout beforehand; ours too, if `OURS` is among them.
     subtracted

@@ -161,6 +161,11 @@ class Result:
         time = ours / self.tuner if ours is not None and self.tuner else None
         return Rivalry(self.over(METASCHEDULE), goal, time)
 
+    @property
+    def was_rivalled(self) -> bool:
+        """Whether MetaSchedule was asked for, which may have failed."""
+        return METASCHEDULE in self.measured.times or METASCHEDULE in self.measured.skipped
+
     @classmethod
     def from_json(cls, row: Mapping[str, Any], case: Case, folder: Path) -> Result:
         """Read what `to_json` gave for a case whose log lies in a folder."""
@@ -248,6 +253,9 @@ def add_rows(bench: Bench, result: Result) -> None:
                 at_most=TIME_OF_METASCHEDULE,
             )
 
+    elif result.was_rivalled:
+        bench.add_failure(f"{name}: {METASCHEDULE} failed", result.measured.skipped[METASCHEDULE])
+
 
 def _limit_text(result: Result) -> str:
     if result.limit.kind == "FMA":
@@ -272,14 +280,16 @@ def add_means(bench: Bench, results: Sequence[Result], failed: Sequence[Case] = 
             _add_mean(bench, group, some, lost, goal.mean)
     every = [r for r in results if r.case.group not in APART]
     _add_mean(bench, "everything", every, sum(case.group not in APART for case in failed), WHOLE)
-    _add_rivalries(bench, [rivalry for r in results if (rivalry := r.rivalry) is not None])
+    _add_rivalries(bench, [r.rivalry for r in results if r.was_rivalled])
 
 
-def _add_rivalries(bench: Bench, rivalries: Sequence[Rivalry]) -> None:
+def _add_rivalries(bench: Bench, asked: Sequence[Rivalry | None]) -> None:
     """Add the mean of the speeds over the other tuner, and how often both goals are reached."""
+    rivalries = [rivalry for rivalry in asked if rivalry is not None]
     if not rivalries:
         return
-    speeds, counted = [r.speed.median for r in rivalries], f"{len(rivalries)} operations"
+    speeds = [r.speed.median for r in rivalries]
+    counted = f"{len(rivalries)} of {len(asked)} operations"
     bench.add(
         f"everything: geometric mean of speeds over {METASCHEDULE}", geometric_mean(speeds), "x", peer=counted
     )
@@ -298,7 +308,7 @@ def _add_rivalries(bench: Bench, rivalries: Sequence[Rivalry]) -> None:
             f"everything: tuned in {TIME_OF_METASCHEDULE:g} of {METASCHEDULE}'s time",
             soon / len(times),
             "of 1",
-            peer=f"{len(times)} operations",
+            peer=f"{len(times)} of {len(asked)} operations",
             at_least=1,
         )
 

@@ -274,6 +274,10 @@ class Bench:
         print(f"  {name}: {_value_text(row)}", file=sys.stderr, flush=True)
         return row
 
+    def add_failure(self, name: str, why: str) -> Row:
+        """Add a row of something that failed, which misses its goal."""
+        return self.add(name, 1, "of 1", peer=why, at_most=0)
+
     def write(self, *paths: str | Path) -> None:
         """Write the rows there are to the file of `--json`, if it was given, and to others."""
         text = json.dumps([asdict(row) for row in self.rows], indent=1) + "\n"

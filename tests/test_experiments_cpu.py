@@ -720,9 +720,12 @@ def test_another_tuner_that_fails_is_a_row_of_its_own(
     monkeypatch.setattr(bench_cpu, "measure", lambda *rest: measured)
     bench = Bench("", [])
     python = str(tmp_path / "no python")
-    assert bench_cpu.measured(bench, SMALL, tmp_path, 1, Effort(1, 1, 1.0, 1, ()), python) is not None
-    assert bench.rows[0].name == f"{SMALL.name}: MetaSchedule failed"
-    assert bench.rows[0].holds is False
+    found = bench_cpu.measured(bench, SMALL, tmp_path, 1, Effort(1, 1, 1.0, 1, ()), python)
+    assert found is not None
+    cpu_results.add_rows(bench, found)
+    (row,) = (row for row in bench.rows if row.name == f"{SMALL.name}: MetaSchedule failed")
+    assert row.holds is False
+    assert row.peer == found.measured.skipped["MetaSchedule"] != ""
 
 
 def test_logs_of_other_sources_or_threads_lie_elsewhere(

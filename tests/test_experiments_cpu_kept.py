@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments import bench_cpu, cpu_kept, cpu_run, cpu_table, search_runs
+from experiments import bench_cpu, cpu_kept, cpu_metaschedule, cpu_run, cpu_table, search_runs
 from experiments.bench_cpu import main
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_kept import UnusableError, check_place, keep, read
@@ -168,6 +168,30 @@ def test_a_table_of_everything_is_made_by_several_runs(
         assert words in printed
     main([*where, "--table", "--ops", SOFTMAX.name])
     assert "softmax-1024x1024: speed" not in capsys.readouterr().out
+
+
+def test_what_the_other_tuner_failed_at_is_shown_by_every_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = a_result(SOFTMAX, tmp_path, 120.0, ansor=1.0, numpy=3.0, MetaSchedule=1.5)
+    lost = a_result(NORM, tmp_path, ansor=1.0, numpy=3.0)
+    skipped = {**lost.measured.skipped, "MetaSchedule": "it has no norm"}
+    lost = replace(lost, measured=replace(lost.measured, skipped=skipped))
+    found = {SOFTMAX: good, NORM: lost}
+    monkeypatch.setattr(bench_cpu, "measured", lambda bench, case, *rest: found[case])
+    monkeypatch.setattr(cpu_metaschedule, "check", lambda python: "tvm 7")
+    command = ["--ops", f"{SOFTMAX.name},{NORM.name}", "--log-dir", str(tmp_path)]
+    for option in (["--metaschedule"], ["--table"]):
+        rows = tmp_path / f"{option[0]}.json"
+        assert main([*command, *option, "--json", str(rows)]) == 1
+        by_name = {row["name"]: row for row in json.loads(rows.read_text())}
+        failed = by_name[f"{NORM.name}: MetaSchedule failed"]
+        assert (failed["holds"], failed["peer"]) == (False, "it has no norm")
+        mean = by_name["everything: geometric mean of speeds over MetaSchedule"]
+        assert mean["peer"] == "1 of 2 operations"
+        assert "not compared with MetaSchedule" not in capsys.readouterr().out
+    assert main(["--ops", NORM.name, "--log-dir", str(tmp_path), "--table"]) == 1
+    assert "not compared with MetaSchedule" not in capsys.readouterr().out
 
 
 def test_the_file_of_rows_has_every_figure_of_each_operation(
