@@ -38,13 +38,13 @@ from ansor.task.hardware import available_cores
 from experiments import command, cpu_metaschedule, search_runs
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
 from experiments.cpu_kept import FILE, UnusableError, alone, check_place, keep, read
-from experiments.cpu_measure import Effort, gist, measure, threads_everywhere
+from experiments.cpu_measure import Effort, measure, threads_everywhere
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows
 from experiments.cpu_run import Run
 from experiments.cpu_table import chart, details
 from experiments.cpu_tuning import Tuned, tune
-from experiments.harness import OUT, Bench, folder_to_write, names_among, positive_number, threads_here
+from experiments.harness import OUT, Bench, folder_to_write, gist, names_among, positive_number, threads_here
 from experiments.search_clock import report_quiet
 
 TRIALS: Final = 200
@@ -134,23 +134,19 @@ def measured(
             try:
                 found = other_tuner(case, folder, tuned, effort.threads, tuner)
             except Exception as error:  # whatever becomes of the other one, ours is measured
-                lost = {cpu_metaschedule.NAME: _words(error)}
+                lost = {cpu_metaschedule.NAME: gist(error)}
             else:
                 served, seconds = found["command"], found["seconds"]
         ours = measure(case, tuned.log, effort, served)
         return Result.of(case, tuned, replace(ours, skipped={**ours.skipped, **lost}), seconds)
     except Exception as error:  # whatever one case does, the others are measured
         _error_file(folder, case).write_text("".join(traceback.format_exception(error)))
-        bench.add_failure(_failed(case), _words(error))
+        bench.add_failure(_failed(case), gist(error))
         return None
 
 
 def _failed(case: Case) -> str:
     return f"{case.name}: failed"
-
-
-def _words(error: Exception) -> str:
-    return gist(str(error) or type(error).__name__)
 
 
 def _error_file(folder: Path, case: Case) -> Path:

@@ -41,7 +41,7 @@ from ansor.codegen.c.compile import find_compiler
 from ansor.errors import AnsorError, BuildError, NoDeviceError
 from ansor.runtime.device.door import DeviceInfo, device_info
 from experiments import command
-from experiments.cpu_measure import OURS, gist
+from experiments.cpu_measure import OURS
 from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
 from experiments.gpu_measure import (
     REHEARSED_ARCHES,
@@ -57,7 +57,16 @@ from experiments.gpu_measure import (
     tune,
 )
 from experiments.gpu_predicted import predict
-from experiments.harness import OUT, Bench, Estimate, folder_to_write, positive_number, positive_time, speedup
+from experiments.harness import (
+    OUT,
+    Bench,
+    Estimate,
+    folder_to_write,
+    gist,
+    positive_number,
+    positive_time,
+    speedup,
+)
 
 MINUTES: Final = 9.0
 TRIALS: Final = 1000
@@ -151,11 +160,11 @@ def one_case(bench: Bench, case: GPUCase, plan: Plan, last: float) -> None:
         limit = min(HANGING * overhead(case), left())
         measured = measure(case, place, tuned.log, repeats, milliseconds, limit)
     except TimeoutError as error:
-        bench.add_failure(f"{case.name}: failed: time", gist(str(error)))
+        bench.add_failure(f"{case.name}: failed: time", gist(error))
         return
     except (AnsorError, RuntimeError) as error:
         (plan.folder / f"{case.name}.error.txt").write_text(f"{error}\n")
-        bench.add_failure(f"{case.name}: failed", gist(str(error)))
+        bench.add_failure(f"{case.name}: failed", gist(error))
         return
     add_rows(bench, case, place, tuned, measured)
 
@@ -215,7 +224,7 @@ def foresee(bench: Bench, case: GPUCase, seconds: float = PREDICTING) -> None:
     try:
         found = predict(case, REHEARSED_ARCHES, seconds)
     except (TimeoutError, RuntimeError) as error:
-        bench.add_failure(f"{case.name}: predicted: failed", gist(str(error)))
+        bench.add_failure(f"{case.name}: predicted: failed", gist(error))
         return
     flops = case.task("cuda", rehearsal=False).compute_dag.flop_count
     for one in found:

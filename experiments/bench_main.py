@@ -20,6 +20,7 @@ import numpy as np
 import ansor
 from ansor import workloads
 from experiments import command
+from experiments.cpu_measure import check
 from experiments.harness import OUT, Bench, Estimate, fresh_process, speedup
 from experiments.search_runs import whole
 from experiments.turns import interleave
@@ -37,9 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_main: cost of a trial, and the catalogue beside numpy", argv)
     OUT.mkdir(parents=True, exist_ok=True)
     for name, args in TRIAL_TASKS[: 1 if bench.quick else None]:
-        cost_of_a_trial(bench, name, args, count=8 if bench.quick else 64)
+        with bench.case(f"{name}: cost of a trial"):
+            cost_of_a_trial(bench, name, args, count=8 if bench.quick else 64)
     for name in bench.each(QUICK if bench.quick else tuple(workloads.CATALOGUE)):
-        beside_numpy(bench, name, trials=16 if bench.quick else 64, processes=1 if bench.quick else 3)
+        with bench.case(name):
+            beside_numpy(bench, name, trials=16 if bench.quick else 64, processes=1 if bench.quick else 3)
     return bench.finish()
 
 
@@ -127,7 +130,7 @@ def compare(name: str, args: Sequence[Any], log: str) -> dict[str, list[float]]:
     expected = entry.reference(inputs, named)
     out = np.empty_like(kernel(*inputs))
     kernel(*inputs, out)
-    np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1e-3 * float(np.abs(expected).max()))
+    check("numpy", out, expected, tolerance=1e-3)
     return interleave(
         {"ansor": lambda: kernel(*inputs, out), "numpy": lambda: entry.reference(inputs, named)}
     )

@@ -121,21 +121,27 @@ def share(rates: list[float], whole: list[float]) -> Estimate:
     return Estimate.of([x / y for x, y in zip(rates, whole, strict=True)])
 
 
+def one_size(bench: Bench, n: int, processes: int) -> None:
+    """Add the rows of one size."""
+    rates: dict[str, list[float]] = {"ansor": [], "numpy": [], "tile": [], "peak": []}
+    for _ in range(processes):
+        for name, values in fresh_process("experiments.bench_matmul:compare", n, 11).items():
+            rates[name] += values
+    ours, tiles, peaks = rates["ansor"], rates["tile"], rates["peak"]
+    bench.add(f"matmul {n}: speed", Estimate.of([x / 1e9 for x in ours]), "GFLOP/s")
+    peak = "multiply-add loop"
+    bench.add(f"matmul {n}: share of the peak", share(ours, peaks), "of 1", peer=peak, at_least=GOAL)
+    bench.add(f"tile beside matmul {n}: share of the peak", share(tiles, peaks), "of 1", peer=peak)
+    bench.add(f"matmul {n}: share of the tile's speed", share(ours, tiles), "of 1", peer="tile")
+    times = {name: [1 / x for x in values] for name, values in rates.items()}
+    bench.add(f"matmul {n}: speed over numpy", speedup(times["ansor"], times["numpy"]), "x", peer="numpy")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_matmul: a hand-scheduled product beside the multiply-add peak", argv)
     for n in (1024,) if bench.quick else (512, 1024, 2048):
-        rates: dict[str, list[float]] = {"ansor": [], "numpy": [], "tile": [], "peak": []}
-        for _ in range(1 if bench.quick else 3):
-            for name, values in fresh_process("experiments.bench_matmul:compare", n, 11).items():
-                rates[name] += values
-        ours, tiles, peaks = rates["ansor"], rates["tile"], rates["peak"]
-        bench.add(f"matmul {n}: speed", Estimate.of([x / 1e9 for x in ours]), "GFLOP/s")
-        peak = "multiply-add loop"
-        bench.add(f"matmul {n}: share of the peak", share(ours, peaks), "of 1", peer=peak, at_least=GOAL)
-        bench.add(f"tile beside matmul {n}: share of the peak", share(tiles, peaks), "of 1", peer=peak)
-        bench.add(f"matmul {n}: share of the tile's speed", share(ours, tiles), "of 1", peer="tile")
-        times = {name: [1 / x for x in values] for name, values in rates.items()}
-        bench.add(f"matmul {n}: speed over numpy", speedup(times["ansor"], times["numpy"]), "x", peer="numpy")
+        with bench.case(f"matmul {n}"):
+            one_size(bench, n, 1 if bench.quick else 3)
     return bench.finish()
 
 

@@ -40,7 +40,7 @@ def tuned(n: int, dtypes: Sequence[str], trials: int, intrinsics: bool) -> ansor
     options = ansor.TuningOptions(num_measure_trials=trials, verbose=0)
     state = whole(task.tune(options, policy)).best_state
     if state is None:
-        raise SystemExit(f"no program was found for {dtypes} in {trials} trials")
+        raise RuntimeError(f"no program was found for {dtypes} in {trials} trials")
     return ansor.build(state, task.compute_dag.tensors)
 
 
@@ -69,25 +69,32 @@ def torch_product(a: Any, b: Any) -> Callable[[], Any] | None:
     return lambda: torch._int_mm(x, y)
 
 
+def one_case(bench: Bench, name: str, n: int, trials: int, repeats: int) -> None:
+    """Add the rows of one of `CASES`."""
+    dtypes = CASES[name]
+    a, b = operands(n, dtypes)
+    out = np.empty((n, n), to_numpy(dtypes[1]))
+    calls: dict[str, Callable[[], object]] = {}
+    for variant in (True, False):
+        program = tuned(n, dtypes, trials, variant)
+        program(a, b, out)
+        np.testing.assert_allclose(out, a.astype(out.dtype) @ b.astype(out.dtype), rtol=1e-3, atol=1e-2)
+        calls["ours" if variant else "without"] = partial(program, a, b, out)
+    peer = torch_product(a, b)
+    if peer is not None:
+        calls["PyTorch"] = peer
+    times = interleave(calls, repeats=repeats)
+    bench.add(f"{name} {n}", Estimate.of([2e-9 * n**3 / t for t in times["ours"]]), "GOP/s")
+    for other in list(times)[1:]:
+        bench.add(f"{name} {n}: speed", speedup(times["ours"], times[other]), "x", peer=other)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_narrow: products of bytes and of bfloat16 by tensor intrinsics", argv)
     n, trials, repeats = (512, 16, 7) if bench.quick else (1024, 64, 15)
-    for name, dtypes in CASES.items():
-        a, b = operands(n, dtypes)
-        out = np.empty((n, n), to_numpy(dtypes[1]))
-        calls: dict[str, Callable[[], object]] = {}
-        for variant in (True, False):
-            program = tuned(n, dtypes, trials, variant)
-            program(a, b, out)
-            np.testing.assert_allclose(out, a.astype(out.dtype) @ b.astype(out.dtype), rtol=1e-3, atol=1e-2)
-            calls["ours" if variant else "without"] = partial(program, a, b, out)
-        peer = torch_product(a, b)
-        if peer is not None:
-            calls["PyTorch"] = peer
-        times = interleave(calls, repeats=repeats)
-        bench.add(f"{name} {n}", Estimate.of([2e-9 * n**3 / t for t in times["ours"]]), "GOP/s")
-        for other in list(times)[1:]:
-            bench.add(f"{name} {n}: speed", speedup(times["ours"], times[other]), "x", peer=other)
+    for name in CASES:
+        with bench.case(f"{name} {n}"):
+            one_case(bench, name, n, trials, repeats)
     return bench.finish()
 
 

@@ -64,19 +64,24 @@ def compare(n: int, repeats: int) -> dict[str, list[float]]:
     return interleave(calls, repeats=repeats)
 
 
+def one_size(bench: Bench, n: int, processes: int) -> None:
+    """Add the rows of one size."""
+    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for _ in range(processes):
+        for name, values in fresh_process("experiments.bench_packing:compare", n, 9).items():
+            times[name] += values
+    for name, seconds in times.items():
+        bench.add(f"matmul {n} {name}", Estimate.of([2e-9 * n**3 / t for t in seconds]), "GFLOP/s")
+    for name in list(times)[1:]:
+        over = speedup(times[name], times["unpacked"])
+        bench.add(f"matmul {n} {name}: speed", over, "x", peer="unpacked")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_packing: tiles copied into contiguous scratch, one thread", argv)
     for n in (1024,) if bench.quick else (1000, 1024, 2048):
-        times: dict[str, list[float]] = {name: [] for name in VARIANTS}
-        for _ in range(1 if bench.quick else 3):
-            for name, values in fresh_process("experiments.bench_packing:compare", n, 9).items():
-                times[name] += values
-        for name, seconds in times.items():
-            bench.add(f"matmul {n} {name}", Estimate.of([2e-9 * n**3 / t for t in seconds]), "GFLOP/s")
-        for name in list(times)[1:]:
-            bench.add(
-                f"matmul {n} {name}: speed", speedup(times[name], times["unpacked"]), "x", peer="unpacked"
-            )
+        with bench.case(f"matmul {n}"):
+            one_size(bench, n, 1 if bench.quick else 3)
     return bench.finish()
 
 

@@ -26,7 +26,7 @@ from experiments.cpu_limits import limit_timers
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_metaschedule import Server
 from experiments.cpu_peers import PEERS, UnavailableError
-from experiments.harness import fresh_process
+from experiments.harness import DISAGREE, fresh_process, gist
 from experiments.search_clock import QUIET, quiet_share
 from experiments.turns import QuietTurns, Timer, quiet_turns, rest, take_turns
 
@@ -42,9 +42,6 @@ SETTLE: Final = 0.05
 """Seconds for which nothing may run before it is measured how quiet the machine is."""
 PAUSE: Final = 0.015
 """Seconds for which this process does nothing before each timing: threads that still spin make it longer."""
-DISAGREE: Final = "and ansor do not compute the same"
-"""What is said, behind a name, of answers that differ by more."""
-
 
 KEPT_MEMORY: Final = {
     "MALLOC_MMAP_MAX_": "0",
@@ -206,7 +203,7 @@ def side_by_side(
                 check(METASCHEDULE, server.answer(), answer, case.tolerance)
                 found = all_times({METASCHEDULE: server.timer})
         except (AssertionError, RuntimeError, OSError, ValueError) as error:
-            skipped[METASCHEDULE] = gist(str(error))
+            skipped[METASCHEDULE] = gist(error)
     found = found or all_times({})
     streaming = "!nontemporal" in kernel.get_source("ll")
     return {
@@ -283,12 +280,6 @@ def call_costs(name: str, libraries: Sequence[str], threads: int) -> dict[str, f
         with suppress(UnavailableError):
             timers[peer] = PEERS[peer].prepare(small, inputs, threads).timer
     return {peer: min(times) for peer, times in take_turns(timers, 5, 5e-3, 5e-3).items()}
-
-
-def gist(message: str) -> str:
-    """The line of someone's last words that tells most: who disagrees, or the last one."""
-    lines = message.strip().splitlines() or ["no reason was given"]
-    return next((line for line in lines if DISAGREE in line), lines[-1])[:100]
 
 
 def without_call(times: Mapping[str, Sequence[float]], costs: Mapping[str, float]) -> dict[str, list[float]]:

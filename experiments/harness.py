@@ -27,8 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -46,6 +47,8 @@ OUT: Final = ROOT / "experiments" / "out"
 
 T = TypeVar("T")
 
+DISAGREE: Final = "and ansor do not compute the same"
+"""What is said, behind a name, of answers that differ by more than they may."""
 _DYING: Final = 5.0
 """Seconds that a killed process is waited for."""
 
@@ -199,6 +202,12 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
         process.wait(_DYING)
 
 
+def gist(error: Exception) -> str:
+    """The line of an error's text that tells most, who disagrees or the last one; its type if it has none."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line for line in lines if DISAGREE in line), lines[-1])[:100]
+
+
 class Bench:
     """
     One benchmark: its command line, its rows, its table and its JSON file.
@@ -277,6 +286,15 @@ class Bench:
     def add_failure(self, name: str, why: str) -> Row:
         """Add a row of something that failed, which misses its goal."""
         return self.add(name, 1, "of 1", peer=why, at_most=0)
+
+    @contextmanager
+    def case(self, name: str) -> Iterator[None]:
+        """Make a row of whatever goes wrong within, so that the other cases are measured."""
+        try:
+            yield
+        except Exception as error:
+            traceback.print_exc()
+            self.add_failure(f"{name}: failed", gist(error))
 
     def write(self, *paths: str | Path) -> None:
         """Write the rows there are to the file of `--json`, if it was given, and to others."""

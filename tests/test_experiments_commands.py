@@ -1,11 +1,14 @@
 """Benchmarks and demonstrations as commands: what they say of what their users can mend."""
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,9 @@ from experiments import (
     bench_compile,
     bench_gpu,
     bench_main,
+    bench_matmul,
     bench_narrow,
+    bench_packing,
     bench_search,
     demo,
     fuzz,
@@ -94,6 +99,48 @@ def test_ctrl_c_is_meant_for_the_command_and_not_for_one_tuning(
         monkeypatch.setattr(kind, "tune", cut_short)
     with pytest.raises(KeyboardInterrupt):
         begin(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (bench_main, ["ansor", "numpy"]),
+        (bench_matmul, ["ansor", "numpy", "tile", "peak"]),
+        (bench_packing, list(bench_packing.VARIANTS)),
+    ],
+)
+def test_a_case_that_fails_is_a_missed_goal_and_ends_nothing(
+    module: Any, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([None, *[{name: [1.0] for name in names}] * 1000])
+
+    def fresh_process(*rest: object) -> Any:
+        if (times := next(found)) is None:
+            raise RuntimeError("it failed in a fresh process:\nnumpy and ansor do not compute the same\n...")
+        return times
+
+    monkeypatch.setattr(module, "fresh_process", fresh_process)
+    monkeypatch.setattr(bench_main, "OUT", tmp_path)
+    monkeypatch.setattr(bench_main, "cost_of_a_trial", lambda *rest, count: None)
+    monkeypatch.setattr(bench_main, "whole", lambda result: result)
+    monkeypatch.setattr(ansor.SearchTask, "tune", lambda *rest: SimpleNamespace(best_cost=1.0))
+    rows = tmp_path / "rows.json"
+    assert module.main(["--json", str(rows)]) == 1
+    failed, *others = json.loads(rows.read_text())
+    assert failed["name"].endswith(": failed")
+    assert (failed["holds"], failed["peer"]) == (False, "numpy and ansor do not compute the same")
+    assert not any(row["name"].endswith(": failed") for row in others)
+    assert others
+
+
+def test_products_for_which_no_program_is_found_are_missed_goals(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench_narrow, "whole", lambda result: result)
+    monkeypatch.setattr(ansor.SearchTask, "tune", lambda *rest: SimpleNamespace(best_state=None))
+    rows = tmp_path / "rows.json"
+    assert bench_narrow.main(["--quick", "--json", str(rows)]) == 1
+    assert [row["holds"] for row in json.loads(rows.read_text())] == [False] * len(bench_narrow.CASES)
 
 
 def run(*words: str) -> "subprocess.Popen[str]":
