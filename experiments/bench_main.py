@@ -107,8 +107,7 @@ def beside_numpy(bench: Bench, name: str, trials: int, processes: int) -> None:
     )
     result = whole(task.tune(options))
     if result.best_cost is None:
-        bench.add(f"{title}: speed over numpy", 0.0, "x", peer=f"no program: {result.message}")
-        return
+        raise RuntimeError(f"no program: {result.message}")
     pairs = [fresh_process("experiments.bench_main:compare", name, list(args), log) for _ in range(processes)]
     ours = [seconds for pair in pairs for seconds in pair["ansor"]]
     peers = [seconds for pair in pairs for seconds in pair["numpy"]]

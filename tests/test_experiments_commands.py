@@ -133,6 +133,20 @@ def test_a_case_that_fails_is_a_missed_goal_and_ends_nothing(
     assert others
 
 
+def test_a_workload_for_which_no_program_is_found_is_a_missed_goal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nothing = SimpleNamespace(best_cost=None, message="all failed")
+    monkeypatch.setattr(bench_main, "OUT", tmp_path)
+    monkeypatch.setattr(bench_main, "cost_of_a_trial", lambda *rest, count: None)
+    monkeypatch.setattr(bench_main, "whole", lambda result: nothing)
+    monkeypatch.setattr(ansor.SearchTask, "tune", lambda *rest: nothing)
+    rows = tmp_path / "rows.json"
+    assert bench_main.main(["--quick", "--json", str(rows)]) == 1
+    found = json.loads(rows.read_text())
+    assert [(row["holds"], row["peer"]) for row in found] == [(False, "no program: all failed")] * 3
+
+
 def test_products_for_which_no_program_is_found_are_missed_goals(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
