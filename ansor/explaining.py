@@ -6,25 +6,41 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable
+from typing import TextIO
 
 from ansor.errors import AnsorError
 from ansor.knobs import traceback_wanted
 
 
-def explained(main: Callable[[], int]) -> int:
-    """Run a command; an error of ansor or of the system is told on the standard error stream, and code 1."""
+def explained(main: Callable[[], int], unread: int = 0) -> int:
+    """
+    Run a command; an error of ansor or of the system is told on the standard error stream, and code 1.
+
+    Parameters
+    ----------
+    unread
+        The code if whoever reads the output, such as `head`, has seen enough of it.
+    """
     try:
         code = main()
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # The reader of our output, such as `head`, has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (AnsorError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and not (_is_read(sys.stdout) and _is_read(sys.stderr)):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return unread
         if traceback_wanted():
             traceback.print_exc()
         print(f"error: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 1
+
+
+def _is_read(stream: TextIO) -> bool:
+    """Whether what is written there goes anywhere: a pipe may have nobody at its other end any more."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return not poll.poll(0)

@@ -219,4 +219,4 @@ def timed(call: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, unread=1)

@@ -81,9 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 outcome = measured(bench, case, folder, trials, effort, _tuner(given))
                 run = Run.now(bench.quick, given.threads)
                 result = outcome and replace(outcome, run=run)
+                keep(folder, case, result, run)
                 if result is not None:
                     add_rows(bench, result)
-                keep(folder, case, result, run)
             return show(bench, folder, given)
     except (UnusableError, cpu_metaschedule.MissingError) as error:
         print(f"bench_cpu: {error}", file=sys.stderr)
@@ -108,8 +108,10 @@ def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
             bench.add_failure(_failed(case), f"see {_error_file(folder, case).name}")
     add_means(bench, results, failed)
     if results:
-        print(details(results))
         report_quiet(bench, [share for result in results for share in result.measured.quiet])
+    bench.write()  # Whoever reads what is printed may have seen enough.
+    if results:
+        print(details(results))
     if not (given.metaschedule or any(result.was_rivalled for result in results)):
         print(f"  not compared with {cpu_metaschedule.NAME}: {MISSING}")
     if kept.unknown:
@@ -220,4 +222,4 @@ def _cases(text: str) -> list[Case]:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, unread=1)

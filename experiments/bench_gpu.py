@@ -268,4 +268,4 @@ def _cases(text: str) -> list[GPUCase]:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, unread=1)

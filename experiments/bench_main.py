@@ -136,4 +136,4 @@ def compare(name: str, args: Sequence[Any], log: str) -> dict[str, list[float]]:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, unread=1)

@@ -205,4 +205,4 @@ def _peers(path: str) -> Peers:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, unread=1)

@@ -20,8 +20,15 @@ def await_signals() -> None:
         _COMMAND.take_signals()
 
 
-def run(main: Callable[[], int]) -> NoReturn:
-    """Run what is loaded by now, and exit with its code."""
+def run(main: Callable[[], int], unread: int = 0) -> NoReturn:
+    """
+    Run what is loaded by now, and exit with its code.
+
+    Parameters
+    ----------
+    unread
+        The code if nobody reads its output to the end; 1 for what has goals or failures to tell of.
+    """
     from ansor.explaining import explained
 
-    _COMMAND.run(lambda: explained(main))
+    _COMMAND.run(lambda: explained(main, unread))

@@ -153,4 +153,4 @@ def report(seed: int, max_steps: int, case: Case | None, error: Exception) -> No
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, unread=1)

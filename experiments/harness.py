@@ -304,10 +304,10 @@ class Bench:
                 Path(path).write_text(text, encoding="utf-8")
 
     def finish(self) -> int:
-        """Print the table, write the file, and return the exit code: 1 if a goal was missed."""
+        """Write the file, print the table, and return the exit code: 1 if a goal was missed."""
+        self.write()
         print(f"{self.title}  [{machine()}, {time.monotonic() - self._started:.0f} s]")
         print(table(self.rows))
-        self.write()
         return int(any(row.holds is False for row in self.rows))
 
 

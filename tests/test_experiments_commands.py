@@ -177,6 +177,23 @@ def test_what_a_user_can_mend_is_a_line(tmp_path: Path) -> None:
     assert len(err.splitlines()) == 1
 
 
+def test_a_pipe_that_is_no_output_is_an_error(tmp_path: Path) -> None:
+    """Such as that of a worker which ended."""
+    (tmp_path / "broken.py").write_text(
+        "import os\n"
+        "from ansor.explaining import explained\n"
+        "def main():\n"
+        "    reader, writer = os.pipe()\n"
+        "    os.close(reader)\n"
+        "    return os.write(writer, b'x')\n"
+        "raise SystemExit(explained(main))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(tmp_path / "broken.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "error: [Errno 32] Broken pipe\n")
+
+
 def test_whoever_reads_the_output_may_have_seen_enough() -> None:
     with run("experiments.walkthrough", "vector_add") as running:
         assert running.stdout is not None

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from experiments.cpu_measure import Measured
 from experiments.cpu_results import Result, add_means
 from experiments.cpu_run import Run
 from experiments.cpu_tuning import Tuned, log_of
-from experiments.harness import Bench
+from experiments.harness import ROOT, Bench
 
 SOFTMAX, NORM = CASES["softmax-16x1000"], CASES["norm-1x256x256"]
 
@@ -211,6 +213,36 @@ def test_the_file_of_rows_has_every_figure_of_each_operation(
         assert (found["trials"], found["weights"], found["quiet"]) == (8, "only ours packed", [0.9, 1.0])
         assert {"limit", "limit_seconds", "share", "speed", "goal"} <= found.keys()
         assert found["run"].keys() == {"commit", "date", "quick", "surroundings"}
+
+
+def test_a_reader_who_has_seen_enough_loses_no_rows_and_is_no_success(tmp_path: Path) -> None:
+    one = a_result(SOFTMAX, tmp_path, ansor=1.0, numpy=3.0)
+    measured = replace(one.measured, quiet=[1.0])
+    keep(tmp_path, SOFTMAX, replace(one, measured=measured, limit=Limit(0.5, 1.0, 1.0)), a_run())
+    rows = tmp_path / "rows.json"
+    where = ["--log-dir", str(tmp_path), "--table", "--json", str(rows)]
+    assert main(where) == 0
+    told = rows.read_text()
+    rows.unlink()
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "experiments.bench_cpu", *where]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, rows.read_text()) == (1, told)
+    assert "error" not in done.stderr
+
+
+def test_rows_are_kept_before_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unread(*rest: object) -> None:
+        raise BrokenPipeError
+
+    one = a_result(SOFTMAX, tmp_path, ansor=1.0, numpy=3.0)
+    monkeypatch.setattr(bench_cpu, "measured", lambda *rest: one)
+    monkeypatch.setattr(bench_cpu, "add_rows", unread)
+    with pytest.raises(BrokenPipeError):
+        main(["--ops", SOFTMAX.name, "--log-dir", str(tmp_path)])
+    assert [one.case for one in read(tmp_path).results] == [SOFTMAX]
 
 
 def test_the_help_tells_where_figures_and_chart_lie(capsys: pytest.CaptureFixture[str]) -> None:
