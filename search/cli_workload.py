@@ -248,13 +248,16 @@ def _is_defined_in(module: str, value: object) -> bool:
 
 
 def _registered_name(function: Workload, attribute: str) -> str:
-    """Find the name of a registered function; one that its file did not register gets its own name."""
+    """
+    Find the name of a registered function; one that its file did not register gets that of its attribute.
+
+    Functions that a factory makes share what they call themselves, and must not share records.
+    """
     for name in registered_workloads():
         if workload_function(name) is function:
             return name
-    name = getattr(function, "__qualname__", attribute)
-    register_workload(name, function, override=True)
-    return name
+    register_workload(attribute, function, override=True)
+    return attribute
 
 
 def _origin(error: BaseException) -> str:

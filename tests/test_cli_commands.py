@@ -328,6 +328,26 @@ def test_a_function_called_like_one_of_the_catalogue_is_told_from_it(
     assert f"its 1 record is for ansor.matmul(16, 16, 16); {named}" in err
 
 
+def test_functions_that_call_themselves_alike_share_no_records(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made = tmp_path / "made.py"
+    made.write_text(
+        "from ansor import te\n"
+        "def make(factor):\n"
+        "    def layer(n):\n"
+        "        x = te.placeholder((n,), name='X')\n"
+        "        return [x, te.compute((n,), lambda i: x[i] * factor, name='Y')]\n"
+        "    return layer\n"
+        "double, triple = make(2.0), make(3.0)\n"
+    )
+    assert run(["tune", f"{made}:double", "16", "--trials", "1", "--quiet"]) == 0
+    assert Path("double-16.log.json").exists()
+    capsys.readouterr()
+    assert run(["best", "double-16.log.json", f"{made}:triple", "16"]) == 1
+    assert "its 1 record is for double(16)" in capsys.readouterr().err
+
+
 def test_show_prints_computation_and_sketches(capsys: pytest.CaptureFixture[str], net: str) -> None:
     assert run(["show", "matmul_add", "64", "64", "64"]) == 0
     out = capsys.readouterr().out
