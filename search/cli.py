@@ -8,8 +8,9 @@ understood; 3 tuning ended without a valid program; 130 interrupted by Ctrl-C, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import click
 
@@ -39,7 +40,31 @@ Examples:
 """
 
 
-@click.group(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+class _PassedOnError(Exception):
+    """A broken pipe, in a form that click leaves alone: it would end the process itself, with 1."""
+
+
+@contextmanager
+def _passed_on() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _PassedOnError(error) from None
+
+
+class _Commands(click.Group):
+    """A group whose errors, broken pipes included, are the caller's."""
+
+    def make_context(self, *words: Any, **extra: Any) -> click.Context:
+        with _passed_on():
+            return super().make_context(*words, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _passed_on():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name=None, version="0.1.0", prog_name="ansor")
 def cli() -> None:
     """Find fast programs for tensor computations."""
@@ -62,5 +87,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    code = cli.main(args=list(arguments), prog_name="ansor", standalone_mode=False)
+    try:
+        code = cli.main(args=list(arguments), prog_name="ansor", standalone_mode=False)
+    except _PassedOnError as error:
+        raise error.args[0] from None
     return code if isinstance(code, int) else 0

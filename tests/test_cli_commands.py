@@ -1,6 +1,7 @@
 """The command line: what it prints, the exit codes, and what becomes of mistakes. Measuring is faked."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -598,6 +599,19 @@ def test_a_broken_log_is_named_with_its_line(capsys: pytest.CaptureFixture[str],
     (tmp_path / "x.json").write_text("nonsense\n")
     assert run(["tune", "matmul", "16", "16", "16", "--log", "x.json"]) == 1
     assert "x.json:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["workloads"], ["--help"]])
+def test_whoever_reads_the_output_may_have_seen_enough(words: list[str], tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "ansor", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_python_m_ansor_is_the_command(tmp_path: Path) -> None:
