@@ -25,6 +25,7 @@ def explained(main: Callable[[], int], unread: int = 0) -> int:
     unread
         The code if whoever reads the output, such as `head`, has seen enough of it.
     """
+    _open_streams()
     try:
         code = main()
         sys.stdout.flush()
@@ -37,6 +38,16 @@ def explained(main: Callable[[], int], unread: int = 0) -> int:
             traceback.print_exc()
         print(f"error: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 1
+
+
+def _open_streams() -> None:
+    """Let what is written to a standard stream that was closed before the start go nowhere."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def _is_read(stream: TextIO) -> bool:

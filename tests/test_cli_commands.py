@@ -614,6 +614,19 @@ def test_whoever_reads_the_output_may_have_seen_enough(words: list[str], tmp_pat
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize(
+    ("closed", "words", "code"),
+    [(">&-", ["workloads"], 0), ("2>&-", ["show", "matmull"], 1), (">&- 2>&-", ["show", "matmull"], 1)],
+)
+def test_a_stream_may_be_closed_from_the_start(
+    closed: str, words: list[str], code: int, tmp_path: Path
+) -> None:
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "ansor", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+
+
 def test_python_m_ansor_is_the_command(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ansor", "--version"],
