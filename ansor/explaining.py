@@ -10,6 +10,7 @@ import select
 import sys
 import traceback
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import TextIO
 
 from ansor.errors import AnsorError
@@ -41,9 +42,11 @@ def explained(main: Callable[[], int], unread: int = 0) -> int:
 
 
 def _open_streams() -> None:
-    """Let what is written to a standard stream that was closed before the start go nowhere."""
+    """Let names of files be written whatever their bytes are, and to a closed stream anything in vain."""
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="surrogateescape")
 
 
 def _nowhere() -> TextIO:

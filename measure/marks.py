@@ -22,7 +22,7 @@ def in_use(path: str) -> Iterator[bool]:
     Gives whether nobody else of this machine, this process included, had marked it: True as well where that
     cannot be found out, as the mark is another user's.
     """
-    name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:16]
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
     mark = os.path.join(tempfile.gettempdir(), f"ansor-log-{name}.lock")
     found: tuple[int, bool] | None = None
     with suppress(OSError):

@@ -41,7 +41,8 @@ def report(log: str, output: str | None, workloads: tuple[str, ...], no_model: b
         left_out = "".join(f"; {note}" for note in history.notes)
         raise DefinitionError(f"the log {log!r} holds no records{left_out}")
     beliefs = None if no_model else model_beliefs(history)
-    path.write_text(report_page(history, beliefs), encoding="utf-8")
+    # Names of files need not be UTF-8.
+    path.write_text(report_page(history, beliefs), encoding="utf-8", errors="replace")
     click.echo(str(path))
 
 

@@ -614,6 +614,17 @@ def test_whoever_reads_the_output_may_have_seen_enough(words: list[str], tmp_pat
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files may be no text")
+def test_names_of_files_may_be_no_text(tmp_path: Path) -> None:
+    log = os.fsdecode(b"x\xff.json")
+    assert run(["tune", "matmul", "16", "16", "16", "--trials", "1", "--log", log, "--quiet", "--json"]) == 0
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:strict"}
+    command = [sys.executable, "-m", "ansor", "report", log, "--no-model"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"x\xff.json.html\n", b"")
+    assert "matmul(16, 16, 16)" in (tmp_path / f"{log}.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("closed", "words", "code"),
     [(">&-", ["workloads"], 0), ("2>&-", ["show", "matmull"], 1), (">&- 2>&-", ["show", "matmull"], 1)],

@@ -249,6 +249,13 @@ def test_second_run_on_a_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert not log.exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files may be no text")
+def test_a_log_whose_name_is_no_text_is_held(tmp_path: Path) -> None:
+    log = tmp_path / os.fsdecode(b"\xff.json")
+    with RecordToFile(log).hold() as alone, RecordToFile(log).hold() as other:
+        assert (alone, other) == (True, False)
+
+
 def test_a_run_is_not_alone_while_any_other_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "marks").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "marks"))
