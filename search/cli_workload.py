@@ -28,6 +28,7 @@ from sketches.template_function import TEMPLATES, Template
 Workload = Callable[..., Any]
 _NEGATIVE: Final = re.compile(r"-\.?\d[\w.+-]*")
 _HIDDEN: Final = "\0"
+_BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def layout_option(command: Any) -> Any:
@@ -172,25 +173,24 @@ def bind_arguments(word: str, function: Workload, words: Sequence[str]) -> list[
     """Order values as the function's parameters are; defaults fill the gaps before named ones."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    parameters = inspect.signature(function).parameters
     for text in words:
         name, equals, value = text.partition("=")
         if equals and name.isidentifier():
             named[name] = parse_value(value)
         else:
             positional.append(parse_value(text))
+    signature = inspect.signature(function)
     try:
-        bound = inspect.signature(function).bind(*positional, **named)
+        bound = signature.bind(*positional, **named)
     except TypeError as error:
         raise DefinitionError(f"{word}: {error}; it is called as {usage(word, function)}") from None
     if not named:
         return positional
+    positions = [name for name, parameter in signature.parameters.items() if parameter.kind in _BY_POSITION]
+    if lost := [name for name in named if name not in positions]:
+        raise DefinitionError(f"{word}: {', '.join(lost)} cannot be given by position, so no record can")
     bound.apply_defaults()
-    if bound.kwargs:
-        raise DefinitionError(
-            f"{word}: {', '.join(bound.kwargs)} cannot be given by position, so no record can"
-        )
-    last = max(list(parameters).index(name) for name in named)
+    last = max(map(positions.index, named))
     return list(bound.args[: max(last + 1, len(positional))])
 
 

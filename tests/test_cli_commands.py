@@ -407,6 +407,22 @@ def test_named_arguments_fill_defaults(capsys: pytest.CaptureFixture[str]) -> No
     assert key == ["ansor.conv2d", 1, 8, 8, 4, 4, 3, 1, 1]
 
 
+def test_defaults_that_have_no_position_are_no_obstacle_to_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The function has them when a record is read, too; another value no record could tell."""
+    (tmp_path / "own.py").write_text(
+        "from ansor import te\n"
+        "def layer(n, factor=2.0, *, offset=1.0):\n"
+        "    x = te.placeholder((n,), name='X')\n"
+        "    return [x, te.compute((n,), lambda i: x[i] * factor + offset, name='Y')]\n"
+    )
+    assert run(["show", "own.py:layer", "n=8", "factor=3.0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workload"] == ["layer", 8, 3.0]
+    assert run(["show", "own.py:layer", "8", "offset=3.0"]) == 1
+    assert "offset cannot be given by position" in capsys.readouterr().err
+
+
 def test_a_name_alone_stands_for_the_benchmark_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "softmax", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["workload"]) > 1
