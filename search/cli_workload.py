@@ -110,7 +110,7 @@ class Asked:
             )
         except TargetError as error:
             raise TargetError(f"--target {self.target!r}: {error}") from None
-        except Exception as error:  # The function is the user's: whatever it raises is the answer.
+        except (Exception, SystemExit) as error:  # The user's function: whatever it raises is the answer.
             if isinstance(error, AnsorError):
                 pairs = zip(self.words[1:], self.args, strict=False)
                 whole = [(word, arg) for word, arg in pairs if _is_whole_float(arg)]
@@ -228,7 +228,7 @@ def _function_of_file(path: Path, attribute: str) -> Workload:
         sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # The user's program: whatever it raises is the answer.
+    except (Exception, SystemExit) as error:  # The user's program: whatever it raises is the answer.
         raise DefinitionError(
             f"{path} cannot be loaded: {type(error).__name__}: {error}{_origin(error)}"
         ) from error

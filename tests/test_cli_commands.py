@@ -54,6 +54,9 @@ def roots(n):
     import math
     x = te.placeholder((n,), name="X")
     return [x, te.compute((n,), lambda i: math.sqrt(x[i]), name="Y")]
+
+def ends(n):
+    raise SystemExit(0)
 '''
 
 
@@ -484,11 +487,13 @@ def test_a_function_imports_when_it_is_called_as_in_a_script(
         (["show", "matmul", "1", "2", "3", "4", "5", "6", "7"], "too many positional arguments"),
         (["show", "nothere.py:f"], "there is no file 'nothere.py'"),
         (["show", "net.py"], "say which function of it: net.py:FUNCTION"),
-        (["show", "net.py:f"], "has no function 'f'; it defines layer, plain, broken, roots"),
+        (["show", "net.py:f"], "has no function 'f'; it defines layer, plain, broken, roots, ends"),
         (["show", "net.py:broken", "2"], "ZeroDivisionError"),
         (["show", "net.py:broken", "3"], "AssertionError: n is odd"),
         (["show", "net.py:roots", "8"], "te has functions of expressions"),
         (["show", "bad.py:f"], "cannot be loaded: SyntaxError"),
+        (["show", "ends.py:f"], "ends.py cannot be loaded: SystemExit: 0 (ends.py, line 2)"),
+        (["show", "net.py:ends", "8"], "net.py:ends(8) fails: SystemExit: 0"),
         (["tune", "matmul", "--target", "llvm -mcpu"], "-mcpu has no value"),
         (["tune", "matmul", "--target", "foo"], "--target 'foo': target 'foo' has the unknown kind"),
         (["show", "matmul", "-1", "1", "1"], "dimension 0 of placeholder 'A' is -1"),
@@ -501,6 +506,7 @@ def test_mistakes_are_explained_without_a_traceback(
     words: list[str], message: str, net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bad.py").write_text("def f(:\n")
+    (tmp_path / "ends.py").write_text("import sys\nsys.exit(0)\n")
     assert run(words) == 1
     err = capsys.readouterr().err
     assert err.startswith("error: ")
