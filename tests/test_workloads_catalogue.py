@@ -205,6 +205,16 @@ def test_weights_may_have_a_dtype_of_their_own(args: Args) -> None:
     assert np.array_equal(found, entry.expected(arrays, given))
 
 
+@pytest.mark.parametrize("name", ["kernel", "stride", "padding", "dilation", "groups", "tile"])
+def test_geometry_is_of_whole_numbers_that_are_no_less_than_they_can_be(name: str) -> None:
+    for entry in CATALOGUE.values():
+        for wrong in (None, "foo", "3", [4], 2.5, -1):
+            named = dict(entry.bind(entry.small[0]))
+            if name in named:
+                with pytest.raises(DefinitionError):
+                    entry.function(**{**named, name: wrong})
+
+
 def test_impossible_geometry_is_refused() -> None:
     with pytest.raises(DefinitionError, match="3 groups do not divide"):
         conv2d(1, 8, 8, 4, 4, 3, 1, 1, 1, 3)

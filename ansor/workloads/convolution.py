@@ -60,6 +60,7 @@ def convolve(
         )
     out_group = out_channels // groups
     rank = len(sizes)
+    counts = output_sizes(sizes, kernel, stride, padding, dilation)
     out = output_dtype(x.dtype, out_dtype)
     widths = (0, *[padding] * rank, 0)
     padded = pad(x, widths, widths, zero(x.dtype))
@@ -71,9 +72,8 @@ def convolve(
         channel = rc if groups == 1 else te.indexdiv(c, out_group) * in_group + rc
         return te.sum(product(padded(n, *source, channel), w(*taps, rc, c), sum_dtype(out)), axis=[*taps, rc])
 
-    shape = (batch, *output_sizes(sizes, kernel, stride, padding, dilation), out_channels)
     attrs = {"layout_free_placeholders": [w]}
-    return sums(shape, _AXES[rank](element), out, name="Conv", attrs=attrs)
+    return sums((batch, *counts, out_channels), _AXES[rank](element), out, name="Conv", attrs=attrs)
 
 
 def output_sizes(

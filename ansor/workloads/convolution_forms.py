@@ -51,9 +51,9 @@ def depthwise_conv2d(
     out = output_dtype(dtype, out_dtype)
     x = te.placeholder((n, h, w, c), dtype, "X")
     weight = te.placeholder((kernel, kernel, c), dtype, "W")
+    oh, ow = output_sizes((h, w), (kernel, kernel), stride, padding, dilation)
     padded = pad(x, (0, padding, padding, 0), (0, padding, padding, 0), zero(dtype))
     rh, rw = te.reduce_axis((0, kernel), "rh"), te.reduce_axis((0, kernel), "rw")
-    oh, ow = output_sizes((h, w), (kernel, kernel), stride, padding, dilation)
     y = sums(
         (n, oh, ow, c),
         lambda n, h, w, c: te.sum(
@@ -119,6 +119,7 @@ def transposed_conv2d(
     out = output_dtype(dtype, out_dtype)
     x = te.placeholder((n, h, w, ci), dtype, "X")
     weight = te.placeholder((kernel, kernel, ci, co), dtype, "W")
+    check_integer("padding", padding, low=0)
     taps = -(-kernel // check_integer("stride", stride, low=1))
     # Pixels are read from padding // stride - (taps - 1) to size - 1 + (kernel - 1 - padding) // stride.
     low = max(0, taps - 1 - padding // stride)
@@ -193,11 +194,11 @@ def capsule_conv2d(
     out = output_dtype(dtype, out_dtype)
     x = te.placeholder((n, h, w, capsule, capsule, ci), dtype, "X")
     weight = te.placeholder((kernel, kernel, capsule, capsule, ci, co), dtype, "W")
+    oh, ow = output_sizes((h, w), (kernel, kernel), stride, padding, 1)
     widths = (0, padding, padding, 0, 0, 0)
     padded = pad(x, widths, widths, zero(dtype))
     rh, rw = te.reduce_axis((0, kernel), "rh"), te.reduce_axis((0, kernel), "rw")
     k, rc = te.reduce_axis((0, capsule), "k"), te.reduce_axis((0, ci), "rc")
-    oh, ow = output_sizes((h, w), (kernel, kernel), stride, padding, 1)
     y = sums(
         (n, oh, ow, capsule, capsule, co),
         lambda n, h, w, i, j, c: te.sum(

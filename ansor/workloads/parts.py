@@ -85,7 +85,9 @@ def zero(dtype: str) -> Expr:
 
 def window_count(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
     """How many windows of `kernel` taps, `dilation` apart, fit into `size` elements padded on both sides."""
+    check_integer("kernel", kernel, low=1)
     check_integer("stride", stride, low=1)
+    check_integer("padding", padding, low=0)
     check_integer("dilation", dilation, low=1)
     return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 

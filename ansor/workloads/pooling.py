@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ansor import te
+from ansor.checks import check_integer
 from ansor.dtypes import is_float
 from ansor.errors import DefinitionError
 from ansor.te import Expr, Tensor
@@ -38,7 +39,7 @@ def _avg_pool(arrays: Sequence[Array], args: Arguments) -> Array:
 
 
 def _check_padding(kernel: int, padding: int) -> None:
-    if padding >= kernel:
+    if check_integer("padding", padding, low=0) >= check_integer("kernel", kernel, low=1):
         raise DefinitionError(
             f"some pooling windows of {kernel} would hold no pixel with padding {padding}; "
             "pad by less than the window"

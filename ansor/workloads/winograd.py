@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ansor import te
+from ansor.checks import check_integer
 from ansor.errors import DefinitionError
 from ansor.schedule.access import AMPLIFICATION_ATTR, UNROLLED_TILES_ATTR
 from ansor.task.registry import register_workload
@@ -97,7 +98,7 @@ def amplification(tile: int) -> float:
 
 
 def _algorithm(tile: int) -> _Algorithm:
-    if tile not in _ALGORITHMS:
+    if check_integer("tile", tile) not in _ALGORITHMS:
         raise DefinitionError(f"there is no Winograd algorithm for tiles of {tile!r}; there are 2 and 4")
     return _ALGORITHMS[tile]
 
