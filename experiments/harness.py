@@ -138,11 +138,23 @@ def threads_here(text: str) -> int:
 def file_to_write(text: str) -> str:
     """Read an option that names a file to write, in a folder that is there: it is written hours later."""
     path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file")
-    if not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+    try:
+        _try_to_write(path)
+    except IsADirectoryError:
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file") from None
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
     return text
+
+
+def _try_to_write(path: Path) -> None:
+    """Open a file to write, and leave it as it was: permissions alone do not tell whether that goes well."""
+    try:
+        path.open("x").close()
+    except FileExistsError:
+        path.open("a").close()
+    else:
+        path.unlink()
 
 
 def folder_to_write(text: str) -> Path:

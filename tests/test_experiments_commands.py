@@ -59,6 +59,19 @@ def test_options_without_a_sense_are_refused_by_name(
     assert f"argument {option}: {value!r}" in capsys.readouterr().err
 
 
+def test_a_file_to_write_is_tried_and_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever permissions promise: names may be too long, file systems full or of another kind."""
+    (tmp_path / "rows").write_text("old")
+    assert Bench("", ["--json", str(tmp_path / "rows")]).json_path == str(tmp_path / "rows")
+    Bench("", ["--json", str(tmp_path / "new")])
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("rows", "old")]
+    with pytest.raises(SystemExit):
+        Bench("", ["--json", str(tmp_path / ("x" * 300))])
+    assert "cannot be written: File name too long" in capsys.readouterr().err
+
+
 def test_a_time_is_positive_and_ends() -> None:
     assert positive_time("0.5") == 0.5
     for text in ("0", "-1", "inf", "nan", "soon"):
