@@ -198,7 +198,7 @@ def parse_value(text: str) -> Any:
     """Read a word as a JSON value if it is one (lists become tuples), else take it as text."""
     try:
         return _tuples(json.loads(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"True": True, "False": False, "None": None}.get(text, text)
 
 

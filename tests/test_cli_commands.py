@@ -26,6 +26,7 @@ from measure import (
 )
 from search import TuningOptions, search_task
 from search.cli import run
+from search.cli_workload import parse_value
 
 ROOT = Path(__file__).parent.parent
 
@@ -424,6 +425,11 @@ def test_defaults_that_have_no_position_are_no_obstacle_to_names(
     assert json.loads(capsys.readouterr().out)["workload"] == ["layer", 8, 3.0]
     assert run(["show", "own.py:layer", "8", "offset=3.0"]) == 1
     assert "offset cannot be given by position" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000, "[" * 20_000 + "]" * 20_000], ids=["open", "closed"])
+def test_what_is_nested_too_deeply_to_be_read_is_text(text: str) -> None:
+    assert parse_value(text) == text
 
 
 def test_a_name_alone_stands_for_the_benchmark_size(capsys: pytest.CaptureFixture[str]) -> None:
