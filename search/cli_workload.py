@@ -97,8 +97,8 @@ class Asked:
         TargetError
             If the target cannot be used.
         """
+        target = _target(self.target)
         try:
-            target = Target(self.target)
             if self.name in TEMPLATES:
                 return TemplateTask(self.name, self.args, target=target, layout_rewrite_option=layouts)
             return SearchTask(
@@ -108,8 +108,6 @@ class Asked:
                 layout_rewrite_option=layouts,
                 alternatives=alternatives,
             )
-        except TargetError as error:
-            raise TargetError(f"--target {self.target!r}: {error}") from None
         except (Exception, SystemExit) as error:  # The user's function: whatever it raises is the answer.
             if isinstance(error, AnsorError):
                 pairs = zip(self.words[1:], self.args, strict=False)
@@ -123,6 +121,14 @@ class Asked:
             for note in getattr(error, "__notes__", ()):
                 failure.add_note(note)
             raise failure from error
+
+
+def _target(text: str) -> Target:
+    """The target of an option; what its text makes of this machine has causes of its own."""
+    try:
+        return Target(text)
+    except TargetError as error:
+        raise TargetError(f"--target {text!r}: {error}") from None
 
 
 def _is_whole_float(value: object) -> bool:

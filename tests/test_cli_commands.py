@@ -525,6 +525,14 @@ def test_a_mistaken_target_is_not_blamed_on_a_file_of_ours(capsys: pytest.Captur
     assert ".py" not in capsys.readouterr().err
 
 
+def test_a_mistaken_variable_is_not_blamed_on_an_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANSOR_NUM_THREADS", "foo")
+    assert run(["show", "matmul", "8", "8", "8"]) == 1
+    assert capsys.readouterr().err == "error: ANSOR_NUM_THREADS must be a positive integer, found 'foo'\n"
+
+
 def test_options_still_take_their_values_beside_negative_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", "matmul", "-1", "8", "8", "--seed", "-1"]) == 2
     assert "-1 is not in the range" in capsys.readouterr().err
