@@ -90,13 +90,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_gpu: kernels beside libraries, by the GPU's clock", argv, add_options)
     given = bench.arguments
     place = Place(given.dry)
-    folder = given.log_dir.resolve() / ("dry" if given.dry else "")
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         info = device_info(place.kind)
     except NoDeviceError as error:
         hint = "" if given.dry else "\n--dry goes the same way without a GPU"
         raise SystemExit(f"bench_gpu: {error}{hint}") from None
+    folder = given.log_dir.resolve() / ("dry" if given.dry else "")
+    folder.mkdir(parents=True, exist_ok=True)
     print(conditions(info), flush=True)
     cache = f"never flushed: calls back to back on {info.name} {info.arch}".strip()
     bench.add("L2 cache", 1e-6 * info.cache_bytes, "MB", peer=cache)

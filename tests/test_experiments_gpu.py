@@ -410,7 +410,8 @@ def test_without_a_gpu_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(bench_gpu, "device_info", none)
     with pytest.raises(SystemExit, match="no device for cuda\n--dry goes the same way without a GPU"):
-        bench_gpu.main(["--log-dir", str(tmp_path)])
+        bench_gpu.main(["--log-dir", str(tmp_path / "logs")])
+    assert not list(tmp_path.iterdir()), "nothing is made before there is a GPU"
 
 
 @pytest.mark.parametrize("option", [["--ops", "nonsense"], ["--trials", "0"], ["--minutes", "soon"]])
