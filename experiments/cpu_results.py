@@ -280,19 +280,19 @@ def add_means(bench: Bench, results: Sequence[Result], failed: Sequence[Case] = 
             _add_mean(bench, group, some, lost, goal.mean)
     every = [r for r in results if r.case.group not in APART]
     _add_mean(bench, "everything", every, sum(case.group not in APART for case in failed), WHOLE)
-    _add_rivalries(bench, [r.rivalry for r in results if r.was_rivalled])
+    _add_rivalries(bench, [r for r in results if r.was_rivalled])
 
 
-def _add_rivalries(bench: Bench, asked: Sequence[Rivalry | None]) -> None:
-    """Add the mean of the speeds over the other tuner, and how often both goals are reached."""
-    rivalries = [rivalry for rivalry in asked if rivalry is not None]
+def _add_rivalries(bench: Bench, asked: Sequence[Result]) -> None:
+    """Add the mean of the speeds over the other tuner, and how often both goals are reached.
+
+    The mean is of the operations that the other one is of; all of them, those apart too, have the goals.
+    """
+    _add_rivalry_mean(bench, [r for r in asked if r.case.group not in APART])
+    rivalries = [rivalry for r in asked if (rivalry := r.rivalry) is not None]
     if not rivalries:
         return
-    speeds = [r.speed.median for r in rivalries]
     counted = f"{len(rivalries)} of {len(asked)} operations"
-    bench.add(
-        f"everything: geometric mean of speeds over {METASCHEDULE}", geometric_mean(speeds), "x", peer=counted
-    )
     reached = sum(r.speed.median >= r.goal.value for r in rivalries)
     bench.add(
         f"everything: as fast as asked for beside {METASCHEDULE}",
@@ -310,6 +310,17 @@ def _add_rivalries(bench: Bench, asked: Sequence[Rivalry | None]) -> None:
             "of 1",
             peer=f"{len(times)} of {len(asked)} operations",
             at_least=1,
+        )
+
+
+def _add_rivalry_mean(bench: Bench, asked: Sequence[Result]) -> None:
+    speeds = [rivalry.speed.median for r in asked if (rivalry := r.rivalry) is not None]
+    if speeds:
+        bench.add(
+            f"everything: geometric mean of speeds over {METASCHEDULE}",
+            geometric_mean(speeds),
+            "x",
+            peer=f"{len(speeds)} of {len(asked)} operations",
         )
 
 

@@ -300,7 +300,7 @@ def recorded_dag(workload_key: str) -> ComputeDAG:
         return ComputeDAG(workload_key_to_tensors(workload_key))
     except AnsorError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a file of the user's may end the process
         why = f"{type(error).__name__}: {error}"
         raise DefinitionError(f"the recorded workload {workload_key} cannot be made here: {why}") from error
 
