@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from ansor.errors import LoweringError
+from ansor.locks import fork_safe_lock
 
 Result = TypeVar("Result")
 
@@ -29,11 +30,11 @@ LIMITS: Final = (50_000, 500_000)
 STACK_PER_CALL: Final = 1 << 10
 """Bytes of C stack that one nested call may take; pages that are not used cost no memory."""
 
-_one_thread: Final = threading.Lock()
+_one_thread: Final = fork_safe_lock()
 _inside: Final = threading.local()
 """Has the attribute `thread` in such a thread."""
 
-_limit_lock: Final = threading.Lock()
+_limit_lock: Final = fork_safe_lock()
 _limits: Final[list[int]] = []
 """The limits that are needed now, behind the usual one; empty if none is."""
 

@@ -32,9 +32,12 @@ def explained(main: Callable[[], int], unread: int = 0) -> int:
         sys.stdout.flush()
         return code
     except (AnsorError, OSError) as error:
-        if isinstance(error, BrokenPipeError) and not (_is_read(sys.stdout) and _is_read(sys.stderr)):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return unread
+        if isinstance(error, BrokenPipeError):
+            gone = [stream for stream in (sys.stdout, sys.stderr) if _is_unread(stream)]
+            for stream in gone:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if gone:
+                return unread if sys.stdout in gone else 1
         if traceback_wanted():
             traceback.print_exc()
         print(f"error: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
@@ -53,8 +56,11 @@ def _nowhere() -> TextIO:
     return open(os.devnull, "w", encoding="utf-8")
 
 
-def _is_read(stream: TextIO) -> bool:
-    """Whether what is written there goes anywhere: a pipe may have nobody at its other end any more."""
-    poll = select.poll()
-    poll.register(stream, 0)
-    return not poll.poll(0)
+def _is_unread(stream: TextIO) -> bool:
+    """Whether a stream is a pipe with nobody at its other end any more; not if that cannot be asked."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+    except (AttributeError, OSError):
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

@@ -76,7 +76,7 @@ class Dataset:
         columns = (self.costs, self.tasks, self.digests, self.drafts)
         numbers = (self.tasks, self.digests)
         return (
-            self.rows.fit_together
+            self.rows.fits_together
             and all(one.shape == (len(self.rows),) and one.dtype.kind in "iuf" for one in columns)
             and all(one.dtype.kind in "iu" for one in numbers)
             and bool(((self.tasks >= 0) & (self.tasks < len(self.task_keys))).all())

@@ -48,7 +48,7 @@ class PackedRows:
         return len(self.offsets) - 1
 
     @property
-    def fit_together(self) -> bool:
+    def fits_together(self) -> bool:
         """Whether both are arrays of numbers of which the one says where the other is divided."""
         offsets = self.offsets
         return (

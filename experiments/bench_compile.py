@@ -125,8 +125,9 @@ def speed_of_kernels(bench: Bench, name: str, case: Case, count: int, repeats: i
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_compile: the time of compiling, and what other pipelines are worth", argv)
     for name in NAMES[: 2 if bench.quick else None]:
-        cost_of_compiling(bench, name, CASES[name], count=20 if bench.quick else 200)
-        speed_of_kernels(bench, name, CASES[name], *((4, 5) if bench.quick else (8, 11)))
+        with bench.case(name):
+            cost_of_compiling(bench, name, CASES[name], count=20 if bench.quick else 200)
+            speed_of_kernels(bench, name, CASES[name], *((4, 5) if bench.quick else (8, 11)))
     return bench.finish()
 
 

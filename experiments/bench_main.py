@@ -66,7 +66,7 @@ def cost_of_a_trial(bench: Bench, name: str, args: Sequence[int], count: int) ->
         start = time.perf_counter()
         builds = builder.build(inputs)
         building = 1e3 * (time.perf_counter() - start) / len(states)
-        whole = run_each(runner, inputs, builds)
+        runs = run_each(runner, inputs, builds)
         short = run_each(checker, inputs, builds)
     # A short run loads, checks twice, and calls the program twice; of slow programs the calls drown the rest.
     quick = sorted((r.mean_cost, wall - 2e3 * r.mean_cost) for wall, r in short if r.ok)
@@ -74,13 +74,13 @@ def cost_of_a_trial(bench: Bench, name: str, args: Sequence[int], count: int) ->
     bench.add(f"{title}: think", thinking, "ms/trial")
     bench.add(f"{title}: build", building, "ms/trial")
     bench.add(f"{title}: build, on one core", 1e3 * median(b.time_cost for b in builds), "ms")
-    bench.add(f"{title}: run and time", median(wall for wall, _ in whole) - checking, "ms/trial, median")
+    bench.add(f"{title}: run and time", median(wall for wall, _ in runs) - checking, "ms/trial, median")
     bench.add(f"{title}: load and check", checking, "ms/trial, median")
-    total = thinking + building + sum(wall for wall, _ in whole) / len(whole)
+    total = thinking + building + sum(wall for wall, _ in runs) / len(runs)
     peer = f"TVM 0.16 {TVM_MS_PER_TRIAL:.0f} ms" if name == "matmul_add" else None
     bench.add(f"{title}: whole trial", total, "ms/trial, mean", peer=peer)
-    failed = sum(not result.ok for _, result in whole)
-    bench.add(f"{title}: failed trials", failed / len(whole), "of 1")
+    failed = sum(not result.ok for _, result in runs)
+    bench.add(f"{title}: failed trials", failed / len(runs), "of 1")
 
 
 def run_each(

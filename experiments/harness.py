@@ -149,12 +149,13 @@ def file_to_write(text: str) -> str:
 
 def _try_to_write(path: Path) -> None:
     """Open a file to write, and leave it as it was: permissions alone do not tell whether that goes well."""
-    try:
-        path.open("x").close()
-    except FileExistsError:
-        path.open("a").close()
+    place = path.resolve()
+    if place.exists():
+        if place.is_file() or place.is_dir():  # and no pipe, which waits for a reader
+            place.open("a").close()
     else:
-        path.unlink()
+        place.open("x").close()
+        place.unlink()
 
 
 def folder_to_write(text: str) -> Path:
@@ -220,6 +221,12 @@ def gist(error: Exception) -> str:
     return next((line for line in lines if DISAGREE in line), lines[-1])[:100]
 
 
+def tell(text: str) -> None:
+    """Write to the standard error stream, if anybody reads that: results do not depend on it."""
+    with suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)
+
+
 class Bench:
     """
     One benchmark: its command line, its rows, its table and its JSON file.
@@ -271,7 +278,7 @@ class Bench:
         """Go through some things; before each, say which of how many it is, and the time so far."""
         for number, thing in enumerate(things, 1):
             spent = timedelta(seconds=round(time.monotonic() - self._started))
-            print(f"{name(thing)}: {number} of {len(things)}, after {spent}", file=sys.stderr, flush=True)
+            tell(f"{name(thing)}: {number} of {len(things)}, after {spent}")
             yield thing
 
     def add(
@@ -292,7 +299,7 @@ class Bench:
         holds = None if goal is None else (number >= goal if at_least is not None else number <= goal)
         row = Row(name, number, unit, peer, goal, holds, interval, figures)
         self.rows.append(row)
-        print(f"  {name}: {_value_text(row)}", file=sys.stderr, flush=True)
+        tell(f"  {name}: {_value_text(row)}")
         return row
 
     def add_failure(self, name: str, why: str) -> Row:
@@ -305,7 +312,7 @@ class Bench:
         try:
             yield
         except Exception as error:
-            traceback.print_exc()
+            tell(traceback.format_exc().rstrip())
             self.add_failure(f"{name}: failed", gist(error))
 
     def write(self, *paths: str | Path) -> None:

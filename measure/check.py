@@ -331,9 +331,9 @@ def mismatch(
 
 
 def _nearest(found: Array, one: Array, other: Array) -> Array:
-    """Of all that is between two ends what is nearest to an element; one end for NaN."""
+    """Of what is between two ends the nearest to each element; for NaN an end that is NaN, if one is."""
     a, b, c = (values.astype(np.float64) for values in (found, one, other))
-    return np.where(np.isnan(a), b, np.clip(a, np.fmin(b, c), np.fmax(b, c)))
+    return np.where(np.isnan(a), np.where(np.isnan(b), b, c), np.clip(a, np.fmin(b, c), np.fmax(b, c)))
 
 
 def _surely_right(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> bool:

@@ -30,7 +30,14 @@ import numpy.typing as npt
 
 from ansor.alignment import bytes_of
 from ansor.dtypes import is_float, to_numpy
-from ansor.errors import BuildError, LoweringError, MeasureTimeoutError, RunError, ScheduleError
+from ansor.errors import (
+    BuildError,
+    DefinitionError,
+    LoweringError,
+    MeasureTimeoutError,
+    RunError,
+    ScheduleError,
+)
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.inputs import get_task_input_buffer
 from ansor.task.task import Task
@@ -167,6 +174,7 @@ class ReferenceStore:
             return False
         specs = self._settle(task, known, executor, threads)
         self._known[key] = Reference(specs, known.compiled, settled=True)
+        self._forget_alternatives(known)
         return specs != known.arguments
 
     def make_folder(self, name: str) -> Path:
@@ -192,6 +200,10 @@ class ReferenceStore:
         key, old = self._known.popitem(last=False)
         del self._given[key]
         _remove(old.arguments)
+        self._forget_alternatives(old)
+
+    def _forget_alternatives(self, old: Reference) -> None:
+        """Drop the references that come from one, and the files that they have of their own."""
         for name, (direct, made) in list(self._alternatives.items()):
             if direct is old:
                 del self._alternatives[name]
@@ -296,6 +308,8 @@ class ReferenceStore:
                 wrong = self._off_points(dag, specs)
                 if wrong is None:
                     return made
+                if self._off_points(dag, specs, stepwise=True) is not None:
+                    raise LoweringError(wrong)
                 settled = self._settle(task, made, executor, threads)
                 exact = [replace(spec, path=spec.other or spec.path) for spec in settled]
                 if self._off_points(dag, exact) is not None:
@@ -314,6 +328,7 @@ class ReferenceStore:
         if not summed:
             return specs
         others = tuple(replace(spec, path=f"{spec.path}.other") if spec.output else spec for spec in specs)
+        self._make_room(sum(spec.size_bytes for spec in specs if spec.output), kept=1)
         try:
             if known.compiled and executor is not None:
                 run_plain(task, widened(dag), others, executor, threads)
@@ -323,22 +338,31 @@ class ReferenceStore:
                 run_plain(task, dag, others, executor, threads)
             else:
                 return specs
-        except _FAILURES as error:
+        except (*_FAILURES, DefinitionError, LoweringError, OSError) as error:
             _note.warning("the answer of %s is not computed a second time: %s", task.workload_key, error)
             _remove(spec for spec in others if spec.output)
             return specs
         settled = []
         for tensor, spec, other in zip(dag.tensors, specs, others, strict=True):
             tolerance = _with_scale(spec, tensor).tolerance
-            if spec.output and mismatch(other.map(), spec.map(), spec.dtype, tolerance) is not None:
+            if (
+                is_float(spec.dtype)
+                and spec.output
+                and mismatch(other.map(), spec.map(), spec.dtype, tolerance) is not None
+            ):
                 settled.append(replace(spec, other=other.path))
             else:
                 settled.append(spec)
                 _remove([other] if spec.output else [])
         return tuple(settled)
 
-    def _off_points(self, dag: ComputeDAG, specs: Sequence[ArgumentSpec]) -> str | None:
-        """Where compiled outputs contradict the interpreter; None if they do not at some random points."""
+    def _off_points(
+        self, dag: ComputeDAG, specs: Sequence[ArgumentSpec], stepwise: bool = False
+    ) -> str | None:
+        """Where compiled outputs contradict the interpreter; None if they do not at some random points.
+
+        With `stepwise` that rounds sums after each step, as the plain program does.
+        """
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, 1]))
         data = _inputs_of(dag, specs)
         for tensor, spec in zip(dag.tensors, specs, strict=True):
@@ -346,7 +370,7 @@ class ReferenceStore:
                 continue
             found, tolerance = spec.map(), _with_scale(spec, tensor).tolerance
             for points in _batches(rng, spec.shape):
-                expected = evaluate_points(tensor, points, data)
+                expected = evaluate_points(tensor, points, data, stepwise=stepwise)
                 wrong = mismatch(found[tuple(points.T)], expected, spec.dtype, tolerance)
                 if wrong is not None:
                     return (

@@ -221,7 +221,10 @@ class LocalRunner(ProgramRunner):
                 pool.abort()
             raise
 
-    def _measure(self, inp: MeasureInput, build: BuildResult, object_bytes: bytes) -> MeasureResult:
+    def _measure(
+        self, inp: MeasureInput, build: BuildResult, object_bytes: bytes, since: float | None = None
+    ) -> MeasureResult:
+        """Run, check and time a program, which is being measured since then [s]."""
         if isinstance(inp.task, LoggedTask):
             inp = recover_measure_input(inp)
         task = inp.task
@@ -231,7 +234,7 @@ class LocalRunner(ProgramRunner):
         reference = self._references.get(task, self._pool, threads)
         kind = kind_of(task.target)
         pool = self._pool if kind == CPU else self._device_pool(kind)
-        start = time.perf_counter()
+        start = time.perf_counter() if since is None else since
         try:
             timed = self._undisturbed(
                 pool,
@@ -252,7 +255,7 @@ class LocalRunner(ProgramRunner):
                 pool.abort()
             if error_no is MeasureErrorNo.WRONG_ANSWER:
                 if self._references.reconsider(task, self._pool, threads):
-                    return self._measure(inp, build, object_bytes)
+                    return self._measure(inp, build, object_bytes, start)
                 reason = order_dependence(task.compute_dag)
                 message += f"; {reason}" if reason else ""
             seconds = build.time_cost + time.perf_counter() - start

@@ -3,7 +3,9 @@
 The order of a reduction is not promised, and now and then much hangs on it. Terms of one sign that are added
 up one by one in bfloat16 give no more than 256 of them; in sixteen parts, sixteen times that. Equal terms of
 float32 are rounded to the same side time and again. One by one, and without any such loss, are the two ends
-of what programs may give: what lies between them is right.
+of what programs may give: what lies between them is right. That is said of each output of floats, which may
+depend on sums in ways in which the ends are not the extremes. Integers that are made of sums, and reducers of
+the user's own, have one end only.
 """
 
 from __future__ import annotations
@@ -51,5 +53,5 @@ def _rounded_at_last(op: ComputeOp, root: Reduce) -> Tensor:
     assert name is not None
     terms = tuple(Cast(term, dtype) for term in root.sources)
     wide = Reduce(builtin_combiner(name, dtype), terms, root.axes, root.index, dtype, root.condition)
-    total = ComputeOp(f"{op.name}.wide", op.axis, op.reduce_axis, (wide,)).output(0)
+    total = ComputeOp(f"{op.name}.{dtype}", op.axis, op.reduce_axis, (wide,)).output(0)
     return compute(op.shape, lambda *indices: Cast(total(*indices), root.dtype), op.name)

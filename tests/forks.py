@@ -1,6 +1,7 @@
 """Calling something in a forked copy of the process of the tests."""
 
 import os
+import signal
 import traceback
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,7 @@ def in_a_fork(action: Callable[[], object]) -> bool:
         child = os.fork()
     if child == 0:
         try:
+            signal.alarm(60)  # A copy that waits for a lock waits for ever.
             action()
         except BaseException:
             traceback.print_exc()

@@ -530,7 +530,9 @@ def test_a_mistaken_variable_is_not_blamed_on_an_option(
 ) -> None:
     monkeypatch.setenv("ANSOR_NUM_THREADS", "foo")
     assert run(["show", "matmul", "8", "8", "8"]) == 1
-    assert capsys.readouterr().err == "error: ANSOR_NUM_THREADS must be a positive integer, found 'foo'\n"
+    assert (
+        capsys.readouterr().err == "error: ANSOR_NUM_THREADS must be an integer from 1 to 1024, found 'foo'\n"
+    )
 
 
 def test_options_still_take_their_values_beside_negative_numbers(capsys: pytest.CaptureFixture[str]) -> None:

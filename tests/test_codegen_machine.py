@@ -106,6 +106,22 @@ def sample() -> LoopNest:
     return LoopNest("sample", (x, h, out, ints), (), nest, (2, 3))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "other", "lacking"),
+    [
+        ("haswell", "skylake", ""),
+        ("skylake", "znver3", ""),
+        ("skylake", "haswell", ""),
+        ("znver4", "znver3", "znver4 has vectors of 512 bits, this CPU of 256"),
+        ("sapphirerapids", "znver4", "sapphirerapids has instructions for f16 arithmetic, this CPU has not"),
+        ("znver4", "skylake-avx512", "znver4 has instructions for vpdpbusd, vdpbf16ps, this CPU has not"),
+        ("x86-64", "znver4", ""),
+    ],
+)
+def test_what_one_cpu_has_and_another_has_not(wanted: str, other: str, lacking: str) -> None:
+    assert Machine.of(X86, wanted, "").beyond(Machine.of(X86, other, "")) == lacking
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the system's list of open files")
 def test_threads_that_ask_for_machines_leave_standard_error_as_it_is() -> None:
     """LLVM's complaints are read there, by one thread at a time."""

@@ -24,7 +24,7 @@ from ansor.te.expr import (
     logical_not,
     select,
 )
-from ansor.te.intrinsics import floormod
+from ansor.te.intrinsics import floormod, if_then_else
 from ansor.te.structure import same_structure
 
 # -- evaluation of integer expressions on grids of values ----------------------------------------------
@@ -411,3 +411,13 @@ def test_equality_of_trees():
     assert not same_structure(const(0.0), const(-0.0))
     assert not same_structure(const(1), const(1, "int64"))
     assert not same_structure(load(A, i), load(IDX, i))
+
+
+def test_conditions_around_a_choice_do_not_count_as_choices():
+    """Of choices inside of each other some narrow what is known; of what surrounds them all of it does."""
+    known = Bounds({i: (0, 99)})
+    for most in range(20, 6, -1):
+        known = assume(known, i < most)
+    inner = if_then_else(i - 1 >= 0, i, const(99))
+    assert format_expr(simplify(if_then_else(i >= 1, inner, const(5)), known)) == "if_then_else(i >= 1, i, 5)"
+    assert interval(if_then_else(i >= 1, i - 1, const(0)), known) == (0, 5)

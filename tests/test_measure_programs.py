@@ -408,9 +408,9 @@ def test_fewer_points_are_checked_where_each_takes_long(
 ) -> None:
     checked: list[int] = []
 
-    def count(tensor: Tensor, points: npt.NDArray[Any], data: Any) -> Any:
+    def count(tensor: Tensor, points: npt.NDArray[Any], data: Any, stepwise: bool) -> Any:
         checked.append(len(points))
-        return evaluate_points(tensor, points, data)
+        return evaluate_points(tensor, points, data, stepwise=stepwise)
 
     monkeypatch.setattr("measure.reference.evaluate_points", count)
     ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), pool)
@@ -433,7 +433,8 @@ def test_inputs_lose_their_sign_where_that_gives_nan() -> None:
     assert np.isfinite(outputs).all()
 
 
-def test_prepared_data_goes_with_the_task_that_it_is_of() -> None:
+@pytest.mark.parametrize("reconsidered", [False, True])
+def test_prepared_data_goes_with_the_task_that_it_is_of(reconsidered: bool) -> None:
     sizes = (1, 8, 8, 8, 8, 3, 1, 1)
     calls = alternatives_of("ansor.conv2d", sizes, constant=True)
     task = ansor.SearchTask("ansor.conv2d", sizes, layout_rewrite_option=2, alternatives=calls)
@@ -441,7 +442,10 @@ def test_prepared_data_goes_with_the_task_that_it_is_of() -> None:
     folder = store._folder
     for alternative in (*task.alternatives, task.alternatives[0]):
         store.get(alternative)
+        if reconsidered:
+            store.reconsider(alternative)
     store.get(make_task(matmul(4, 5, 6), "another"))
+    assert not store._alternatives
     files = {path.name for path in folder.glob("*.bin")}
     assert len(files) == 3, files
     again = store.get(task.alternatives[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,14 @@ from ansor.dtypes import to_numpy
 from ansor.errors import LoweringError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
+from ansor.task.target import Target
 from ansor.task.task import Task
 from ansor.te.interp import evaluate
 from ansor.te.tensor import Tensor
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, WorkerPool
 from measure.check import Tolerance, mismatch
-from measure.emit import ENTRY, EmittedProgram
-from measure.plain import iteration_points
+from measure.emit import ENTRY, EmittedProgram, emit_program
+from measure.plain import iteration_points, trivial_state
 from measure.reference import INTERPRETED_POINTS, ReferenceStore
 from measure.sums import summed_dtypes, widened
 
@@ -136,6 +137,28 @@ def test_a_refused_reference_leaves_no_files(monkeypatch: pytest.MonkeyPatch) ->
     with WorkerPool(1) as pool, pytest.raises(LoweringError, match="contradicts the interpreter"):
         store.get(task_of(squares(64, 40_000, "float32"), "nothing"), pool)
     assert list(Path(store.make_folder("x")).parent.glob("*.bin*")) == []
+
+
+def test_a_plain_program_that_is_wrong_is_no_matter_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves out half of the terms, where the one with wider sums does not."""
+    made: list[str] = []
+
+    def emit(state: State, tensors: Sequence[Tensor], target: Target) -> EmittedProgram:
+        dag = squares(64, 40_000, "float32") if made else squares_of_half(64, 40_000)
+        if made:
+            dag = widened(dag)
+        made.append(str(dag))
+        return emit_program(trivial_state(dag), dag.tensors, target)
+
+    monkeypatch.setattr("measure.plain.emit_program", emit)
+    with WorkerPool(1) as pool, pytest.raises(LoweringError, match="contradicts the interpreter"):
+        ReferenceStore().get(task_of(squares(64, 40_000, "float32"), "half"), pool)
+
+
+def squares_of_half(rows: int, terms: int) -> ComputeDAG:
+    a = te.placeholder((rows, terms), name="A")
+    k = te.reduce_axis((0, terms // 2), name="k")
+    return ComputeDAG([a, te.compute((rows,), lambda i: te.sum(a[i, k] * a[i, k], axis=k), name="B")])
 
 
 def test_between_two_ends() -> None:

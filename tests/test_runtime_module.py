@@ -80,6 +80,26 @@ def test_a_fork_waits_until_other_threads_have_loaded() -> None:
     np.testing.assert_array_equal(fresh(a, b), a * 2 + b)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_fork_waits_until_other_threads_have_compiled() -> None:
+    done = threading.Event()
+
+    def compile_again() -> None:
+        while not done.is_set():
+            axpy()
+
+    compiler = threading.Thread(target=compile_again)
+    compiler.start()
+    try:
+        a, b, _ = arrays()
+        for _ in range(10):
+            fresh = axpy()
+            assert in_a_fork(lambda fresh=fresh: fresh(a, b))
+    finally:
+        done.set()
+        compiler.join()
+
+
 def test_code_for_a_cpu_with_more_instructions_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would end the process."""
     a, b, _ = arrays()
@@ -93,9 +113,7 @@ def test_code_for_a_cpu_with_more_instructions_is_not_called(monkeypatch: pytest
         first(a, b)
     without = replace(wide, cpu="less", has_fma=False)
     monkeypatch.setattr(Machine, "host", lambda: without)
-    with pytest.raises(
-        RunError, match="has instructions for fma, its CPU has not; export it and run it there"
-    ):
+    with pytest.raises(RunError, match="has instructions for fma, this CPU has not; run it there"):
         second(a, b)
     monkeypatch.undo()
     assert Signature.from_json(known.to_json()) == known

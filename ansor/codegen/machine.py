@@ -25,11 +25,16 @@ import llvmlite.binding as llvm
 
 from ansor.errors import BuildError, TargetError
 from ansor.ir.passes.register_tile import RegisterLimits
-from ansor.locks import fork_safe_lock
+from ansor.locks import fork_safe_lock, hold_across_forks
 
 if TYPE_CHECKING:
     from ansor.intrinsics import TensorIntrinsic
     from ansor.task.target import Target
+
+if _calls := getattr(llvm.ffi.lib, "_lock", None):  # llvmlite's, of all calls of LLVM
+    hold_across_forks(_calls._lock)
+_LISTENING: Final = fork_safe_lock()
+"""Held while standard error is a file: another thread that did the same would take that for the true one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +112,19 @@ class Machine:
         return cls(**{**fields, "instructions": tuple(fields["instructions"])})
 
     def beyond(self, other: Machine) -> str:
-        """What code for this machine may use and another one lacks, in words; empty if nothing is known."""
+        """What code for this machine may use and another one lacks, in words; empty if nothing is known.
+
+        Whether it gathers tells nothing: LLVM leaves that alone on CPUs on which it is slow.
+        """
         if self.vector_bits > other.vector_bits:
-            return f"{self.cpu} has vectors of {self.vector_bits} bits, its CPU of {other.vector_bits}"
+            return f"{self.cpu} has vectors of {self.vector_bits} bits, this CPU of {other.vector_bits}"
         lacking = [
             name.removeprefix("has_").replace("_", " ")
-            for name in ("has_fma", "has_gather", "has_f16_conversion", "has_f16_arithmetic")
+            for name in ("has_fma", "has_f16_conversion", "has_f16_arithmetic")
             if getattr(self, name) and not getattr(other, name)
         ]
         lacking += [name for name in self.instructions if name not in other.instructions]
-        return f"{self.cpu} has instructions for {', '.join(lacking)}, its CPU has not" if lacking else ""
+        return f"{self.cpu} has instructions for {', '.join(lacking)}, this CPU has not" if lacking else ""
 
     def has_intrinsic(self, intrinsic: TensorIntrinsic) -> bool:
         """Whether it has the instruction, and registers of that width."""
@@ -336,10 +344,6 @@ def _dot_products(text: Mapping[str, str]) -> dict[str, bool]:
         "sdot": bool(re.search(r"\bsdot\b", text["dot_signed"])),
         "udot": bool(re.search(r"\budot\b", text["dot_unsigned"])),
     }
-
-
-_LISTENING: Final = fork_safe_lock()
-"""Held while standard error is a file: another thread that did the same would take that for the true one."""
 
 
 @contextmanager

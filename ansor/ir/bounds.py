@@ -36,13 +36,11 @@ class Bounds(Mapping[Var, OptionalInterval]):
         If an interval is empty.
     """
 
-    __slots__ = ("_ranges", "_simplifier", "level")
+    __slots__ = ("_ranges", "_simplifier")
 
     def __init__(self, ranges: Mapping[Var, OptionalInterval] | None = None) -> None:
         self._ranges: dict[Var, OptionalInterval] = dict(ranges or {})
         self._simplifier: Simplifier | None = None
-        self.level = 0
-        """How many choices are assumed one inside of the other."""
         for var, (low, high) in self._ranges.items():
             if low is not None and high is not None and low > high:
                 raise ValueError(f"the range {low}..{high} of variable {var.name!r} is empty")
@@ -76,17 +74,14 @@ class Bounds(Mapping[Var, OptionalInterval]):
         if self._simplifier is None:
             from ansor.ir.simplifier import Simplifier
 
-            self._simplifier = Simplifier(self._ranges, self.level)
+            self._simplifier = Simplifier(self._ranges)
         return self._simplifier
 
 
-def merged(
-    known: Mapping[Var, OptionalInterval], ranges: Mapping[Var, OptionalInterval], level: int = 0
-) -> Bounds:
+def merged(known: Mapping[Var, OptionalInterval], ranges: Mapping[Var, OptionalInterval]) -> Bounds:
     """The ranges of other bounds with `ranges` added; a range given again replaces the old one."""
     made = Bounds(ranges)
     made._ranges = {**known, **ranges}
-    made.level = level
     return made
 
 

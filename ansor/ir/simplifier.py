@@ -69,6 +69,7 @@ class Simplifier:
         self._canonical: dict[int, tuple[Expr, Expr]] = {}
         self._conditions: dict[object, Expr] = {}
         self._assumed: dict[tuple[int, bool], Bounds | None] = {}
+        self._sides: dict[tuple[int, bool], Simplifier] = {}
         self._below_zero: dict[int, tuple[Expr, Affine | None]] = {}
 
     # -- any expression --------------------------------------------------------------------------------
@@ -132,13 +133,15 @@ class Simplifier:
         found = learn_ranges(cond, holds, self.range_of, self._sum_below_zero)
         if not found or any(low > high for low, high in found.values()):
             return None
-        ranges = {var: to_optional(range_) for var, range_ in found.items()}
-        return merged(self._ranges, ranges, self._level + 1)
+        return merged(self._ranges, {var: to_optional(range_) for var, range_ in found.items()})
 
     def _under(self, cond: Expr, holds: bool) -> Simplifier:
-        """The simplifier inside a branch taken when `cond` is `holds`."""
-        narrowed = self.assuming(cond, holds) if self._level < MOST_LEVELS else None
-        return self if narrowed is None else narrowed.simplifier
+        """The simplifier on the side of a choice that is taken when `cond` is `holds`."""
+        key = (id(cond), holds)
+        if key not in self._sides:
+            narrowed = self.assuming(cond, holds) if self._level < MOST_LEVELS else None
+            self._sides[key] = self if narrowed is None else Simplifier(dict(narrowed), self._level + 1)
+        return self._sides[key]
 
     def _sum_below_zero(self, comparison: Expr) -> Sum | None:
         form = self.below_zero(comparison)

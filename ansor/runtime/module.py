@@ -302,7 +302,7 @@ class Module:
         if lacking:
             raise RunError(
                 f"{signature.name} is compiled for {signature.cpu} and cannot run here: {lacking}; "
-                "export it and run it there, or build it for this machine"
+                "run it there, or build it for this machine"
             )
         count = len(signature.arguments)
         prototype = ctypes.CFUNCTYPE(

@@ -56,8 +56,8 @@ def op_flops(op: ComputeOp) -> float | None:
         return _op_flops(op)
     except OverflowError:
         raise DefinitionError(
-            f"compute {op.name!r}: its operations are more than a float counts; make it smaller, or give a "
-            f"number of them as {FLOP_ATTR!r} among its attrs"
+            f"compute {op.name!r}: its operations are more than a float counts; make it smaller, or give "
+            f"a number that a float holds as {FLOP_ATTR!r} among its attrs"
         ) from None
 
 

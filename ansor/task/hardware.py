@@ -204,7 +204,7 @@ class HardwareParams:
         Raises
         ------
         TargetError
-            If the target is malformed, or `ANSOR_NUM_THREADS` set to something else than a positive integer.
+            If the target is malformed, or `ANSOR_NUM_THREADS` says no number of threads (`ansor.knobs`).
         """
         target = Target(target)
         known = _known(target, target.stated)
@@ -366,7 +366,7 @@ def default_num_threads() -> int:
     Raises
     ------
     TargetError
-        If the variable is set to something other than a positive integer.
+        If the variable says no number of threads (`ansor.knobs`).
     """
     return num_threads() or available_cores()
 

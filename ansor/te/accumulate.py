@@ -34,9 +34,12 @@ _UFUNCS: dict[str, np.ufunc] = {
 
 
 class Fold:
-    """The running reduction of blocks by `combiner`; see the module for its arithmetic."""
+    """The running reduction of blocks by `combiner`; see the module for its arithmetic.
 
-    def __init__(self, combiner: Combiner) -> None:
+    With `stepwise` sums and products of float32 are rounded after each step, too.
+    """
+
+    def __init__(self, combiner: Combiner, stepwise: bool = False) -> None:
         self._dtypes = tuple(to_numpy(expr.dtype) for expr in combiner.result)
         constants, _ = Kernel(combiner.identity)(without_tensors({}))
         self._identity = [np.asarray(value) for value in constants]
@@ -47,8 +50,8 @@ class Fold:
         self.partial = list(self._identity)
         if self._ufunc in (np.add, np.multiply) and is_float(combiner.result[0].dtype):
             narrow = self._dtypes[0].itemsize
-            self._sequential = narrow == 2
-            if narrow == 4:
+            self._sequential = narrow == 2 or stepwise
+            if narrow == 4 and not stepwise:
                 self.partial = [self._identity[0].astype(np.float64)]
 
     def add(

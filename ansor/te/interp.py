@@ -81,7 +81,12 @@ def evaluate(
 
 
 def evaluate_points(
-    tensor: Tensor, indices: npt.ArrayLike, inputs: Arrays, sizes: Sizes | None = None
+    tensor: Tensor,
+    indices: npt.ArrayLike,
+    inputs: Arrays,
+    sizes: Sizes | None = None,
+    *,
+    stepwise: bool = False,
 ) -> Array:
     """Compute the elements of `tensor` at `indices` only.
 
@@ -93,6 +98,8 @@ def evaluate_points(
         Integers of shape `(n_points, tensor.ndim)`.
     inputs, sizes
         As for `evaluate`.
+    stepwise
+        Round sums and products of floats after each step, as one term after the other does.
 
     Returns
     -------
@@ -104,7 +111,7 @@ def evaluate_points(
     ArgumentError, RunError
         As for `evaluate`; also an ArgumentError if an index is outside the tensor.
     """
-    arguments = _Arguments(inputs, sizes)
+    arguments = _Arguments(inputs, sizes, stepwise)
     points = np.asarray(indices)
     shape = arguments.shape_of(tensor)
     if points.ndim != 2 or points.shape[1] != len(shape) or (points.size and points.dtype.kind not in "iu"):
@@ -125,9 +132,10 @@ def evaluate_points(
 
 
 class _Arguments:
-    """The arrays known so far, checked, and the values of symbolic sizes."""
+    """The arrays known so far, checked, the values of symbolic sizes, and how sums are rounded."""
 
-    def __init__(self, inputs: Arrays, sizes: Sizes | None) -> None:
+    def __init__(self, inputs: Arrays, sizes: Sizes | None, stepwise: bool = False) -> None:
+        self.stepwise = stepwise
         self._arrays: dict[Tensor, Array] = {t: np.asarray(value) for t, value in inputs.items()}
         self.sizes: dict[Var, int] = dict(sizes or {})
         self._shapes: dict[Tensor, tuple[int, ...]] = {}
@@ -247,7 +255,7 @@ class _OpKernel:
         if self._reduce is None:
             values, _ = self._kernel(Context(bindings, self._arguments.shape_of, read))
             return [np.broadcast_to(value, shape) for value in values]
-        fold = Fold(self._reduce.combiner)
+        fold = Fold(self._reduce.combiner, self._arguments.stepwise)
         for block in _blocks(self._reduce_extents, BLOCK_ELEMENTS // max(1, prod(shape))):
             bindings.update(zip(self._op.reduce_axis, _positions(block, trailing=len(shape)), strict=True))
             values, where = self._kernel(Context(bindings, self._arguments.shape_of, read))

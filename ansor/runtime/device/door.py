@@ -11,7 +11,6 @@ open must not fork and use it in the child.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from ansor.errors import BuildError, NoDeviceError, RunError, TargetError
 from ansor.knobs import DEVICE, device_choice
+from ansor.locks import fork_safe_lock
 from ansor.task.limits import KernelCount, Limits, Triple
 
 Array = npt.NDArray[Any]
@@ -256,7 +256,7 @@ def check_call(call: KernelCall, info: DeviceInfo) -> None:
 
 
 _open: Final[dict[str, Device]] = {}
-_lock: Final = threading.Lock()
+_lock: Final = fork_safe_lock()
 
 
 def device_info(kind: str) -> DeviceInfo:
