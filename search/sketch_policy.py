@@ -75,7 +75,8 @@ class SketchPolicy(SearchPolicy):
         Ranks candidates. Default: a `DraftedModel`, which estimates run times and learns to correct itself.
         A `RandomModel` makes the search random sampling.
     params
-        Values that differ from `DEFAULT_PARAMS`; the caller's mapping is not changed.
+        Values that differ from the defaults, which `SketchPolicy(task).params` shows; the caller's mapping is
+        not changed.
     seed
         Seed of the whole search, 0 by default: equal seeds and equal results give equal candidates.
     verbose

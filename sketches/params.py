@@ -1,6 +1,6 @@
 """Parameters of sketch generation and sampling, under TVM's names.
 
-A search policy keeps all its parameters in one mapping (`SketchPolicy.DEFAULT_PARAMS`); `SketchParams.of`
+A search policy keeps all its parameters in one mapping (`search.DEFAULT_PARAMS`); `SketchParams.of`
 takes out the ones that concern this package, checks them and leaves the others alone. Nothing is ever written
 back into the caller's mapping.
 

@@ -128,6 +128,8 @@ def build(
     ------
     BuildError
         If the name cannot be used or the code cannot be compiled, or a kernel breaks a limit of the device.
+    DefinitionError, ScheduleError
+        As of `lower`.
     TargetError
         If the target is unknown, or no code is generated for its kind.
     """

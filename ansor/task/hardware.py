@@ -5,8 +5,9 @@ caches, vector registers, and how many multiply-adds start at once, are in no re
 target what it is not told.
 
 This machine's figures come from the system: cores from the scheduling affinity and the control group's
-CPU quota, the vector width from the CPU features that LLVM sees, caches from `/sys`. Another machine's
-(a cross target) come from the CPU's name, and where that says nothing from the architecture. No system tells
+CPU quota, the vector width from the CPU features that LLVM sees, caches from `/sys`. The vectors of another
+machine (a cross target) come from the CPU's name, and where that says nothing from the architecture; its
+caches are taken to be usual ones if the architecture is another. No system tells
 how many multiply-adds start in a cycle: of CPUs whose names are known that is a table, so that it is the same
 in every run; of others it is not known here, and `ansor.runtime.multiply_adds` measures this machine's.
 """
