@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ansor.codegen.c.compile import CudaCompiler, find_nvcc, find_nvrtc
+from measure import LocalBuilder, LocalRunner
 from search import params
 
 
@@ -50,6 +51,20 @@ def small_searches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(params, "PARAMETERS", {**params.PARAMETERS, **smaller})
         yield
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[LocalBuilder]:
+    """One that builds a program at a time."""
+    with LocalBuilder(n_parallel=1) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[LocalRunner]:
+    """One that hardly times: what matters is whether answers are right."""
+    with LocalRunner(timeout=20.0, number=1, min_repeat_ms=0.01, num_threads=2) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

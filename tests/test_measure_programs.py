@@ -56,18 +56,6 @@ def make_task(dag: ComputeDAG, name: str) -> Task:
     return Task.create(dag, f'["{name}"]', "llvm")
 
 
-@pytest.fixture(scope="module")
-def builder() -> Iterator[LocalBuilder]:
-    with LocalBuilder(n_parallel=1) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[LocalRunner]:
-    with LocalRunner(timeout=20.0, number=1, min_repeat_ms=0.01, num_threads=2) as made:
-        yield made
-
-
 def tiled(dag: ComputeDAG) -> State:
     """Tile the matmul by lengths that do not divide, accumulate in a tile, vectorise and parallelise."""
     state = State.initial(dag)

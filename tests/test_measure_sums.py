@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,18 +25,6 @@ from measure.emit import ENTRY, EmittedProgram, emit_program
 from measure.plain import iteration_points, trivial_state
 from measure.reference import INTERPRETED_POINTS, ReferenceStore
 from measure.sums import summed_dtypes, widened
-
-
-@pytest.fixture(scope="module")
-def builder() -> Iterator[LocalBuilder]:
-    with LocalBuilder(n_parallel=1) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[LocalRunner]:
-    with LocalRunner(timeout=20.0, number=1, min_repeat_ms=0.01, num_threads=2) as made:
-        yield made
 
 
 def squares(rows: int, terms: int, dtype: str) -> ComputeDAG:
