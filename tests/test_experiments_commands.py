@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import ansor
+from ansor.task import registry
 from experiments import (
     bench_compile,
     bench_gpu,
@@ -21,7 +23,6 @@ from experiments import (
     bench_narrow,
     bench_packing,
     bench_search,
-    demo,
     fuzz,
     rgb_to_yuv,
     templates,
@@ -87,12 +88,22 @@ def test_the_slowest_program_to_compile_has_a_goal(monkeypatch: pytest.MonkeyPat
     assert (row.goal, row.holds) == (0.0, False)
 
 
+@pytest.fixture
+def forgotten_workloads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the demonstration registers, under a name that users may give to theirs, goes with the test."""
+    registry.registered_workloads()  # Loads the catalogue, which registers itself once.
+    monkeypatch.setattr(registry, "_FUNCTIONS", dict(registry._FUNCTIONS))
+    yield
+    sys.modules.pop("experiments.demo", None)
+
+
+@pytest.mark.usefixtures("forgotten_workloads")
 @pytest.mark.parametrize(
     "begin",
     [
         lambda where: bench_main.beside_numpy(Bench("", []), "softmax", trials=1, processes=1),
         lambda where: bench_narrow.main(["--quick"]),
-        lambda where: demo.main(["--size", "16", "--trials", "1"]),
+        lambda where: import_module("experiments.demo").main(["--size", "16", "--trials", "1"]),
         lambda where: rgb_to_yuv.tuned_schedule(4, 4, 1, where / "log.json", verbose=0),
         lambda where: templates.compare(16, 1),
     ],
@@ -106,7 +117,7 @@ def test_ctrl_c_is_meant_for_the_command_and_not_for_one_tuning(
     def cut_short(task: ansor.SearchTask, *rest: object) -> ansor.TuningResult:
         return ansor.TuningResult(task, None, None, 0, 0, 0, ansor.StopReason.INTERRUPTED, "interrupted", 0.0)
 
-    for module in (bench_main, demo):
+    for module in (bench_main, import_module("experiments.demo")):
         monkeypatch.setattr(module, "OUT", tmp_path)
     for kind in (ansor.SearchTask, ansor.TemplateTask):
         monkeypatch.setattr(kind, "tune", cut_short)
