@@ -22,6 +22,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -247,7 +248,7 @@ class ReferenceStore:
         threads: int | None,
     ) -> Reference:
         self._count += 1
-        best: tuple[float, Reference] | None = None
+        made: list[tuple[float, Reference]] = []
         styles: tuple[Style, ...] = ("signed", "positive")
         for style in styles:
             arrays = fill_inputs(dag.inputs, dag.ops, given, self._seed, style)
@@ -255,21 +256,16 @@ class ReferenceStore:
             for spec, array in zip((s for s in specs if not s.output), arrays, strict=True):
                 _write(spec, array)
             try:
-                made = self._compute(task, dag, tuple(specs), executor, threads)
+                reference = self._compute(task, dag, tuple(specs), executor, threads)
             except BaseException:
                 _remove(specs)
+                _remove_all(made)
                 raise
-            bad = _worst_share_of_nonfinite(made.arguments)
-            if best is None or bad < best[0]:
-                best, loser = (bad, made), best[1] if best else None
-            else:
-                loser = made
-            if loser is not None:
-                _remove(loser.arguments)
-            if bad <= 0.01:
+            made.append((_worst_share_of_nonfinite(reference.arguments), reference))
+            if made[-1][0] <= 0.01:
                 break
-        assert best is not None
-        bad, made = best
+        bad, reference = best = min(made, key=itemgetter(0))
+        _remove_all([one for one in made if one is not best])
         if bad > _MOST_NONFINITE:
             _note.warning(
                 "%.0f %% of an output of %s are NaN or infinite for random inputs, so programs are hardly "
@@ -277,8 +273,10 @@ class ReferenceStore:
                 100 * bad,
                 task.workload_key,
             )
-        scaled = [_with_scale(spec, tensor) for spec, tensor in zip(made.arguments, dag.tensors, strict=True)]
-        return replace(made, arguments=tuple(scaled))
+        scaled = [
+            _with_scale(spec, tensor) for spec, tensor in zip(reference.arguments, dag.tensors, strict=True)
+        ]
+        return replace(reference, arguments=tuple(scaled))
 
     def _spec(self, task: Task, dag: ComputeDAG, tensor: Tensor, style: str) -> ArgumentSpec:
         output = not isinstance(tensor.op, PlaceholderOp)
@@ -342,18 +340,15 @@ class ReferenceStore:
             _note.warning("the answer of %s is not computed a second time: %s", task.workload_key, error)
             _remove(spec for spec in others if spec.output)
             return specs
-        settled = []
-        for tensor, spec, other in zip(dag.tensors, specs, others, strict=True):
+        settled = list(specs)
+        for position, (tensor, spec, other) in enumerate(zip(dag.tensors, specs, others, strict=True)):
+            if not spec.output:
+                continue
             tolerance = _with_scale(spec, tensor).tolerance
-            if (
-                is_float(spec.dtype)
-                and spec.output
-                and mismatch(other.map(), spec.map(), spec.dtype, tolerance) is not None
-            ):
-                settled.append(replace(spec, other=other.path))
+            if is_float(spec.dtype) and mismatch(other.map(), spec.map(), spec.dtype, tolerance):
+                settled[position] = replace(spec, other=other.path)
             else:
-                settled.append(spec)
-                _remove([other] if spec.output else [])
+                _remove([other])
         return tuple(settled)
 
     def _off_points(
@@ -431,6 +426,11 @@ def _remove(specs: Iterable[ArgumentSpec]) -> None:
     for spec in specs:
         for path in spec.files:
             Path(path).unlink(missing_ok=True)
+
+
+def _remove_all(made: Iterable[tuple[float, Reference]]) -> None:
+    for _, reference in made:
+        _remove(reference.arguments)
 
 
 def _remove_prepared(alternative: Reference) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from ansor import te
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
-from ansor.errors import LoweringError
+from ansor.errors import LoweringError, RunError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.target import Target
@@ -147,6 +148,24 @@ def squares_of_half(rows: int, terms: int) -> ComputeDAG:
     a = te.placeholder((rows, terms), name="A")
     k = te.reduce_axis((0, terms // 2), name="k")
     return ComputeDAG([a, te.compute((rows,), lambda i: te.sum(a[i, k] * a[i, k], axis=k), name="B")])
+
+
+def test_an_answer_that_is_given_up_leaves_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Roots of numbers of both signs are tried first, and then those of positive ones."""
+    a = te.placeholder((40,), name="A")
+    task = task_of(ComputeDAG([a, te.compute((40,), lambda i: te.sqrt(a[i]), name="B")]), "roots")
+    compute, calls = ReferenceStore._compute, iter((True, False))
+
+    def once(store: ReferenceStore, *rest: Any) -> Any:
+        if next(calls):
+            return compute(store, *rest)
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(ReferenceStore, "_compute", once)
+    store = ReferenceStore()
+    with pytest.raises(RunError, match="no room"):
+        store.get(task)
+    assert list(Path(store.make_folder("x")).parent.glob("*.bin*")) == []
 
 
 def test_between_two_ends() -> None:
