@@ -11,10 +11,12 @@ hand); the `cli_*` modules are the command line.
 
 from search.alternatives import AlternativesPolicy
 from search.custom_rule import PreloadCustomSketchRule
+from search.default_mutations import CPU_MUTATIONS, GPU_MUTATIONS
 from search.dispatch import ApplyHistoryBest, DispatchContext, dispatch_context
 from search.distinct import distinct_share
 from search.history import History, Trial
-from search.mutation import CPU_MUTATIONS, GPU_MUTATIONS, Mutation, Offspring, same_family, tiles_changed
+from search.mutation import Mutation
+from search.offspring import Offspring, same_family, tiles_changed
 from search.options import TuningOptions
 from search.params import ABLATIONS, REFERENCE_SPACE
 from search.policy import EmptyPolicy, InitSearchCallback, Proposal, SearchPolicy

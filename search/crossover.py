@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from search.mutation import Offspring, same_family, tiles_changed
+from search.offspring import Offspring, same_family, tiles_changed
 from sketches.columns import ColumnKind
 from sketches.family import Matrix
 from sketches.neighbours import Neighbourhood

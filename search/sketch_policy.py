@@ -33,12 +33,13 @@ from measure import MeasureInput
 from search.asking import check_model, scores_of, teach, unteach
 from search.collector import collector_paused
 from search.custom_rule import PreloadCustomSketchRule
+from search.default_mutations import CPU_MUTATIONS, GPU_MUTATIONS, default_mutations
 from search.evolution import Evolution, Outcome, evolve
 from search.exhaustive import enumerate_space
 from search.generation import Generation, merged, unseen
 from search.history import History, Trial
 from search.known import Known
-from search.mutation import CPU_MUTATIONS, GPU_MUTATIONS, Mutation, check_mutations, default_mutations
+from search.mutation import Mutation, check_mutations
 from search.params import DEFAULT_PARAMS, Params, resolve_params
 from search.picking import Picker
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks

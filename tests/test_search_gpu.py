@@ -19,8 +19,11 @@ from costmodel import AnalyticModel, RandomModel
 from measure import MeasureInput, MeasureResult, load_records
 from search.cli import run
 from search.crossover import crossover
+from search.default_mutations import GPU_MUTATIONS
 from search.exhaustive import enumerate_space
-from search.mutation import GPU_MUTATIONS, FetchLength, Mutation, ThreadCount, TileSize
+from search.mutate_columns import FetchLength, ThreadCount
+from search.mutate_tiles import TileSize
+from search.mutation import Mutation
 from search.polish import neighbours
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.neighbours import Neighbourhood

@@ -15,7 +15,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.gpu_limits import gpu_faults
 from measure import LocalBuilder, LocalRunner, load_records
-from search.mutation import GPU_MUTATIONS
+from search.default_mutations import GPU_MUTATIONS
 from search.plans import plan_key
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.limits import refusals

@@ -14,19 +14,13 @@ from ansor.schedule.extents import is_one
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from search.crossover import crossover
+from search.default_mutations import CPU_MUTATIONS
 from search.generation import merged
-from search.mutation import (
-    CPU_MUTATIONS,
-    AutoUnroll,
-    ComputeLocation,
-    Mutation,
-    Offspring,
-    ParallelWidth,
-    TileShape,
-    TileSize,
-    VectorLoops,
-    same_family,
-)
+from search.mutate_columns import AutoUnroll, ParallelWidth, VectorLoops
+from search.mutate_location import ComputeLocation
+from search.mutate_tiles import TileShape, TileSize
+from search.mutation import Mutation
+from search.offspring import Offspring, same_family
 from search.params import REFERENCE_SPACE
 from search.plans import plan_key
 from search.polish import neighbours

@@ -21,7 +21,8 @@ from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
 from ansor.te import Tensor
 from measure import load_records
-from search.mutation import GPU_MUTATIONS, Lead
+from search.default_mutations import GPU_MUTATIONS
+from search.mutate_columns import Lead
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Family, Population, ProgramSpace
 from sketches.limits import runnable, thinned

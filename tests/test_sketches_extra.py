@@ -16,7 +16,7 @@ from costmodel import Programs
 from costmodel.extract import extract, extract_forms
 from costmodel.extract_form import Form
 from search.crossover import crossover
-from search.mutation import CPU_MUTATIONS
+from search.default_mutations import CPU_MUTATIONS
 from search.params import ABLATIONS, DEFAULT_PARAMS, REFERENCE_SPACE, resolve_params
 from search.sketch_policy import SketchPolicy
 from sketches import CPU_RULES, Population, ProgramSpace, Sketch, generate_sketches

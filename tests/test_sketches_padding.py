@@ -22,7 +22,8 @@ from ansor.te import Tensor
 from costmodel.extract import extract
 from costmodel.features import unscale
 from measure import load_records
-from search.mutation import GPU_MUTATIONS, Padding
+from search.default_mutations import GPU_MUTATIONS
+from search.mutate_columns import Padding
 from search.params import REFERENCE_SPACE
 from search.polish import neighbours
 from sketches import ColumnKind, Population, ProgramSpace

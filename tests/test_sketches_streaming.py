@@ -18,7 +18,7 @@ from costmodel.extract import extract
 from costmodel.features import INDEX, unscale
 from measure import load_records
 from measure.simulate import SimulatedRunner
-from search.mutation import StreamingStores
+from search.mutate_columns import StreamingStores
 from search.polish import neighbours
 from sketches import ColumnKind, ProgramSpace
 from sketches.annotate import DERIVE

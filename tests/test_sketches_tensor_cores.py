@@ -29,7 +29,7 @@ from costmodel import AnalyticModel, Programs
 from costmodel.extract import extract
 from costmodel.features import unscale
 from measure import load_records
-from search.mutation import GPU_MUTATIONS
+from search.default_mutations import GPU_MUTATIONS
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, Sketch, generate_sketches
 from sketches.neighbours import Neighbourhood
