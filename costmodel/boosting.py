@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ansor.checks import check_fields, check_integer
 from ansor.errors import DefinitionError
-from ansor.task.hardware import default_num_threads
+from ansor.task.host import default_num_threads
 from costmodel.dataset import Dataset
 from costmodel.libraries import load_library
 from costmodel.losses import LOSSES, Loss, LossName

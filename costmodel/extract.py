@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.task.device import DeviceModel
-from ansor.task.hardware import HardwareParams, available_cores, vector_bytes
+from ansor.task.hardware import HardwareParams
+from ansor.task.host import available_cores
+from ansor.task.isa import vector_bytes
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from costmodel.candidates import Candidates, batches_of

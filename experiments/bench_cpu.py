@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ansor.command import INTERRUPTED
-from ansor.task.hardware import available_cores
+from ansor.task.host import available_cores
 from experiments import command, cpu_metaschedule, search_runs
 from experiments.cpu_cases import CASES, QUICK, Case, chosen
 from experiments.cpu_kept import FILE, UnusableError, alone, check_place, keep, read

@@ -40,7 +40,7 @@ from typing import Any, Final, TypeVar
 from ansor.knobs import NUM_THREADS
 from ansor.lifetime import die_with
 from ansor.medians import median_interval
-from ansor.task.hardware import available_cores
+from ansor.task.host import available_cores
 
 ROOT: Final = Path(__file__).parent.parent
 OUT: Final = ROOT / "experiments" / "out"

@@ -109,7 +109,7 @@ class LocalBuilder(ProgramBuilder):
         emit: Callable[[MeasureInput], EmittedProgram] = emit_input,
         executor: Executor | None = None,
     ) -> None:
-        from ansor.task.hardware import available_cores
+        from ansor.task.host import available_cores
 
         timeout = check_number("LocalBuilder(timeout)", timeout, above=0)
         if n_parallel is not None:

@@ -67,7 +67,7 @@ def load_program(object_bytes: bytes, entry: str, threads: int | None, limit: in
 
 @cache
 def _flush_memory() -> np.ndarray[Any, np.dtype[np.uint8]]:
-    from ansor.task.hardware import host_caches
+    from ansor.task.host import host_caches
 
     return np.zeros(max(_FLUSH_BYTES, 2 * host_caches().get("l3_bytes", 0)), np.uint8)
 

@@ -24,7 +24,7 @@ from ansor.runtime.device.door import DeviceInfo, device_info
 from ansor.runtime.device.hardware import arch_of
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.device import runs_on
-from ansor.task.hardware import architecture, is_host
+from ansor.task.isa import architecture, is_host
 from ansor.task.target import Target
 from measure.device import guarded_bytes
 from measure.fill import constant_shape

@@ -18,7 +18,7 @@ import shlex
 from functools import lru_cache
 from typing import Final
 
-from ansor.task.hardware import architecture_of
+from ansor.task.isa import architecture_of
 from ansor.task.target import UNSAID_ARCH, Target
 from measure.record import AnyTask, LoggedTask
 

@@ -31,7 +31,7 @@ from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.manual import Schedule
 from ansor.schedule.state import State
 from ansor.schedule.structure import KeyMatch, match_key
-from ansor.task.hardware import default_num_threads
+from ansor.task.host import default_num_threads
 from ansor.task.layout import rewrite_layouts
 from ansor.task.registry import recorded_dag, workload_key_to_tensors
 from ansor.task.target import Target

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.task.hardware import vector_bytes
+from ansor.task.isa import vector_bytes
 from search.mutation import Mutation
 from search.offspring import Offspring, same_family, tiles_changed
 from sketches.columns import Hole

@@ -147,7 +147,7 @@ def test_a_gpu_program_has_the_features_of_its_row(name: str) -> None:
 def test_features_of_a_gpu_do_not_depend_on_the_machine_that_computes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from ansor.task import hardware
+    from ansor.task import hardware, isa
 
     def forget() -> None:
         hardware._known.cache_clear()
@@ -157,7 +157,7 @@ def test_features_of_a_gpu_do_not_depend_on_the_machine_that_computes_them(
     population = sample(task, 10)[0]
     before = extract(task, population).values
     monkeypatch.setattr(hardware, "host_caches", lambda: {"l1_bytes": 1024})
-    monkeypatch.setattr(hardware, "host_vector_bytes", lambda: 8)
+    monkeypatch.setattr(isa, "host_vector_bytes", lambda: 8)
     forget()
     again = gpu_task(matmul(128, 128, 64))
     assert again.hardware_params == task.hardware_params

@@ -18,7 +18,7 @@ from ansor.codegen.compile import assembly
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
 from ansor.runtime.multiply_adds import chains, multiply_adds_ir
-from ansor.task import hardware
+from ansor.task import host
 from ansor.workloads import CATALOGUE
 from experiments import (
     bench_cpu,
@@ -692,7 +692,7 @@ def test_what_is_not_understood_is_refused(option: list[str], capsys: pytest.Cap
 def test_by_default_there_are_no_more_threads_than_the_control_group_grants(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hardware, "cgroup_quota", lambda: 0.5)
+    monkeypatch.setattr(host, "cgroup_quota", lambda: 0.5)
     assert Bench("", [], bench_cpu.add_options).arguments.threads == 1
 
 

@@ -11,7 +11,7 @@ import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError, RunError, TargetError
-from ansor.task.hardware import architecture
+from ansor.task.isa import architecture
 from measure import LocalBuilder, LocalRunner, MeasureInput, RecordToFile, cpu, jobs
 from measure.host import available_memory, check_memory, check_target
 from measure.reference import ReferenceStore

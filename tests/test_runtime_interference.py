@@ -21,7 +21,7 @@ from ansor.runtime import interference
 from ansor.runtime.interference import seconds_waited, waited_share
 from ansor.runtime.pool_ir import Waiting, default_waiting
 from ansor.runtime.timing import TimeResult, time_calls
-from ansor.task.hardware import available_cores
+from ansor.task.host import available_cores
 from measure.arguments import ArgumentSpec
 from measure.check import Tolerance
 from measure.jobs import measure_program

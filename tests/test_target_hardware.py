@@ -13,15 +13,10 @@ import pytest
 
 from ansor.errors import DefinitionError, TargetError
 from ansor.runtime import multiply_adds
-from ansor.task import hardware
-from ansor.task.hardware import (
-    HardwareParams,
-    cgroup_quota,
-    fma_ports,
-    host_cache_line,
-    host_caches,
-    vector_bytes,
-)
+from ansor.task import hardware, host
+from ansor.task.hardware import HardwareParams
+from ansor.task.host import cgroup_quota, host_cache_line, host_caches
+from ansor.task.isa import fma_ports, vector_bytes
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from measure.record import task_from_json, task_to_json
@@ -292,9 +287,9 @@ def test_the_variable_sets_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert HardwareParams.for_target(Target("llvm -num-cores=3")).num_cores == 3
     monkeypatch.setenv("ANSOR_NUM_THREADS", "-1")
     with pytest.raises(TargetError, match="ANSOR_NUM_THREADS must be an integer from 1 to 1024, found '-1'"):
-        hardware.default_num_threads()
+        host.default_num_threads()
     monkeypatch.delenv("ANSOR_NUM_THREADS")
-    assert hardware.default_num_threads() == hardware.available_cores() >= 1
+    assert host.default_num_threads() == host.available_cores() >= 1
 
 
 def test_quota_of_control_groups(tmp_path: Path) -> None:
@@ -388,7 +383,7 @@ def test_control_groups_may_have_any_names(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / name).mkdir()
     (tmp_path / name / "cpu.max").write_text("150000 100000")
     (tmp_path / "cgroup").write_bytes(b"0::/caf\xe9\n")
-    monkeypatch.setattr(hardware, "_OWN_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(host, "_OWN_GROUPS", tmp_path / "cgroup")
     assert cgroup_quota(root=tmp_path) == 1.5
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ansor.runtime.pool import seconds_alone
-from ansor.task.hardware import available_cores
+from ansor.task.host import available_cores
 
 DISTURBED: Final = 0.05
 """A timing is disturbed if threads waited for a core, or did the work of others, for more than this share."""

@@ -16,7 +16,8 @@ from typing import Final
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.runtime.jit import load_object
-from ansor.task.hardware import HardwareParams, is_host, vector_bytes
+from ansor.task.hardware import HardwareParams
+from ansor.task.isa import is_host, vector_bytes
 from ansor.task.target import Target
 
 USUAL: Final = 2

@@ -25,7 +25,7 @@ from ansor.knobs import MAX_THREADS
 from ansor.locks import fork_safe_lock
 from ansor.runtime.jit import LoadedCode, load_object
 from ansor.runtime.pool_ir import WORKER_SPIN, AtFork, Waiting, pool_ir
-from ansor.task.hardware import default_num_threads
+from ansor.task.host import default_num_threads
 
 POOL_FUNCTIONS: Final = (
     "ansor_parallel_for",

@@ -4,30 +4,28 @@ The first eight numbers are those that every log record carries, under TVM's nam
 caches, vector registers, and how many multiply-adds start at once, are in no record: a task takes from its
 target what it is not told.
 
-This machine's figures come from the system: cores from the scheduling affinity and the control group's
-CPU quota, the vector width from the CPU features that LLVM sees, caches from `/sys`. The vectors of another
-machine (a cross target) come from the CPU's name, and where that says nothing from the architecture; its
-caches are taken to be usual ones if the architecture is another. No system tells
-how many multiply-adds start in a cycle: of CPUs whose names are known that is a table, so that it is the same
-in every run; of others it is not known here, and `ansor.runtime.multiply_adds` measures this machine's.
+What a target's instructions are tells `ansor.task.isa`, what this machine's system says `ansor.task.host`.
+The caches of another machine are taken to be usual ones if its architecture is another.
 """
 
 from __future__ import annotations
 
-import math
-import os
-import platform
-import re
-from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ansor.checks import check_fields, check_integer
 from ansor.errors import DefinitionError, TargetError
-from ansor.knobs import num_threads
 from ansor.task.device import block_shared_bytes
+from ansor.task.host import (
+    LEAST_CACHE,
+    LEAST_WIDTH,
+    default_num_threads,
+    host_cache_line,
+    host_caches,
+    is_width,
+)
+from ansor.task.isa import cpu_name, fma_ports, is_host, vector_bytes, vector_registers
 from ansor.task.target import Target
 
 UNSAID: Final = -1
@@ -45,8 +43,6 @@ _TYPICAL: Final = {"l1_bytes": 32 << 10, "l1_ways": 8, "l2_bytes": 1 << 20, "l3_
 """Caches of another machine's core, and of this one's where the system does not tell."""
 _MULTIPROCESSOR: Final = {"l1_bytes": 128 << 10, "l1_ways": 4, "l2_bytes": 0, "l3_bytes": 32 << 20}
 """Of a GPU, as a core."""
-_GPU_VECTOR_BYTES: Final = 16
-"""Of what a thread loads or stores at once."""
 
 
 class _Blocks(NamedTuple):
@@ -65,46 +61,10 @@ _BLOCKS_OF_DEVICES: Final = {
 }
 """Of OpenCL."""
 
-_AVX512_CPUS = re.compile(
-    r"skylake-avx512|cascadelake|cooperlake|cannonlake|icelake|tigerlake|rocketlake|sapphirerapids|emeraldrapids"
-    r"|graniterapids|diamondrapids|knl|knm|znver[4-9]|x86-64-v4"
-)
-_AVX_CPUS = re.compile(
-    r"haswell|broadwell|skylake|core-avx|sandybridge|ivybridge|alderlake|raptorlake|meteorlake|arrowlake|lunarlake"
-    r"|gracemont|sierraforest|grandridge|bdver|btver2|znver|x86-64-v3"
-)
-
-_X86: Final = frozenset(("x86_64", "i386", "i686"))
-_AVX_NEEDS: Final = frozenset(("sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx"))
-"""Features without which there are vectors of 16 bytes only."""
-_AVX512_NEEDS: Final = frozenset(("avx2", "fma", "f16c", "avx512f"))
-"""Features without which there are none of 64 bytes."""
-
-_ONE_FULL_WIDTH_FMA = re.compile(
-    r"znver4|icelake-client|tigerlake|rocketlake|cannonlake|znver1|bdver|btver2|sandybridge|ivybridge"
-)
-"""CPUs that start one multiply-add of their widest vectors per cycle, or two operations that are as much.
-
-Source: the vendors' optimization guides; https://uops.info.
-"""
-_HALF_AS_WIDE = re.compile(r"znver4|icelake-client|tigerlake|rocketlake|cannonlake")
-"""Of these the ones that start two of half that width."""
-_TWO_FMAS = re.compile(
-    r"haswell|broadwell|skylake|cascadelake|cooperlake|icelake-server|sapphirerapids|emeraldrapids|graniterapids"
-    r"|alderlake|raptorlake|meteorlake|arrowlake|lunarlake|knl|knm|znver[235]|neoverse-n[12]"
-)
-"""CPUs that start two."""
-
-
-_OWN_GROUPS: Final = Path("/proc/self/cgroup")
 _RECORDED: Final = 8
 """How many fields of `HardwareParams` records have; they are the first."""
 _POWERS: Final = ("vector_unit_bytes", "cache_line_bytes")
-_LEAST_WIDTH: Final = 4
 _CACHES: Final = ("l1_bytes", "l2_bytes", "l3_bytes")
-_LEVELS: Final = range(1, 1 + len(_CACHES))
-_LEAST_CACHE: Final = 1024
-"""Bytes of the smallest cache that anybody means; a smaller number is one of KiB or MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +132,7 @@ class HardwareParams:
             value = getattr(self, name)
             if not _is_width(value):
                 raise DefinitionError(
-                    f"HardwareParams({name}={value}): must be a power of two of at least {_LEAST_WIDTH} "
+                    f"HardwareParams({name}={value}): must be a power of two of at least {LEAST_WIDTH} "
                     "bytes; 0 stands for not known"
                 )
         if self.vector_registers in (0, 1):
@@ -186,7 +146,7 @@ class HardwareParams:
         before = ""
         for name in _CACHES:
             size = getattr(self, name)
-            if 0 < size < _LEAST_CACHE:
+            if 0 < size < LEAST_CACHE:
                 raise DefinitionError(
                     f"HardwareParams({name}={size}): caches are given in bytes, such as "
                     "32 << 10 for 32 KiB; 0 stands for none"
@@ -261,203 +221,17 @@ class HardwareParams:
         if len(values) != _RECORDED or not all(isinstance(value, int) for value in values):
             raise TargetError(f"hardware parameters are 8 integers, found {values!r}")
         told = dict(zip(cls.__slots__, values, strict=False))
-        known = {name: value for name, value in told.items() if name not in _POWERS or _is_width(value)}
+        known = {
+            name: value
+            for name, value in told.items()
+            if name not in _POWERS or value in (UNSAID, 0) or is_width(value)
+        }
         return cls(**known).completed(target)
 
 
 def _is_width(value: int) -> bool:
     """Whether so many bytes may be a vector or a cache line, or say that it is not known."""
-    return value in (UNSAID, 0) or (value >= _LEAST_WIDTH and value & (value - 1) == 0)
-
-
-def is_host(target: Target) -> bool:
-    """Whether code for the target can run in this process, as far as the triple's architecture tells."""
-    return target.mtriple is None or architecture(target) == _machine()
-
-
-def architecture(target: Target) -> str:
-    """Return the triple's first word, "x86_64", "aarch64", ..., in one spelling (default: the host's)."""
-    return architecture_of(target.mtriple)
-
-
-def architecture_of(triple: str | None) -> str:
-    """Architecture of an LLVM triple, or of its first word; without one, this machine's."""
-    return _normal(triple.partition("-")[0]) if triple else _machine()
-
-
-def _machine() -> str:
-    return _normal(platform.machine())
-
-
-def _normal(name: str) -> str:
-    lowered = name.lower()
-    return {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}.get(lowered, lowered)
-
-
-def vector_bytes(target: Target) -> int:
-    """Width in bytes of the widest vector register that code for the target may use."""
-    if target.is_gpu:
-        return _GPU_VECTOR_BYTES
-    if architecture(target) not in _X86:
-        return 16
-    width = _x86_bytes_by_name(target.mcpu) if target.mcpu or not is_host(target) else host_vector_bytes()
-    for feature in target.mattr:
-        name, on = feature[1:], feature[0] == "+"
-        if on and name.startswith(("avx512", "avx10")):
-            width = 64
-        elif on and name.startswith(("avx", "fma", "f16c", "xop", "vaes")):
-            width = max(width, 32)
-        elif not on and name in _AVX_NEEDS:
-            width = 16
-        elif not on and name in _AVX512_NEEDS:
-            width = min(width, 32)
-    return width
-
-
-def _registers(target: Target) -> int:
-    """How many vector registers code for the target may use."""
-    return 16 if architecture(target) in _X86 and vector_bytes(target) < 64 else 32
-
-
-def _cpu_name(target: Target) -> str:
-    """The CPU that a target names, this machine's if it names none; empty if another machine's is unknown."""
-    if target.mcpu and target.mcpu != "native":
-        return target.mcpu
-    if not is_host(target):
-        return ""
-    import llvmlite.binding as llvm
-
-    return str(llvm.get_host_cpu_name())
-
-
-def fma_ports(cpu: str, vector_bytes: int) -> int:
-    """Multiply-adds of vectors of so many bytes that a CPU, by LLVM's name for it, starts in one cycle.
-
-    0 if the name is not known.
-    """
-    if _ONE_FULL_WIDTH_FMA.search(cpu):
-        return 2 if _HALF_AS_WIDE.search(cpu) and vector_bytes < 64 else 1
-    return 2 if _TWO_FMAS.search(cpu) else 0
-
-
-def _x86_bytes_by_name(cpu: str | None) -> int:
-    if cpu == "native":
-        return host_vector_bytes()
-    if cpu and _AVX512_CPUS.search(cpu):
-        return 64
-    return 32 if cpu and _AVX_CPUS.search(cpu) else 16
-
-
-@cache
-def host_vector_bytes() -> int:
-    """Vector width in bytes of this machine's CPU, from the features that LLVM detects."""
-    if _machine() not in _X86:
-        return 16
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 64
-    return 32 if features.get("avx") else 16
-
-
-def default_num_threads() -> int:
-    """Threads of a parallel loop unless told otherwise: `ANSOR_NUM_THREADS`, else `available_cores()`.
-
-    Raises
-    ------
-    TargetError
-        If the variable says no number of threads (`ansor.knobs`).
-    """
-    return num_threads() or available_cores()
-
-
-def available_cores() -> int:
-    """Cores that this process may keep busy: its affinity, limited by the control groups' CPU quota."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    quota = cgroup_quota()
-    return max(1, min(cores, math.ceil(quota))) if quota is not None else cores
-
-
-def cgroup_quota(groups: str | None = None, root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """CPUs' worth of time that the control groups (v2 or v1) of this process grant; None without a limit.
-
-    `groups` is the text of `/proc/self/cgroup`; the tightest limit on the path to the root counts.
-    """
-    if groups is None:
-        try:
-            groups = os.fsdecode(_OWN_GROUPS.read_bytes())
-        except OSError:
-            return None
-    limits: list[float] = []
-    for line in groups.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0" and not controllers:
-            base = root
-        elif "cpu" in controllers.split(","):
-            base = next(
-                (root / name for name in (controllers, "cpu") if (root / name).is_dir()), root / "cpu"
-            )
-        else:
-            continue
-        place = base / path.strip("/")
-        while True:
-            limit = _quota_at(place)
-            if limit is not None:
-                limits.append(limit)
-            if place == base or base not in place.parents:
-                break
-            place = place.parent
-    return min(limits, default=None)
-
-
-def _quota_at(folder: Path) -> float | None:
-    try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text().split()
-        else:
-            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-            period = (folder / "cpu.cfs_period_us").read_text().strip()
-        granted, each = int(quota), int(period)
-    except (OSError, ValueError):  # a quota of "max", too
-        return None
-    return granted / each if granted > 0 and each > 0 else None
-
-
-@cache
-def host_caches(root: Path = Path("/sys/devices/system/cpu")) -> Mapping[str, int]:
-    """`HardwareParams` fields of this machine's data caches, as far as the system tells them."""
-    found: dict[str, int] = {}
-    for index in sorted(root.glob("cpu0/cache/index*")):
-        try:
-            facts = {name: (index / name).read_text().strip() for name in ("level", "type", "size")}
-            level, size = int(facts["level"]), _size(facts["size"])
-            if facts["type"] == "Instruction" or level not in _LEVELS or size < _LEAST_CACHE:
-                continue
-            found[f"l{level}_bytes"] = size
-            if level == 1 and (ways := int((index / "ways_of_associativity").read_text())) >= 0:
-                found["l1_ways"] = ways
-        except (OSError, ValueError):
-            continue
-    if found:
-        found.setdefault("l3_bytes", 0)
-    return found
-
-
-def host_cache_line(root: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Bytes of a line of this machine's first data cache; 64 if the system does not tell, or nonsense."""
-    try:
-        size = int((root / "cpu0/cache/index0/coherency_line_size").read_text())
-    except (OSError, ValueError):
-        return 64
-    return size if size > 0 and _is_width(size) else 64
-
-
-def _size(text: str) -> int:
-    unit = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(text[-1:], 1)
-    return int(text.rstrip("KMG")) * unit
+    return value in (UNSAID, 0) or is_width(value)
 
 
 @lru_cache(maxsize=64)  # A log asks the same question once a line.
@@ -473,8 +247,8 @@ def _known(target: Target, stated: frozenset[str]) -> HardwareParams:
         num_cores=1,
         vector_unit_bytes=width,
         cache_line_bytes=host_cache_line() if here else 64,
-        vector_registers=_registers(target),
-        fma_ports=fma_ports(_cpu_name(target), width),
+        vector_registers=vector_registers(target),
+        fma_ports=fma_ports(cpu_name(target), width),
         **_growing({**_TYPICAL, **(host_caches() if here else {})}),
     )
 
