@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from ansor.schedule.dag import ComputeDAG
-from ansor.schedule.graph_steps import redirect
+from ansor.schedule.rebuilding import redirect
 from ansor.te.define import compute
 from ansor.te.expr import Cast, Expr, Reduce
 from ansor.te.reduction import builtin_combiner, builtin_name

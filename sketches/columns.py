@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from ansor.errors import ScheduleError
-from ansor.schedule.graph_steps import RfactorStep
+from ansor.schedule.rfactor_step import RfactorStep
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, FollowSplitStep, SplitStep, Step

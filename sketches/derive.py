@@ -19,8 +19,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ansor.errors import ScheduleError
-from ansor.schedule.graph_steps import RfactorStep
 from ansor.schedule.replays import Replays
+from ansor.schedule.rfactor_step import RfactorStep
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, SplitStep, Step

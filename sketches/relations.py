@@ -7,8 +7,9 @@ it should be tiled comes from the state's access analysis.
 from __future__ import annotations
 
 from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
-from ansor.schedule.graph_steps import CacheReadStep, CacheWriteStep, RfactorStep
+from ansor.schedule.cache_steps import CacheReadStep, CacheWriteStep
 from ansor.schedule.kernels import root_of
+from ansor.schedule.rfactor_step import RfactorStep
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
 from ansor.schedule.state import State
 from ansor.schedule.steps import PadStep, SplitStep

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeGuard
 
-from ansor.schedule.graph_steps import rebuild, replace_body, reread
+from ansor.schedule.rebuilding import rebuild, replace_body, reread
 from ansor.schedule.stages import Annotation, ComputeAt, Stage
 from ansor.schedule.step_base import Step, refuse, stage_at
 from ansor.te.expr import Cast, Expr, Read, cast, distinct_nodes

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ansor.ir.rewriting import negated
-from ansor.schedule.graph_steps import rewrite_body
+from ansor.schedule.rebuilding import rewrite_body
 from ansor.schedule.stages import ComputeAt
 from ansor.te.expr import (
     Const,

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from ansor.errors import ScheduleError
 from ansor.schedule.affine import Affine, Interval, LoopAtom, UnknownBoundError, evaluate, is_positive
 from ansor.schedule.bounds import StageBounds, enclosing_loops, infer_bounds, part_strides
+from ansor.schedule.derivation import loop_extents
 from ansor.schedule.extents import Extent, ceil_div, multiply
-from ansor.schedule.graph_steps import loop_extents
 from ansor.schedule.layout import Digit, Layout
 from ansor.schedule.stages import ComputeAt, FuseRelation, Iterator, SplitRelation, Stage
 from ansor.te.expr import Expr, Var, int_value

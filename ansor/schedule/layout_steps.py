@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ansor.errors import DefinitionError, LogFormatError, ScheduleError
+from ansor.schedule.cache_steps import insert_copy
 from ansor.schedule.conditions import all_of
 from ansor.schedule.extents import expr_of
-from ansor.schedule.graph_steps import insert_copy, rebuild, refuse_transformed, reread
 from ansor.schedule.layout import LAYOUT_ATTR, Layout
 from ansor.schedule.layout_reading import tile_layout
 from ansor.schedule.naming import fresh_name
+from ansor.schedule.rebuilding import rebuild, refuse_transformed, reread
 from ansor.schedule.stages import Stage
 from ansor.schedule.step_base import (
     Step,

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ansor.ir.rewriting import conjuncts
 from ansor.ir.simplify import Bounds, interval
+from ansor.schedule.cache_steps import check_scope, insert_cache
 from ansor.schedule.extents import MAX_EXTENT
-from ansor.schedule.graph_steps import check_scope, insert_cache, refuse_transformed
 from ansor.schedule.naming import fresh_name
+from ansor.schedule.rebuilding import refuse_transformed
 from ansor.schedule.stages import Stage
 from ansor.schedule.step_base import Step, refuse, stage_at
 from ansor.te.expr import (

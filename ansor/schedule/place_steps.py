@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ansor.schedule.graph_steps import loop_extents
+from ansor.schedule.derivation import loop_extents
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.step_base import Step, iterator_at, refuse, refuse_stage_in_lanes, stage_at
 

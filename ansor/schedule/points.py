@@ -14,8 +14,8 @@ from ansor.ir.bounds import Bounds as Ranges
 from ansor.ir.simplify import prove, simplify
 from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
 from ansor.schedule.bounds import Bounds, StageBounds
+from ansor.schedule.derivation import axis_values
 from ansor.schedule.extents import Extent, extent_of, is_one
-from ansor.schedule.graph_steps import axis_values
 from ansor.schedule.stages import Annotation, SplitRelation, Stage, innermost_pieces, made_from
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var
 from ansor.te.structure import is_among, same_structure

@@ -1,15 +1,15 @@
 """The transform steps: what a schedule is made of, and what a record stores.
 
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
-where stages are computed, `graph_steps` add stages, `pad_steps` one that computes more than asked for,
+where stages are computed, `cache_steps` and `rfactor_step` add stages, `pad_steps` one that computes more,
 `layout_steps` change the order of what stages store, `convert_steps` its dtype, `tensor_steps` compute
 innermost loops by tensor intrinsics, `store_steps` say how results are stored, `prefetch_steps` that inputs
 are asked for ahead, `buffer_steps` how tiles in shared memory are kept.
 """
 
 from ansor.schedule.buffer_steps import MultiBufferStep, SwizzleStep
+from ansor.schedule.cache_steps import CacheReadPartStep, CacheReadStep, CacheWriteStep
 from ansor.schedule.convert_steps import StoreConvertedStep
-from ansor.schedule.graph_steps import CacheReadPartStep, CacheReadStep, CacheWriteStep, RfactorStep
 from ansor.schedule.layout_steps import FollowLayoutStep, RewriteLayoutStep
 from ansor.schedule.loop_steps import (
     UNROLL_PRAGMA,
@@ -25,6 +25,7 @@ from ansor.schedule.loop_steps import (
 from ansor.schedule.pad_steps import PadStep
 from ansor.schedule.place_steps import ComputeAtStep, ComputeInlineStep, ComputeRootStep, SetScopeStep
 from ansor.schedule.prefetch_steps import PrefetchStep
+from ansor.schedule.rfactor_step import RfactorStep
 from ansor.schedule.step_base import STEP_CODES, Step, step_from_json
 from ansor.schedule.store_steps import StreamingStoresStep
 from ansor.schedule.tensor_steps import TensorizeStep
