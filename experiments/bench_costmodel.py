@@ -113,7 +113,7 @@ def records(
         tasks[task.key] = task
         sizes = "x".join(map(str, args))
         log = where / f"costmodel-{name}-{sizes}.log.json"
-        known = trials_in(log)
+        known = trials_in(log, task)
         options = ansor.TuningOptions(
             num_measure_trials=max(count - known, 0),
             verbose=0,

@@ -30,6 +30,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ from experiments.cpu_measure import Effort, measure, threads_everywhere
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows
 from experiments.cpu_run import Run
-from experiments.cpu_table import chart, details
+from experiments.cpu_table import chart, details, some
 from experiments.cpu_tuning import Tuned, tune
 from experiments.harness import OUT, Bench, folder_to_write, gist, names_among, positive_number, threads_here
 from experiments.search_clock import report_quiet
@@ -56,11 +57,17 @@ NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu_cases", "cpu_tuning", "cpu_workloads", "search_cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
 MISSING: Final = "that takes --metaschedule"
+MEASURING: Final = ("trials", "peers", "metaschedule")
+"""Options that say how to measure, which `--table` does not."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     bench = Bench("bench_cpu: kernels beside libraries and the machine's limits", argv, add_options)
     given = bench.arguments
+    useless = [name for name in MEASURING if given.table and getattr(given, name)]
+    if useless:
+        print(f"bench_cpu: --table measures nothing: leave out --{', --'.join(useless)}", file=sys.stderr)
+        return 2
     os.environ.update(threads_everywhere(given.threads))
     folder = given.log_dir or search_runs.named_folder(KIND, MODULES)
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
@@ -95,29 +102,51 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
     """Show the rows that were asked for, and a chart of all that the folder holds."""
-    kept, asked = read(folder), {case.name for case in _asked(given)}
-    results = [result for result in kept.results if result.case.name in asked]
-    failed = [case for case in kept.failed if case.name in asked]
+    kept, asked = read(folder), _asked(given)
+    results = [result for result in kept.results if result.case in asked]
+    failed = [case for case in kept.failed if case in asked]
     if given.table:
         if not (results or failed):
             why = "" if given.log_dir else "; it is that of these sources, and --log-dir shows another one"
+            why = f", but of {', '.join(kept.unknown)}, which there are no more" if kept.unknown else why
             raise UnusableError(f"{folder} holds no row of what was asked for{why}")
         for result in results:
             add_rows(bench, result)
         for case in failed:
             bench.add_failure(_failed(case), f"see {_error_file(folder, case).name}")
-    add_means(bench, results, failed)
+        _add_lacking(bench, asked, [*(result.case for result in results), *failed])
+    add_means(bench, results, asked)
     if results:
-        report_quiet(bench, [share for result in results for share in result.measured.quiet])
+        _add_quiet(bench, results)
     bench.write()  # Whoever reads what is printed may have seen enough.
     if results:
         print(details(results))
-    if not (given.metaschedule or any(result.was_rivalled for result in results)):
+    if not any(result.was_rivalled for result in results):
         print(f"  not compared with {cpu_metaschedule.NAME}: {MISSING}")
     if kept.unknown:
         print(f"  not shown, since there are no such cases any more: {', '.join(kept.unknown)}")
     print(f"  {chart(kept.results, folder / CHART)}")
     return bench.finish()
+
+
+def _add_lacking(bench: Bench, asked: Sequence[Case], there: Sequence[Case]) -> None:
+    """Say how many of the operations that were asked for have a row, if not all."""
+    lacking = [case.name for case in asked if case not in there]
+    if lacking:
+        peer = f"all but {some(lacking, len(asked))}"
+        bench.add(
+            "operations that have been measured", len(there) / len(asked), "of 1", peer=peer, at_least=1
+        )
+
+
+def _add_quiet(bench: Bench, results: Sequence[Result]) -> None:
+    """Say whether the machine was quiet, and beside which operations it was not: they have no verdict."""
+    report_quiet(bench, [share for result in results for share in result.measured.quiet])
+    disturbed = [result.case.name for result in results if result.measured.disturbed]
+    if disturbed:
+        peer = f"not {some(disturbed, len(results))}: measure again"
+        value, least = 1 - len(disturbed) / len(results), None if bench.quick else 1
+        bench.add("operations beside which nothing else ran", value, "of 1", peer=peer, at_least=least)
 
 
 def _asked(given: argparse.Namespace) -> list[Case]:
@@ -197,7 +226,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where logs and rows lie, old ones to go on with included",
     )
     parser.add_argument(
-        "--threads", type=threads_here, default=min(2, available_cores()), metavar="N", help="for everyone"
+        "--threads",
+        type=threads_here,
+        default=min(2, available_cores()),
+        metavar="N",
+        help="for everyone, %(default)s by default",
     )
     parser.add_argument(
         "--peers", type=names_among(PEERS), default=(), metavar="A,B", help=f"some of {', '.join(PEERS)}"
@@ -215,10 +248,12 @@ def _cases(text: str) -> list[Case]:
     try:
         return chosen(text.split(","))
     except KeyError as error:
-        groups = ", ".join(
-            dict.fromkeys(word for case in CASES.values() for word in (case.group, case.workload))
-        )
-        raise argparse.ArgumentTypeError(f"there is no {error}; known are {groups} and their cases") from None
+        words = dict.fromkeys(word for case in CASES.values() for word in (case.group, case.workload))
+        near = get_close_matches(str(error.args[0]), [*words, *CASES], n=3)
+        known = f"did you mean {' or '.join(near)}? known are" if near else "known are"
+        raise argparse.ArgumentTypeError(
+            f"there is no {error}; {known} {', '.join(words)} and their cases, such as {next(iter(CASES))}"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from experiments.cpu_cases import CASES, Case
 from experiments.cpu_limits import limit_timers
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_metaschedule import Server
-from experiments.cpu_peers import PEERS, UnavailableError
+from experiments.cpu_peers import NOT_INSTALLED, PEERS, UnavailableError
 from experiments.harness import DISAGREE, fresh_process, gist
 from experiments.search_clock import QUIET, quiet_share
 from experiments.turns import QuietTurns, Timer, quiet_turns, rest, take_turns
@@ -33,6 +33,8 @@ from experiments.turns import QuietTurns, Timer, quiet_turns, rest, take_turns
 Array = npt.NDArray[Any]
 
 OURS: Final = "ansor"
+LEFT_OUT: Final = "left out"
+"""Why a peer is missing that was not asked for."""
 SHORT: Final = 50e-6
 """Seconds below which the cost of a call from Python counts: ours are timed without it, others have it
 subtracted."""
@@ -106,6 +108,20 @@ class Measured:
         """Median seconds of every library that was measured."""
         return {name: median(self.times[name]) for name in PEERS if name in self.times}
 
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Libraries that were left out, or are not installed: the fastest one may be among them."""
+        return tuple(
+            name
+            for name, why in self.skipped.items()
+            if name in PEERS and (why == LEFT_OUT or NOT_INSTALLED in why)
+        )
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something else ran beside most rounds, so that the times tell little."""
+        return bool(self.quiet) and median(self.quiet) < QUIET
+
     @classmethod
     def merged(cls, parts: Sequence[Measured]) -> Measured:
         """Put the measurements of several processes behind each other; what fails in one is left out."""
@@ -168,7 +184,7 @@ def side_by_side(
     inputs = case.inputs()
     kernel, ours, answer = our_timer(case, log, inputs)
     timers: dict[str, Timer] = {OURS: ours}
-    skipped: dict[str, str] = {peer: "left out" for peer in PEERS if peer not in peers}
+    skipped: dict[str, str] = {peer: LEFT_OUT for peer in PEERS if peer not in peers}
     packs = [OURS] if case.constant else []
     for peer in peers:
         try:

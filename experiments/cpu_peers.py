@@ -24,6 +24,10 @@ from experiments.turns import Timer, take_turns, timer_of
 Array = npt.NDArray[Any]
 
 
+NOT_INSTALLED: Final = "cannot be imported"
+"""Part of what is said of a library that is not there."""
+
+
 class UnavailableError(Exception):
     """A peer that cannot be measured; the text says why."""
 
@@ -81,7 +85,7 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise UnavailableError(f"{name} cannot be imported: {error}") from None
+        raise UnavailableError(f"{name} {NOT_INSTALLED}: {error}") from None
 
 
 class NumpyPeer:

@@ -137,6 +137,18 @@ class Result:
         return Goal.of(self.case.goal.speed, self.limit.seconds, self.peers[self.best])
 
     @property
+    def holds(self) -> bool | None:
+        """Whether the speed is as high as asked for; None if that is not known, or there is no library.
+
+        It is not known beside another load, nor of a speed over some libraries that is high enough.
+        """
+        best, goal = self.best, self.goal
+        if best is None or goal is None or self.measured.disturbed:
+            return None
+        reached = self.over(best).median >= goal.value
+        return None if reached and self.measured.unknown else reached
+
+    @property
     def share(self) -> float:
         """Of the limit that binds, with the kind of stores that our kernel has."""
         like = self.limit.compute if self.limit.kind == "FMA" else self.limit.stream_like
@@ -221,29 +233,33 @@ class Result:
 def add_rows(bench: Bench, result: Result) -> None:
     """Add the rows of one case; that of its share, which every case has, holds every figure."""
     name, best, goal = result.case.name, result.best, result.goal
+    disturbed = ["beside another load"] if result.measured.disturbed else []
     if best is not None and goal is not None:
         words = [best, f"{1e3 * result.peers[best]:.3g} ms", goal.reason]
         words += [result.weights] if result.weights else []
         words += ["less the call"] if best in result.measured.subtracted else []
         words += [f"{result.measured.again} rounds again"] if result.measured.again else []
-        bench.add(f"{name}: speed", result.over(best), "x", peer=", ".join(words), at_least=goal.value)
+        words += [f"{', '.join(unknown)} left out"] if (unknown := result.measured.unknown) else []
+        words += disturbed
+        least = None if result.holds is None else goal.value
+        bench.add(f"{name}: speed", result.over(best), "x", peer=", ".join(words), at_least=least)
     if result.case.algorithms:
         direct = result.case.task().compute_dag.flop_count / result.seconds / 1e9
         bench.add(f"{name}: rate", direct, "GFLOP/s", peer="in FLOPs of the direct form")
-    wanted = result.case.goal.share
     bench.add(
         f"{name}: share",
         result.share,
         "of 1",
-        peer=_limit_text(result),
-        at_least=wanted,
+        peer=", ".join([_limit_text(result), *disturbed]),
+        at_least=None if disturbed else result.case.goal.share,
         figures=result.to_json(),
     )
     if rivalry := result.rivalry:
         words = [f"after {result.tuned.trials} trials", rivalry.goal.reason]
         words += ["its weights not packed"] if OURS in result.measured.packs else []
-        title, wanted = f"{name}: speed over {METASCHEDULE}", rivalry.goal.value
-        bench.add(title, rivalry.speed, "x", peer=", ".join(words), at_least=wanted)
+        words += disturbed
+        title, least = f"{name}: speed over {METASCHEDULE}", None if disturbed else rivalry.goal.value
+        bench.add(title, rivalry.speed, "x", peer=", ".join(words), at_least=least)
         if rivalry.time is not None:
             bench.add(
                 f"{name}: tuning time over {METASCHEDULE}'s",
@@ -264,80 +280,88 @@ def _limit_text(result: Result) -> str:
     return f"stream, {kind} stores ({result.limit.stream / result.seconds:.2f} of the fastest)"
 
 
-def add_means(bench: Bench, results: Sequence[Result], failed: Sequence[Case] = ()) -> None:
+def add_means(bench: Bench, results: Sequence[Result], asked: Sequence[Case]) -> None:
     """
     Add the geometric means: of groups that have a goal for it, and of everything in float32.
 
     Parameters
     ----------
-    failed
-        Cases that have no result, which the rows count.
+    asked
+        The cases that were asked for. While one of them has no result that tells its speed over the best
+        library, a mean is compared with no goal.
     """
     for group, goal in GROUPS.items():
         if goal.mean is not None:
-            some = [r for r in results if r.case.group == group]
-            lost = sum(case.group == group for case in failed)
-            _add_mean(bench, group, some, lost, goal.mean)
-    every = [r for r in results if r.case.group not in APART]
-    _add_mean(bench, "everything", every, sum(case.group not in APART for case in failed), WHOLE)
-    _add_rivalries(bench, [r for r in results if r.was_rivalled])
+            _add_mean(bench, group, _within(results, [group]), _count(asked, [group]), goal.mean)
+    direct = [group for group in GROUPS if group not in APART]
+    _add_mean(bench, "everything", _within(results, direct), _count(asked, direct), WHOLE)
+    if any(result.was_rivalled for result in results):
+        _add_rivalries(bench, results)
 
 
-def _add_rivalries(bench: Bench, asked: Sequence[Result]) -> None:
+def _within(results: Sequence[Result], groups: Sequence[str]) -> list[Result]:
+    return [result for result in results if result.case.group in groups]
+
+
+def _count(cases: Sequence[Case], groups: Sequence[str]) -> int:
+    return sum(case.group in groups for case in cases)
+
+
+def _add_rivalries(bench: Bench, results: Sequence[Result]) -> None:
     """Add the mean of the speeds over the other tuner, and how often both goals are reached.
 
-    The mean is of the operations that the other one is of; all of them, those apart too, have the goals.
+    The mean is of the operations that the other one is of; all of them, those apart too, have the goals. What
+    was measured beside another load tells nothing of speeds.
     """
-    _add_rivalry_mean(bench, [r for r in asked if r.case.group not in APART])
-    rivalries = [rivalry for r in asked if (rivalry := r.rivalry) is not None]
-    if not rivalries:
+    direct = [result for result in results if result.case.group not in APART]
+    speeds = [r.rivalry.speed.median for r in direct if r.rivalry and not r.measured.disturbed]
+    if speeds:
+        bench.add(
+            f"everything: geometric mean of speeds over {METASCHEDULE}",
+            geometric_mean(speeds),
+            "x",
+            peer=f"{len(speeds)} of {len(direct)} operations",
+        )
+    rivalries = [(result, result.rivalry) for result in results]
+    known = [(r, rivalry) for r, rivalry in rivalries if rivalry is not None]
+    if not known:
         return
-    counted = f"{len(rivalries)} of {len(asked)} operations"
-    reached = sum(r.speed.median >= r.goal.value for r in rivalries)
+    reached = sum(
+        rivalry.speed.median >= rivalry.goal.value and not r.measured.disturbed for r, rivalry in known
+    )
     bench.add(
         f"everything: as fast as asked for beside {METASCHEDULE}",
-        reached / len(rivalries),
+        reached / len(known),
         "of 1",
-        peer=counted,
+        peer=f"{len(known)} of {len(results)} operations",
         at_least=1,
     )
-    times = [r.time for r in rivalries if r.time is not None]
+    times = [rivalry.time for _, rivalry in known if rivalry.time is not None]
     if times:
         soon = sum(time <= TIME_OF_METASCHEDULE for time in times)
         bench.add(
             f"everything: tuned in {TIME_OF_METASCHEDULE:g} of {METASCHEDULE}'s time",
             soon / len(times),
             "of 1",
-            peer=f"{len(times)} of {len(asked)} operations",
+            peer=f"{len(times)} of {len(results)} operations",
             at_least=1,
         )
 
 
-def _add_rivalry_mean(bench: Bench, asked: Sequence[Result]) -> None:
-    speeds = [rivalry.speed.median for r in asked if (rivalry := r.rivalry) is not None]
-    if speeds:
-        bench.add(
-            f"everything: geometric mean of speeds over {METASCHEDULE}",
-            geometric_mean(speeds),
-            "x",
-            peer=f"{len(speeds)} of {len(asked)} operations",
-        )
-
-
-def _add_mean(bench: Bench, title: str, results: Sequence[Result], failed: int, stated: float) -> None:
+def _add_mean(bench: Bench, title: str, results: Sequence[Result], asked: int, stated: float) -> None:
     """The goal is what is stated, or the mean of what the limits of the operations leave of it."""
-    pairs = [(r, r.best) for r in results if r.best is not None]
+    telling = [r for r in results if not (r.measured.unknown or r.measured.disturbed)]
+    pairs = [(r, best) for r in telling if (best := r.best) is not None]
     if not pairs:
         return
     possible = [Goal.of(stated, r.limit.seconds, r.peers[best]).possible for r, best in pairs]
     goal = Goal(stated, geometric_mean(possible))
-    counted = f"{len(pairs)} of {len(results) + failed} operations"
     bench.add(
         f"{title}: geometric mean of speeds",
         geometric_mean([r.over(best).median for r, best in pairs]),
         "x",
-        peer=f"the best library, {counted}, {goal.reason}",
-        at_least=goal.value,
+        peer=f"the best library, {len(pairs)} of {asked} operations, {goal.reason}",
+        at_least=goal.value if len(telling) == asked else None,
     )
 
 

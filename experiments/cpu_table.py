@@ -24,6 +24,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("speed", lambda r: "" if r.best is None else f"{r.over(r.best).median:.2f}"),
     ("goal", lambda r: "" if r.goal is None else f"{r.goal.value:.2f}"),
     ("which is", lambda r: "" if r.goal is None else r.goal.reason),
+    ("libraries", lambda r: f"without {len(r.measured.unknown)}" if r.measured.unknown else ""),
     ("quiet", lambda r: f"{min(r.measured.quiet):.2f}" if r.measured.quiet else ""),
     ("again", lambda r: str(r.measured.again or "")),
     ("weights", lambda r: r.weights),
@@ -34,7 +35,16 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("state", lambda r: "" if r.run is None else r.run.state),
     ("date", lambda r: "" if r.run is None else r.run.date),
 )
-_MAY_BE_EMPTY: Final = ("again", f"over {METASCHEDULE}", "its goal", "its time", "state", "date")
+_MAY_BE_EMPTY: Final = (
+    "libraries",
+    "again",
+    METASCHEDULE,
+    f"over {METASCHEDULE}",
+    "its goal",
+    "its time",
+    "state",
+    "date",
+)
 """Columns that are left out if no row has anything there."""
 
 
@@ -52,7 +62,7 @@ def _milliseconds(result: Result, name: str) -> str:
 def details(results: Sequence[Result]) -> str:
     """Lay out one line per case with the times of everyone, and below what must be said of them."""
     columns = [[title, *map(show, results)] for title, show in _COLUMNS]
-    columns = [column for column in columns if column[0] not in _MAY_BE_EMPTY or any(column[1:])]
+    columns = [column for column in columns if column[0] not in _MAY_BE_EMPTY or set(column[1:]) - {"", "-"}]
     cells = list(zip(*columns, strict=True))
     widths = [max(map(len, column)) for column in columns]
     lines = [
@@ -69,6 +79,10 @@ def _notes(results: Sequence[Result]) -> list[str]:
         "quiet: the least share of its cores that the measuring process got beside a round of its times, "
         "1 on a machine of its own"
     )
+    if any(r.measured.unknown for r in results):
+        notes.append(
+            "libraries: so many were left out or are not installed, and the fastest may be among them"
+        )
     if any(r.measured.again for r in results):
         notes.append("again: rounds that were taken since something else ran, so that quieter ones count")
     if any(r.measured.subtracted for r in results):
@@ -120,16 +134,26 @@ def _missing(results: Sequence[Result]) -> list[str]:
     for result in results:
         for pair in result.measured.skipped.items():
             found.setdefault(pair, []).append(result.case.name)
-    return [f"{name} is missing from {_some(where, results)}: {why}" for (name, why), where in found.items()]
+    return [
+        f"{name} is missing from {some(where, len(results))}: {why}" for (name, why), where in found.items()
+    ]
 
 
-def _some(names: Sequence[str], results: Sequence[Result]) -> str:
-    if len(names) == len(results):
+def some(names: Sequence[str], count: int) -> str:
+    """Name a few of so many operations; if there are more, say how many."""
+    if len(names) == count:
         return "everything"
-    return ", ".join(names) if len(names) <= _FEW else f"{len(names)} of {len(results)} operations"
+    return ", ".join(names) if len(names) <= _FEW else f"{len(names)} of {count} operations"
 
 
 _FEW: Final = 3
+
+
+_KINDS_OF_BARS: Final = {
+    True: ("tab:blue", "goal reached"),
+    False: ("tab:orange", "below the goal"),
+    None: ("tab:gray", "not known: some libraries, or another load"),
+}
 
 
 # -- the chart -------------------------------------------------------------------------------------------
@@ -139,7 +163,7 @@ def chart(results: Sequence[Result], where: Path) -> str:
     """Draw speeds over the best library as bars, goals as ticks, into `where`; say so, or why not."""
     shown = [(r, r.best, r.goal) for r in results]
     bars = [
-        (r.case.name, r.over(best).median, goal.value)
+        (r.case.name, r.over(best).median, goal.value, r.holds)
         for r, best, goal in shown
         if best is not None and goal is not None
     ]
@@ -150,12 +174,12 @@ def chart(results: Sequence[Result], where: Path) -> str:
         pyplot: Any = import_module("matplotlib.pyplot")
     except ImportError as error:
         return f"no chart: matplotlib cannot be imported ({error}); the extra `plot` brings it"
-    names, speeds, goals = (list(column) for column in zip(*reversed(bars), strict=True))
+    names, speeds, goals, kept = (list(column) for column in zip(*reversed(bars), strict=True))
     places = range(len(bars))
     figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.22 * len(bars)))
     # Of a ratio the neutral place is 1, so bars begin there.
-    for kept, colour, label in ((True, "tab:blue", "goal reached"), (False, "tab:orange", "below the goal")):
-        chosen = [i for i in places if (speeds[i] >= goals[i]) == kept]
+    for holds, (colour, label) in _KINDS_OF_BARS.items():
+        chosen = [i for i in places if kept[i] is holds]
         if chosen:
             widths = [speeds[i] - 1 for i in chosen]
             axes.barh(chosen, widths, left=1.0, color=colour, label=label)

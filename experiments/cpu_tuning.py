@@ -22,7 +22,7 @@ class Tuned:
     log
         The log.
     trials
-        Programs in it.
+        Programs in it, measured with as many cores.
     seconds
         What they took, all runs together; None if a run was killed, or the log is older than its clock.
     """
@@ -44,12 +44,12 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
     """
     log = log_of(case, folder)
     clock = folder / f"{case.name}.seconds.json"
-    known = trials_in(log)
+    task = case.task()
+    known = trials_in(log, task)
     spent: float | None = 0.0
     if known:
         spent = _read_clock(clock)
     if known < trials:
-        task = case.task()
         options = ansor.TuningOptions(
             num_measure_trials=trials - known,
             early_stopping=None,
@@ -64,7 +64,7 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
             if spent is not None:
                 spent += time.perf_counter() - start
                 clock.write_text(json.dumps(spent) + "\n")
-        known = trials_in(log)
+        known = trials_in(log, task)
     return Tuned(log, known, spent)
 
 

@@ -149,10 +149,10 @@ def tune(case: GPUCase, plan: Plan, latest: float = math.inf) -> Tuned:
     """
     place, folder, tools = plan.place, plan.folder, plan.tools
     log = folder / f"{case.name}.log.json"
-    known = trials_in(log)
     started = time.monotonic()
     end = started + plan.seconds
     task = case.task(place.kind, place.rehearsal)
+    known = trials_in(log, task)
     neighbour = None if case.start is None else folder / f"{case.start}.log.json"
     starts = [] if neighbour is None or not neighbour.exists() else [ansor.WarmStart(neighbour)]
     while known < plan.trials and time.monotonic() < min(end, latest):
@@ -167,7 +167,7 @@ def tune(case: GPUCase, plan: Plan, latest: float = math.inf) -> Tuned:
         )
         with suppress(_LateError):
             whole(task.tune(options, ansor.SketchPolicy(task, init_search_callbacks=starts)))
-        before, known = known, trials_in(log)
+        before, known = known, trials_in(log, task)
         if known == before:  # There are no other programs.
             break
     return Tuned(log, known, time.monotonic() - started)

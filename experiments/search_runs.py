@@ -33,6 +33,7 @@ from experiments.harness import OUT, ROOT, fresh_process, machine
 from experiments.search_cases import CASES, library_call
 from experiments.search_clock import QUIET, quiet_share
 from experiments.turns import interleave
+from measure.targets import other_conditions
 
 PACKAGES: Final = ("ansor", "sketches", "costmodel", "measure", "search")
 EXPERIMENTS: Final = (
@@ -198,9 +199,9 @@ def tuned(case: str, title: str, seed: int, trials: int, policy: PolicyOf = defa
         The log; it holds at least `trials` programs unless the space holds fewer.
     """
     log = folder() / f"{case}-{title}-{trials}-s{seed}.log.json"
-    known = trials_in(log)
+    task = CASES[case].task()
+    known = trials_in(log, task)
     if known < trials:
-        task = CASES[case].task()
         options = ansor.TuningOptions(
             num_measure_trials=trials - known,
             early_stopping=None,
@@ -230,9 +231,16 @@ def whole(result: ansor.TuningResult) -> ansor.TuningResult:
     return result
 
 
-def trials_in(log: Path) -> int:
-    """Count the programs that a log holds; none if there is no log."""
-    return len(ansor.settled_records(ansor.load_records(str(log)))) if log.exists() else 0
+def trials_in(log: Path, task: ansor.Task) -> int:
+    """Count the programs that a log holds which were measured as the task's are; none if there is no log.
+
+    Those for another target, or with another number of cores, have no times that count.
+    """
+    if not log.exists():
+        return 0
+    cores = task.hardware_params.num_cores
+    records = ansor.settled_records(ansor.load_records(str(log)))
+    return sum(not other_conditions(inp.task, task.target, cores) for inp, _ in records)
 
 
 def compared(case: str, logs: Mapping[str, Path], processes: int = PROCESSES) -> dict[str, list[float]]:

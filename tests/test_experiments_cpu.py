@@ -39,7 +39,7 @@ from experiments.cpu_measure import OURS, Effort, Measured
 from experiments.cpu_results import Result
 from experiments.cpu_tuning import Tuned
 from experiments.fma_peak import peak_flop
-from experiments.harness import Bench, fresh_process
+from experiments.harness import Bench, fresh_process, table
 
 SMALL = Case("matmul", (16, 16, 16), "product", constant=True)
 CACHED, PASSING = "stream, cached stores, blocks of 512", "stream, non-temporal stores, blocks of 512"
@@ -195,7 +195,7 @@ def test_a_choice_of_algorithms_is_a_case_apart(name: str, tmp_path: Path) -> No
     bench = Bench("", [])
     cpu_results.add_rows(bench, found)
     assert "in FLOPs of the direct form" in {row.peer for row in bench.rows}
-    cpu_results.add_means(bench, [found])
+    cpu_results.add_means(bench, [found], [case])
     assert not any(row.name.startswith("everything") for row in bench.rows)
 
 
@@ -317,6 +317,18 @@ def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytes
     json.dumps(found)
 
 
+def test_programs_that_were_measured_with_other_cores_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANSOR_NUM_THREADS", "1")
+    cpu_tuning.tune(SMALL, tmp_path, 2)
+    monkeypatch.setenv("ANSOR_NUM_THREADS", "2")
+    found = cpu_tuning.tune(SMALL, tmp_path, 1)
+    assert found.trials == 1
+    assert SMALL.task().best_record(str(found.log)).input.task.hardware_params.num_cores == 2
+    assert len(list(ansor.load_records(str(found.log)))) > 2
+
+
 def test_the_time_of_a_run_that_was_cut_short_counts_or_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,11 +391,11 @@ def result(case: Case, **times: float) -> Result:
     """A result with a limit of half a second."""
     measured = Measured(
         times_of(1.0, 0.5, 0.4, **times),
-        {"torch.compile": "left out"},
+        {"torch.compile": "it has no such operation"},
         [OURS, "onnxruntime"],
         {},
         False,
-        [0.9],
+        [0.96],
     )
     return Result(case, Tuned(Path(), 8, 30.0), measured, Limit(0.5, 0.2, 0.25))
 
@@ -413,22 +425,85 @@ def test_means_have_the_stated_goal_or_what_the_limits_leave_of_it() -> None:
     case = Case("conv2d", (1, 4, 4, 2, 2, 1, 1, 0), "resnet")
     far, near = result(case, ansor=1.0, torch=4.0), result(case, ansor=0.5, torch=0.5)
     bench = Bench("", [])
-    cpu_results.add_means(bench, [far, near])
+    cpu_results.add_means(bench, [far, near], [case, case])
     group, whole = bench.rows
     assert group.value == whole.value == pytest.approx(2.0)
     assert (group.goal, whole.goal) == (1.1, 1.2), "the limits leave 0.97 x 8 ** 0.5"
     assert whole.peer == "the best library, 2 of 2 operations, stated"
     bench = Bench("", [])
-    cpu_results.add_means(bench, [near, near], failed=[case, replace(case, group="dtypes")])
+    cpu_results.add_means(bench, [near, near], [case, case, replace(case, group="dtypes")])
     group, whole = bench.rows
     assert group.goal == whole.goal == pytest.approx(0.97)
-    assert group.peer == whole.peer == "the best library, 2 of 3 operations, 0.97 of the limit"
+    assert group.peer == whole.peer == "the best library, 2 of 2 operations, 0.97 of the limit"
+
+
+def without(one: Result, why: str) -> Result:
+    skipped = {**one.measured.skipped, "onnxruntime": why}
+    return replace(one, measured=replace(one.measured, skipped=skipped))
+
+
+def disturbed(one: Result) -> Result:
+    return replace(one, measured=replace(one.measured, quiet=[0.9, 0.5, 0.99]))
+
+
+@pytest.mark.parametrize("why", ["left out", "onnxruntime cannot be imported: No module named 'onnxruntime'"])
+def test_a_speed_over_some_libraries_reaches_no_goal_but_may_miss_it(why: str) -> None:
+    case = Case("conv2d", (1, 4, 4, 2, 2, 1, 1, 0), "resnet")
+    fast, slow = (without(result(case, ansor=1.0, torch=torch), why) for torch in (4.0, 0.9))
+    bench = Bench("", [])
+    for one in (fast, slow):
+        cpu_results.add_rows(bench, one)
+    first, second = (row for row in bench.rows if row.name.endswith(": speed"))
+    assert (first.holds, second.holds) == (None, False)
+    assert first.peer == "torch, 4e+03 ms, stated, only ours packed, onnxruntime left out"
+    assert "without 1" in cpu_table.details([fast])
+    bench = Bench("", [])
+    whole = result(case, ansor=1.0, torch=2.0)
+    cpu_results.add_means(bench, [fast, whole], [case, case])
+    assert {(row.value, row.holds) for row in bench.rows} == {(2.0, None)}
+    assert bench.rows[0].peer == "the best library, 1 of 2 operations, stated"
+
+
+def test_what_is_measured_beside_another_load_has_no_verdict() -> None:
+    times = {"ansor": 1.0, "numpy": 3.0, "MetaSchedule": 1.5}
+    quiet = result(SMALL, **times)
+    one = disturbed(quiet)
+    assert not replace(one, measured=replace(one.measured, quiet=[0.5, 0.99, 0.99])).measured.disturbed
+    bench = Bench("", [])
+    cpu_results.add_rows(bench, one)
+    assert {row.holds for row in bench.rows} == {None}
+    assert all("beside another load" in (row.peer or "") for row in bench.rows)
+    bench = Bench("", [])
+    cpu_results.add_means(bench, [one, quiet], [SMALL, SMALL])
+    found = {row.name.partition(": ")[2]: row for row in bench.rows}
+    assert found["geometric mean of speeds"].holds is None
+    assert found["geometric mean of speeds"].peer == "the best library, 1 of 2 operations, stated"
+    assert found["geometric mean of speeds over MetaSchedule"].peer == "1 of 2 operations"
+    assert found["as fast as asked for beside MetaSchedule"].value == 0.5
+
+
+def test_the_table_says_what_has_no_row_or_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    softmax = cpu_cases.CASES["softmax-16x1000"]
+    one = disturbed(result(softmax, ansor=1.0, numpy=3.0))
+    monkeypatch.setattr(bench_cpu, "measured", lambda *rest: one)
+    where = ["--log-dir", str(tmp_path), "--threads", "1", "--ops"]
+    assert bench_cpu.main([*where, softmax.name]) == 1
+    assert "not everything: measure again" in capsys.readouterr().out
+    monkeypatch.setattr(bench_cpu, "measured", lambda *rest: pytest.fail("it measures"))
+    assert bench_cpu.main([*where, f"{softmax.name},norm-1x256x256", "--table"]) == 1
+    assert "all but norm-1x256x256" in capsys.readouterr().out
+    for option in (["--trials", "5"], ["--peers", "numpy"], ["--metaschedule"]):
+        assert bench_cpu.main([*where, softmax.name, "--table", *option]) == 2
+        assert f"leave out {option[0]}" in capsys.readouterr().err
 
 
 def test_the_mean_over_everything_is_of_float32() -> None:
     wide = result(Case("matmul", (4, 4, 4, "float64"), "dtypes"), ansor=1.0, numpy=9.0)
     bench = Bench("", [])
-    cpu_results.add_means(bench, [wide])
+    cpu_results.add_means(bench, [wide], [wide.case])
     assert not bench.rows
 
 
@@ -451,7 +526,7 @@ def test_the_table_shows_everyone_and_says_what_is_missing() -> None:
     head, line, *notes = text.splitlines()
     assert head.split()[:3] == ["operation", "ansor", "numpy"]
     assert line.split()[:4] == [SMALL.name, "1e+03", "3e+03", "-"]
-    assert any("torch.compile is missing from everything: left out" in note for note in notes)
+    assert any("torch.compile is missing from everything: it has no such" in note for note in notes)
     assert json.loads(json.dumps(result(SMALL, ansor=1.0, numpy=3.0).to_json()))["goal_is"] == "stated"
 
 
@@ -670,12 +745,12 @@ def test_the_benchmark_goes_through_what_is_asked_for(
     assert written["results"][0]["run"]["surroundings"]["OMP_NUM_THREADS"] == "1"
     printed = capsys.readouterr().out
     assert "softmax-16x1000: speed" in printed
-    assert "the best library, 1 of 2 operations" in printed
+    assert "the best library, 1 of 2 operations, stated\n" in printed, "no goal, as one of them failed"
     assert "not compared with MetaSchedule: that takes --metaschedule" in printed
     bench_cpu.main([*command, "--threads", "1", "--metaschedule"])
     printed = capsys.readouterr().out
     assert "softmax-16x1000: speed" in printed
-    assert "that takes --metaschedule" not in printed
+    assert "that takes --metaschedule" in printed, "no row has it"
     asked.clear()
     bench_cpu.main(["--quick", "--log-dir", str(tmp_path), "--threads", "1"])
     assert [one[0] for one in asked] == list(QUICK)
@@ -687,6 +762,24 @@ def test_what_is_not_understood_is_refused(option: list[str], capsys: pytest.Cap
     with pytest.raises(SystemExit):
         bench_cpu.main(option)
     assert option[1] in capsys.readouterr().err
+
+
+def test_near_names_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench_cpu.main(["--ops", "softmax-1024x1025"])
+    assert "did you mean softmax-1024x1024" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "goal", "shown"),
+    [(1.09967, 1.1, ("1.0997", "1.1")), (2.0, 2.0, ("2", "2")), (1.2, 1.1, ("1.2", "1.1"))],
+)
+def test_a_missed_goal_is_no_more_than_its_value_to_a_reader(
+    value: float, goal: float, shown: tuple[str, str]
+) -> None:
+    bench = Bench("", [])
+    bench.add("a", value, "x", at_least=goal)
+    assert tuple(table(bench.rows).split()[-5:-1:2]) == shown
 
 
 def test_by_default_there_are_no_more_threads_than_the_control_group_grants(
