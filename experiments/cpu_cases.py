@@ -11,7 +11,7 @@ the catalogue's Winograd entries are no operations of their own here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
@@ -175,15 +175,21 @@ def _catalogue(name: str, group: str, constant: bool = False) -> Iterable[Case]:
             yield Case(name, numbers, group, constant)
 
 
-def _resnet() -> Iterable[Case]:
-    """The network's convolutions, alone, with what follows them, and with a choice of algorithms."""
-    for batch in (1, 16):
-        for name in ("conv2d", "conv2d_bn_relu"):
-            for sizes in _RESNET:
-                yield Case(name, (batch, *sizes), "resnet", constant=True)
-            for sizes in _RESNET:
-                if alternatives_of(workload(name).function, (batch, *sizes)):
-                    yield Case(name, (batch, *sizes), "algorithms", constant=True, algorithms=True)
+def _resnet() -> list[Case]:
+    """The network's convolutions, alone and with what follows them."""
+    return [
+        Case(name, (batch, *sizes), "resnet", constant=True)
+        for batch in (1, 16)
+        for name in ("conv2d", "conv2d_bn_relu")
+        for sizes in _RESNET
+    ]
+
+
+def _algorithms() -> Iterable[Case]:
+    """The same with a choice of algorithms, those that have one."""
+    for case in _resnet():
+        if alternatives_of(case.entry.function, case.args):
+            yield replace(case, group="algorithms", algorithms=True)
 
 
 _DTYPES: Final = (
@@ -228,6 +234,7 @@ def _all() -> Iterable[Case]:
     for name, large in _LARGE.items():
         yield Case(name, large, "stream")
     yield from _other_dtypes()
+    yield from _algorithms()
 
 
 CASES: Final[Mapping[str, Case]] = {case.name: case for case in _all()}
