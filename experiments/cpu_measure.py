@@ -38,6 +38,8 @@ LEFT_OUT: Final = "left out"
 SHORT: Final = 50e-6
 """Seconds below which the cost of a call from Python counts: ours are timed without it, others have it
 subtracted."""
+HALF: Final = 0.501
+"""Of a step: how far rounding moves a number, with the rounding errors of that itself."""
 LEAST_REST: Final = 0.1
 """Share of a time that remains, whatever is subtracted."""
 SETTLE: Final = 0.05
@@ -192,7 +194,7 @@ def side_by_side(
         except UnavailableError as reason:
             skipped[peer] = str(reason)
             continue
-        if off := imprecise(peer, prepared.answer(), answer, case, inputs):
+        if off := imprecise(peer, prepared.answer(), answer, case, inputs, prepared.step):
             skipped[peer] = off
             continue
         timers[peer] = prepared.timer
@@ -252,15 +254,20 @@ def our_timer(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Modu
     return kernel, timer, bound.outputs[0]
 
 
-def check(name: str, found: Array, answer: Array, tolerance: float) -> None:
+def check(name: str, found: Array, answer: Array, tolerance: float, step: float = 0.0) -> None:
     """
     Compare an answer with ours.
 
     Raises
     ------
     AssertionError
-        If they differ by more than that (`Case.tolerance`), integers at all: one computes something else.
+        If they differ by more than that (`Case.tolerance`), integers at all, or what is rounded to multiples
+        of a step by more than half of that: one computes something else.
     """
+    if step:
+        half = HALF * step
+        np.testing.assert_allclose(found, answer, rtol=0, atol=half, err_msg=f"{name} {DISAGREE}")
+        return
     if answer.dtype.kind in "iu":
         np.testing.assert_array_equal(found, answer, err_msg=f"{name} {DISAGREE}")
         return
@@ -268,7 +275,9 @@ def check(name: str, found: Array, answer: Array, tolerance: float) -> None:
     np.testing.assert_allclose(found, answer, rtol=tolerance, atol=scale, err_msg=f"{name} {DISAGREE}")
 
 
-def imprecise(name: str, found: Array, answer: Array, case: Case, inputs: Sequence[Array]) -> str | None:
+def imprecise(
+    name: str, found: Array, answer: Array, case: Case, inputs: Sequence[Array], step: float = 0.0
+) -> str | None:
     """
     Say how far off a library's answer is, if it differs from ours and ours is right.
 
@@ -278,7 +287,7 @@ def imprecise(name: str, found: Array, answer: Array, case: Case, inputs: Sequen
         If ours is not right.
     """
     try:
-        check(name, found, answer, case.tolerance)
+        check(name, found, answer, case.tolerance, step)
     except AssertionError:
         check("double precision", case.entry.expected(inputs, case.args), answer, case.tolerance)
         wide = answer.astype(np.float64)

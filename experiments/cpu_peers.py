@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -19,6 +20,7 @@ from ansor.alignment import aligned_copy
 from experiments.cpu_cases import Case
 from experiments.cpu_onnx import Graph, onnx_graph
 from experiments.cpu_torch import Form, TorchProgram, has_forms, torch_program
+from experiments.cpu_torch_bytes import WORKLOADS, rounded_program
 from experiments.turns import Timer, take_turns, timer_of
 
 Array = npt.NDArray[Any]
@@ -33,9 +35,10 @@ class UnavailableError(Exception):
 
 
 def _unavailable(what: str, error: Exception) -> UnavailableError:
-    """Say what failed, and the first line of why."""
+    """Say what failed, and the first line of why that is no heading."""
     told = str(error).strip().splitlines() or [type(error).__name__]
-    return UnavailableError(f"{what}: {told[0]}")
+    why = next((line for line in told if line and not line.endswith(":")), told[0])
+    return UnavailableError(f"{what}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,14 @@ class Prepared:
         What it computes, in our order of axes.
     packs
         Whether it brought constant weights into another layout beforehand.
+    step
+        What its answer is rounded to multiples of; 0 if it is not.
     """
 
     timer: Timer
     answer: Callable[[], Array]
     packs: bool = False
+    step: float = 0.0
 
 
 class Peer(Protocol):
@@ -135,24 +141,50 @@ class TorchPeer:
 
 
 class TorchCompilePeer:
-    """PyTorch, compiled; constant weights are frozen into the program, images have their channels last."""
+    """PyTorch, compiled; images have their channels last.
+
+    Constant weights are frozen into the program, unless it cannot be compiled so: float64 has no packed form.
+    """
 
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
         torch = library("torch")
         torch.set_num_threads(threads)
         program = torch_program(torch, case.workload, case.named, inputs, "nhwc")
-        frozen = program.weights if case.weights_known else ()
+        if case.weights_known:
+            with suppress(UnavailableError):
+                return self._compiled(torch, program, program.weights)
+        return self._compiled(torch, program, ())
+
+    def _compiled(self, torch: Any, program: TorchProgram, frozen: Sequence[int]) -> Prepared:
+        """The program with those of its tensors frozen into it."""
         setattr(import_module("torch._inductor.config"), "freezing", bool(frozen))  # noqa: B010
         module = _module(torch, program, frozen)
         tensors = [tensor for i, tensor in enumerate(program.tensors) if i not in frozen]
         torch.compiler.reset()
-        compiled = torch.compile(module)
         try:
+            compiled = torch.compile(module)
             with torch.no_grad():
                 compiled(*tensors)
         except Exception as error:  # what a foreign compiler and its tools raise has no common base
             raise _unavailable("torch.compile failed", error) from None
         return _torch_prepared(torch, program, lambda: compiled(*tensors), packs=bool(frozen))
+
+
+class TorchBytesPeer:
+    """PyTorch's products of 8-bit integers whose answers have 8 bits, too; constant weights are packed."""
+
+    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+        if case.dtype not in ("uint8", "int8") or case.workload not in WORKLOADS or not case.weights_known:
+            raise UnavailableError("it is of products of 8-bit integers by known ones")
+        torch = library("torch")
+        torch.set_num_threads(threads)
+        try:
+            program, step = rounded_program(torch, case.workload, case.named, inputs)
+            program.function(*program.tensors)
+        except (RuntimeError, AttributeError) as error:
+            raise _unavailable("PyTorch", error) from None
+        found = _torch_prepared(torch, program, lambda: program.function(*program.tensors), packs=True)
+        return replace(found, step=step)
 
 
 def _torch_prepared(torch: Any, program: TorchProgram, call: Callable[[], Any], packs: bool) -> Prepared:
@@ -250,6 +282,7 @@ PEERS: Final[Mapping[str, Peer]] = {
     "torch": TorchPeer("nchw"),
     "torch channels_last": TorchPeer("nhwc"),
     "torch.compile": TorchCompilePeer(),
+    "torch to 8 bits": TorchBytesPeer(),
     "onnxruntime": OnnxRuntimePeer(),
 }
 """By the names that tables show."""

@@ -36,6 +36,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("date", lambda r: "" if r.run is None else r.run.date),
 )
 _MAY_BE_EMPTY: Final = (
+    *PEERS,
     "libraries",
     "again",
     METASCHEDULE,

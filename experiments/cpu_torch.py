@@ -64,14 +64,14 @@ _IMAGES: Final = (
 )  # fmt: skip
 
 
-def _image(torch: Any, tensor: Any, form: Form) -> Any:
+def image_of(torch: Any, tensor: Any, form: Form) -> Any:
     """Bring `[n, spatial..., c]` into `[n, c, spatial...]`, as `form` lies in memory."""
     rank = tensor.dim()
     moved = tensor.permute(0, rank - 1, *range(1, rank - 1))
     return _arranged(torch, moved, form)
 
 
-def _weight(torch: Any, tensor: Any, form: Form) -> Any:
+def weight_of(torch: Any, tensor: Any, form: Form) -> Any:
     """Bring `[kernel..., ci, co]` into `[co, ci, kernel...]`."""
     rank = tensor.dim()
     return _arranged(torch, tensor.permute(rank - 1, rank - 2, *range(rank - 2)), form)
@@ -98,7 +98,7 @@ def _dense(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -
 
 
 def _convolution(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
-    image, weight = _image(torch, tensors[0], form), _weight(torch, tensors[1], form)
+    image, weight = image_of(torch, tensors[0], form), weight_of(torch, tensors[1], form)
     rank = image.dim() - 2
     call = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[rank - 1]
     stride, padding = named["stride"], named["padding"]
@@ -132,7 +132,7 @@ def _depthwise(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: For
 
 
 def _transposed(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
-    image = _image(torch, tensors[0], form)
+    image = image_of(torch, tensors[0], form)
     weight = _arranged(torch, tensors[1].permute(2, 3, 0, 1), form)
     stride, padding = named["stride"], named["padding"]
 
@@ -163,7 +163,7 @@ def _pooling(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form)
     def largest(x: Any) -> Any:
         return torch.nn.functional.max_pool2d(x, kernel, stride, padding)
 
-    return TorchProgram(largest, [_image(torch, tensors[0], form)], _channels_back)
+    return TorchProgram(largest, [image_of(torch, tensors[0], form)], _channels_back)
 
 
 def _mean_pooling(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
@@ -172,7 +172,7 @@ def _mean_pooling(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: 
     def mean(x: Any) -> Any:
         return torch.nn.functional.avg_pool2d(x, kernel, stride, padding, count_include_pad=False)
 
-    return TorchProgram(mean, [_image(torch, tensors[0], form)], _channels_back)
+    return TorchProgram(mean, [image_of(torch, tensors[0], form)], _channels_back)
 
 
 def _attention(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:

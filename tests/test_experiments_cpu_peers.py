@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import cpu_onnx, cpu_peers
+from experiments import cpu_measure, cpu_onnx, cpu_peers
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_goals import GROUPS
 from experiments.cpu_peers import PEERS, UnavailableError, library
@@ -32,6 +32,8 @@ def applies(peer: str, case: Case) -> bool:
     """Whether a peer has the operation, and in a form of its own."""
     if peer == "numpy":
         return case.group not in ("resnet", "algorithms", "convolution")
+    if peer == "torch to 8 bits":  # None of these cases is of bytes.
+        return False
     return peer != "torch channels_last" or has_forms(case.workload)
 
 
@@ -54,6 +56,44 @@ def test_a_peer_computes_what_the_reference_does(
     expected = case.entry.reference(inputs, case.named)
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("sizes", [("matmul", 16, 24, 8), ("conv2d", 1, 9, 8, 8, 8, 3, 1, 1, 1, 1)], ids=str)
+def test_answers_of_bytes_are_ours_to_half_a_step(sizes: tuple[Any, ...], dtype: str) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    name, *numbers = sizes
+    case = Case(name, (*numbers, dtype, "int32", "int8"), "dtypes", constant=True)
+    inputs = case.inputs()
+    prepared = PEERS["torch to 8 bits"].prepare(case, inputs, 1)
+    assert prepared.timer(2) > 0
+    right = case.entry.expected(inputs, case.args)
+    assert 0 < prepared.step < np.abs(right).max() / 100
+    assert cpu_measure.imprecise("it", prepared.answer(), right, case, inputs, prepared.step) is None
+    off = prepared.answer() + 0.6 * prepared.step
+    assert cpu_measure.imprecise("it", off, right, case, inputs, prepared.step)
+    plain = Case("matmul", (4, 5, 6), "product", True)
+    with pytest.raises(UnavailableError, match="8-bit"):
+        PEERS["torch to 8 bits"].prepare(plain, plain.inputs(), 1)
+
+
+def test_what_cannot_be_compiled_with_its_weights_is_compiled_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def compiled(module: Any) -> Any:
+        if list(module.buffers()):
+            raise RuntimeError("backend='inductor' raised:\nRuntimeError: no such layout")
+        return module
+
+    monkeypatch.setattr("torch.compile", compiled)
+    case = Case("matmul", (4, 5, 6), "product", constant=True)
+    prepared = PEERS["torch.compile"].prepare(case, case.inputs(), 1)
+    assert not prepared.packs
+    np.testing.assert_allclose(prepared.answer(), case.entry.reference(case.inputs(), case.named), rtol=1e-5)
+    failed = cpu_peers._unavailable("it", RuntimeError("backend='inductor' raised:\nError: no such layout"))
+    assert str(failed) == "it: Error: no such layout"
 
 
 def test_what_a_peer_does_not_have_is_said() -> None:
