@@ -3,12 +3,14 @@
 The program is `D = max(C, 0)`, `C = (A*2) @ B`, with P = A*2 a stage of its own.
 """
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 
 from ansor import te
-from ansor.errors import ScheduleError
+from ansor.errors import AnsorError, ScheduleError
+from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
@@ -20,6 +22,9 @@ from ansor.schedule.steps import (
     RfactorStep,
     SplitStep,
 )
+from tests.random_choice import Chooser
+from tests.random_schedules import random_state
+from tests.sketches_cases import matmul, softmax
 
 
 def program():
@@ -626,3 +631,17 @@ def test_a_tile_that_is_refused_leaves_its_loops_whole():
         s[y].tile(*y.op.axis, 4, 0)
     assert s.state is before
     s[y].tile(*y.op.axis, 4, 2)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_steps_with_other_numbers_apply_or_are_refused(seed: int) -> None:
+    """Whatever a damaged record names: stages, loops, lengths."""
+    dag = ComputeDAG(softmax(6, 10) if seed % 2 else matmul(6, 10, 5))
+    state = random_state(Chooser.from_seed(seed), dag, 12)
+    steps = [step.to_json() for step in state.steps]
+    for which, step in enumerate(steps):
+        for field in [at for at, value in enumerate(step) if isinstance(value, int)]:
+            for number in (-1, len(state.stages), 99):
+                changed = [*step[:field], number, *step[field + 1 :]]
+                with suppress(AnsorError):
+                    State.replay(state.dag, [*steps[:which], changed, *steps[which + 1 :]])

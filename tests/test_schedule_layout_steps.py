@@ -209,6 +209,13 @@ def test_layouts_follow_readers_that_read_along_their_axes_only() -> None:
         state.apply(FollowLayoutStep(2, 2))
 
 
+@pytest.mark.parametrize("reader", [0, 4, 99, -1, -9])
+def test_layouts_follow_stages_that_there_are(reader: int) -> None:
+    state = scheduled()[0].state.cache_read(1, "local", [2])
+    with pytest.raises(ScheduleError, match=r"follow_layout: (there is no stage|stage 0 is the placeholder)"):
+        state.apply(FollowLayoutStep(2, reader))
+
+
 def test_following_a_loop_split_twice_into_overlapping_pieces() -> None:
     """The pieces of 8 in 2 x 5 cover 10, so they are no pieces of 16 in 2 x 8: the layout is a looser one."""
     x = te.placeholder((16,), name="X")

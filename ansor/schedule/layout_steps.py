@@ -106,7 +106,8 @@ class FollowLayoutStep(Step):
     reader: int
 
     def apply(self, state: State) -> State:
-        stage_at(state, self.stage, "follow_layout")
+        for stage in (self.stage, self.reader):
+            stage_at(state, stage, "follow_layout")
         _result_of(state, self.stage)
         return rewritten(state, self.stage, self.layout(state))
 
