@@ -33,7 +33,6 @@ from experiments.harness import OUT, ROOT, fresh_process, machine
 from experiments.search_cases import CASES, library_call
 from experiments.search_clock import QUIET, quiet_share
 from experiments.turns import interleave
-from measure.targets import other_conditions
 
 PACKAGES: Final = ("ansor", "sketches", "costmodel", "measure", "search")
 EXPERIMENTS: Final = (
@@ -232,15 +231,15 @@ def whole(result: ansor.TuningResult) -> ansor.TuningResult:
 
 
 def trials_in(log: Path, task: ansor.Task) -> int:
-    """Count the programs that a log holds which were measured as the task's are; none if there is no log.
+    """Count the programs that a log holds which were measured with the task's cores; none if there is no log.
 
-    Those for another target, or with another number of cores, have no times that count.
+    The times of others do not count. Records need not say with how many they were.
     """
     if not log.exists():
         return 0
-    cores = task.hardware_params.num_cores
     records = ansor.settled_records(ansor.load_records(str(log)))
-    return sum(not other_conditions(inp.task, task.target, cores) for inp, _ in records)
+    told = [getattr(inp.task, "hardware", None) for inp, _ in records]
+    return sum(not hardware or hardware[0] == task.hardware_params.num_cores for hardware in told)
 
 
 def compared(case: str, logs: Mapping[str, Path], processes: int = PROCESSES) -> dict[str, list[float]]:

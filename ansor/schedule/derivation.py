@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansor.schedule.extents import Extent, expr_of, extent_of, is_one, product
 from ansor.schedule.loop_steps import part_extents
 from ansor.schedule.stages import FuseRelation, Relation, Stage
 from ansor.schedule.step_base import refuse_uncountable
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Expr
-
-if TYPE_CHECKING:
-    pass
 
 
 def loop_extents(stage: Stage) -> dict[str, Extent]:

@@ -221,11 +221,7 @@ class HardwareParams:
         if len(values) != _RECORDED or not all(isinstance(value, int) for value in values):
             raise TargetError(f"hardware parameters are 8 integers, found {values!r}")
         told = dict(zip(cls.__slots__, values, strict=False))
-        known = {
-            name: value
-            for name, value in told.items()
-            if name not in _POWERS or value in (UNSAID, 0) or is_width(value)
-        }
+        known = {name: value for name, value in told.items() if name not in _POWERS or _is_width(value)}
         return cls(**known).completed(target)
 
 
