@@ -3,9 +3,10 @@
 Claims to look at: what tuning finds is as fast as the fastest library on every operation of the catalogue
 (`experiments.cpu_goals` has the goals), and how much of the machine's peak of multiply-adds, or of a stream
 of the same bytes, it uses. Each operation is tuned, its winner measured again in fresh processes, in turn
-with numpy, PyTorch (eager in both memory formats, and compiled), ONNX Runtime and the ceilings; everyone has
-the same number of threads, and every answer is compared with ours first. A goal is never more than 0.97 of
-the limit measured beside it; the table says which of the two applies.
+with numpy, PyTorch (eager in both memory formats, compiled, and for bytes in its quantized form), ONNX
+Runtime and the ceilings; everyone has the same number of threads, and every answer is compared with ours
+first. A goal is never more than 0.97 of the limit measured beside it; the table says which of the two
+applies.
 
 Logs stay, so a second run goes on where the first one stopped: in a folder of `experiments/out` named after
 the sources, the machine and the threads, or wherever `--log-dir` says, whatever logs lie there. There lie
@@ -56,8 +57,8 @@ CHART: Final = "speed.svg"
 NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu_cases", "cpu_tuning", "cpu_workloads", "search_cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
-MISSING: Final = "that takes --metaschedule"
-MEASURING: Final = ("trials", "peers", "metaschedule")
+MISSING: Final = "no row has it; --metaschedule measures it"
+MEASURING: Final = ("quick", "trials", "peers", "metaschedule")
 """Options that say how to measure, which `--table` does not."""
 
 
@@ -134,9 +135,7 @@ def _add_lacking(bench: Bench, asked: Sequence[Case], there: Sequence[Case]) -> 
     lacking = [case.name for case in asked if case not in there]
     if lacking:
         peer = f"all but {some(lacking, len(asked))}"
-        bench.add(
-            "operations that have been measured", len(there) / len(asked), "of 1", peer=peer, at_least=1
-        )
+        bench.add("operations that have a row", len(there) / len(asked), "of 1", peer=peer, at_least=1)
 
 
 def _add_quiet(bench: Bench, results: Sequence[Result]) -> None:
@@ -144,14 +143,14 @@ def _add_quiet(bench: Bench, results: Sequence[Result]) -> None:
     report_quiet(bench, [share for result in results for share in result.measured.quiet])
     disturbed = [result.case.name for result in results if result.measured.disturbed]
     if disturbed:
-        peer = f"not {some(disturbed, len(results))}: measure again"
+        peer = f"measure again: {some(disturbed, len(results))}"
         value, least = 1 - len(disturbed) / len(results), None if bench.quick else 1
         bench.add("operations beside which nothing else ran", value, "of 1", peer=peer, at_least=least)
 
 
 def _asked(given: argparse.Namespace) -> list[Case]:
     """The cases that were asked for; everything is shown unless some are named."""
-    return given.ops or [CASES[name] for name in (QUICK if given.quick and not given.table else CASES)]
+    return given.ops or [CASES[name] for name in (QUICK if given.quick else CASES)]
 
 
 def measured(

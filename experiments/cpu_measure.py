@@ -25,7 +25,7 @@ from experiments.cpu_cases import CASES, Case
 from experiments.cpu_limits import limit_timers
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_metaschedule import Server
-from experiments.cpu_peers import NOT_INSTALLED, PEERS, UnavailableError
+from experiments.cpu_peers import PEERS, UnavailableError
 from experiments.harness import DISAGREE, fresh_process, gist
 from experiments.search_clock import QUIET, quiet_share
 from experiments.turns import QuietTurns, Timer, quiet_turns, rest, take_turns
@@ -109,15 +109,6 @@ class Measured:
     def peers(self) -> dict[str, float]:
         """Median seconds of every library that was measured."""
         return {name: median(self.times[name]) for name in PEERS if name in self.times}
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Libraries that were left out, or are not installed: the fastest one may be among them."""
-        return tuple(
-            name
-            for name, why in self.skipped.items()
-            if name in PEERS and (why == LEFT_OUT or NOT_INSTALLED in why)
-        )
 
     @property
     def disturbed(self) -> bool:

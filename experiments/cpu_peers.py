@@ -67,6 +67,10 @@ class Prepared:
 class Peer(Protocol):
     """Something that computes a case."""
 
+    def lacks(self, case: Case) -> str:
+        """Say why it has no such operation, wherever it is installed; empty if it has."""
+        return ""
+
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
         """
         Get ready for a case.
@@ -94,14 +98,23 @@ def library(name: str) -> Any:
         raise UnavailableError(f"{name} {NOT_INSTALLED}: {error}") from None
 
 
-class NumpyPeer:
+def _refuse(peer: Peer, case: Case) -> None:
+    """Raise an `UnavailableError` for an operation that a peer does not have."""
+    if why := peer.lacks(case):
+        raise UnavailableError(why)
+
+
+class NumpyPeer(Peer):
     """The program that a numpy user would write; the number of threads of OpenBLAS is set from outside."""
 
-    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+    def lacks(self, case: Case) -> str:
         if case.is_convolution:
-            raise UnavailableError("numpy has no such operation")
-        if case.dtype not in ("float32", "float64"):
-            raise UnavailableError(f"numpy's products of {case.dtype} are plain loops")
+            return "numpy has no such operation"
+        fast = case.dtype in ("float32", "float64")
+        return "" if fast else f"numpy's products of {case.dtype} are plain loops"
+
+    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+        _refuse(self, case)
         named = case.named
         if case.workload == "norm":
             rows = inputs[0].reshape(len(inputs[0]), -1)
@@ -118,15 +131,18 @@ def _called(call: Callable[[], Array]) -> Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class TorchPeer:
+class TorchPeer(Peer):
     """PyTorch, one operator after another."""
 
     form: Form
 
+    def lacks(self, case: Case) -> str:
+        other = self.form == "nchw" or has_forms(case.workload)
+        return "" if other else "the operation has no images, whose channels could come last"
+
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
+        _refuse(self, case)
         torch = library("torch")
-        if self.form == "nhwc" and not has_forms(case.workload):
-            raise UnavailableError("the operation has no images, whose channels could come last")
         torch.set_num_threads(threads)
         program = torch_program(torch, case.workload, case.named, inputs, self.form)
 
@@ -140,7 +156,7 @@ class TorchPeer:
         return _torch_prepared(torch, program, call, packs=False)
 
 
-class TorchCompilePeer:
+class TorchCompilePeer(Peer):
     """PyTorch, compiled; images have their channels last.
 
     Constant weights are frozen into the program, unless it cannot be compiled so: float64 has no packed form.
@@ -170,12 +186,15 @@ class TorchCompilePeer:
         return _torch_prepared(torch, program, lambda: compiled(*tensors), packs=bool(frozen))
 
 
-class TorchBytesPeer:
+class TorchBytesPeer(Peer):
     """PyTorch's products of 8-bit integers whose answers have 8 bits, too; constant weights are packed."""
 
+    def lacks(self, case: Case) -> str:
+        known = case.dtype in ("uint8", "int8") and case.workload in WORKLOADS and case.weights_known
+        return "" if known else "it is of products of 8-bit integers by known ones"
+
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
-        if case.dtype not in ("uint8", "int8") or case.workload not in WORKLOADS or not case.weights_known:
-            raise UnavailableError("it is of products of 8-bit integers by known ones")
+        _refuse(self, case)
         torch = library("torch")
         torch.set_num_threads(threads)
         try:
@@ -224,7 +243,7 @@ def _module(torch: Any, program: TorchProgram, frozen: Sequence[int]) -> Any:
     return Program().eval()
 
 
-class OnnxRuntimePeer:
+class OnnxRuntimePeer(Peer):
     """ONNX Runtime on a graph of its own; inputs and output lie where they are, nothing is copied.
 
     Its highest level of optimisation brings images into blocks of channels, which is not always faster: of

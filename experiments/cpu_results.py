@@ -15,8 +15,9 @@ from experiments.cpu_arithmetic import arithmetic
 from experiments.cpu_cases import Case
 from experiments.cpu_goals import APART, GROUPS, OVER_METASCHEDULE, TIME_OF_METASCHEDULE, WHOLE, Goal
 from experiments.cpu_limits import Limit
-from experiments.cpu_measure import OURS, Measured
+from experiments.cpu_measure import LEFT_OUT, OURS, Measured
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
+from experiments.cpu_peers import NOT_INSTALLED, PEERS
 from experiments.cpu_run import Run
 from experiments.cpu_tuning import Tuned, log_of
 from experiments.harness import Bench, Estimate, speedup
@@ -120,6 +121,20 @@ class Result:
         return {name: median(self.times_of(name)) for name in self.measured.peers}
 
     @property
+    def unknown(self) -> tuple[str, ...]:
+        """Libraries that were left out, or are not installed: the fastest one may be among them.
+
+        So are those that there were not yet when the case was measured.
+        """
+        reasons = self.measured.skipped
+        return tuple(
+            name
+            for name, peer in PEERS.items()
+            if name not in self.measured.times and not peer.lacks(self.case)
+            if (why := reasons.get(name, LEFT_OUT)) == LEFT_OUT or NOT_INSTALLED in why
+        )
+
+    @property
     def best(self) -> str | None:
         """The fastest library; None if there is none at hand."""
         peers = self.peers
@@ -146,7 +161,7 @@ class Result:
         if best is None or goal is None or self.measured.disturbed:
             return None
         reached = self.over(best).median >= goal.value
-        return None if reached and self.measured.unknown else reached
+        return None if reached and self.unknown else reached
 
     @property
     def share(self) -> float:
@@ -218,6 +233,7 @@ class Result:
             "speed_interval": None if self.best is None else astuple(self.over(self.best))[1:],
             "goal": None if goal is None else goal.value,
             "goal_is": None if goal is None else goal.reason,
+            "holds": self.holds,
             "limit": self.limit.kind,
             "limit_seconds": self.limit.seconds,
             "limits": asdict(self.limit),
@@ -239,7 +255,7 @@ def add_rows(bench: Bench, result: Result) -> None:
         words += [result.weights] if result.weights else []
         words += ["less the call"] if best in result.measured.subtracted else []
         words += [f"{result.measured.again} rounds again"] if result.measured.again else []
-        words += [f"{', '.join(unknown)} left out"] if (unknown := result.measured.unknown) else []
+        words += [f"without {', '.join(unknown)}"] if (unknown := result.unknown) else []
         words += disturbed
         least = None if result.holds is None else goal.value
         bench.add(f"{name}: speed", result.over(best), "x", peer=", ".join(words), at_least=least)
@@ -314,43 +330,36 @@ def _add_rivalries(bench: Bench, results: Sequence[Result]) -> None:
     was measured beside another load tells nothing of speeds.
     """
     direct = [result for result in results if result.case.group not in APART]
-    speeds = [r.rivalry.speed.median for r in direct if r.rivalry and not r.measured.disturbed]
-    if speeds:
+    if speeds := [rivalry.speed.median for rivalry in _telling(direct)]:
         bench.add(
             f"everything: geometric mean of speeds over {METASCHEDULE}",
             geometric_mean(speeds),
             "x",
             peer=f"{len(speeds)} of {len(direct)} operations",
         )
-    rivalries = [(result, result.rivalry) for result in results]
-    known = [(r, rivalry) for r, rivalry in rivalries if rivalry is not None]
-    if not known:
-        return
-    reached = sum(
-        rivalry.speed.median >= rivalry.goal.value and not r.measured.disturbed for r, rivalry in known
-    )
-    bench.add(
-        f"everything: as fast as asked for beside {METASCHEDULE}",
-        reached / len(known),
-        "of 1",
-        peer=f"{len(known)} of {len(results)} operations",
-        at_least=1,
-    )
-    times = [rivalry.time for _, rivalry in known if rivalry.time is not None]
-    if times:
-        soon = sum(time <= TIME_OF_METASCHEDULE for time in times)
-        bench.add(
-            f"everything: tuned in {TIME_OF_METASCHEDULE:g} of {METASCHEDULE}'s time",
-            soon / len(times),
-            "of 1",
-            peer=f"{len(times)} of {len(results)} operations",
-            at_least=1,
-        )
+    reached = [rivalry.speed.median >= rivalry.goal.value for rivalry in _telling(results)]
+    _add_share(bench, f"everything: as fast as asked for beside {METASCHEDULE}", reached, len(results))
+    times = [r.rivalry.time for r in results if r.rivalry is not None and r.rivalry.time is not None]
+    soon = [time <= TIME_OF_METASCHEDULE for time in times]
+    title = f"everything: tuned in {TIME_OF_METASCHEDULE:g} of {METASCHEDULE}'s time"
+    _add_share(bench, title, soon, len(results))
+
+
+def _telling(results: Sequence[Result]) -> list[Rivalry]:
+    """The rivalries that nothing else ran beside."""
+    return [r.rivalry for r in results if r.rivalry is not None and not r.measured.disturbed]
+
+
+def _add_share(bench: Bench, title: str, reached: Sequence[bool], count: int) -> None:
+    """Add which share of some of so many operations reach a goal: all of them should, once all are known."""
+    if reached:
+        share, peer = sum(reached) / len(reached), f"{len(reached)} of {count} operations"
+        bench.add(title, share, "of 1", peer=peer, at_least=1 if len(reached) == count else None)
 
 
 def _add_mean(bench: Bench, title: str, results: Sequence[Result], asked: int, stated: float) -> None:
     """The goal is what is stated, or the mean of what the limits of the operations leave of it."""
-    telling = [r for r in results if not (r.measured.unknown or r.measured.disturbed)]
+    telling = [r for r in results if not (r.unknown or r.measured.disturbed)]
     pairs = [(r, best) for r in telling if (best := r.best) is not None]
     if not pairs:
         return
@@ -361,7 +370,7 @@ def _add_mean(bench: Bench, title: str, results: Sequence[Result], asked: int, s
         geometric_mean([r.over(best).median for r, best in pairs]),
         "x",
         peer=f"the best library, {len(pairs)} of {asked} operations, {goal.reason}",
-        at_least=goal.value if len(telling) == asked else None,
+        at_least=goal.value if len(pairs) == asked else None,
     )
 
 

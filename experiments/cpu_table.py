@@ -13,6 +13,7 @@ from experiments.cpu_measure import OURS
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, Rivalry
+from experiments.search_clock import QUIET
 
 _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("operation", lambda r: r.case.name),
@@ -24,8 +25,8 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("speed", lambda r: "" if r.best is None else f"{r.over(r.best).median:.2f}"),
     ("goal", lambda r: "" if r.goal is None else f"{r.goal.value:.2f}"),
     ("which is", lambda r: "" if r.goal is None else r.goal.reason),
-    ("libraries", lambda r: f"without {len(r.measured.unknown)}" if r.measured.unknown else ""),
-    ("quiet", lambda r: f"{min(r.measured.quiet):.2f}" if r.measured.quiet else ""),
+    ("libraries", lambda r: f"without {len(r.unknown)}" if r.unknown else ""),
+    ("quiet", lambda r: f"{median(r.measured.quiet):.2f}" if r.measured.quiet else ""),
     ("again", lambda r: str(r.measured.again or "")),
     ("weights", lambda r: r.weights),
     (f"over {METASCHEDULE}", lambda r: "" if r.rivalry is None else f"{r.rivalry.speed.median:.2f}"),
@@ -77,10 +78,10 @@ def _notes(results: Sequence[Result]) -> list[str]:
     """Say what the columns mean, and what must be said of some rows."""
     notes = ["times in ms; share: of the limit, for streams with the kind of stores that our kernel has"]
     notes.append(
-        "quiet: the least share of its cores that the measuring process got beside a round of its times, "
-        "1 on a machine of its own"
+        "quiet: the share of its cores that the measuring process got beside its times, 1 on a machine of "
+        f"its own, the median of the rounds; below {QUIET:g} a row has no verdict"
     )
-    if any(r.measured.unknown for r in results):
+    if any(r.unknown for r in results):
         notes.append(
             "libraries: so many were left out or are not installed, and the fastest may be among them"
         )
@@ -150,14 +151,13 @@ def some(names: Sequence[str], count: int) -> str:
 _FEW: Final = 3
 
 
+# -- the chart -------------------------------------------------------------------------------------------
+
 _KINDS_OF_BARS: Final = {
     True: ("tab:blue", "goal reached"),
     False: ("tab:orange", "below the goal"),
     None: ("tab:gray", "not known: some libraries, or another load"),
 }
-
-
-# -- the chart -------------------------------------------------------------------------------------------
 
 
 def chart(results: Sequence[Result], where: Path) -> str:

@@ -335,7 +335,7 @@ def table(rows: Sequence[Row]) -> str:
     cells = [("name", "value", "peer", "goal", "holds")]
     words = {None: "", True: "yes", False: "NO"}
     for row in rows:
-        goal = "" if row.goal is None else f"{_told_apart(row.goal, row.value)} {row.unit}"
+        goal = "" if row.goal is None else f"{row.goal:g} {row.unit}"
         cells.append((row.name, _value_text(row), row.peer or "", goal, words[row.holds]))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
@@ -344,17 +344,17 @@ def table(rows: Sequence[Row]) -> str:
 
 def _value_text(row: Row) -> str:
     interval = "" if row.interval is None else f" ({row.interval[0]:.3g} .. {row.interval[1]:.3g})"
-    value = f"{row.value:.3g}" if row.goal is None else _told_apart(row.value, row.goal)
-    return f"{value} {row.unit}{interval}"
+    return f"{_told_apart(row.value, row.goal)} {row.unit}{interval}"
 
 
-def _told_apart(number: float, other: float) -> str:
-    """A number in three digits, or as many more as tell it from another one that it does not equal."""
-    for digits in (3, 4, 5, 6):
-        text = f"{number:.{digits}g}"
-        if number == other or text != f"{other:.{digits}g}":
+def _told_apart(value: float, goal: float | None) -> str:
+    """A value in three digits, or in as many more as tell it from a goal that it does not equal."""
+    digits = 3
+    while goal is not None and value != goal and digits < sys.float_info.dig:
+        if float(f"{value:.{digits}g}") != float(f"{goal:g}"):
             break
-    return text
+        digits += 1
+    return f"{value:.{digits}g}"
 
 
 def machine() -> str:

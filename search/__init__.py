@@ -1,12 +1,13 @@
 """The search: tasks that can be tuned, policies that propose programs, sessions that measure them.
 
 Reading order: `search_task` (what a user holds), `session` (a tuning run), `policy` and `sketch_policy` (what
-is proposed), with `params`, `evolution`, `generation`, `mutation`, `crossover`, `polish`, `exhaustive` and
-`picking`, `randomness`, and `distinct` (how many of them there are); `history`, `known`, `plans`, `preload`
-and `starts` (what is known), `progress` and `result` (what is told); `task_scheduler` with the `scheduler_*`
-modules (many tasks at once); `warm_start` with `refit`, and `dispatch` (what earlier logs are good for);
-`template_task`, `template_tuner`, `template_xgb` and `template_history` (policies over sketches written by
-hand); the `cli_*` modules are the command line.
+is proposed), with `params`, `evolution`, `generation`, `offspring`, `mutation` with the `mutate_*` modules
+and `default_mutations`, `crossover`, `polish`, `exhaustive` and `picking`, `randomness`, and `distinct` (how
+many of them there are); `history`, `known`, `plans`, `preload` and `starts` (what is known), `progress` and
+`result` (what is told); `task_scheduler` with the `scheduler_*` modules (many tasks at once); `warm_start`
+with `refit`, and `dispatch` (what earlier logs are good for); `template_task`, `template_tuner`,
+`template_xgb` and `template_history` (policies over sketches written by hand); the `cli_*` modules are the
+command line.
 """
 
 from search.alternatives import AlternativesPolicy

@@ -8,6 +8,7 @@ share a reduction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -82,11 +83,7 @@ class ParallelWidth(Mutation):
         self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
     ) -> Offspring:
         limits = [site.stop - site.start for site in parents.family.parallel]
-
-        def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:
-            return another_count(current, limits[column], rng)
-
-        return change_one_column(parents, ColumnKind.PARALLEL, another, rng, prefer_set=True)
+        return change_one_column(parents, ColumnKind.PARALLEL, _counts(limits, rng), rng, prefer_set=True)
 
 
 class StreamingStores(Mutation):
@@ -114,17 +111,18 @@ class VectorLoops(Mutation):
         if parents.family.streams and rng.random() < 0.5:
             return StreamingStores().propose(parents, neighbourhood, rng)
         limits = [site.count for site in parents.family.vectors]
-
-        def another(current: NDArray[np.int64], column: int) -> NDArray[np.int64]:
-            return another_count(current, limits[column], rng)
-
-        return change_one_column(parents, ColumnKind.VECTORIZE, another, rng)
+        return change_one_column(parents, ColumnKind.VECTORIZE, _counts(limits, rng), rng)
 
 
 def another_count(current: NDArray[np.int64], limit: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw a number in 0..limit that is not the current one; `limit` is at least 1."""
     drawn = rng.integers(limit, size=len(current))
     return np.asarray(drawn + (drawn >= current))
+
+
+def _counts(limits: Sequence[int], rng: np.random.Generator) -> _Draw:
+    """Draw other numbers for columns that hold one in 0..limit each."""
+    return lambda current, column: another_count(current, limits[column], rng)
 
 
 def another_value(parents: Population, kind: ColumnKind, rng: np.random.Generator) -> Offspring:

@@ -16,6 +16,7 @@ from experiments.cpu_cases import CASES, Case
 from experiments.cpu_kept import UnusableError, check_place, keep, read
 from experiments.cpu_limits import PEAK, Limit
 from experiments.cpu_measure import Measured
+from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means
 from experiments.cpu_run import Run
 from experiments.cpu_tuning import Tuned, log_of
@@ -30,7 +31,8 @@ def a_run(commit: str = "abc", machine: str = "here", threads: str = "2") -> Run
 
 def a_result(case: Case, folder: Path, tuner: float | None = None, **times: float) -> Result:
     found = {name: [seconds, 1.1 * seconds] for name, seconds in {PEAK: 1.0, **times}.items()}
-    measured = Measured(found, {"torch.compile": "none"}, ["ansor"], {"numpy": 1e-6}, True, [0.9, 1.0], 1)
+    skipped = {name: "none" for name in PEERS if name not in times}
+    measured = Measured(found, skipped, ["ansor"], {"numpy": 1e-6}, True, [0.9, 1.0], 1)
     limit = Limit(0.5, 0.2, 0.25)
     return Result(case, Tuned(log_of(case, folder), 8, 30.0), measured, limit, tuner, ("a note",), a_run())
 

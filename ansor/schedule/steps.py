@@ -1,10 +1,10 @@
 """The transform steps: what a schedule is made of, and what a record stores.
 
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
-where stages are computed, `cache_steps` and `rfactor_step` add stages, `pad_steps` one that computes more,
-`layout_steps` change the order of what stages store, `convert_steps` its dtype, `tensor_steps` compute
-innermost loops by tensor intrinsics, `store_steps` say how results are stored, `prefetch_steps` that inputs
-are asked for ahead, `buffer_steps` how tiles in shared memory are kept.
+where stages are computed, `cache_steps` and `rfactor_step` add stages, `pad_steps` one that computes more
+than asked for, `layout_steps` change the order of what stages store, `convert_steps` its dtype,
+`tensor_steps` compute innermost loops by tensor intrinsics, `store_steps` say how results are stored,
+`prefetch_steps` that inputs are asked for ahead, `buffer_steps` how tiles in shared memory are kept.
 """
 
 from ansor.schedule.buffer_steps import MultiBufferStep, SwizzleStep
