@@ -185,7 +185,7 @@ def _error_file(folder: Path, case: Case) -> Path:
 
 def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: str) -> dict[str, Any]:
     """
-    Tune a case by MetaSchedule with as many trials.
+    Tune a case by MetaSchedule with as many trials: once for all cases of the same operation.
 
     Raises
     ------
@@ -195,7 +195,9 @@ def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: st
         If there is no such Python.
     """
     code = cpu_metaschedule.definition(case.entry.function(*case.args))
-    return cpu_metaschedule.tune(python, code, folder / f"{case.name}.metaschedule", tuned.trials, threads)
+    return cpu_metaschedule.tune(
+        python, code, folder / f"{case.operation}.metaschedule", tuned.trials, threads
+    )
 
 
 def _tuner(given: argparse.Namespace) -> str | None:

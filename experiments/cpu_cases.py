@@ -58,10 +58,14 @@ class Case:
     algorithms: bool = False
 
     @property
+    def operation(self) -> str:
+        """What is computed, however the weights come and whoever chooses the algorithm."""
+        return f"{self.workload}-{'x'.join(map(str, self.args))}"
+
+    @property
     def name(self) -> str:
-        sizes = "x".join(map(str, self.args))
         kind = "-constant" if self.constant and self.group == "product" else ""
-        return f"{self.workload}-{sizes}{kind}{'-algorithms' if self.algorithms else ''}"
+        return f"{self.operation}{kind}{'-algorithms' if self.algorithms else ''}"
 
     @property
     def weights_known(self) -> bool:

@@ -38,8 +38,6 @@ LEFT_OUT: Final = "left out"
 SHORT: Final = 50e-6
 """Seconds below which the cost of a call from Python counts: ours are timed without it, others have it
 subtracted."""
-HALF: Final = 0.501
-"""Of a step: how far rounding moves a number, with the rounding errors of that itself."""
 LEAST_REST: Final = 0.1
 """Share of a time that remains, whatever is subtracted."""
 SETTLE: Final = 0.05
@@ -95,6 +93,8 @@ class Measured:
         Share of its cores that the process got beside each round of times: below 1 something else ran.
     again
         Rounds that were measured again because something else ran.
+    notes
+        What must be said of peers beside their times.
     """
 
     times: Mapping[str, Sequence[float]]
@@ -104,6 +104,7 @@ class Measured:
     streaming: bool
     quiet: Sequence[float] = ()
     again: int = 0
+    notes: Sequence[str] = ()
 
     @property
     def peers(self) -> dict[str, float]:
@@ -123,7 +124,8 @@ class Measured:
         times = {name: [value for part in parts for value in part.times[name]] for name in names}
         quiet = [share for part in parts for share in part.quiet]
         again = sum(part.again for part in parts)
-        return cls(times, skipped, parts[0].packs, {}, parts[0].streaming, quiet, again)
+        notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+        return cls(times, skipped, parts[0].packs, {}, parts[0].streaming, quiet, again, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +181,19 @@ def side_by_side(
     timers: dict[str, Timer] = {OURS: ours}
     skipped: dict[str, str] = {peer: LEFT_OUT for peer in PEERS if peer not in peers}
     packs = [OURS] if case.constant else []
+    notes: list[str] = []
     for peer in peers:
         try:
             prepared = PEERS[peer].prepare(case, inputs, threads)
         except UnavailableError as reason:
             skipped[peer] = str(reason)
             continue
-        if off := imprecise(peer, prepared.answer(), answer, case, inputs, prepared.step):
+        if off := imprecise(peer, prepared.answer(), answer, case, inputs):
             skipped[peer] = off
             continue
         timers[peer] = prepared.timer
         packs += [peer] if prepared.packs else []
+        notes += [f"{peer}: {prepared.note}"] if prepared.note else []
     if len(timers) == 1:
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
     timers |= limit_timers(case.traffic())
@@ -223,6 +227,7 @@ def side_by_side(
         "streaming": streaming,
         "quiet": found.quiet,
         "again": found.again,
+        "notes": notes,
     }
 
 
@@ -245,20 +250,15 @@ def our_timer(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Modu
     return kernel, timer, bound.outputs[0]
 
 
-def check(name: str, found: Array, answer: Array, tolerance: float, step: float = 0.0) -> None:
+def check(name: str, found: Array, answer: Array, tolerance: float) -> None:
     """
     Compare an answer with ours.
 
     Raises
     ------
     AssertionError
-        If they differ by more than that (`Case.tolerance`), integers at all, or what is rounded to multiples
-        of a step by more than half of that: one computes something else.
+        If they differ by more than that (`Case.tolerance`), or integers at all: one computes something else.
     """
-    if step:
-        half = HALF * step
-        np.testing.assert_allclose(found, answer, rtol=0, atol=half, err_msg=f"{name} {DISAGREE}")
-        return
     if answer.dtype.kind in "iu":
         np.testing.assert_array_equal(found, answer, err_msg=f"{name} {DISAGREE}")
         return
@@ -266,9 +266,7 @@ def check(name: str, found: Array, answer: Array, tolerance: float, step: float 
     np.testing.assert_allclose(found, answer, rtol=tolerance, atol=scale, err_msg=f"{name} {DISAGREE}")
 
 
-def imprecise(
-    name: str, found: Array, answer: Array, case: Case, inputs: Sequence[Array], step: float = 0.0
-) -> str | None:
+def imprecise(name: str, found: Array, answer: Array, case: Case, inputs: Sequence[Array]) -> str | None:
     """
     Say how far off a library's answer is, if it differs from ours and ours is right.
 
@@ -278,7 +276,7 @@ def imprecise(
         If ours is not right.
     """
     try:
-        check(name, found, answer, case.tolerance, step)
+        check(name, found, answer, case.tolerance)
     except AssertionError:
         check("double precision", case.entry.expected(inputs, case.args), answer, case.tolerance)
         wide = answer.astype(np.float64)

@@ -21,6 +21,8 @@ from experiments.cpu_torch import YUV
 Array = npt.NDArray[Any]
 OPSET: Final = 18
 IR_VERSION: Final = 9
+_MIDDLE: Final = 128
+"""The unsigned byte that stands for 0 where there are numbers of both signs."""
 
 
 @dataclass(slots=True)
@@ -35,14 +37,14 @@ class Graph:
     nodes
         ONNX nodes; the last one gives `Y`.
     back
-        Brings the answer into our order of axes.
+        Brings the output into our order of axes.
     """
 
     onnx: Any
     inputs: dict[str, Array] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     nodes: list[Any] = field(default_factory=list)
-    back: Callable[[Array], Array] = lambda answer: answer
+    back: Callable[[Array], Array] = lambda output: output
 
     @property
     def is_integer(self) -> bool:
@@ -51,12 +53,28 @@ class Graph:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the answer."""
+        """Of the output."""
         return np.dtype(np.int32) if self.is_integer else next(iter(self.inputs.values())).dtype
 
     def node(self, kind: str, inputs: Sequence[str], output: str = "Y", **attributes: Any) -> None:
         """Append a node."""
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [output], **attributes))
+
+    def product(self, kind: str, first: str, second: str, output: str = "Y", **attributes: Any) -> None:
+        """
+        Append a product of an input, in the form of its own that one of bytes has.
+
+        Signed bytes are brought to unsigned ones, with the number that stands for 0: only of those there are
+        fast kernels.
+        """
+        if not self.is_integer:
+            self.node(kind, [first, second], output, **attributes)
+            return
+        given = self.inputs[first]
+        zero = np.uint8(_MIDDLE if given.dtype == np.int8 else 0)
+        self.inputs[first] = aligned_copy(given.view(np.uint8) ^ zero)
+        self.constants["zero"] = np.array(zero)
+        self.node(f"{kind}Integer", [first, second, "zero"], output, **attributes)
 
     def given(self, name: str, array: Array, constant: bool = False) -> None:
         """Add an input, or a constant; it lies as our own arrays do, so nobody has the better place."""
@@ -100,7 +118,7 @@ def _weight(array: Array) -> Array:
 def _matmul(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:
     graph.given("A", arrays[0])
     graph.given("B", arrays[1], constant)
-    graph.node("MatMulInteger" if graph.is_integer else "MatMul", ["A", "B"])
+    graph.product("MatMul", "A", "B")
 
 
 def _matmul_add(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:
@@ -121,9 +139,10 @@ def _convolution(
     rank = arrays[0].ndim - 2
     graph.given("X", _channels_second(arrays[0]))
     graph.given("W", _weight(arrays[1]), constant)
-    graph.node(
-        "ConvInteger" if graph.is_integer else "Conv",
-        ["X", "W"],
+    graph.product(
+        "Conv",
+        "X",
+        "W",
         output,
         strides=[named["stride"]] * rank,
         pads=[named["padding"]] * (2 * rank),

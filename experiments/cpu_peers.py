@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -20,24 +20,30 @@ from ansor.alignment import aligned_copy
 from experiments.cpu_cases import Case
 from experiments.cpu_onnx import Graph, onnx_graph
 from experiments.cpu_torch import Form, TorchProgram, has_forms, torch_program
-from experiments.cpu_torch_bytes import WORKLOADS, rounded_program
 from experiments.turns import Timer, take_turns, timer_of
 
 Array = npt.NDArray[Any]
 
 
-NOT_INSTALLED: Final = "cannot be imported"
-"""Part of what is said of a library that is not there."""
+NOT_INSTALLED: Final = "not installed"
+"""Begin of what is said of what is not there: nothing is known of how fast it would be."""
+
+NO_COMPILER: Final = "InvalidCxxCompiler"
+"""PyTorch's error of a machine that has no C++ compiler."""
 
 
 class UnavailableError(Exception):
     """A peer that cannot be measured; the text says why."""
 
 
-def _unavailable(what: str, error: Exception) -> UnavailableError:
-    """Say what failed, and the first line of why that is no heading."""
+def _unavailable(what: str, error: BaseException) -> UnavailableError:
+    """Say what failed, and why: the first line that is no heading of the error that others only pass on."""
+    while inner := getattr(error, "inner_exception", None) or error.__cause__:
+        error = inner
     told = str(error).strip().splitlines() or [type(error).__name__]
     why = next((line for line in told if line and not line.endswith(":")), told[0])
+    if type(error).__name__ == NO_COMPILER:
+        return UnavailableError(f"{NOT_INSTALLED}: what torch.compile needs ({why})")
     return UnavailableError(f"{what}: {why}")
 
 
@@ -54,14 +60,14 @@ class Prepared:
         What it computes, in our order of axes.
     packs
         Whether it brought constant weights into another layout beforehand.
-    step
-        What its answer is rounded to multiples of; 0 if it is not.
+    note
+        What must be said of it beside its times.
     """
 
     timer: Timer
     answer: Callable[[], Array]
     packs: bool = False
-    step: float = 0.0
+    note: str = ""
 
 
 class Peer(Protocol):
@@ -95,7 +101,7 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise UnavailableError(f"{name} {NOT_INSTALLED}: {error}") from None
+        raise UnavailableError(f"{NOT_INSTALLED}: {name} ({error})") from None
 
 
 def _refuse(peer: Peer, case: Case) -> None:
@@ -144,35 +150,44 @@ class TorchPeer(Peer):
         _refuse(self, case)
         torch = library("torch")
         torch.set_num_threads(threads)
-        program = torch_program(torch, case.workload, case.named, inputs, self.form)
-
-        def call() -> Any:
-            return program.function(*program.tensors)
-
         try:
-            call()
-        except RuntimeError as error:
+            program = torch_program(torch, case.workload, case.named, inputs, self.form)
+            program.function(*program.tensors)
+        except TORCH_ERRORS as error:
             raise _unavailable("PyTorch", error) from None
-        return _torch_prepared(torch, program, call, packs=False)
+        call = partial(program.function, *program.tensors)
+        return _torch_prepared(torch, program, call, packs=program.packs)
+
+
+TORCH_ERRORS: Final = (RuntimeError, AttributeError)
+"""Of operators that have no kernel, and of those that another release does not have."""
 
 
 class TorchCompilePeer(Peer):
     """PyTorch, compiled; images have their channels last.
 
-    Constant weights are frozen into the program, unless it cannot be compiled so: float64 has no packed form.
+    Constant weights are frozen into the program, where it can be compiled so: there are kinds of weights that
+    have no packed form.
     """
 
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
         torch = library("torch")
         torch.set_num_threads(threads)
-        program = torch_program(torch, case.workload, case.named, inputs, "nhwc")
-        if case.weights_known:
-            with suppress(UnavailableError):
-                return self._compiled(torch, program, program.weights)
-        return self._compiled(torch, program, ())
+        try:
+            program = torch_program(torch, case.workload, case.named, inputs, "nhwc")
+        except TORCH_ERRORS as error:
+            raise _unavailable("PyTorch", error) from None
+        frozen = program.weights if case.weights_known else ()
+        try:
+            return self._compiled(torch, program, frozen)
+        except UnavailableError as error:
+            if not frozen:
+                raise
+            note = f"compiled with its weights as inputs, since {error}"
+        return replace(self._compiled(torch, program, ()), note=note)
 
     def _compiled(self, torch: Any, program: TorchProgram, frozen: Sequence[int]) -> Prepared:
-        """The program with those of its tensors frozen into it."""
+        """The program with some of its tensors frozen into it."""
         setattr(import_module("torch._inductor.config"), "freezing", bool(frozen))  # noqa: B010
         module = _module(torch, program, frozen)
         tensors = [tensor for i, tensor in enumerate(program.tensors) if i not in frozen]
@@ -183,27 +198,7 @@ class TorchCompilePeer(Peer):
                 compiled(*tensors)
         except Exception as error:  # what a foreign compiler and its tools raise has no common base
             raise _unavailable("torch.compile failed", error) from None
-        return _torch_prepared(torch, program, lambda: compiled(*tensors), packs=bool(frozen))
-
-
-class TorchBytesPeer(Peer):
-    """PyTorch's products of 8-bit integers whose answers have 8 bits, too; constant weights are packed."""
-
-    def lacks(self, case: Case) -> str:
-        known = case.dtype in ("uint8", "int8") and case.workload in WORKLOADS and case.weights_known
-        return "" if known else "it is of products of 8-bit integers by known ones"
-
-    def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
-        _refuse(self, case)
-        torch = library("torch")
-        torch.set_num_threads(threads)
-        try:
-            program, step = rounded_program(torch, case.workload, case.named, inputs)
-            program.function(*program.tensors)
-        except (RuntimeError, AttributeError) as error:
-            raise _unavailable("PyTorch", error) from None
-        found = _torch_prepared(torch, program, lambda: program.function(*program.tensors), packs=True)
-        return replace(found, step=step)
+        return _torch_prepared(torch, program, lambda: compiled(*tensors), program.packs or bool(frozen))
 
 
 def _torch_prepared(torch: Any, program: TorchProgram, call: Callable[[], Any], packs: bool) -> Prepared:
@@ -301,7 +296,6 @@ PEERS: Final[Mapping[str, Peer]] = {
     "torch": TorchPeer("nchw"),
     "torch channels_last": TorchPeer("nhwc"),
     "torch.compile": TorchCompilePeer(),
-    "torch to 8 bits": TorchBytesPeer(),
     "onnxruntime": OnnxRuntimePeer(),
 }
 """By the names that tables show."""

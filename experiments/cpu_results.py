@@ -95,7 +95,7 @@ class Result:
             weights = ", its weights transformed beforehand, beside the time" if "_prepared" in key else ""
             errors = f", its {said}" if (said := rounding(key)) else ""
             notes = [*notes, f"solved by {key}{weights}{errors}; the limit is that of the products"]
-        return cls(case, tuned, measured, limit, tuner, tuple(notes))
+        return cls(case, tuned, measured, limit, tuner, (*notes, *measured.notes))
 
     @property
     def seconds(self) -> float:
@@ -131,7 +131,7 @@ class Result:
             name
             for name, peer in PEERS.items()
             if name not in self.measured.times and not peer.lacks(self.case)
-            if (why := reasons.get(name, LEFT_OUT)) == LEFT_OUT or NOT_INSTALLED in why
+            if (why := reasons.get(name, LEFT_OUT)) == LEFT_OUT or why.startswith(NOT_INSTALLED)
         )
 
     @property

@@ -30,12 +30,15 @@ class TorchProgram:
         Brings the answer into our order of axes.
     weights
         Positions of `tensors` that are weights.
+    packs
+        Whether they are in a layout that PyTorch made for its operator.
     """
 
     function: Callable[..., Any]
     tensors: Tensors
     back: Callable[[Any], Any] = lambda answer: answer
     weights: tuple[int, ...] = ()
+    packs: bool = False
 
 
 def torch_program(
@@ -100,6 +103,8 @@ def _dense(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -
 def _convolution(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
     image, weight = image_of(torch, tensors[0], form), weight_of(torch, tensors[1], form)
     rank = image.dim() - 2
+    if rank == 2 and not image.is_floating_point():
+        return _convolution_of_bytes(torch, named, image, weight)
     call = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[rank - 1]
     stride, padding = named["stride"], named["padding"]
     dilation, groups = named.get("dilation", 1), named.get("groups", 1)
@@ -108,6 +113,29 @@ def _convolution(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: F
         return call(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
     return TorchProgram(run, [image, weight], _channels_back, (1,))
+
+
+def _convolution_of_bytes(torch: Any, named: Mapping[str, Any], image: Any, weight: Any) -> TorchProgram:
+    """Use the operator of quantized networks, with scales of 1; sums below 2 ** 24 are exact in its float32.
+
+    It takes unsigned images alone: signed ones are made such beforehand, and it is told what stands for 0.
+    """
+    zero = 0
+    if image.dtype == torch.int8:
+        image, zero = image.view(torch.uint8) ^ 128, 128
+    stride, padding, dilation = ([named[name]] * 2 for name in ("stride", "padding", "dilation"))
+    where = (stride, padding, dilation, named["groups"])
+    scales, zeros = torch.ones(len(weight)), torch.zeros(len(weight), dtype=torch.int32)
+    operators = torch.ops.onednn
+    packed = operators.qconv_prepack(weight, scales, 1.0, zero, *where, list(image.shape))
+
+    def run(x: Any, w: Any) -> Any:
+        output = (1.0, 0, torch.float32)
+        return operators.qconv2d_pointwise(
+            x, 1.0, zero, w, scales, zeros, None, *where, *output, "none", [], ""
+        )
+
+    return TorchProgram(run, [image, packed], _channels_back, (1,), packs=True)
 
 
 def _conv_bn_relu(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:

@@ -37,14 +37,19 @@ def log_of(case: Case, folder: Path) -> Path:
     return folder / f"{case.name}.log.json"
 
 
+def clock_of(case: Case, folder: Path, task: ansor.Task) -> Path:
+    """Where the seconds stand that its programs took, those measured with the task's cores."""
+    return folder / f"{case.name}.{task.hardware_params.num_cores}.seconds.json"
+
+
 def tune(case: Case, folder: Path, trials: int) -> Tuned:
     """Tune a case, or complete its log, until it holds so many trials.
 
     The time of a run that is interrupted counts; after one that was killed it is not known any more.
     """
     log = log_of(case, folder)
-    clock = folder / f"{case.name}.seconds.json"
     task = case.task()
+    clock = clock_of(case, folder, task)
     known = trials_in(log, task)
     spent: float | None = 0.0
     if known:

@@ -2,17 +2,23 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments import cpu_measure, cpu_onnx, cpu_peers
+import ansor
+from experiments import cpu_measure, cpu_onnx, cpu_peers, cpu_tuning
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_goals import GROUPS
+from experiments.cpu_measure import Measured
 from experiments.cpu_peers import PEERS, UnavailableError, library
+from experiments.cpu_results import Result
+from experiments.cpu_table import details
 from experiments.cpu_torch import has_forms
 
 WORKLOADS = {case.workload: case for case in CASES.values()}
@@ -28,12 +34,16 @@ def small_cases() -> list[Case]:
     return found
 
 
+def case_of_bytes(name: str, dtype: str) -> Case:
+    """A small product, or a small convolution with borders and groups."""
+    sizes = {"matmul": (16, 24, 8), "conv2d": (1, 9, 8, 8, 16, 3, 2, 1, 1, 2)}[name]
+    return Case(name, (*sizes, dtype, "int32", "int8"), "dtypes", constant=True)
+
+
 def applies(peer: str, case: Case) -> bool:
     """Whether a peer has the operation, and in a form of its own."""
     if peer == "numpy":
         return case.group not in ("resnet", "algorithms", "convolution")
-    if peer == "torch to 8 bits":  # None of these cases is of bytes.
-        return False
     return peer != "torch channels_last" or has_forms(case.workload)
 
 
@@ -59,41 +69,114 @@ def test_a_peer_computes_what_the_reference_does(
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("sizes", [("matmul", 16, 24, 8), ("conv2d", 1, 9, 8, 8, 8, 3, 1, 1, 1, 1)], ids=str)
-def test_answers_of_bytes_are_ours_to_half_a_step(sizes: tuple[Any, ...], dtype: str) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    name, *numbers = sizes
-    case = Case(name, (*numbers, dtype, "int32", "int8"), "dtypes", constant=True)
+@pytest.mark.parametrize("name", ["matmul", "conv2d"])
+@pytest.mark.parametrize("peer", ["torch", "torch channels_last", "onnxruntime"])
+def test_sums_of_products_of_bytes_are_exact(peer: str, name: str, dtype: str) -> None:
+    case = case_of_bytes(name, dtype)
+    if peer == "torch channels_last" and name == "matmul":
+        pytest.skip("it has no images")
+    pytest.importorskip(peer.split()[0])
     inputs = case.inputs()
-    prepared = PEERS["torch to 8 bits"].prepare(case, inputs, 1)
+    prepared = PEERS[peer].prepare(case, inputs, 1)
     assert prepared.timer(2) > 0
-    right = case.entry.expected(inputs, case.args)
-    assert 0 < prepared.step < np.abs(right).max() / 100
-    assert cpu_measure.imprecise("it", prepared.answer(), right, case, inputs, prepared.step) is None
-    off = prepared.answer() + 0.6 * prepared.step
-    assert cpu_measure.imprecise("it", off, right, case, inputs, prepared.step)
-    plain = Case("matmul", (4, 5, 6), "product", True)
-    with pytest.raises(UnavailableError, match="8-bit"):
-        PEERS["torch to 8 bits"].prepare(plain, plain.inputs(), 1)
+    np.testing.assert_array_equal(prepared.answer(), case.entry.expected(inputs, case.args))
+    assert prepared.packs is (peer == "onnxruntime" or name == "conv2d")
 
 
+def test_signed_bytes_go_to_onnx_runtime_as_unsigned_ones() -> None:
+    """It has fast kernels of those alone; the number that stands for 0 keeps sums what they are."""
+    onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
+    case = case_of_bytes("conv2d", "int8")
+    inputs = case.inputs()
+    graph = cpu_onnx.onnx_graph(onnx, case, inputs)
+    assert graph.inputs["X"].dtype == np.uint8
+    assert graph.constants["zero"] == 128
+    back = np.moveaxis(graph.inputs["X"], 1, -1).astype(int) - 128
+    np.testing.assert_array_equal(back, inputs[0])
+
+
+class OfAnother(Exception):
+    """As the compiler passes on what a part of it raised."""
+
+    def __init__(self, inner: Exception) -> None:
+        super().__init__(f"backend='inductor' raised:\n{inner}")
+        self.inner_exception = inner
+
+
+def test_of_errors_that_pass_on_others_the_innermost_one_is_told() -> None:
+    middle = RuntimeError("a step failed:")
+    middle.__cause__ = RuntimeError("\nno layout of doubles\nWhile executing")
+    said = [str(cpu_peers._unavailable("it", error)) for error in (OfAnother(middle), OfAnother(KeyError()))]
+    assert said == ["it: no layout of doubles", "it: KeyError"]
+
+
+@pytest.mark.parametrize("known", [True, False])
 def test_what_cannot_be_compiled_with_its_weights_is_compiled_without(
-    monkeypatch: pytest.MonkeyPatch,
+    known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
 
     def compiled(module: Any) -> Any:
         if list(module.buffers()):
-            raise RuntimeError("backend='inductor' raised:\nRuntimeError: no such layout")
+            raise OfAnother(RuntimeError("no layout of doubles"))
         return module
 
     monkeypatch.setattr("torch.compile", compiled)
-    case = Case("matmul", (4, 5, 6), "product", constant=True)
+    case = Case("matmul", (4, 5, 6), "product", constant=known)
     prepared = PEERS["torch.compile"].prepare(case, case.inputs(), 1)
-    assert not prepared.packs
     np.testing.assert_allclose(prepared.answer(), case.entry.reference(case.inputs(), case.named), rtol=1e-5)
-    failed = cpu_peers._unavailable("it", RuntimeError("backend='inductor' raised:\nError: no such layout"))
-    assert str(failed) == "it: Error: no such layout"
+    assert not prepared.packs
+    told = "compiled with its weights as inputs, since torch.compile failed: no layout of doubles"
+    assert prepared.note == (told if known else "")
+
+
+def test_what_cannot_be_compiled_at_all_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def compiled(module: Any) -> Any:
+        raise OfAnother(RuntimeError("with" if list(module.buffers()) else "without"))
+
+    monkeypatch.setattr("torch.compile", compiled)
+    case = Case("matmul", (4, 5, 6), "product", constant=True)
+    with pytest.raises(UnavailableError, match=r"^torch\.compile failed: without$"):
+        PEERS["torch.compile"].prepare(case, case.inputs(), 1)
+
+
+def test_what_a_compiler_lacks_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    kind = type(cpu_peers.NO_COMPILER, (Exception,), {})
+
+    def compiled(module: Any) -> Any:
+        raise OfAnother(kind("no working compiler"))
+
+    monkeypatch.setattr("torch.compile", compiled)
+    case = Case("matmul", (4, 5, 6), "product")
+    with pytest.raises(UnavailableError, match=r"^not installed: what torch\.compile needs \(no working"):
+        PEERS["torch.compile"].prepare(case, case.inputs(), 1)
+    assert hasattr(import_module("torch._inductor.exc"), cpu_peers.NO_COMPILER)
+
+
+def test_what_must_be_said_of_a_peer_is_a_note_of_the_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("matmul", (16, 16, 16), "product")
+    tuned = cpu_tuning.tune(case, tmp_path, 1)
+    monkeypatch.setattr(cpu_measure, "CASES", {case.name: case})
+
+    class Noted:
+        def prepare(self, case: Case, inputs: Any, threads: int) -> cpu_peers.Prepared:
+            return replace(PEERS["numpy"].prepare(case, inputs, threads), note="it is slow")
+
+    monkeypatch.setattr(cpu_measure, "PEERS", {"numpy": Noted()})
+    threads = ansor.get_num_threads()
+    try:
+        found = cpu_measure.side_by_side(case.name, str(tuned.log), 1, 0.01, 1, ["numpy"], [])
+    finally:
+        ansor.set_num_threads(threads)
+    both = Measured.merged([Measured(**found), Measured(**found)])
+    result = Result.of(case, tuned, both, notes=["another"])
+    assert result.notes == ("another", "numpy: it is slow")
+    assert f"{case.name}: numpy: it is slow" in details([result])
 
 
 def test_what_a_peer_does_not_have_is_said() -> None:
@@ -175,7 +258,7 @@ def test_the_faster_of_two_levels_of_optimisation_stays(faster: str, monkeypatch
 
 
 def test_a_library_that_is_missing_is_told_by_name() -> None:
-    with pytest.raises(UnavailableError, match="no_such_library cannot be imported"):
+    with pytest.raises(UnavailableError, match="not installed: no_such_library"):
         library("no_such_library")
 
 
