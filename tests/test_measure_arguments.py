@@ -147,6 +147,18 @@ def test_changed_input_is_named_and_restored(pair: Pair) -> None:
     arguments.verify()
 
 
+@pytest.mark.parametrize("place", [0, 16383, 16384, 39999])
+def test_every_place_of_a_long_input_is_looked_at(place: int, tmp_path: Path) -> None:
+    data = np.zeros(40000, np.float32)
+    made = ArgumentSet(GuardedArray, [spec(tmp_path, "A", data, False)])
+    made.prepare()
+    made.verify()
+    made.prepare()
+    made.memories[0].array[place] = -0.0
+    with pytest.raises(WrongAnswerError, match=rf"'A': element \[{place}\] was 0.0 and is -0.0"):
+        made.verify()
+
+
 def test_write_past_the_end_is_found(pair: Pair) -> None:
     arguments, a, b = pair
     b[...] = a * 2
