@@ -24,12 +24,12 @@ from experiments.turns import Timer, take_turns, timer_of
 
 Array = npt.NDArray[Any]
 
-
 NOT_INSTALLED: Final = "not installed"
 """Begin of what is said of what is not there: nothing is known of how fast it would be."""
-
 NO_COMPILER: Final = "InvalidCxxCompiler"
 """PyTorch's error of a machine that has no C++ compiler."""
+TORCH_ERRORS: Final = (RuntimeError, AttributeError)
+"""Of operators that have no kernel, and of those that another release does not have."""
 
 
 class UnavailableError(Exception):
@@ -157,10 +157,6 @@ class TorchPeer(Peer):
             raise _unavailable("PyTorch", error) from None
         call = partial(program.function, *program.tensors)
         return _torch_prepared(torch, program, call, packs=program.packs)
-
-
-TORCH_ERRORS: Final = (RuntimeError, AttributeError)
-"""Of operators that have no kernel, and of those that another release does not have."""
 
 
 class TorchCompilePeer(Peer):
