@@ -3,10 +3,9 @@
 Claims to look at: what tuning finds is as fast as the fastest library on every operation of the catalogue
 (`experiments.cpu_goals` has the goals), and how much of the machine's peak of multiply-adds, or of a stream
 of the same bytes, it uses. Each operation is tuned, its winner measured again in fresh processes, in turn
-with numpy, PyTorch (eager in both memory formats, compiled, and for bytes in its quantized form), ONNX
-Runtime and the ceilings; everyone has the same number of threads, and every answer is compared with ours
-first. A goal is never more than 0.97 of the limit measured beside it; the table says which of the two
-applies.
+with numpy, PyTorch (eager in both memory formats, and compiled), ONNX Runtime and the ceilings; everyone has
+the same number of threads, and every answer is compared with ours first. A goal is never more than 0.97 of
+the limit measured beside it; the table says which of the two applies.
 
 Logs stay, so a second run goes on where the first one stopped: in a folder of `experiments/out` named after
 the sources, the machine and the threads, or wherever `--log-dir` says, whatever logs lie there. There lie
@@ -185,7 +184,7 @@ def _error_file(folder: Path, case: Case) -> Path:
 
 def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: str) -> dict[str, Any]:
     """
-    Tune a case by MetaSchedule with as many trials: once for all cases of the same operation.
+    Tune a case by MetaSchedule with as many trials: once for all cases of an operation that have as many.
 
     Raises
     ------
@@ -196,7 +195,7 @@ def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: st
     """
     code = cpu_metaschedule.definition(case.entry.function(*case.args))
     return cpu_metaschedule.tune(
-        python, code, folder / f"{case.operation}.metaschedule", tuned.trials, threads
+        python, code, folder / f"{case.operation}.{tuned.trials}.metaschedule", tuned.trials, threads
     )
 
 

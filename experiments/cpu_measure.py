@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -94,7 +94,7 @@ class Measured:
     again
         Rounds that were measured again because something else ran.
     notes
-        What must be said of peers beside their times.
+        What must be said of peers beside their times, by name.
     """
 
     times: Mapping[str, Sequence[float]]
@@ -104,7 +104,7 @@ class Measured:
     streaming: bool
     quiet: Sequence[float] = ()
     again: int = 0
-    notes: Sequence[str] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def peers(self) -> dict[str, float]:
@@ -124,7 +124,7 @@ class Measured:
         times = {name: [value for part in parts for value in part.times[name]] for name in names}
         quiet = [share for part in parts for share in part.quiet]
         again = sum(part.again for part in parts)
-        notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+        notes = {name: note for part in parts for name, note in part.notes.items() if name in names}
         return cls(times, skipped, parts[0].packs, {}, parts[0].streaming, quiet, again, notes)
 
 
@@ -181,7 +181,7 @@ def side_by_side(
     timers: dict[str, Timer] = {OURS: ours}
     skipped: dict[str, str] = {peer: LEFT_OUT for peer in PEERS if peer not in peers}
     packs = [OURS] if case.constant else []
-    notes: list[str] = []
+    notes: dict[str, str] = {}
     for peer in peers:
         try:
             prepared = PEERS[peer].prepare(case, inputs, threads)
@@ -193,7 +193,7 @@ def side_by_side(
             continue
         timers[peer] = prepared.timer
         packs += [peer] if prepared.packs else []
-        notes += [f"{peer}: {prepared.note}"] if prepared.note else []
+        notes |= {peer: prepared.note} if prepared.note else {}
     if len(timers) == 1:
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
     timers |= limit_timers(case.traffic())

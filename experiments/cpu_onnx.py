@@ -16,13 +16,11 @@ import numpy.typing as npt
 from ansor.alignment import aligned_copy
 from ansor.workloads.rows import LAYER_NORM_EPSILON
 from experiments.cpu_cases import Case
-from experiments.cpu_torch import YUV
+from experiments.cpu_torch import MIDDLE, YUV
 
 Array = npt.NDArray[Any]
 OPSET: Final = 18
 IR_VERSION: Final = 9
-_MIDDLE: Final = 128
-"""The unsigned byte that stands for 0 where there are numbers of both signs."""
 
 
 @dataclass(slots=True)
@@ -37,14 +35,14 @@ class Graph:
     nodes
         ONNX nodes; the last one gives `Y`.
     back
-        Brings the output into our order of axes.
+        Brings the answer into our order of axes.
     """
 
     onnx: Any
     inputs: dict[str, Array] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     nodes: list[Any] = field(default_factory=list)
-    back: Callable[[Array], Array] = lambda output: output
+    back: Callable[[Array], Array] = lambda answer: answer
 
     @property
     def is_integer(self) -> bool:
@@ -53,7 +51,7 @@ class Graph:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the output."""
+        """Of the answer."""
         return np.dtype(np.int32) if self.is_integer else next(iter(self.inputs.values())).dtype
 
     def node(self, kind: str, inputs: Sequence[str], output: str = "Y", **attributes: Any) -> None:
@@ -62,17 +60,18 @@ class Graph:
 
     def product(self, kind: str, first: str, second: str, output: str = "Y", **attributes: Any) -> None:
         """
-        Append a product of an input, in the form of its own that one of bytes has.
+        Append a product of an input; of bytes it is the node of integers.
 
-        Signed bytes are brought to unsigned ones, with the number that stands for 0: only of those there are
-        fast kernels.
+        That takes unsigned bytes, as signed ones have slow kernels on most x86. Without VNNI its sums of 16
+        bits may saturate.
         """
         if not self.is_integer:
             self.node(kind, [first, second], output, **attributes)
             return
-        given = self.inputs[first]
-        zero = np.uint8(_MIDDLE if given.dtype == np.int8 else 0)
-        self.inputs[first] = aligned_copy(given.view(np.uint8) ^ zero)
+        given, zero = self.inputs[first], np.uint8(0)
+        if given.dtype == np.int8:
+            zero = np.uint8(MIDDLE)
+            self.inputs[first] = aligned_copy(given.view(np.uint8) ^ zero)
         self.constants["zero"] = np.array(zero)
         self.node(f"{kind}Integer", [first, second, "zero"], output, **attributes)
 

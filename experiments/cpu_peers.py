@@ -28,8 +28,6 @@ NOT_INSTALLED: Final = "not installed"
 """Begin of what is said of what is not there: nothing is known of how fast it would be."""
 NO_COMPILER: Final = "InvalidCxxCompiler"
 """PyTorch's error of a machine that has no C++ compiler."""
-TORCH_ERRORS: Final = (RuntimeError, AttributeError)
-"""Of operators that have no kernel, and of those that another release does not have."""
 
 
 class UnavailableError(Exception):
@@ -150,29 +148,25 @@ class TorchPeer(Peer):
         _refuse(self, case)
         torch = library("torch")
         torch.set_num_threads(threads)
-        try:
-            program = torch_program(torch, case.workload, case.named, inputs, self.form)
-            program.function(*program.tensors)
-        except TORCH_ERRORS as error:
-            raise _unavailable("PyTorch", error) from None
+        program = _torch_program(torch, case, inputs, self.form)
         call = partial(program.function, *program.tensors)
+        try:
+            call()
+        except RuntimeError as error:
+            raise _unavailable("PyTorch", error) from None
         return _torch_prepared(torch, program, call, packs=program.packs)
 
 
 class TorchCompilePeer(Peer):
     """PyTorch, compiled; images have their channels last.
 
-    Constant weights are frozen into the program, where it can be compiled so: there are kinds of weights that
-    have no packed form.
+    Constant weights are frozen into the program, where it can be compiled so: float64 has no packed form.
     """
 
     def prepare(self, case: Case, inputs: Sequence[Array], threads: int) -> Prepared:
         torch = library("torch")
         torch.set_num_threads(threads)
-        try:
-            program = torch_program(torch, case.workload, case.named, inputs, "nhwc")
-        except TORCH_ERRORS as error:
-            raise _unavailable("PyTorch", error) from None
+        program = _torch_program(torch, case, inputs, "nhwc")
         frozen = program.weights if case.weights_known else ()
         try:
             return self._compiled(torch, program, frozen)
@@ -195,6 +189,13 @@ class TorchCompilePeer(Peer):
         except Exception as error:  # what a foreign compiler and its tools raise has no common base
             raise _unavailable("torch.compile failed", error) from None
         return _torch_prepared(torch, program, lambda: compiled(*tensors), program.packs or bool(frozen))
+
+
+def _torch_program(torch: Any, case: Case, inputs: Sequence[Array], form: Form) -> TorchProgram:
+    try:
+        return torch_program(torch, case.workload, case.named, inputs, form)
+    except RuntimeError as error:  # its own form of weights may not be there
+        raise _unavailable("PyTorch", error) from None
 
 
 def _torch_prepared(torch: Any, program: TorchProgram, call: Callable[[], Any], packs: bool) -> Prepared:

@@ -93,9 +93,10 @@ class Result:
         if case.algorithms:
             key = case.task().best_record(tuned.log).input.task.workload_key
             weights = ", its weights transformed beforehand, beside the time" if "_prepared" in key else ""
-            errors = f", its {said}" if (said := rounding(key)) else ""
+            errors = f", its {error}" if (error := rounding(key)) else ""
             notes = [*notes, f"solved by {key}{weights}{errors}; the limit is that of the products"]
-        return cls(case, tuned, measured, limit, tuner, (*notes, *measured.notes))
+        said = [f"{name}: {note}" for name, note in measured.notes.items()]
+        return cls(case, tuned, measured, limit, tuner, (*notes, *said))
 
     @property
     def seconds(self) -> float:

@@ -15,6 +15,8 @@ from ansor.workloads.rows import LAYER_NORM_EPSILON
 
 Form = Literal["nchw", "nhwc"]
 Tensors = Sequence[Any]
+MIDDLE: Final = 128
+"""The unsigned byte that stands for 0 where there are numbers of both signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,14 @@ _IMAGES: Final = (
 )  # fmt: skip
 
 
-def image_of(torch: Any, tensor: Any, form: Form) -> Any:
+def _image(torch: Any, tensor: Any, form: Form) -> Any:
     """Bring `[n, spatial..., c]` into `[n, c, spatial...]`, as `form` lies in memory."""
     rank = tensor.dim()
     moved = tensor.permute(0, rank - 1, *range(1, rank - 1))
     return _arranged(torch, moved, form)
 
 
-def weight_of(torch: Any, tensor: Any, form: Form) -> Any:
+def _weight(torch: Any, tensor: Any, form: Form) -> Any:
     """Bring `[kernel..., ci, co]` into `[co, ci, kernel...]`."""
     rank = tensor.dim()
     return _arranged(torch, tensor.permute(rank - 1, rank - 2, *range(rank - 2)), form)
@@ -101,13 +103,14 @@ def _dense(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -
 
 
 def _convolution(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
-    image, weight = image_of(torch, tensors[0], form), weight_of(torch, tensors[1], form)
+    image, weight = _image(torch, tensors[0], form), _weight(torch, tensors[1], form)
     rank = image.dim() - 2
-    if rank == 2 and not image.is_floating_point():
-        return _convolution_of_bytes(torch, named, image, weight)
     call = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[rank - 1]
     stride, padding = named["stride"], named["padding"]
     dilation, groups = named.get("dilation", 1), named.get("groups", 1)
+    if rank == 2 and not image.is_floating_point() and hasattr(torch.ops.onednn, "qconv2d_pointwise"):
+        where = ([stride] * 2, [padding] * 2, [dilation] * 2, groups)
+        return _convolution_of_bytes(torch, image, weight, where)
 
     def run(x: Any, w: Any) -> Any:
         return call(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
@@ -115,16 +118,15 @@ def _convolution(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: F
     return TorchProgram(run, [image, weight], _channels_back, (1,))
 
 
-def _convolution_of_bytes(torch: Any, named: Mapping[str, Any], image: Any, weight: Any) -> TorchProgram:
+def _convolution_of_bytes(torch: Any, image: Any, weight: Any, where: Sequence[Any]) -> TorchProgram:
     """Use the operator of quantized networks, with scales of 1; sums below 2 ** 24 are exact in its float32.
 
     It takes unsigned images alone: signed ones are made such beforehand, and it is told what stands for 0.
+    Without VNNI its sums of 16 bits may saturate. `where` is its stride, padding, dilation and groups.
     """
     zero = 0
     if image.dtype == torch.int8:
-        image, zero = image.view(torch.uint8) ^ 128, 128
-    stride, padding, dilation = ([named[name]] * 2 for name in ("stride", "padding", "dilation"))
-    where = (stride, padding, dilation, named["groups"])
+        image, zero = image.view(torch.uint8) ^ MIDDLE, MIDDLE
     scales, zeros = torch.ones(len(weight)), torch.zeros(len(weight), dtype=torch.int32)
     operators = torch.ops.onednn
     packed = operators.qconv_prepack(weight, scales, 1.0, zero, *where, list(image.shape))
@@ -160,7 +162,7 @@ def _depthwise(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: For
 
 
 def _transposed(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
-    image = image_of(torch, tensors[0], form)
+    image = _image(torch, tensors[0], form)
     weight = _arranged(torch, tensors[1].permute(2, 3, 0, 1), form)
     stride, padding = named["stride"], named["padding"]
 
@@ -191,7 +193,7 @@ def _pooling(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form)
     def largest(x: Any) -> Any:
         return torch.nn.functional.max_pool2d(x, kernel, stride, padding)
 
-    return TorchProgram(largest, [image_of(torch, tensors[0], form)], _channels_back)
+    return TorchProgram(largest, [_image(torch, tensors[0], form)], _channels_back)
 
 
 def _mean_pooling(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
@@ -200,7 +202,7 @@ def _mean_pooling(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: 
     def mean(x: Any) -> Any:
         return torch.nn.functional.avg_pool2d(x, kernel, stride, padding, count_include_pad=False)
 
-    return TorchProgram(mean, [image_of(torch, tensors[0], form)], _channels_back)
+    return TorchProgram(mean, [_image(torch, tensors[0], form)], _channels_back)
 
 
 def _attention(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:

@@ -38,7 +38,7 @@ def log_of(case: Case, folder: Path) -> Path:
 
 
 def clock_of(case: Case, folder: Path, task: ansor.Task) -> Path:
-    """Where the seconds stand that its programs took, those measured with the task's cores."""
+    """Where the seconds stand that programs took which were measured with the task's cores."""
     return folder / f"{case.name}.{task.hardware_params.num_cores}.seconds.json"
 
 

@@ -24,6 +24,7 @@ from measure.check import Tolerance, mismatch
 
 Array = npt.NDArray[Any]
 _BLOCK: Final = 1 << 16
+"""Bytes that are compared at once."""
 
 
 @dataclass(frozen=True, slots=True)

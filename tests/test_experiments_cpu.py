@@ -649,7 +649,10 @@ def test_cases_of_one_operation_share_what_the_other_tuner_found(
     monkeypatch.setattr(cpu_metaschedule, "tune", tuned)
     for case in CASES.values():
         bench_cpu.other_tuner(case, tmp_path, Tuned(Path(), 8, None), 1, "python")
-    assert len(folders) == len(set(folders.values())) < len(CASES)
+    count = len(folders)
+    assert count == len(set(folders.values())) < len(CASES)
+    bench_cpu.other_tuner(case, tmp_path, Tuned(Path(), 9, None), 1, "python")
+    assert len(folders) == count + 1
 
 
 def test_what_was_tuned_is_used_for_the_same_code_and_threads(

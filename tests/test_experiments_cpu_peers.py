@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ansor
+from ansor.codegen.machine import Machine
 from experiments import cpu_measure, cpu_onnx, cpu_peers, cpu_tuning
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_goals import GROUPS
@@ -68,19 +69,29 @@ def test_a_peer_computes_what_the_reference_does(
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("name", ["matmul", "conv2d"])
-@pytest.mark.parametrize("peer", ["torch", "torch channels_last", "onnxruntime"])
-def test_sums_of_products_of_bytes_are_exact(peer: str, name: str, dtype: str) -> None:
+OF_BYTES = [
+    (peer, name, dtype)
+    for peer in ("torch", "torch channels_last", "torch.compile", "onnxruntime")
+    for name in ("matmul", "conv2d")
+    for dtype in ("uint8", "int8")
+    if peer != "torch channels_last" or has_forms(name)
+]
+
+
+@pytest.mark.skipif("vpdpbusd" not in Machine.host().instructions, reason="sums of 16 bits saturate")
+@pytest.mark.parametrize(("peer", "name", "dtype"), OF_BYTES)
+def test_sums_of_products_of_bytes_are_exact(
+    peer: str, name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(peer.replace(".", " ").split()[0])
+    if peer == "torch.compile":
+        monkeypatch.setattr("torch.compile", lambda module: module)
     case = case_of_bytes(name, dtype)
-    if peer == "torch channels_last" and name == "matmul":
-        pytest.skip("it has no images")
-    pytest.importorskip(peer.split()[0])
     inputs = case.inputs()
     prepared = PEERS[peer].prepare(case, inputs, 1)
     assert prepared.timer(2) > 0
     np.testing.assert_array_equal(prepared.answer(), case.entry.expected(inputs, case.args))
-    assert prepared.packs is (peer == "onnxruntime" or name == "conv2d")
+    assert prepared.packs is (peer in ("torch.compile", "onnxruntime") or name == "conv2d")
 
 
 def test_signed_bytes_go_to_onnx_runtime_as_unsigned_ones() -> None:
@@ -173,7 +184,7 @@ def test_what_must_be_said_of_a_peer_is_a_note_of_the_case(
         found = cpu_measure.side_by_side(case.name, str(tuned.log), 1, 0.01, 1, ["numpy"], [])
     finally:
         ansor.set_num_threads(threads)
-    both = Measured.merged([Measured(**found), Measured(**found)])
+    both = Measured.merged([Measured(**found), Measured(**found | {"notes": {"torch": "it is not there"}})])
     result = Result.of(case, tuned, both, notes=["another"])
     assert result.notes == ("another", "numpy: it is slow")
     assert f"{case.name}: numpy: it is slow" in details([result])
