@@ -104,7 +104,8 @@ def find_best_record(
 ) -> FoundRecord | None:
     """Find the fastest successful record of a log that fits, the earlier one of two equals.
 
-    Of a program that was measured again the record counts that rests on most repeats (`measure.settled`).
+    Of a program that was measured again the record counts that rests on most quiet repeats
+    (`measure.settled`).
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Which result of a program counts when a log holds several: the one that rests on most repeats.
+"""Which result of a program counts when a log holds several: the one that rests on most quiet repeats.
 
 A search times each program just long enough to go on. At its end the best few are measured again, in turn,
 and a record of all that is appended. The best of many noisy figures is a lucky one, as a rule; the second
-record of the same program has no part in that luck, and takes over whatever the first one said. So does the
-finding that a program's answer is wrong now and then.
+record of the same program has no part in that luck, and takes over whatever the first one said, unless
+another load disturbed it and not the first. So does the finding that an answer is wrong now and then.
 
 What a search learns from, and what it proposes when it is resumed, follows from the first records alone.
 """
@@ -71,14 +71,20 @@ def trial_of(inp: MeasureInput) -> tuple[str, int | None]:
 def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
     """Whether a later result of the same program with as many cores counts instead of an earlier one.
 
-    It does if it rests on more repeats, or is a wrong answer. Of two that rest on as many neither knows
-    better, and the faster may be the luckier: the earlier stays. Other failures are accidents of one run.
+    It does if it rests on more repeats that no other load disturbed, or on as many of them and more others,
+    or is a wrong answer. Of two that rest on as many neither knows better, and the faster may be the
+    luckier: the earlier stays. Other failures are accidents of one run.
     """
     if MeasureErrorNo.WRONG_ANSWER in (new.error_no, old.error_no):
         return new.error_no is MeasureErrorNo.WRONG_ANSWER
     if not (new.ok and old.ok):
         return new.ok
-    return len(new.costs) > len(old.costs)
+    return _repeats(new) > _repeats(old)
+
+
+def _repeats(result: MeasureResult) -> tuple[int, int]:
+    """Count those that nothing disturbed, and all."""
+    return len(result.costs) - result.disturbed, len(result.costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +109,9 @@ def settled_trials(records: Iterable[Record]) -> list[SettledTrial]:
     """
     Give each program of a log once, where it stands first, with the result that counts.
 
-    A log holds a second record of a program that was measured again; the one that rests on more repeats
-    counts, and a wrong answer before all others, with other numbers of cores included (`trial_of`). How many
-    there are is the number of trials. Programs that nobody measured are left out.
+    A log holds a second record of a program that was measured again; the one that takes over counts
+    (`takes_over`), and a wrong answer before all others, with other numbers of cores included (`trial_of`).
+    How many there are is the number of trials. Programs that nobody measured are left out.
     """
     found: dict[tuple[str, int | None], SettledTrial] = {}
     wrong: dict[str, SettledTrial] = {}
@@ -141,7 +147,10 @@ def first_records(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def merged(results: Iterable[MeasureResult]) -> MeasureResult:
-    """Join results of one program to one that rests on all their repeats; the first failure if one failed.
+    """Join results of one program to one that rests on their repeats; the first failure if one failed.
+
+    Those of which another load disturbed most repeats are left out while there are others: they count as
+    done again.
 
     Raises
     ------
@@ -155,10 +164,13 @@ def merged(results: Iterable[MeasureResult]) -> MeasureResult:
     for part in parts:
         if not part.ok:
             return MeasureResult.failed(part.error_no, part.error_msg, spent, part.timestamp)
+    quiet = [part for part in parts if 2 * part.disturbed <= len(part.costs)] or parts
+    costs = tuple(cost for part in quiet for cost in part.costs)
+    left_out = sum(len(part.costs) for part in parts) - len(costs)
     return MeasureResult(
-        tuple(cost for part in parts for cost in part.costs),
+        costs,
         all_cost=spent,
         timestamp=parts[-1].timestamp,
-        disturbed=sum(part.disturbed for part in parts),
-        redone=sum(part.redone for part in parts),
+        disturbed=sum(part.disturbed for part in quiet),
+        redone=sum(part.redone for part in parts) + left_out,
     )

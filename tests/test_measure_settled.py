@@ -22,8 +22,8 @@ WRONG = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 0.1, 7)
 TIMEOUT = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 0.1, 7)
 
 
-def timed(*costs: float) -> MeasureResult:
-    return MeasureResult(tuple(map(Seconds, costs)), all_cost=0.5, timestamp=3)
+def timed(*costs: float, disturbed: int = 0) -> MeasureResult:
+    return MeasureResult(tuple(map(Seconds, costs)), all_cost=0.5, timestamp=3, disturbed=disturbed)
 
 
 def program(factor: int, key: str = '["w", 1]') -> MeasureInput:
@@ -42,6 +42,11 @@ def program(factor: int, key: str = '["w", 1]') -> MeasureInput:
         (WRONG, timed(1, 1), True),
         (timed(1, 1), WRONG, False),
         (TIMEOUT, WRONG, False),
+        (timed(*9 * [2], disturbed=7), timed(1, 1, 1), False),
+        (timed(*9 * [2], disturbed=6), timed(1, 1, 1), True),
+        (timed(*9 * [2], disturbed=5), timed(1, 1, 1), True),
+        (timed(2), timed(1, 1, disturbed=2), True),
+        (timed(2, 2, disturbed=2), timed(1, disturbed=1), True),
     ],
 )
 def test_which_result_takes_over(new: MeasureResult, old: MeasureResult, expected: bool) -> None:
@@ -83,7 +88,17 @@ def test_a_field_that_records_leave_out_makes_no_other_program(short: list[Any])
     assert [result for _, result in settled_records(records)] == [WRONG]
 
 
-RESULTS = [timed(1), timed(1.5), timed(2, 2), timed(1.2, 1.2, 1.2), timed(1.1, 1.1, 1.1), TIMEOUT, WRONG]
+LOUD = timed(3, 3, 3, 3, disturbed=2)
+RESULTS = [
+    timed(1),
+    timed(1.5),
+    timed(2, 2),
+    timed(1.2, 1.2, 1.2),
+    timed(1.1, 1.1, 1.1),
+    LOUD,
+    TIMEOUT,
+    WRONG,
+]
 
 
 @given(st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.sampled_from(RESULTS)), min_size=1, max_size=8))
@@ -113,13 +128,22 @@ def test_whoever_chooses_from_a_log_chooses_the_same(
 
 
 def test_results_are_joined_to_one_that_rests_on_all() -> None:
-    one, other = timed(1, 2), MeasureResult((Seconds(3),), all_cost=1.0, timestamp=9, disturbed=1, redone=2)
+    costs = Seconds(3), Seconds(4)
+    one, other = timed(1, 2), MeasureResult(costs, all_cost=1.0, timestamp=9, disturbed=1, redone=2)
     both = merged([one, other])
-    assert both == MeasureResult((Seconds(1), Seconds(2), Seconds(3)), all_cost=1.5, timestamp=9)
+    assert both == MeasureResult((Seconds(1), Seconds(2), *costs), all_cost=1.5, timestamp=9)
     assert (both.disturbed, both.redone) == (1, 2)
     assert merged([one, WRONG]).error_no is MeasureErrorNo.WRONG_ANSWER
     with pytest.raises(ValueError, match="no results"):
         merged([])
+
+
+def test_rounds_that_a_load_disturbed_are_left_out_while_there_are_others() -> None:
+    loud = [timed(8, 9, 9, disturbed=2), timed(7, 7, 7, disturbed=3)]
+    found = merged([loud[0], timed(1, 1, 4, disturbed=1), loud[1]])
+    assert (found.costs, found.disturbed, found.redone) == (timed(1, 1, 4).costs, 1, 6)
+    found = merged(loud)
+    assert (len(found.costs), found.disturbed, found.redone) == (6, 5, 0)
 
 
 def test_a_report_shows_the_result_that_counts(tmp_path: Path) -> None:
