@@ -301,6 +301,11 @@ class MeasureResult:
         return median_spread(self.costs)
 
 
+def mostly_disturbed(disturbed: int, repeats: int) -> bool:
+    """Whether another load disturbed more than half of some repeats."""
+    return 2 * disturbed > repeats
+
+
 def task_to_json(task: AnyTask) -> list[Any]:
     """Return the task array of a log line; as short as the source was for one from an old log."""
     if isinstance(task, LoggedTask):

@@ -41,6 +41,7 @@ from measure.record import (
     MeasureInput,
     MeasureResult,
     Seconds,
+    mostly_disturbed,
     recover_measure_input,
 )
 from measure.reducers import order_dependence
@@ -337,8 +338,7 @@ class LocalRunner(ProgramRunner):
 
 
 def _is_disturbed(timed: dict[str, Any]) -> bool:
-    """Whether another load disturbed more than half of a timing's repeats."""
-    return bool(2 * timed["disturbed"] > len(timed["costs"]))
+    return mostly_disturbed(timed["disturbed"], len(timed["costs"]))
 
 
 def _classify(error: Exception, kind: str) -> tuple[MeasureErrorNo, str]:

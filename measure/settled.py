@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from measure.log import Record
-from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, steps_to_json
+from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, mostly_disturbed, steps_to_json
 from measure.targets import cores_of, target_group, target_text
 
 
@@ -164,7 +164,7 @@ def merged(results: Iterable[MeasureResult]) -> MeasureResult:
     for part in parts:
         if not part.ok:
             return MeasureResult.failed(part.error_no, part.error_msg, spent, part.timestamp)
-    quiet = [part for part in parts if 2 * part.disturbed <= len(part.costs)] or parts
+    quiet = [part for part in parts if not mostly_disturbed(part.disturbed, len(part.costs))] or parts
     costs = tuple(cost for part in quiet for cost in part.costs)
     left_out = sum(len(part.costs) for part in parts) - len(costs)
     return MeasureResult(
