@@ -17,7 +17,17 @@ from typing import Any, Union
 import numpy as np
 
 from ansor.dtypes import int_range, is_integer
-from ansor.schedule.extents import Column, Extent, Number, greater, smaller, where
+from ansor.schedule.extents import (
+    Column,
+    Extent,
+    Number,
+    greater,
+    in_any_row,
+    in_every_row,
+    is_one,
+    smaller,
+    where,
+)
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var, distinct_nodes, memoised
 
 
@@ -193,7 +203,7 @@ def floordiv(interval: Interval, divisor: Number) -> Interval:
     remainder = base.const % multiple + divisor - multiple
     span = (remainder + width - 1) // divisor + 1
     exact = multiple == divisor
-    if bool(np.all(exact)):
+    if in_every_row(exact):
         quotient = Affine(base.const // divisor, {a: c // divisor for a, c in base.terms.items()})
     else:
         quotient = _opaque(BinaryOp.FLOORDIV, base, divisor)
@@ -206,11 +216,11 @@ def floormod(interval: Interval, divisor: Number) -> Interval:
     multiple = _gcd([*base.terms.values(), divisor])
     remainder = base.const % multiple
     stays = remainder + width <= multiple
-    if not np.any(stays):
+    if not in_any_row(stays):
         return Interval.full(divisor)
     exact = multiple == divisor
-    rest = Affine(remainder) if bool(np.all(exact)) else _opaque(BinaryOp.FLOORMOD, base, divisor)
-    if bool(np.all(stays)):
+    rest = Affine(remainder) if in_every_row(exact) else _opaque(BinaryOp.FLOORMOD, base, divisor)
+    if in_every_row(stays):
         return Interval(rest, width)
     return Interval(rest.scale(np.asarray(stays).astype(np.int64)), where(stays, width, divisor))
 
@@ -277,10 +287,10 @@ def divided(form: Affine, divisor: Number, extent: LoopExtents) -> tuple[Affine,
     They are where the terms that the divisor does not divide never add up to it: what the innermost loops of
     a tile make of `16*i + j`.
     """
-    rest = {a: c for a, c in form.terms.items() if np.any(c % divisor != 0)}
+    rest = {a: c for a, c in form.terms.items() if in_any_row(c % divisor != 0)}
     remainder = Affine(form.const % divisor, rest)
     ends = _ends(remainder, extent)
-    if ends is None or np.any(ends[0] < 0) or np.any(ends[1] >= divisor):
+    if ends is None or in_any_row(ends[0] < 0) or in_any_row(ends[1] >= divisor):
         return None
     quotient = {a: c // divisor for a, c in form.terms.items() if a not in rest}
     return Affine(form.const // divisor, quotient), remainder
@@ -291,7 +301,7 @@ def joined(form: Affine) -> Affine:
     result = Affine(form.const)
     for atom, coefficient in form.terms.items():
         unit, whole = _by_remainders(atom) if isinstance(atom, OpaqueAtom) else (1, Affine.of_atom(atom))
-        if np.any(coefficient % unit != 0):
+        if in_any_row(coefficient % unit != 0):
             unit, whole = 1, Affine.of_atom(atom)
         result = result + whole.scale(coefficient // unit)
     return result
@@ -311,16 +321,14 @@ def _by_remainders(atom: OpaqueAtom) -> tuple[Number, Affine]:
 def _dividend(form: Affine) -> tuple[Affine, Number]:
     """What a form is a quotient of, and the divisor: itself, and 1, if it is none."""
     match list(form.terms.items()):
-        case [(OpaqueAtom(op=BinaryOp.FLOORDIV) as atom, factor)] if np.all(factor == 1) and _is_zero(
-            form.const
-        ):
+        case [(OpaqueAtom(op=BinaryOp.FLOORDIV) as atom, factor)] if is_one(factor) and _is_zero(form.const):
             return atom.inner, atom.divisor
         case _:
             return form, 1
 
 
 def _remainder(form: Affine, divisor: Number) -> Affine:
-    return Affine() if np.all(divisor == 1) else _opaque(BinaryOp.FLOORMOD, form, divisor)
+    return Affine() if is_one(divisor) else _opaque(BinaryOp.FLOORMOD, form, divisor)
 
 
 def _ends(form: Affine, extent: LoopExtents) -> tuple[Any, Any] | None:
@@ -438,7 +446,7 @@ def _holds(dtype: str, source: str) -> bool:
 
 def is_positive(value: Any) -> bool:
     """Whether a number is, or all those of a column are, more than 0."""
-    return bool(np.all(np.asarray(value) > 0))
+    return in_every_row(value > 0)
 
 
 def _integer(value: Any) -> Number:

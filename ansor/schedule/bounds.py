@@ -244,22 +244,20 @@ def loops_outwards(state: State, stage: int) -> list[tuple[int, int]]:
     return [place for places in by_target.values() for place in reversed(places)]
 
 
-def _is_point(interval: Interval) -> bool:
-    return not isinstance(interval.width, Expr) and bool(np.all(interval.width == 1))
-
-
 class _Inference:
     def __init__(self, state: State, whole: Collection[int]) -> None:
         self.state = state
         self.whole = whole
         self.bounds: dict[int, StageBounds] = {}
-        self.reads: dict[int, list[tuple[int, tuple[Expr, ...]]]] = {}
+        self.reads: dict[int, dict[int, list[tuple[Expr, ...]]]] = {}
+        self._together: dict[int, dict[Var, Affine]] = {}
         inlined = inlined_operations(state)
         for stage_id, stage in enumerate(state.stages):
             if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
                 continue
             for read in effective_reads(stage.compute, inlined):
-                self.reads.setdefault(state.stage_id(read.tensor), []).append((stage_id, read.indices))
+                readers = self.reads.setdefault(state.stage_id(read.tensor), {})
+                readers.setdefault(stage_id, []).append(read.indices)
 
     def extent(self, atom: LoopAtom) -> Extent:
         return self.bounds[atom.stage].extents[atom.name]
@@ -280,17 +278,20 @@ class _Inference:
         """The union of what all consumers read, one interval per axis."""
         fixed = self._fixed_atoms(stage_id)
         region: list[Interval | None] = [None] * len(full)
-        for consumer, indices in self.reads.get(stage_id, []):
+        for consumer, reads in self.reads.get(stage_id, {}).items():
             self._check_visible(stage_id, consumer)
             variables = self._consumer_axes(consumer, fixed)
-            for dim, index in enumerate(indices):
-                try:
-                    exact = self._exact(index, consumer, fixed)
-                    found = (exact or evaluate(index, variables)).clip(full[dim])
-                    known = region[dim]
-                    region[dim] = found if known is None else union(known, found, self.extent).clip(full[dim])
-                except UnknownBoundError:
-                    region[dim] = Interval.full(full[dim])
+            for dim, indices in enumerate(zip(*reads, strict=True)):
+                for index in dict.fromkeys(indices):
+                    try:
+                        exact = self._exact(index, consumer, fixed)
+                        found = (exact or evaluate(index, variables)).clip(full[dim])
+                        known = region[dim]
+                        if known is not None:
+                            found = union(known, found, self.extent).clip(full[dim])
+                        region[dim] = found
+                    except UnknownBoundError:
+                        region[dim] = Interval.full(full[dim])
         return [Interval.full(full[d]) if r is None else r for d, r in enumerate(region)]
 
     def _exact(self, index: Expr, consumer: int, fixed: set[Atom]) -> Interval | None:
@@ -301,21 +302,26 @@ class _Inference:
         """
         if not divisions(index):
             return None
-        stage, known = self.state.stages[consumer], self.bounds[consumer]
-        local = local_axes(stage, consumer, known.extents, None)
-        starts = {
-            axis.name: region.base for axis, region in zip(stage.compute.axis, known.region, strict=True)
-        }
-        variables: dict[Var, Affine] = {
-            axis: starts.get(axis.name, Affine()) + local[axis.name].base
-            for axis in (*stage.compute.axis, *stage.compute.reduce_axis)
-            if _is_point(local[axis.name])
-        }
         try:
-            form = evaluate_exactly(index, variables, self.extent)
+            form = evaluate_exactly(index, self._put_together(consumer), self.extent)
         except UnknownBoundError:
             return None
         return relax(form, lambda atom: atom in fixed, self.extent)
+
+    def _put_together(self, consumer: int) -> dict[Var, Affine]:
+        """The axes of a consumer as forms over its loops, those that are such forms."""
+        if consumer not in self._together:
+            stage, known = self.state.stages[consumer], self.bounds[consumer]
+            local = local_axes(stage, consumer, known.extents, None)
+            starts = {
+                axis.name: region.base for axis, region in zip(stage.compute.axis, known.region, strict=True)
+            }
+            self._together[consumer] = {
+                axis: starts.get(axis.name, Affine()) + local[axis.name].base
+                for axis in (*stage.compute.axis, *stage.compute.reduce_axis)
+                if is_one(local[axis.name].width)
+            }
+        return self._together[consumer]
 
     def _fixed_atoms(self, stage_id: int) -> set[Atom]:
         """The loops that stay fixed while this stage is computed."""

@@ -47,16 +47,22 @@ def with_python_integers(values: Iterable[_T]) -> tuple[_T, ...]:
 
 def any_above(extent: Extent | None, limit: int) -> bool:
     """Whether the extent is known to exceed `limit` (in any row)."""
-    if isinstance(extent, np.ndarray):
-        return bool((extent > limit).any())
-    return isinstance(extent, int) and extent > limit
+    return extent is not None and not isinstance(extent, Expr) and in_any_row(extent > limit)
+
+
+def in_every_row(test: Any) -> bool:
+    """Whether a test holds: a bool, or a column of them, of which all must."""
+    return bool(test.all() if isinstance(test, np.ndarray) else test)
+
+
+def in_any_row(test: Any) -> bool:
+    """Whether a test holds: a bool, or a column of them, of which one must."""
+    return bool(test.any() if isinstance(test, np.ndarray) else test)
 
 
 def is_one(extent: Extent | None) -> bool:
     """Whether the extent is 1 (in every row)."""
-    if isinstance(extent, np.ndarray):
-        return bool((extent == 1).all())
-    return isinstance(extent, int) and extent == 1
+    return not isinstance(extent, Expr) and in_every_row(extent == 1)
 
 
 def ceil_div(a: Extent, b: Extent) -> Extent:

@@ -24,7 +24,7 @@ from ansor.dtypes import dtype_info
 from ansor.errors import ScheduleError
 from ansor.ir.shared_memory import in_whole
 from ansor.schedule.bounds import Bounds
-from ansor.schedule.extents import Extent, Number, greater, where
+from ansor.schedule.extents import Extent, Number, greater, in_any_row, where
 from ansor.schedule.kernels import (
     THREADS,
     iterations,
@@ -124,7 +124,7 @@ def _usage(bounds: Bounds, root: int, members: tuple[int, ...]) -> KernelUsage:
     vectors: Number = 0
     lead: Number = 0
     for stage_id in members:
-        if np.any(state.stages[stage_id].lead):
+        if in_any_row(state.stages[stage_id].lead):
             lead = greater(lead, lead_of(state, stage_id))
         own, partial = _scratch_bytes(bounds, stage_id), _partial_bytes(state, stage_id)
         shared, local = shared + own[0] + partial[0], local + own[1] + partial[1]
@@ -170,7 +170,7 @@ def _scratch_bytes(bounds: Bounds, stage_id: int) -> tuple[Number, Number]:
     if strides:
         elements = strides[0] * shape[0]
     if stage.scope == "shared":
-        lead = lead_of(state, stage_id) if np.any(stage.lead) else 0
+        lead = lead_of(state, stage_id) if in_any_row(stage.lead) else 0
         return _of_outputs(stage, elements * (lead + 1)), 0
     around = loops_around(state, stage_id)
     elements = elements * iterations(around, Annotation.VTHREAD)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from ansor.alignment import aligned_copy
 from ansor.errors import ArgumentError, DefinitionError
-from ansor.schedule.extents import Extent, is_one, multiply
+from ansor.schedule.extents import Extent, in_any_row, is_one, multiply
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, as_index, int_value
 from ansor.te.preparation import prepare
 from ansor.te.tensor import ComputeOp, PlaceholderOp, Tensor, format_shape
@@ -130,7 +130,7 @@ class Layout:
         covered: Any = 1
         for position in self.by_dim[dim]:
             covered = multiply(covered, self.digits[position].extent)
-        return bool(np.any(covered != self.shape[dim]))
+        return in_any_row(covered != self.shape[dim])
 
     @property
     def is_row_major(self) -> bool:

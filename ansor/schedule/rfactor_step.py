@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from ansor.schedule.conditions import all_of
 from ansor.schedule.derivation import axis_values, loop_extents
-from ansor.schedule.extents import Extent, expr_of
+from ansor.schedule.extents import Extent, expr_of, in_any_row
 from ansor.schedule.layout import layout_attr
 from ansor.schedule.naming import code_names, fresh_name
 from ansor.schedule.rebuilding import rebuild, redirect, refuse_transformed, unique_name
@@ -153,6 +151,6 @@ def _padding_conditions(
             covered = covered * extents[part]
         extent: Any = extents[relation.parent]
         over = covered > extent
-        if bool(np.any(over)) if not isinstance(over, Expr) else True:
+        if isinstance(over, Expr) or in_any_row(over):
             conditions.append(Binary(BinaryOp.LT, values[relation.parent], expr_of(extent), "bool"))
     return conditions

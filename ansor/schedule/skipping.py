@@ -17,6 +17,7 @@ import numpy as np
 from ansor.ir.rewriting import conjunction
 from ansor.ir.terms import needed
 from ansor.schedule.conditions import always_holds
+from ansor.schedule.extents import in_every_row
 from ansor.te.expr import Const, Expr, IterVar, Reduce, Var, distinct_nodes, free_vars, int_value
 from ansor.te.reduction import builtin_name
 from ansor.te.vectorize import Kernel, without_tensors
@@ -55,7 +56,7 @@ def needed_parts(root: Expr, axes: tuple[IterVar, ...]) -> tuple[Needed, ...]:
     sizes = {axis: int_value(axis.extent) for axis in axes}
     extents: dict[Var, int] = {axis: size for axis, size in sizes.items() if size is not None}
     tests = needed(root.sources[0], root.combiner.identity[0])
-    varying = [test for test in tests if not np.all(always_holds(test, extents))]
+    varying = [test for test in tests if not in_every_row(always_holds(test, extents))]
     found = (Needed(used, _share(own, tuple(used))) for used, own in _by_shared_axes(varying, axes))
     return tuple(part for part in found if part.share < 1)
 
