@@ -44,7 +44,7 @@ from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, add_means, add_rows
 from experiments.cpu_run import Run
 from experiments.cpu_table import chart, details, some
-from experiments.cpu_tuning import Tuned, tune
+from experiments.cpu_tuning import tune
 from experiments.harness import OUT, Bench, folder_to_write, gist, names_among, positive_number, threads_here
 from experiments.search_clock import report_quiet
 
@@ -68,6 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if useless:
         print(f"bench_cpu: --table measures nothing: leave out --{', --'.join(useless)}", file=sys.stderr)
         return 2
+    if given.tvm_python and not given.metaschedule:
+        print("bench_cpu: --tvm-python says whose MetaSchedule tunes: add --metaschedule", file=sys.stderr)
+        return 2
     os.environ.update(threads_everywhere(given.threads))
     folder = given.log_dir or search_runs.named_folder(KIND, MODULES)
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
@@ -75,17 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(2, 8, 20.0, given.threads, peers)
     )
     trials = given.trials or (QUICK_TRIALS if bench.quick else TRIALS)
+    tuner = _tuner(given) if given.metaschedule else None
     try:
         if given.table:
             return show(bench, folder, given)
-        if given.metaschedule:
-            found = cpu_metaschedule.check(given.tvm_python)
+        if tuner is not None:
+            found = cpu_metaschedule.check(tuner)
             print(f"  {cpu_metaschedule.NAME}: {found}", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder):
             check_place(folder, Run.now(bench.quick, given.threads))
             for case in bench.each(_asked(given), lambda case: case.name):
-                outcome = measured(bench, case, folder, trials, effort, _tuner(given))
+                outcome = measured(bench, case, folder, trials, effort, tuner)
                 run = Run.now(bench.quick, given.threads)
                 result = outcome and replace(outcome, run=run)
                 keep(folder, case, result, run)
@@ -161,7 +165,7 @@ def measured(
         tuned = tune(case, folder, trials)
         if tuner is not None:
             try:
-                found = other_tuner(case, folder, tuned, effort.threads, tuner)
+                found = other_tuner(case, folder, trials, effort.threads, tuner)
             except Exception as error:  # whatever becomes of the other one, ours is measured
                 lost = {cpu_metaschedule.NAME: gist(error)}
             else:
@@ -182,9 +186,11 @@ def _error_file(folder: Path, case: Case) -> Path:
     return folder / f"{case.name}.error.txt"
 
 
-def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: str) -> dict[str, Any]:
+def other_tuner(case: Case, folder: Path, trials: int, threads: int, python: str) -> dict[str, Any]:
     """
-    Tune a case by MetaSchedule with as many trials: once for all cases of an operation that have as many.
+    Tune a case by MetaSchedule with so many trials: once for all cases of an operation.
+
+    Where our own space has fewer programs it still has as many as it was asked for.
 
     Raises
     ------
@@ -194,14 +200,13 @@ def other_tuner(case: Case, folder: Path, tuned: Tuned, threads: int, python: st
         If there is no such Python.
     """
     code = cpu_metaschedule.definition(case.entry.function(*case.args))
-    return cpu_metaschedule.tune(
-        python, code, folder / f"{case.operation}.{tuned.trials}.metaschedule", tuned.trials, threads
-    )
+    place = folder / f"{case.operation}.{trials}.metaschedule"
+    return cpu_metaschedule.tune(python, code, place, trials, threads)
 
 
-def _tuner(given: argparse.Namespace) -> str | None:
-    """The Python of the other tuner, if it is asked for."""
-    return given.tvm_python if given.metaschedule else None
+def _tuner(given: argparse.Namespace) -> str:
+    """The Python of the other tuner."""
+    return given.tvm_python or cpu_metaschedule.default_python() or "python3"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -212,7 +217,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "threads. The rows of --json have the same figures of what is shown, in the field `figures` of an "
         "operation's row `share`."
     )
-    python = cpu_metaschedule.default_python()
     parser.add_argument(
         "--ops", type=_cases, default=(), metavar="A,B", help="operations, workloads or groups of them"
     )
@@ -239,14 +243,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--table", action="store_true", help="measure nothing, show the rows that lie in the folder"
     )
     parser.add_argument("--metaschedule", action="store_true", help="tune by TVM's MetaSchedule, too")
-    parser.add_argument(
-        "--tvm-python", default=python or "python3", metavar="PATH", help="a Python that has TVM"
-    )
+    parser.add_argument("--tvm-python", metavar="PATH", help="a Python that has TVM, for --metaschedule")
 
 
 def _cases(text: str) -> list[Case]:
     try:
-        return chosen(text.split(","))
+        return chosen([word.strip() for word in text.split(",")])
     except KeyError as error:
         words = dict.fromkeys(word for case in CASES.values() for word in (case.group, case.workload))
         near = get_close_matches(str(error.args[0]), [*words, *CASES], n=3)

@@ -172,11 +172,9 @@ _LARGE: Final = {
 
 
 def _catalogue(name: str, group: str, constant: bool = False) -> Iterable[Case]:
-    """The catalogue's own sizes, in float32."""
+    """The catalogue's own sizes."""
     for args in workload(name).benchmark:
-        numbers = numbers_among(args)
-        if len(numbers) == len(args):
-            yield Case(name, numbers, group, constant)
+        yield Case(name, tuple(args), group, constant)
 
 
 def _resnet() -> list[Case]:
@@ -227,6 +225,7 @@ def _all() -> Iterable[Case]:
     yield from _catalogue("batch_matmul", "batch")
     yield from _catalogue("attention_scores", "batch")
     yield from _resnet()
+    yield from _catalogue("conv2d_bn_relu", "resnet", constant=True)
     for name in ("conv1d", "conv3d", "group_conv2d", "dilated_conv2d", "capsule_conv2d"):
         yield from _catalogue(name, "convolution", constant=True)
     yield from _catalogue("depthwise_conv2d", "convolution")

@@ -41,7 +41,8 @@ GROUPS: Final[Mapping[str, Group]] = {
     "dtypes": Group(0.8),
 }
 APART: Final = ("algorithms", "dtypes")
-"""Groups that the mean over everything leaves out: it is of float32, each operation in its direct form."""
+"""Groups that the mean over everything leaves out: it is of each operation in its direct form, in float32 but
+for one colour conversion of bytes."""
 
 
 @dataclass(frozen=True, slots=True)

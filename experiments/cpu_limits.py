@@ -10,7 +10,8 @@ Two of them, each a compiled loop on the threads that kernels use:
   alternate.
 
 The limit of an operation is the slower of both. A kernel whose data fit a cache finds them there in every
-repeat, and so does its stream. Where there is little to move one thread alone does it, too.
+repeat, and so does its stream: if caches may hold all, each thread moves the same part in every repeat, too.
+Where there is little to move one thread alone does it, too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy.typing as npt
 from ansor.alignment import LINE, address_of, aligned_empty
 from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
+from ansor.runtime import get_num_threads
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer
@@ -43,6 +45,8 @@ PIECE: Final = 65536
 MOST_PIECES: Final = 1024
 SMALL: Final = 1 << 18
 """Bytes up to which one thread may move them sooner than several are started."""
+CACHED: Final = 1 << 25
+"""Bytes up to which caches of cores may hold what their threads move."""
 PEAK: Final = "multiply-adds"
 
 
@@ -58,11 +62,12 @@ class Traffic:
         return self.read + self.written
 
 
-def stream_ir(temporal: bool, block: int, alone: bool = False) -> str:
+def stream_ir(temporal: bool, block: int, parts: int | None = None) -> str:
     """
     LLVM IR of `void stream(ptr source, ptr sink, ptr ends, i64 reads, i64 writes)`.
 
-    It runs on the threads of the pool, or `alone`: on the one that calls it.
+    It runs on the threads of the pool, in pieces that whoever is free takes, or in so many equal `parts`: as
+    many as there are threads are a part for each, one is for the thread that calls it.
     It reads `reads` groups of lines and writes `writes` of them. Each piece of its loop is a contiguous part
     of both, and goes through both in the same number of steps, as many as `block` bytes of the longer one ask
     for.
@@ -87,9 +92,10 @@ def stream_ir(temporal: bool, block: int, alone: bool = False) -> str:
         f"  %t.{i} = xor {vector} {'%f.0' if i == 1 else f'%t.{i - 1}'}, %f.{i}" for i in range(1, GROUP)
     )
     groups = max(1, block // (LINE * GROUP))
-    run = (
-        "@body(ptr %data, i32 0, i32 1)" if alone else "@ansor_parallel_for(ptr @body, ptr %data, i32 %most)"
-    )
+    pieces = "%most" if parts is None else parts
+    run = f"@ansor_parallel_for(ptr @body, ptr %data, i32 {pieces})"
+    if parts == 1:
+        run = "@body(ptr %data, i32 0, i32 1)"
     return f"""
 declare void @ansor_parallel_for(ptr, ptr, i32)
 
@@ -208,7 +214,7 @@ class Stream:
         What to move.
     temporal
         Whether stores go through the cache.
-    block, alone
+    block, parts
         See `stream_ir`.
     arrays
         Those of another stream of the same traffic, to share.
@@ -220,7 +226,7 @@ class Stream:
         temporal: bool,
         block: int = BLOCKS[-1],
         arrays: Stream | None = None,
-        alone: bool = False,
+        parts: int | None = None,
     ) -> None:
         self.reads, self.writes = (-(-count // (LINE * GROUP)) for count in (traffic.read, traffic.written))
         if arrays is None:
@@ -233,7 +239,7 @@ class Stream:
             self.source, self.sink = arrays.source, arrays.sink
         self.ends: npt.NDArray[Any] = aligned_empty((MOST_PIECES, LINE // 4), "int32")
         self._code = load_object(
-            compile_ir(stream_ir(temporal, block, alone), Machine.host()), ["stream"], kernel_imports()
+            compile_ir(stream_ir(temporal, block, parts), Machine.host()), ["stream"], kernel_imports()
         )
         addresses = tuple(map(address_of, (self.source, self.sink, self.ends)))
         self._timer = compiled_timer(self._code["stream"], addresses, (self.reads, self.writes))
@@ -249,9 +255,11 @@ def limit_timers(traffic: Traffic) -> dict[str, Timer]:
     for temporal in (True, False) if traffic.written else (True,):
         for block in BLOCKS if traffic.written else BLOCKS[-1:]:
             timers[_stream_name(temporal, block)] = Stream(traffic, temporal, block, first)
-    if traffic.total <= SMALL:
-        name = f"{_stream_name(True, BLOCKS[-1])}, one thread"
-        timers[name] = Stream(traffic, True, BLOCKS[-1], first, alone=True)
+    threads = get_num_threads()
+    for parts, most in {threads: CACHED, 1: SMALL}.items():
+        if traffic.total <= most:
+            name = f"{_stream_name(True, BLOCKS[-1])}, {parts} part{'s' if parts > 1 else ''}"
+            timers[name] = Stream(traffic, True, BLOCKS[-1], first, parts)
     return timers
 
 

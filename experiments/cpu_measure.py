@@ -25,7 +25,7 @@ from experiments.cpu_cases import CASES, Case
 from experiments.cpu_limits import limit_timers
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_metaschedule import Server
-from experiments.cpu_peers import PEERS, UnavailableError
+from experiments.cpu_peers import FAILED, PEERS, UnavailableError
 from experiments.harness import DISAGREE, fresh_process, gist
 from experiments.search_clock import QUIET, quiet_share
 from experiments.turns import QuietTurns, Timer, quiet_turns, rest, take_turns
@@ -161,7 +161,9 @@ def measure(case: Case, log: Path, effort: Effort, served: Sequence[str] = ()) -
             return found
         libraries = list(found.peers)
         costs = fresh_process("experiments.cpu_measure:call_costs", case.name, libraries, effort.threads)
-    return replace(found, times=without_call(found.times, costs), subtracted=costs)
+    unknown = {name: "with the cost of a call, which is not known" for name in libraries if name not in costs}
+    notes = {**found.notes, **unknown}
+    return replace(found, times=without_call(found.times, costs), subtracted=costs, notes=notes)
 
 
 def side_by_side(
@@ -185,10 +187,14 @@ def side_by_side(
     for peer in peers:
         try:
             prepared = PEERS[peer].prepare(case, inputs, threads)
+            theirs = prepared.answer()
         except UnavailableError as reason:
             skipped[peer] = str(reason)
             continue
-        if off := imprecise(peer, prepared.answer(), answer, case, inputs):
+        except Exception as error:  # whatever becomes of a library, ours and the others are measured
+            skipped[peer] = f"{FAILED}: {gist(error)}"
+            continue
+        if off := imprecise(peer, theirs, answer, case, inputs):
             skipped[peer] = off
             continue
         timers[peer] = prepared.timer
@@ -291,7 +297,7 @@ def call_costs(name: str, libraries: Sequence[str], threads: int) -> dict[str, f
     inputs = small.inputs()
     timers: dict[str, Timer] = {}
     for peer in libraries:
-        with suppress(UnavailableError):
+        with suppress(Exception):  # as in `side_by_side`
             timers[peer] = PEERS[peer].prepare(small, inputs, threads).timer
     return {peer: min(times) for peer, times in take_turns(timers, 5, 5e-3, 5e-3).items()}
 

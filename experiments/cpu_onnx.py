@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ansor.alignment import aligned_copy
 from ansor.workloads.rows import LAYER_NORM_EPSILON
 from experiments.cpu_cases import Case
-from experiments.cpu_torch import MIDDLE, YUV
+from experiments.cpu_torch import MIDDLE, YUV, YUV_OF_BYTES, YUV_OFFSETS
 
 Array = npt.NDArray[Any]
 OPSET: Final = 18
@@ -211,8 +211,24 @@ def _attention(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], 
 
 def _rgb(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:
     graph.given("X", arrays[0])
+    if graph.is_integer:
+        _rgb_of_bytes(graph)
+        return
     graph.given("M", np.array(YUV, np.float32).T, constant=True)
     graph.node("MatMul", ["X", "M"])
+
+
+def _rgb_of_bytes(graph: Graph) -> None:
+    """In float32, which is exact here: products of integers are slow, and shifts are of unsigned ones."""
+    graph.given("M", np.array(YUV_OF_BYTES, np.float32).T / 256, constant=True)
+    graph.given("half", np.array(0.5, np.float32), constant=True)
+    graph.given("offsets", np.array(YUV_OFFSETS, np.float32), constant=True)
+    graph.node("Cast", ["X"], "floats", to=int(graph.onnx.TensorProto.FLOAT))
+    graph.node("MatMul", ["floats", "M"], "mixed")
+    graph.node("Add", ["mixed", "half"], "up")
+    graph.node("Floor", ["up"], "whole")
+    graph.node("Add", ["whole", "offsets"], "moved")
+    graph.node("Cast", ["moved"], "Y", to=int(graph.onnx.TensorProto.INT32))
 
 
 def _softmax(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:

@@ -26,6 +26,8 @@ Array = npt.NDArray[Any]
 
 NOT_INSTALLED: Final = "not installed"
 """Begin of what is said of what is not there: nothing is known of how fast it would be."""
+FAILED: Final = "failed"
+"""Begin of what is said of one that broke: nothing is known of how fast it would be, either."""
 NO_COMPILER: Final = "InvalidCxxCompiler"
 """PyTorch's error of a machine that has no C++ compiler."""
 

@@ -17,7 +17,7 @@ from experiments.cpu_goals import APART, GROUPS, OVER_METASCHEDULE, TIME_OF_META
 from experiments.cpu_limits import Limit
 from experiments.cpu_measure import LEFT_OUT, OURS, Measured
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
-from experiments.cpu_peers import NOT_INSTALLED, PEERS
+from experiments.cpu_peers import FAILED, NOT_INSTALLED, PEERS
 from experiments.cpu_run import Run
 from experiments.cpu_tuning import Tuned, log_of
 from experiments.harness import Bench, Estimate, speedup
@@ -132,7 +132,7 @@ class Result:
             name
             for name, peer in PEERS.items()
             if name not in self.measured.times and not peer.lacks(self.case)
-            if (why := reasons.get(name, LEFT_OUT)) == LEFT_OUT or why.startswith(NOT_INSTALLED)
+            if (why := reasons.get(name, LEFT_OUT)) == LEFT_OUT or why.startswith((NOT_INSTALLED, FAILED))
         )
 
     @property
@@ -272,7 +272,7 @@ def add_rows(bench: Bench, result: Result) -> None:
         figures=result.to_json(),
     )
     if rivalry := result.rivalry:
-        words = [f"after {result.tuned.trials} trials", rivalry.goal.reason]
+        words = [f"after {result.tuned.trials} trials of ours", rivalry.goal.reason]
         words += ["its weights not packed"] if OURS in result.measured.packs else []
         words += disturbed
         title, least = f"{name}: speed over {METASCHEDULE}", None if disturbed else rivalry.goal.value

@@ -217,6 +217,8 @@ def _rgb(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> 
 
     Operator after operator the product by the matrix is faster, which a compiler leaves to a library.
     """
+    if not tensors[0].is_floating_point():
+        return TorchProgram(_bytes_by_planes(torch), tensors)
     if form == "nhwc":
         return TorchProgram(_rgb_by_planes(torch), tensors)
     matrix = torch.tensor(YUV).T.contiguous()
@@ -231,8 +233,20 @@ def _rgb_by_planes(torch: Any) -> Callable[[Any], Any]:
     return run
 
 
+def _bytes_by_planes(torch: Any) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        r, g, b = (x[..., channel].to(torch.int32) for channel in range(3))
+        mixed = [(r * of_r + g * of_g + b * of_b + 128) >> 8 for of_r, of_g, of_b in YUV_OF_BYTES]
+        return torch.stack([part + offset for part, offset in zip(mixed, YUV_OFFSETS, strict=True)], -1)
+
+    return run
+
+
 YUV: Final = ((0.299, 0.587, 0.114), (-0.14713, -0.28886, 0.436), (0.615, -0.51499, -0.10001))
 """Rows Y, U, V; columns R, G, B (ITU-R BT.601, analogue)."""
+YUV_OF_BYTES: Final = ((66, 129, 25), (-38, -74, 112), (112, -94, -18))
+YUV_OFFSETS: Final = (16, 128, 128)
+"""The same for bytes: 256ths, rounded, and what is added to them (ITU-R BT.601, eight bits)."""
 
 
 def _rows(call: Callable[[Any], Callable[..., Any]]) -> Callable[..., TorchProgram]:

@@ -37,6 +37,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
 
+import llvmlite.binding as llvm
+
 from ansor.knobs import NUM_THREADS
 from ansor.lifetime import die_with
 from ansor.medians import median_interval
@@ -99,7 +101,7 @@ def names_among(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     """Make a type of option: some of the known names, with commas between them."""
 
     def read(text: str) -> tuple[str, ...]:
-        names = tuple(text.split(","))
+        names = tuple(name.strip() for name in text.split(","))
         if unknown := [name for name in names if name not in known]:
             raise argparse.ArgumentTypeError(
                 f"there is no {', '.join(unknown)}; known are {', '.join(known)}"
@@ -358,7 +360,7 @@ def _told_apart(value: float, goal: float | None) -> str:
 
 
 def machine() -> str:
-    """Name the processor and the cores that this process may use."""
+    """Name the processor, as it and as LLVM call it, and the cores that this process may use."""
     name = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -366,7 +368,7 @@ def machine() -> str:
     except (OSError, StopIteration):
         pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores"
+    return f"{name} ({llvm.get_host_cpu_name()}), {cores} cores"
 
 
 def _call_in_this_process() -> None:

@@ -83,15 +83,17 @@ def test_the_multiply_adds_of_the_limit_stay_in_registers(cpu: str) -> None:
     assert "rsp" not in code
 
 
-@pytest.mark.parametrize(("temporal", "alone"), [(True, False), (False, False), (True, True)])
+@pytest.mark.parametrize(
+    ("temporal", "parts"), [(True, None), (False, None), (True, 1), (True, 2), (True, 3)]
+)
 @pytest.mark.parametrize(
     ("read", "written"), [(64 * 1024, 64 * 1024), (200_000, 1000), (5000, 0), (512, 9000)]
 )
 def test_a_stream_reads_every_line_once_and_writes_every_line(
-    read: int, written: int, temporal: bool, alone: bool
+    read: int, written: int, temporal: bool, parts: int | None
 ) -> None:
     """The exclusive or of all that the threads have read tells lines left out, or read twice."""
-    stream = Stream(Traffic(read, written), temporal, block=512, alone=alone)
+    stream = Stream(Traffic(read, written), temporal, block=512, parts=parts)
     assert stream.reads * LINE * 8 >= read
     rng = np.random.default_rng(0)
     stream.source[...] = rng.integers(-(2**31), 2**31, stream.source.shape)
@@ -105,7 +107,7 @@ def test_a_stream_reads_every_line_once_and_writes_every_line(
 
 def test_ceilings_read_and_write_by_turns_in_blocks_that_suit_memory_and_in_such_that_suit_caches() -> None:
     """Of large arrays those that change with every group of lines are faster by a third."""
-    names = [name for name in limit_timers(Traffic(2**20, 2**20)) if name != PEAK]
+    names = [name for name in limit_timers(Traffic(2**26, 2**20)) if name != PEAK]
     assert [name.rpartition(" ")[2] for name in names] == ["512", "65536"] * 2
 
 
@@ -116,8 +118,15 @@ def test_ceilings_have_both_kinds_of_stores_unless_nothing_is_written() -> None:
 
 def test_one_thread_alone_moves_little_too() -> None:
     """Starting others takes longer than a few kilobytes do: no library needs to."""
-    assert any("one thread" in name for name in limit_timers(Traffic(4096, 0)))
-    assert not any("one thread" in name for name in limit_timers(Traffic(2**20, 2**20)))
+    assert any("1 part" in name for name in limit_timers(Traffic(4096, 0)))
+    assert not any("1 part" in name for name in limit_timers(Traffic(2**20, 2**20)))
+
+
+def test_what_caches_may_hold_is_moved_in_a_part_for_each_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is free takes pieces that another core's cache holds."""
+    monkeypatch.setattr("experiments.cpu_limits.get_num_threads", lambda: 2)
+    assert any("2 parts" in name for name in limit_timers(Traffic(2**20, 0)))
+    assert not any("2 parts" in name for name in limit_timers(Traffic(2**26, 0)))
 
 
 # -- cases -----------------------------------------------------------------------------------------------
@@ -126,11 +135,15 @@ def test_one_thread_alone_moves_little_too() -> None:
 def test_the_cases_are_those_of_the_catalogue_and_a_few_more() -> None:
     counts = {group: sum(case.group == group for case in CASES.values()) for group in GROUPS}
     assert counts["product"] == 6
-    assert counts["resnet"] == 2 * 2 * 23
+    assert counts["resnet"] == 2 * 2 * 23 + 2
     assert counts["algorithms"] == 2 * 2 * 4
     assert set(QUICK) <= set(CASES)
     large = [case for case in CASES.values() if case.group == "stream" and case.traffic().read >= 128e6]
     assert {case.workload for case in large} >= {"softmax", "layer_norm", "norm", "max_pool2d", "silu"}
+    measured = {(case.workload, case.args) for case in CASES.values()}
+    for name, entry in CATALOGUE.items():
+        if "winograd" not in name:
+            assert {(name, tuple(args)) for args in entry.benchmark} <= measured
 
 
 def test_nothing_of_the_catalogue_is_left_out() -> None:
@@ -530,7 +543,7 @@ def test_the_other_tuner_has_rows_of_its_own() -> None:
     found = {row.name.partition(": ")[2]: row for row in bench.rows}
     assert found["speed"].value == 3.0, "a tuner is no library"
     assert found["speed over MetaSchedule"].value == 1.5
-    assert found["speed over MetaSchedule"].peer == "after 8 trials, stated, its weights not packed"
+    assert found["speed over MetaSchedule"].peer == "after 8 trials of ours, stated, its weights not packed"
     assert found["tuning time over MetaSchedule's"].value == 0.25
     assert found["tuning time over MetaSchedule's"].holds
 
@@ -648,10 +661,10 @@ def test_cases_of_one_operation_share_what_the_other_tuner_found(
 
     monkeypatch.setattr(cpu_metaschedule, "tune", tuned)
     for case in CASES.values():
-        bench_cpu.other_tuner(case, tmp_path, Tuned(Path(), 8, None), 1, "python")
+        bench_cpu.other_tuner(case, tmp_path, 8, 1, "python")
     count = len(folders)
     assert count == len(set(folders.values())) < len(CASES)
-    bench_cpu.other_tuner(case, tmp_path, Tuned(Path(), 9, None), 1, "python")
+    bench_cpu.other_tuner(case, tmp_path, 9, 1, "python")
     assert len(folders) == count + 1
 
 

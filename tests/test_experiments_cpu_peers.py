@@ -32,7 +32,7 @@ def small_cases() -> list[Case]:
         for args in case.entry.small:
             sizes = tuple(value for value in args if not isinstance(value, str))
             found += [Case(case.workload, sizes, case.group, constant) for constant in {False, case.constant}]
-    return found
+    return [*found, Case("rgb_to_yuv", (5, 7, "uint8"), "stream")]
 
 
 def case_of_bytes(name: str, dtype: str) -> Case:
@@ -43,9 +43,7 @@ def case_of_bytes(name: str, dtype: str) -> Case:
 
 def applies(peer: str, case: Case) -> bool:
     """Whether a peer has the operation, and in a form of its own."""
-    if peer == "numpy":
-        return case.group not in ("resnet", "algorithms", "convolution")
-    return peer != "torch channels_last" or has_forms(case.workload)
+    return not PEERS[peer].lacks(case)
 
 
 PAIRS = [(peer, case) for case in small_cases() for peer in PEERS if applies(peer, case)]
