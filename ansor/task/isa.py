@@ -47,6 +47,8 @@ _TWO_FMAS = re.compile(
     r"|alderlake|raptorlake|meteorlake|arrowlake|lunarlake|knl|knm|znver[235]|neoverse-n[12]"
 )
 """CPUs that start two."""
+_BY_MODEL = re.compile(r"skylake-avx512|cascadelake")
+"""Of these the ones of which some models start one of 64 bytes, others two; no name tells."""
 
 
 def is_host(target: Target) -> bool:
@@ -112,8 +114,10 @@ def cpu_name(target: Target) -> str:
 def fma_ports(cpu: str, vector_bytes: int) -> int:
     """Multiply-adds of vectors of so many bytes that a CPU, by LLVM's name for it, starts in one cycle.
 
-    0 if the name is not known.
+    0 if the name does not tell.
     """
+    if _BY_MODEL.search(cpu) and vector_bytes >= 64:
+        return 0
     if _ONE_FULL_WIDTH_FMA.search(cpu):
         return 2 if _HALF_AS_WIDE.search(cpu) and vector_bytes < 64 else 1
     return 2 if _TWO_FMAS.search(cpu) else 0
