@@ -7,7 +7,9 @@ can be computed for a tile of rows, one stage after the other, and rows of one s
 
 Softmax of 1536 rows of 128 floats, 2 cores of a Zen 4: 2 rows at a time take 0.88 of the time, 3 to 16 rows
 0.81 of it. What 64 trials find with such tiles takes 0.94 to 0.98 of the time of what they find without for
-rows of 512, and 1.02 to 1.04 of it for rows of 1024. Not in TVM.
+rows of 512, and 1.02 to 1.04 of it for rows of 1024: few of those fit the first cache, so that most tiles are
+too large. With two rows alone it takes 0.94 to 0.98, a layer norm of 128 rows of 768 0.88 to 0.91. Not in
+TVM.
 """
 
 from __future__ import annotations
@@ -24,12 +26,22 @@ from sketches.places import places_read
 from sketches.relations import has_reduce_iterator, needs_tiling, plain_operation
 from sketches.rule import SketchContext, Successor, Verdict
 
-LONGEST_ROW: Final = 512
-"""Elements of the longest row: longer ones keep a processor busy between two reductions of lanes."""
+SHORT_ROW: Final = 512
+"""Elements of a row up to which any number of rows is tried: longer ones keep a processor busier between two
+reductions of lanes, and fewer fit the first cache."""
+LONGEST_ROW: Final = 1024
+"""Elements of a row up to which two rows are."""
 
 
-def row_loop(state: State, stage_id: int) -> int | None:
-    """The position of the loop over short rows of an untransformed output that reductions of rows go into."""
+def row_loop(state: State, stage_id: int) -> tuple[int, int | None] | None:
+    """
+    The loop over rows of an untransformed output that reductions of rows go into, if these are short.
+
+    Returns
+    -------
+    tuple[int, int | None] | None
+        Its position, and how many rows a tile should have, None for any number.
+    """
     op = plain_operation(state, stage_id)
     if op is None or not state.is_output(stage_id) or has_reduce_iterator(state, stage_id):
         return None
@@ -41,8 +53,9 @@ def row_loop(state: State, stage_id: int) -> int | None:
         rows = [part for part in next(iter(places)) if part[0] != NO_AXIS]
         count = len(rows)
         are_outer = rows == [(axis, 1, 0) for axis in range(count)]
-        if are_outer and count and extents[count - 1] > 1 and 1 < prod(extents[count:]) <= LONGEST_ROW:
-            return count - 1
+        length = prod(extents[count:])
+        if are_outer and count and extents[count - 1] > 1 and 1 < length <= LONGEST_ROW:
+            return count - 1, None if length <= SHORT_ROW else 2
     return None
 
 
@@ -55,8 +68,9 @@ class RowTiling:
         return Verdict.PASS if row_loop(state, stage_id) is None else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        position = row_loop(state, stage_id)
-        assert position is not None
-        split = state.split(stage_id, position, (None,))
+        found = row_loop(state, stage_id)
+        assert found is not None
+        position, rows = found
+        split = state.split(stage_id, position, (rows,))
         # Nothing is computed inside an unrolled loop: others are for all rows of the tile, or elsewhere.
         return [(split.annotate(stage_id, position + 1, Annotation.UNROLL), stage_id - 1)]

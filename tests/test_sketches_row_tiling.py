@@ -35,6 +35,13 @@ def test_the_loop_over_short_rows_is_split_and_nothing_is_computed_within_a_tile
     assert tiled(list(get_workload("layer_norm").tensors(32, 256)))
 
 
+def test_of_longer_rows_there_are_two_in_a_tile() -> None:
+    found = tiled(softmax(64, 1000))
+    assert found
+    for sketch in found:
+        assert [loop.extent for loop in sketch.state.stages[-1].iterators] == [32, 2, 1000]
+
+
 def test_the_last_axis_of_several_rows_is_tiled() -> None:
     x = te.placeholder((3, 5, 40), name="X")
     k = te.reduce_axis((0, 40), name="k")
@@ -65,7 +72,7 @@ def test_what_has_no_short_rows_that_reductions_go_into_is_left() -> None:
     assert not any("RowTiling" in sketch.rules for sketch in without)
 
 
-@pytest.mark.parametrize("shape", [(12, 40), (7, 33), (50, 8)])
+@pytest.mark.parametrize("shape", [(12, 40), (7, 33), (50, 8), (5, 520)])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
 def test_their_programs_follow_the_laws(name: str, shape: tuple[int, int]) -> None:
     task = ansor.SearchTask(compute_dag=get_workload(name).tensors(*shape), target="llvm -num-cores=2")
