@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ansor.codegen.llvm.module import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, int_range, is_float, is_integer, to_numpy
 from ansor.ir.interp import run_nest
@@ -67,6 +68,18 @@ def test_every_cast(source: str, cpu: str) -> None:
         np.testing.assert_array_equal(found, expected, err_msg=f"{source} to {result}")
 
 
+def test_data_are_divided_by_powers_of_two_without_a_division() -> None:
+    """Rounded down, which takes one instruction and no correction for negative ones."""
+    x, out, i = Buffer("x", "int32", (16,)), Buffer("out", "int32", (16,)), Var("i")
+    for op, word in ((BinaryOp.FLOORDIV, "ashr <16 x i32>"), (BinaryOp.FLOORMOD, "and <16 x i32>")):
+        store = Store(out, (i,), binary(op, Load(x, (i,), "int32"), 256))
+        nest = LoopNest("kernel", (x, out), (), For(i, 16, LoopKind.VECTORIZED, store), (1,))
+        text = emit_llvm(nest, Machine.host())
+        assert word in text
+        assert "sdiv" not in text
+        assert "srem" not in text
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("op", [BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD])
 def test_integer_division(op: BinaryOp, dtype: str) -> None:
@@ -80,7 +93,8 @@ def test_integer_division(op: BinaryOp, dtype: str) -> None:
         )
         with quiet():
             np.testing.assert_array_equal(found, BINARY[op](p, q))
-        for divisor in (3, 4, 7, 0) if low == 0 else (3, 4, -3, -8, -1, 0):
+        top = high // 2 + 1  # the greatest power of two
+        for divisor in (1, 3, 4, 7, 0, top) if low == 0 else (1, 3, 4, -3, -8, -1, 0, top):
             found, (p, _) = elementwise(
                 [x, y], [dtype, dtype], dtype, lambda m, n, d=divisor: binary(op, m, d), lanes=lanes
             )

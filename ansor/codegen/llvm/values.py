@@ -394,6 +394,11 @@ class Expressions:
         unsafe, by = None, b
         if b.text == "0":
             return zero
+        if signed and (bits := _exponent(b.text)) is not None:  # In two's complement a shift rounds down.
+            if op is BinaryOp.FLOORDIV:
+                return v.binary("ashr", a, v.number(bits, a.type))
+            if op is BinaryOp.FLOORMOD:
+                return v.binary("and", a, v.number((1 << bits) - 1, a.type))
         if not b.text.lstrip("-").isdigit():
             # Signed: 0 and -1. A division by 1 has the remainder 0 too, and the quotient becomes a * b.
             unsafe = v.compare("ult", v.binary("add", b, one), v.number(2, b.type)) if signed else None
@@ -512,3 +517,9 @@ class Expressions:
 def _is_zero(expr: Expr) -> bool:
     """Whether `expr` is a constant of which all bits are zero."""
     return isinstance(expr, Const) and expr.value == 0 and copysign(1.0, expr.value) > 0
+
+
+def _exponent(text: str) -> int | None:
+    """The exponent of a power of two that stands there; None for anything else."""
+    number = int(text) if text.isdigit() else 0
+    return number.bit_length() - 1 if number.bit_count() == 1 else None
