@@ -14,8 +14,8 @@ run (`experiments.cpu_kept`), and the bar chart `speed.svg` of all of them (extr
 with `--ops` can make a table of everything; `--table` measures nothing and shows what there is. The rows of
 `--json` are of what this run shows, and the row `share` of an operation has the same figures.
 
-`--metaschedule` adds TVM's MetaSchedule with as many trials, in an environment of its own, whose Python is
-named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; an error says what to install there.
+`--metaschedule` adds TVM's MetaSchedule with as many trials as are asked for, in an environment of its own,
+whose Python is named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; an error says what to install there.
 
 Command: `python -m experiments.bench_cpu [--quick] [--ops A,B] [--trials N] [--json PATH] [--log-dir DIR]
 [--threads N] [--peers A,B] [--metaschedule] [--tvm-python PATH] [--table]`; a minute or two with `--quick`,
@@ -57,7 +57,7 @@ NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu_cases", "cpu_tuning", "cpu_workloads", "search_cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
 MISSING: Final = "no row has it; --metaschedule measures it"
-MEASURING: Final = ("quick", "trials", "peers", "metaschedule")
+MEASURING: Final = ("quick", "trials", "peers", "metaschedule", "tvm_python")
 """Options that say how to measure, which `--table` does not."""
 
 
@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = bench.arguments
     useless = [name for name in MEASURING if given.table and getattr(given, name)]
     if useless:
-        print(f"bench_cpu: --table measures nothing: leave out --{', --'.join(useless)}", file=sys.stderr)
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
+        print(f"bench_cpu: --table measures nothing: leave out {words}", file=sys.stderr)
         return 2
     if given.tvm_python and not given.metaschedule:
         print("bench_cpu: --tvm-python says whose MetaSchedule tunes: add --metaschedule", file=sys.stderr)
@@ -243,7 +244,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--table", action="store_true", help="measure nothing, show the rows that lie in the folder"
     )
     parser.add_argument("--metaschedule", action="store_true", help="tune by TVM's MetaSchedule, too")
-    parser.add_argument("--tvm-python", metavar="PATH", help="a Python that has TVM, for --metaschedule")
+    parser.add_argument(
+        "--tvm-python",
+        metavar="PATH",
+        help=f"a Python that has TVM, else that of {cpu_metaschedule.VARIABLE}",
+    )
 
 
 def _cases(text: str) -> list[Case]:

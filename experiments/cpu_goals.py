@@ -15,7 +15,7 @@ MARGIN: Final = 0.97
 WHOLE: Final = 1.2
 """Goal of the geometric mean over everything."""
 OVER_METASCHEDULE: Final = 1.1
-"""Goal of the speed over MetaSchedule's best after as many trials."""
+"""Goal of the speed over MetaSchedule's best after as many trials as were asked for."""
 TIME_OF_METASCHEDULE: Final = 0.5
 """Goal of the time that the trials take, over MetaSchedule's."""
 

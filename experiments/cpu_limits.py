@@ -10,8 +10,8 @@ Two of them, each a compiled loop on the threads that kernels use:
   alternate.
 
 The limit of an operation is the slower of both. A kernel whose data fit a cache finds them there in every
-repeat, and so does its stream: if caches may hold all, each thread moves the same part in every repeat, too.
-Where there is little to move one thread alone does it, too.
+repeat, and so does its stream: if caches may hold all, it is also cut into one part for each thread, not into
+pieces for whoever is free. Where there is little to move one thread alone does it, too.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def limit_timers(traffic: Traffic) -> dict[str, Timer]:
     for temporal in (True, False) if traffic.written else (True,):
         for block in BLOCKS if traffic.written else BLOCKS[-1:]:
             timers[_stream_name(temporal, block)] = Stream(traffic, temporal, block, first)
-    threads = get_num_threads()
+    threads = get_num_threads()  # of one thread the second entry counts
     for parts, most in {threads: CACHED, 1: SMALL}.items():
         if traffic.total <= most:
             name = f"{_stream_name(True, BLOCKS[-1])}, {parts} part{'s' if parts > 1 else ''}"

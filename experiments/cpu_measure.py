@@ -161,9 +161,11 @@ def measure(case: Case, log: Path, effort: Effort, served: Sequence[str] = ()) -
             return found
         libraries = list(found.peers)
         costs = fresh_process("experiments.cpu_measure:call_costs", case.name, libraries, effort.threads)
-    unknown = {name: "with the cost of a call, which is not known" for name in libraries if name not in costs}
-    notes = {**found.notes, **unknown}
-    return replace(found, times=without_call(found.times, costs), subtracted=costs, notes=notes)
+    lost = {name: f"{FAILED}: what its call costs is not known" for name in libraries if name not in costs}
+    known = {name: times for name, times in found.times.items() if name not in lost}
+    return replace(
+        found, times=without_call(known, costs), subtracted=costs, skipped={**found.skipped, **lost}
+    )
 
 
 def side_by_side(
@@ -285,6 +287,8 @@ def imprecise(name: str, found: Array, answer: Array, case: Case, inputs: Sequen
         check(name, found, answer, case.tolerance)
     except AssertionError:
         check("double precision", case.entry.expected(inputs, case.args), answer, case.tolerance)
+        if found.shape != answer.shape:
+            return f"{FAILED}: its answer has the shape {found.shape}"
         wide = answer.astype(np.float64)
         off = float(np.abs(found - wide).max() / np.abs(wide).max())
         return f"its answer is off by {off:.1g} of the largest element"

@@ -36,6 +36,8 @@ class Graph:
         ONNX nodes; the last one gives `Y`.
     back
         Brings the answer into our order of axes.
+    answer
+        Its dtype, where that is not what inputs of this kind are summed in.
     """
 
     onnx: Any
@@ -43,6 +45,7 @@ class Graph:
     constants: dict[str, Array] = field(default_factory=dict)
     nodes: list[Any] = field(default_factory=list)
     back: Callable[[Array], Array] = lambda answer: answer
+    answer: str | None = None
 
     @property
     def is_integer(self) -> bool:
@@ -51,7 +54,9 @@ class Graph:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the answer."""
+        """Of the answer: that of an input, but of bytes their sums', unless the nodes say otherwise."""
+        if self.answer is not None:
+            return np.dtype(self.answer)
         return np.dtype(np.int32) if self.is_integer else next(iter(self.inputs.values())).dtype
 
     def node(self, kind: str, inputs: Sequence[str], output: str = "Y", **attributes: Any) -> None:
@@ -228,7 +233,8 @@ def _rgb_of_bytes(graph: Graph) -> None:
     graph.node("Add", ["mixed", "half"], "up")
     graph.node("Floor", ["up"], "whole")
     graph.node("Add", ["whole", "offsets"], "moved")
-    graph.node("Cast", ["moved"], "Y", to=int(graph.onnx.TensorProto.INT32))
+    graph.node("Cast", ["moved"], "Y", to=int(graph.onnx.TensorProto.UINT8))
+    graph.answer = "uint8"
 
 
 def _softmax(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:

@@ -26,7 +26,7 @@ from experiments.harness import Bench, Estimate, speedup
 @dataclass(frozen=True, slots=True)
 class Rivalry:
     """
-    Our result beside that of MetaSchedule after as many trials.
+    Our result beside that of MetaSchedule after as many trials, or more where our space has fewer programs.
 
     Attributes
     ----------

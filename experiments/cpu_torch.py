@@ -237,7 +237,8 @@ def _bytes_by_planes(torch: Any) -> Callable[[Any], Any]:
     def run(x: Any) -> Any:
         r, g, b = (x[..., channel].to(torch.int32) for channel in range(3))
         mixed = [(r * of_r + g * of_g + b * of_b + 128) >> 8 for of_r, of_g, of_b in YUV_OF_BYTES]
-        return torch.stack([part + offset for part, offset in zip(mixed, YUV_OFFSETS, strict=True)], -1)
+        moved = [part + offset for part, offset in zip(mixed, YUV_OFFSETS, strict=True)]
+        return torch.stack(moved, -1).to(torch.uint8)
 
     return run
 

@@ -71,15 +71,15 @@ def trial_of(inp: MeasureInput) -> tuple[str, int | None]:
 def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
     """Whether a later result of the same program with as many cores counts instead of an earlier one.
 
-    It does if it rests on as many repeats that no other load disturbed, or more, and of as many on no fewer
-    others, or is a wrong answer. Of two that rest on as many the later has no part in the luck for which a
-    search chose to measure the program again. Other failures are accidents of one run.
+    It does if it rests on more repeats that no other load disturbed, or on as many of them and more others,
+    or is a wrong answer. Of two that rest on as many neither knows better, and the faster may be the
+    luckier: the earlier stays. Other failures are accidents of one run.
     """
     if MeasureErrorNo.WRONG_ANSWER in (new.error_no, old.error_no):
         return new.error_no is MeasureErrorNo.WRONG_ANSWER
     if not (new.ok and old.ok):
         return new.ok
-    return _repeats(new) >= _repeats(old)
+    return _repeats(new) > _repeats(old)
 
 
 def _repeats(result: MeasureResult) -> tuple[int, int]:

@@ -27,10 +27,10 @@ from sketches.relations import has_reduce_iterator, needs_tiling, plain_operatio
 from sketches.rule import SketchContext, Successor, Verdict
 
 SHORT_ROW: Final = 512
-"""Elements of a row up to which any number of rows is tried: longer ones keep a processor busier between two
-reductions of lanes, and fewer fit the first cache."""
+"""Elements of a row up to which tiles may have any number of rows. Longer rows keep a processor busy between
+two reductions of lanes for longer, and the first cache holds fewer of them."""
 LONGEST_ROW: Final = 1024
-"""Elements of a row up to which two rows are."""
+"""Elements of a row up to which tiles have two rows; longer rows are passed over one by one."""
 
 
 def row_loop(state: State, stage_id: int) -> tuple[int, int | None] | None:

@@ -94,7 +94,7 @@ def test_integer_division(op: BinaryOp, dtype: str) -> None:
         with quiet():
             np.testing.assert_array_equal(found, BINARY[op](p, q))
         top = high // 2 + 1  # the greatest power of two
-        for divisor in (1, 3, 4, 7, 0, top) if low == 0 else (1, 3, 4, -3, -8, -1, 0, top):
+        for divisor in (1, 3, 4, 7, 0, top) if low == 0 else (1, 3, 4, -3, -8, -1, 0, top, low):
             found, (p, _) = elementwise(
                 [x, y], [dtype, dtype], dtype, lambda m, n, d=divisor: binary(op, m, d), lanes=lanes
             )

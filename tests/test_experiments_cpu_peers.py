@@ -13,6 +13,7 @@ import pytest
 
 import ansor
 from ansor.codegen.machine import Machine
+from ansor.dtypes import to_numpy
 from experiments import cpu_measure, cpu_onnx, cpu_peers, cpu_tuning
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_goals import GROUPS
@@ -64,6 +65,7 @@ def test_a_peer_computes_what_the_reference_does(
     found = prepared.answer()
     expected = case.entry.reference(inputs, case.named)
     assert found.shape == expected.shape
+    assert found.dtype == to_numpy(case.entry.function(*case.args)[-1].dtype)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -35,8 +35,8 @@ def program(factor: int, key: str = '["w", 1]') -> MeasureInput:
     [
         (timed(2, 2, 2), timed(1), True),
         (timed(1), timed(2, 2, 2), False),
-        (timed(1), timed(2), True),
-        (timed(2), timed(1), True),
+        (timed(1), timed(2), False),
+        (timed(2), timed(2), False),
         (timed(1, 1), TIMEOUT, True),
         (TIMEOUT, timed(1), False),
         (WRONG, timed(1, 1), True),

@@ -36,10 +36,13 @@ def test_the_loop_over_short_rows_is_split_and_nothing_is_computed_within_a_tile
 
 
 def test_of_longer_rows_there_are_two_in_a_tile() -> None:
-    found = tiled(softmax(64, 1000))
-    assert found
-    for sketch in found:
-        assert [loop.extent for loop in sketch.state.stages[-1].iterators] == [32, 2, 1000]
+    for length in (513, 1024):
+        found = tiled(softmax(64, length))
+        assert found
+        for sketch in found:
+            assert [loop.extent for loop in sketch.state.stages[-1].iterators] == [32, 2, length]
+    assert all(sketch.holes for sketch in tiled(softmax(64, 512)))
+    assert not tiled(softmax(64, 1025))
 
 
 def test_the_last_axis_of_several_rows_is_tiled() -> None:

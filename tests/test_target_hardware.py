@@ -262,8 +262,8 @@ def test_measured_multiply_adds_are_those_of_the_name() -> None:
     widest = vector_bytes(Target("llvm"))
     for width in {16, widest // 2, widest} - {8}:
         named = fma_ports(llvmlite.binding.get_host_cpu_name(), width)
-        if not named:
-            pytest.skip("the CPU's name is not known")
+        if not named:  # the name does not tell
+            continue
         found = (round(multiply_adds.multiply_adds_per_cycle(width)) for _ in range(20))
         assert any(count == named for count in found), width
 

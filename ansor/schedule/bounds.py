@@ -302,8 +302,9 @@ class _Inference:
         """
         if not divisions(index):
             return None
+        variables = self._put_together(consumer)
         try:
-            form = evaluate_exactly(index, self._put_together(consumer), self.extent)
+            form = evaluate_exactly(index, variables, self.extent)
         except UnknownBoundError:
             return None
         return relax(form, lambda atom: atom in fixed, self.extent)

@@ -2,7 +2,7 @@
 
 The vector width of this machine comes from the CPU features that LLVM sees. That of another one (a cross
 target) comes from the CPU's name, and where that says nothing from the architecture. No system tells how many
-multiply-adds start in a cycle: of CPUs whose names are known that is a table, so that it is the same in every
+multiply-adds start in a cycle: where a CPU's name tells, that is a table, so that it is the same in every
 run; of others it is not known here, and `ansor.runtime.multiply_adds` measures this machine's.
 """
 

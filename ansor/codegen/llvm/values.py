@@ -520,6 +520,6 @@ def _is_zero(expr: Expr) -> bool:
 
 
 def _exponent(text: str) -> int | None:
-    """The exponent of a power of two that stands there; None for anything else."""
+    """Of a power of two in digits its exponent; None for any other text."""
     number = int(text) if text.isdigit() else 0
     return number.bit_length() - 1 if number.bit_count() == 1 else None
