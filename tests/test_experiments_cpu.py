@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +37,7 @@ from experiments.cpu_cases import CASES, QUICK, Case
 from experiments.cpu_goals import GROUPS, MARGIN, Goal
 from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_timers
 from experiments.cpu_measure import OURS, Effort, Measured
-from experiments.cpu_peers import PEERS
+from experiments.cpu_peers import PEERS, Peer, Prepared
 from experiments.cpu_results import Result
 from experiments.cpu_tuning import Tuned
 from experiments.fma_peak import peak_flop
@@ -280,6 +281,36 @@ def test_what_a_call_costs_is_decided_once_for_all_processes(monkeypatch: pytest
     assert found.subtracted == {"numpy": 10e-6}
 
 
+def test_a_library_whose_call_costs_nobody_knows_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fresh(function: str, name: str, *args: Any) -> Any:
+        if function.endswith("call_costs"):
+            return {}
+        times = times_of(1.0, 0.5, 0.4, ansor=90e-6, numpy=40e-6)
+        return asdict(Measured(times, {}, [], {}, False, [1.0]))
+
+    monkeypatch.setattr(cpu_measure, "fresh_process", fresh)
+    found = cpu_measure.measure(SMALL, Path(), Effort(1, 1, 1.0, 1, ["numpy"]))
+    assert "numpy" not in found.times
+    assert found.skipped["numpy"].startswith("failed")
+
+
+def test_a_library_that_breaks_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Peer):
+        def prepare(self, case: Case, inputs: Sequence[Any], threads: int) -> Prepared:
+            raise AttributeError("there is no operator X")
+
+    monkeypatch.setattr(cpu_measure, "CASES", {SMALL.name: SMALL})
+    monkeypatch.setattr(cpu_measure, "PEERS", {**PEERS, "torch": Broken()})
+    tuned = cpu_tuning.tune(SMALL, tmp_path, 1)
+    threads = ansor.get_num_threads()
+    try:
+        found = cpu_measure.side_by_side(SMALL.name, str(tuned.log), 1, 0.01, 1, ["numpy", "torch"], [])
+    finally:
+        ansor.set_num_threads(threads)
+    assert {OURS, "numpy"} < set(found["times"])
+    assert found["skipped"]["torch"] == "failed: there is no operator X"
+
+
 def test_integers_must_be_equal() -> None:
     answer = np.array([1_000_000, 5], np.int32)
     cpu_measure.check("peer", answer.copy(), answer, 1e-3)
@@ -463,7 +494,9 @@ def disturbed(one: Result) -> Result:
     return replace(one, measured=replace(one.measured, quiet=[0.9, 0.5, 0.99]))
 
 
-@pytest.mark.parametrize("why", ["left out", "not installed: onnxruntime (no such module)"])
+@pytest.mark.parametrize(
+    "why", ["left out", "not installed: onnxruntime (no such module)", "failed: no _int_mm"]
+)
 def test_a_speed_over_some_libraries_reaches_no_goal_but_may_miss_it(why: str) -> None:
     case = Case("conv2d", (1, 4, 4, 2, 2, 1, 1, 0), "resnet")
     fast, slow = (without(result(case, ansor=1.0, torch=torch), why) for torch in (4.0, 0.9))
@@ -585,6 +618,11 @@ def test_less_its_call_a_library_is_no_faster_than_the_machine() -> None:
     assert one.over("numpy").median == one.peers["numpy"] == 0.1
     assert less.over("numpy").median == less.peers["numpy"] == less.limit.seconds > 0.1
     assert less.goal == Goal(SMALL.goal.speed, MARGIN)
+    told = cpu_table.details([less])
+    assert f"{1e3 * less.limit.seconds:.3g}**" in told
+    assert "  **: what is left then is less than the limit" in told
+    slow = replace(one, measured=replace(less.measured, times={**one.measured.times, "numpy": [7.0]}))
+    assert "7e+03* " in cpu_table.details([slow])
 
 
 def test_less_its_call_a_library_may_be_as_fast_as_ours_below_the_limit() -> None:

@@ -134,6 +134,16 @@ def test_a_row_that_cannot_be_shown_is_refused_before_anything_is_measured(
         assert "is not of this version's form" in capsys.readouterr().err
 
 
+def test_the_other_tuners_python_is_for_measuring_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--log-dir", str(tmp_path), "--tvm-python", "python3"]
+    assert main(where) == 2
+    assert "add --metaschedule" in capsys.readouterr().err
+    assert main([*where, "--table"]) == 2
+    assert "leave out --tvm-python" in capsys.readouterr().err
+
+
 def test_rows_that_cannot_be_read_are_told_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
