@@ -37,12 +37,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
 
-import llvmlite.binding as llvm
-
 from ansor.knobs import NUM_THREADS
 from ansor.lifetime import die_with
 from ansor.medians import median_interval
 from ansor.task.host import available_cores
+from ansor.task.isa import cpu_name
+from ansor.task.target import Target
 
 ROOT: Final = Path(__file__).parent.parent
 OUT: Final = ROOT / "experiments" / "out"
@@ -368,7 +368,7 @@ def machine() -> str:
     except (OSError, StopIteration):
         pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name} ({llvm.get_host_cpu_name()}), {cores} cores"
+    return f"{name} ({cpu_name(Target('llvm'))}), {cores} cores"
 
 
 def _call_in_this_process() -> None:
