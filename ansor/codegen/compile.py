@@ -3,7 +3,9 @@
 The emitter already unrolls, vectorises and hoists, so the optimising mid-end of LLVM is left out: the only
 pass is `sroa`, which turns register tiles (stack slots at constant offsets) into values, and runs only where
 there are stack slots. Code generation is at level 3. Each module has its own LLVM context: calls share
-nothing but LLVM's target machine, which each thread keeps.
+nothing but LLVM's target machine, which each thread keeps. The pass is sometimes wrong (LLVM 22): of vectors
+that are stored to a slot in another order than they lie in it, it puts a longer one together before it has
+them all, and code generation aborts on that. Such modules keep their stack slots.
 
 On x86, whose instructions add up an address of four parts by themselves, code generation leaves out LLVM's
 loop strength reduction, too: offsets are computed outside the loops that they do not depend on as they are
@@ -95,6 +97,10 @@ def _prepare(text: str, machine: Machine, sroa: bool = True, runtime: str = "") 
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
         passes.run(module, builder)
+        try:
+            module.verify()
+        except RuntimeError:
+            return _prepare(text, machine, sroa=False, runtime=runtime)
     return module, tm
 
 
