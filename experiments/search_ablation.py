@@ -39,7 +39,7 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "conv2d-7": ("no inlined padding",),
     "norm-256": ("no factored lanes",),
     "yuv-1080": ("no tiled streams", "no streaming stores"),
-    "softmax-1024": ("no prefetch",),
+    "softmax-1024": ("no prefetch", "no overlapping rows"),
     "softmax-128": ("no tiled rows",),
     "matmul-bf16": ("no tensor intrinsics", "no packed reads"),
     "conv2d-f16": ("conversions where values are used",),

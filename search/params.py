@@ -54,6 +54,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
 - `cpu_window_tiling`: 1 for tiles in reductions without reuse, such as pooling (`WindowTiling`).
 - `cpu_row_tiling`: 1 for tiles of short rows that several stages pass over, as in a softmax (`RowTiling`).
+- `cpu_row_pipelining`: 1 for passes over rows that overlap, each of them over another row (`RowPipelining`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often, and what stencils read at several
   places (`KeepCostlyProducer`).
@@ -93,6 +94,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no tiled streams": {"cpu_stream_tiling": 0},
     "no tiled windows": {"cpu_window_tiling": 0},
     "no tiled rows": {"cpu_row_tiling": 0},
+    "no overlapping rows": {"cpu_row_pipelining": 0},
     "no factored lanes": {"cpu_rfactor_lanes": 0},
     "all cheap reads inlined": {"cpu_keep_costly": 0},
     "no inlined padding": {"cpu_inline_padding": 0},
@@ -127,6 +129,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_stream_tiling": 0,
     "cpu_window_tiling": 0,
     "cpu_row_tiling": 0,
+    "cpu_row_pipelining": 0,
     "cpu_rfactor_lanes": 0,
     "cpu_keep_costly": 0,
     "cpu_inline_padding": 0,

@@ -41,6 +41,7 @@ from sketches.recompute import KeepCostlyProducer
 from sketches.rfactor import AddRfactor
 from sketches.rfactor_blocks import AddRfactorBlocks
 from sketches.rfactor_lanes import AddRfactorLanes
+from sketches.row_pipelining import RowPipelining
 from sketches.row_tiling import RowTiling
 from sketches.rule import (
     MOST_VISITS,
@@ -125,6 +126,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_stream_tiling": (StreamTiling(),),
     "cpu_window_tiling": (WindowTiling(),),
     "cpu_row_tiling": (RowTiling(),),
+    "cpu_row_pipelining": (RowPipelining(),),
     "cpu_rfactor_lanes": (AddRfactorLanes(),),
     "cpu_keep_costly": (KeepCostlyProducer(),),
 }

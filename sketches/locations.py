@@ -25,6 +25,7 @@ from ansor.schedule.steps import ComputeAtStep, ComputeInlineStep, ComputeRootSt
 from sketches.relations import (
     has_reduce_iterator,
     is_computed,
+    is_pipelined,
     is_tiled,
     needs_tiling,
     single_consumer,
@@ -68,7 +69,7 @@ def is_movable(state: State, stage_id: int) -> bool:
     """Whether the stage's place is free: it has loops, is no output, and tiling is not its business."""
     if not is_computed(state, stage_id) or state.is_output(stage_id):
         return False
-    if unrolled_tile(state, stage_id) is not None:
+    if unrolled_tile(state, stage_id) is not None or is_pipelined(state, stage_id):
         return False
     return not is_tiled(state, stage_id) and not needs_tiling(state, stage_id)
 

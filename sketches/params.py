@@ -120,6 +120,9 @@ class SketchParams:
         1 adds `WindowTiling`: reductions without reuse, such as pooling, are tiled.
     cpu_row_tiling
         1 adds `RowTiling`: what passes over short rows, as a softmax, does so for several rows together.
+    cpu_row_pipelining
+        1 adds `RowPipelining`: what passes several times over rows that fit the first cache is done with
+        several rows at once, each pass with another one.
     cpu_rfactor_lanes
         1 adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
     cpu_keep_costly
@@ -169,6 +172,7 @@ class SketchParams:
     cpu_stream_tiling: int = _parameter(1, high=1)
     cpu_window_tiling: int = _parameter(1, high=1)
     cpu_row_tiling: int = _parameter(1, high=1)
+    cpu_row_pipelining: int = _parameter(1, high=1)
     cpu_rfactor_lanes: int = _parameter(1, high=1)
     cpu_keep_costly: int = _parameter(1, high=1)
     cpu_inline_padding: int = _parameter(1, high=1)

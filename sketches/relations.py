@@ -84,6 +84,14 @@ def is_tensorized(state: State, stage_id: int) -> bool:
     return bool(loops) and loops[-1].annotation is Annotation.TENSORIZE
 
 
+def is_pipelined(state: State, stage_id: int) -> bool:
+    """Whether the stage is computed in a loop whose iterations overlap, as one of the passes."""
+    if stage_id not in state.attach:
+        return False
+    target, position = state.attach[stage_id]
+    return state.stages[target].iterators[position].annotation is Annotation.PIPELINE
+
+
 def is_tiled(state: State, stage_id: int) -> bool:
     """Whether the number of loops differs from the number of axes: the stage was split or follows a split."""
     stage = state.stages[stage_id]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from ansor.schedule.places import NO_AXIS
 from ansor.schedule.stages import Annotation
@@ -33,15 +33,15 @@ LONGEST_ROW: Final = 1024
 """Elements of a row up to which tiles have two rows; longer rows are passed over one by one."""
 
 
-def row_loop(state: State, stage_id: int) -> tuple[int, int | None] | None:
-    """
-    The loop over rows of an untransformed output that reductions of rows go into, if these are short.
+class RowLoop(NamedTuple):
+    """The position of a loop over rows, and how many elements these have."""
 
-    Returns
-    -------
-    tuple[int, int | None] | None
-        Its position, and how many rows a tile should have, None for any number.
-    """
+    position: int
+    length: int
+
+
+def row_loop(state: State, stage_id: int) -> RowLoop | None:
+    """The loop over rows of an untransformed output that reductions of rows go into."""
     op = plain_operation(state, stage_id)
     if op is None or not state.is_output(stage_id) or has_reduce_iterator(state, stage_id):
         return None
@@ -54,8 +54,8 @@ def row_loop(state: State, stage_id: int) -> tuple[int, int | None] | None:
         count = len(rows)
         are_outer = rows == [(axis, 1, 0) for axis in range(count)]
         length = prod(extents[count:])
-        if are_outer and count and extents[count - 1] > 1 and 1 < length <= LONGEST_ROW:
-            return count - 1, None if length <= SHORT_ROW else 2
+        if are_outer and count and extents[count - 1] > 1 and length > 1:
+            return RowLoop(count - 1, length)
     return None
 
 
@@ -65,12 +65,13 @@ class RowTiling:
     name = "RowTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        return Verdict.PASS if row_loop(state, stage_id) is None else Verdict.APPLY
+        found = row_loop(state, stage_id)
+        return Verdict.PASS if found is None or found.length > LONGEST_ROW else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         found = row_loop(state, stage_id)
         assert found is not None
-        position, rows = found
-        split = state.split(stage_id, position, (rows,))
+        position, length = found
+        split = state.split(stage_id, position, (None if length <= SHORT_ROW else 2,))
         # Nothing is computed inside an unrolled loop: others are for all rows of the tile, or elsewhere.
         return [(split.annotate(stage_id, position + 1, Annotation.UNROLL), stage_id - 1)]

@@ -63,7 +63,9 @@ _LOOP_STEPS: Final = (
 )
 """Steps that change nothing but loops and places; these are in the fingerprint by what they do."""
 _OPERATIONS: Final = frozenset({Annotation.VECTORIZE, Annotation.TENSORIZE})
-_FREE: Final = frozenset({Annotation.NONE, Annotation.UNROLL, *_OPERATIONS})
+_PLAIN: Final = frozenset({Annotation.NONE, Annotation.UNROLL, *_OPERATIONS})
+"""What changes nothing about which loops there are, and what is computed in them."""
+_FREE: Final = _PLAIN | {Annotation.PIPELINE}
 """What does not bind a loop to threads."""
 _A: Final = np.uint64(0x9E3779B97F4A7C15)
 _B: Final = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -221,8 +223,8 @@ def _loops(state: State, stage_id: int, runs: Sequence[int]) -> tuple[_Loop, ...
 
 
 def _how(loop: Iterator) -> str:
-    """What tells loops of one axis apart: their kind, and the index that they are bound to."""
-    return f"{loop.kind}" if loop.annotation in _FREE else f"{loop.kind} {loop.annotation.word}"
+    """What tells loops of one axis apart: their kind, what they are bound to, and whether they overlap."""
+    return f"{loop.kind}" if loop.annotation in _PLAIN else f"{loop.kind} {loop.annotation.word}"
 
 
 def _runs(stage: Stage) -> list[int]:

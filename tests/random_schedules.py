@@ -27,7 +27,7 @@ from ansor.te.expr import Expr, Read, distinct_nodes, int_value
 from tests.random_choice import Chooser
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 16)
-CPU_ANNOTATIONS = (Annotation.PARALLEL, Annotation.VECTORIZE, Annotation.UNROLL)
+CPU_ANNOTATIONS = (Annotation.PARALLEL, Annotation.VECTORIZE, Annotation.UNROLL, Annotation.PIPELINE)
 
 Move = Callable[[Chooser, State, int], State]
 """Change a stage; a `ScheduleError`, or the same state, where that is not possible."""

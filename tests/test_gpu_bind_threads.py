@@ -287,7 +287,7 @@ def test_a_stage_at_root_has_to_be_bound():
 def test_parallel_loops_are_for_processors():
     _, B, s = matrix()
     s[B].parallel(B.op.axis[0])
-    with pytest.raises(ScheduleError, match="loop 'i' of stage 'B' is parallel, which is for CPUs"):
+    with pytest.raises(ScheduleError, match="loop 'i' of stage 'B' is annotated parallel, which is for CPUs"):
         kernels(s)
 
 

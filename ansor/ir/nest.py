@@ -58,6 +58,7 @@ class LoopKind(StrEnum):
     BLOCK_Z = "blockIdx.z"
     THREAD_Z = "threadIdx.z"
     TENSORIZE = "tensorize"
+    PIPELINED = "pipeline"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,11 @@ from ansor.te.expr import Expr
 
 THREADS: Final = (Annotation.THREAD_X, Annotation.THREAD_Y, Annotation.THREAD_Z)
 """The thread indices of a block, the one that runs fastest first."""
+_FOR_CPUS: Final = {
+    Annotation.PARALLEL: "bind it to blockIdx.x or threadIdx.x",
+    Annotation.PIPELINE: "leave it out",
+}
+"""What threads of a GPU cannot do with a loop, and what to do about it."""
 
 
 def root_of(state: State, stage_id: int) -> int:
@@ -44,11 +49,11 @@ def check_bound(state: State, root: int) -> None:
     bound = False
     for member in members:
         for position, loop in enumerate(state.stages[member].iterators):
-            if loop.annotation is Annotation.PARALLEL:
+            if loop.annotation in _FOR_CPUS:
                 raise refuse(
                     state.stages[member],
-                    f"lower: loop {loop.name!r} of stage {state.stages[member].name!r} is parallel, which is "
-                    "for CPUs; for a GPU, bind it to blockIdx.x or threadIdx.x",
+                    f"lower: loop {loop.name!r} of stage {state.stages[member].name!r} is annotated "
+                    f"{loop.annotation.word}, which is for CPUs; for a GPU, {_FOR_CPUS[loop.annotation]}",
                     position,
                 )
             bound |= loop.annotation.is_bound

@@ -404,6 +404,10 @@ class StageHandle:
         """Replicate a loop's body instead of looping; on a CPU while that makes thousands of instructions."""
         self._annotate(loop, Annotation.UNROLL)
 
+    def pipeline(self, loop: LoopLike) -> None:
+        """Let a loop's iterations overlap on a CPU: what is computed inside works at one each."""
+        self._annotate(loop, Annotation.PIPELINE)
+
     def bind(self, loop: LoopLike, thread: ThreadAxis | str) -> None:
         """Bind a loop to a GPU thread or block index, e.g. `te.thread_axis("threadIdx.x")`."""
         name = thread if isinstance(thread, str) else thread.name

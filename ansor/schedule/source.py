@@ -6,7 +6,7 @@ loop nest is the same text. Splits and layouts that follow others are printed wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ansor.depth import with_depth
 from ansor.numbered import NumberedNames
@@ -58,6 +58,8 @@ _CALLS: dict[type[Step], str] = {
     SwizzleStep: "swizzle",
 }
 """Methods of a stage that take nothing, by the steps that they make."""
+_BY_NAME: Final = (Annotation.UNROLL, Annotation.VECTORIZE, Annotation.PARALLEL, Annotation.PIPELINE)
+"""Annotations that methods of a stage make which are called by their words."""
 NewStageStep = CacheReadStep | CacheWriteStep | PadStep | RfactorStep
 NewTensorStep = NewStageStep | RewriteLayoutStep | FollowLayoutStep
 
@@ -230,7 +232,7 @@ class _Writer:
         annotation = Annotation(step.annotation)
         if annotation is Annotation.NONE:
             return ""
-        if annotation in (Annotation.UNROLL, Annotation.VECTORIZE, Annotation.PARALLEL):
+        if annotation in _BY_NAME:
             return f"s[{name}].{annotation.word}({loop})"
         return f's[{name}].bind({loop}, te.thread_axis("{annotation.word}"))'
 

@@ -42,6 +42,7 @@ class Annotation(IntEnum):
     BLOCK_Z = 9
     THREAD_Z = 10
     TENSORIZE = 11
+    PIPELINE = 12
 
     @property
     def word(self) -> str:
@@ -77,6 +78,7 @@ _WORDS = {
     Annotation.BLOCK_Z: "blockIdx.z",
     Annotation.THREAD_Z: "threadIdx.z",
     Annotation.TENSORIZE: "tensorize",
+    Annotation.PIPELINE: "pipeline",
 }
 
 

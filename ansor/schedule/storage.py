@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.ir.nest import Buffer
@@ -24,6 +24,8 @@ from ansor.te.tensor import PlaceholderOp, Tensor
 
 Result = tuple[int, int]
 """One output of one stage: the stage's position, the output's."""
+_AT_ONCE: Final = (Annotation.PARALLEL, Annotation.PIPELINE)
+"""Several iterations of loops with one of these are under way at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def home(state: State, stage_id: int) -> tuple[int, int] | None:
     for target, position in loops_outwards(state, stage_id):
         loop = state.stages[target].iterators[position]
         threads = loop.annotation.is_thread or loop.annotation is Annotation.VTHREAD
-        side_by_side = threads or loop.annotation.is_block or loop.annotation is Annotation.PARALLEL
+        side_by_side = threads or loop.annotation.is_block or loop.annotation in _AT_ONCE
         if side_by_side and not is_one(loop.extent) and not (shared and threads):
             return target, position
     return None

@@ -39,7 +39,7 @@ MAX_EXPANSION = 4096
 """LLVM takes half a second for as many instructions in a row, minutes for twenty times as many."""
 _SMALL_BYTES = 16 * 1024
 _STACK_BYTES = 128 * 1024
-_SERIAL = frozenset({LoopKind.SERIAL, LoopKind.VTHREAD})
+_SERIAL = frozenset({LoopKind.SERIAL, LoopKind.VTHREAD, LoopKind.PIPELINED})
 
 
 class Outliner(Protocol):

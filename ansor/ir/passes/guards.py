@@ -28,7 +28,9 @@ from ansor.ir.simplify import assume, prove, simplify
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, free_vars, int_value
 from ansor.te.structure import is_among
 
-_SHORTENED_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL})
+_SHORTENED_KINDS = frozenset(
+    {LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL, LoopKind.PIPELINED}
+)
 
 NOTHING = Seq(())
 """A statement that does nothing."""

@@ -5,6 +5,7 @@
    the reduction, since a register tile is one statement by then.
 3. Terms that change nothing, as those of padding, are left out.
 4. Register tiles that read no padding are computed without asking for each element.
+5. Iterations of loops that are to be pipelined overlap, statements being as they stay by then.
 
 Vectorising and unrolling come before these, during lowering, as pragmas are set stage by stage.
 """
@@ -18,6 +19,7 @@ from ansor.ir.passes.choices import peel_choices
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.identities import skip_identities
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.passes.software_pipeline import pipeline_loops
 from ansor.ir.ranges import loop_ranges, nest_bounds
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
@@ -29,4 +31,5 @@ def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
-    return replace(nest, body=peel_choices(skip_identities(simplify_guards(body, known), known), known))
+    body = peel_choices(skip_identities(simplify_guards(body, known), known), known)
+    return replace(nest, body=pipeline_loops(body, nest_bounds(nest)))

@@ -1,0 +1,110 @@
+"""Pipelines of rows: where the sketches have them, what is computed there, and the laws of their programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ansor import te
+from ansor.ir.nest import Alloc, walk_statements
+from ansor.schedule.lowering import lower
+from ansor.schedule.stages import Annotation, ComputeAt
+from ansor.schedule.state import State
+from ansor.te import Tensor
+from ansor.workloads.catalogue import get_workload
+from sketches import ProgramSpace, Sketch, generate_sketches
+from sketches.locate import locate
+from sketches.neighbours import Neighbourhood
+from tests.program_laws import Case, check_all
+from tests.sketches_cases import HARDWARE, check_program, row_sum, task_of
+
+
+def pipelined(tensors: list[Tensor]) -> list[Sketch]:
+    return [sketch for sketch in generate_sketches(task_of(tensors)) if "RowPipelining" in sketch.rules]
+
+
+def softmax(rows: int, columns: int, dtype: str = "float32") -> list[Tensor]:
+    return list(get_workload("softmax").tensors(rows, columns, dtype))
+
+
+def computed_in_the_pipeline(state: State) -> set[str]:
+    output = len(state.stages) - 1
+    assert [loop.name for loop in state.stages[output].iterators] == ["i.0", "i.1", "j"]
+    assert state.stages[output].iterators[1].annotation is Annotation.PIPELINE
+    return {state.stages[stage].name for stage, place in state.attach.items() if place == (output, 1)}
+
+
+def pipelined_programs(tensors: list[Tensor], count: int) -> tuple[ProgramSpace, list[State]]:
+    space = ProgramSpace.of(task_of(tensors, "llvm -num-cores=2"))
+    sample = space.sample(count, np.random.default_rng(0))
+    states = [p.materialize(row) for p in sample.populations for row in range(len(p))]
+    found = [s for s in states if any(x.annotation is Annotation.PIPELINE for x in s.stages[-1].iterators)]
+    assert found
+    return space, found
+
+
+def test_all_that_an_output_needs_of_a_row_is_computed_in_one_pipelined_loop() -> None:
+    (sketch,) = pipelined(softmax(64, 512))
+    assert computed_in_the_pipeline(sketch.state) == {"RowMax", "Exp", "RowSum"}
+    assert [len(hole.columns) for hole in sketch.holes] == [1]
+
+    (sketch,) = pipelined(list(get_workload("layer_norm").tensors(64, 512)))
+    assert computed_in_the_pipeline(sketch.state) == {"RowSum", "SquareSum"}
+    inlined = {s.name for s in sketch.state.stages if s.compute_at is ComputeAt.INLINED}
+    assert inlined == {"Centered", "Scale", "Normal", "Mul"}
+
+
+def test_rows_are_long_enough_and_five_of_them_fit_the_first_cache() -> None:
+    assert [bool(pipelined(softmax(64, n))) for n in (255, 256, 1638, 1639)] == [False, True, True, False]
+    assert [bool(pipelined(softmax(64, n, "float64"))) for n in (819, 820)] == [True, False]
+    task = task_of(softmax(64, 2048))
+    larger = replace(task, hardware_params=replace(HARDWARE, l1_bytes=48 << 10))
+    assert any("RowPipelining" in sketch.rules for sketch in generate_sketches(larger))
+
+
+def test_what_is_no_part_of_a_row_is_computed_elsewhere() -> None:
+    x, g = te.placeholder((64, 512), name="X"), te.placeholder((512,), name="G")
+    k = te.reduce_axis((0, 512), name="k")
+    most = te.compute((64,), lambda i: te.max(x[i, k], axis=k), name="Most")
+    factor = te.compute((512,), lambda j: te.exp(g[j]), name="Factor")
+    less = te.compute((64, 512), lambda i, j: x[i, j] - most[i], name="Less")
+    out = te.compute((64, 512), lambda i, j: less[i, j] * factor[j], name="Out")
+
+    found = pipelined([x, g, out])
+
+    assert found
+    for sketch in found:
+        assert computed_in_the_pipeline(sketch.state) == {"Most"}
+
+
+def test_what_has_no_rows_that_reductions_go_into_is_left() -> None:
+    x = te.placeholder((64, 512), name="X")
+    plain = te.compute((64, 512), lambda i, j: te.exp(x[i, j]), name="Plain")
+    for tensors in (row_sum(64, 512), [x, plain], softmax(1, 512)):
+        assert not pipelined(tensors)
+    without = generate_sketches(task_of(softmax(64, 512)), {"cpu_row_pipelining": 0})
+    assert not any("RowPipelining" in sketch.rules for sketch in without)
+
+
+def test_the_search_leaves_the_passes_where_they_are_and_knows_its_programs_again() -> None:
+    space, states = pipelined_programs(softmax(24, 320), 300)
+    for state in states:
+        assert computed_in_the_pipeline(state) == {"RowMax", "Exp", "RowSum"}
+        found = locate(Neighbourhood(space), state)
+        assert found is not None
+        family, (row,) = found
+        assert family.program(row) == state.steps
+
+
+@pytest.mark.parametrize("shape", [(12, 256), (7, 300), (50, 272), (3, 520)])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+def test_their_programs_follow_the_laws(name: str, shape: tuple[int, int]) -> None:
+    _, states = pipelined_programs(list(get_workload(name).tensors(*shape)), 120)
+    for state in states[:8]:
+        check_program(state)
+        check_all(Case.of(state))
+    nests = [lower(state) for state in states]
+    scratch = [s.buffer.shape for nest in nests for s in walk_statements(nest.body) if isinstance(s, Alloc)]
+    assert any(sizes[0] == 2 and len(sizes) > 1 for sizes in scratch)
