@@ -12,9 +12,11 @@ from ansor.errors import ScheduleError
 from ansor.ir.bounds import Bounds
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq, walk_statements
+from ansor.ir.passes import software_pipeline
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.software_pipeline import pipeline_loops
 from ansor.ir.verify import check_nest
+from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
 from ansor.schedule.stages import Annotation
@@ -96,6 +98,54 @@ def test_they_compute_what_the_graph_says(columns: int, tile: int) -> None:
     for rows in (1, 6, 13):
         s, _ = chain(rows, columns, tile)
         check_all(Case.of(s.state))
+
+
+def random_chain(seed: int) -> State:
+    """Up to six passes over rows of integers, stored or inlined, each of them over what is there by then."""
+    rng = np.random.default_rng(seed)
+    rows, columns = int(rng.integers(1, 14)), int(rng.integers(8, 140))
+    x = te.placeholder((rows, columns), "int32", "X")
+    whole: list[Tensor] = [x]
+    row: list[Tensor] = []
+    for number in range(rng.integers(1, 6)):
+        source = whole[rng.integers(len(whole))]
+        if (rng.integers(2) and number) or not row:
+            k, reducer = te.reduce_axis((0, columns), f"k{number}"), (te.sum, te.max, te.min)[rng.integers(3)]
+            term = row[rng.integers(len(row))] if row else None
+            row.append(
+                te.compute(
+                    (rows,),
+                    lambda i, s=source, t=term, k=k, reducer=reducer: reducer(
+                        s[i, k] if t is None else s[i, k] - t[i], axis=k
+                    ),
+                    name=f"R{number}",
+                )
+            )
+        else:
+            part = row[rng.integers(len(row))]
+            whole.append(
+                te.compute(
+                    (rows, columns), lambda i, j, s=source, p=part: s[i, j] * 3 - p[i], name=f"W{number}"
+                )
+            )
+    last, part = whole[-1], row[-1]
+    out = te.compute((rows, columns), lambda i, j: last[i, j] + part[i], name="Out")
+    state = State.initial(ComputeDAG([x, out]))
+    output = len(state.stages) - 1
+    state = state.split(output, 0, (int(rng.integers(1, rows + 2)),)).annotate(output, 1, Annotation.PIPELINE)
+    for stage in range(output - 1, 0, -1):
+        inline = not state.stages[stage].op.reduce_axis and rng.integers(2)
+        state = state.compute_inline(stage) if inline else state.compute_at(stage, output, 1)
+        if not inline:
+            state = state.pragma(stage, 0, f"auto_unroll_max_step${rng.choice([0, 0, 16])}")
+    return state.annotate(output, 0, Annotation.PARALLEL)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software_pipeline, "_LONG", 2 + seed % 3)  # loops of vectors are short in small rows
+
+    check_all(Case.of(random_chain(seed)))
 
 
 def test_a_result_is_that_of_the_serial_loop_to_the_bit() -> None:
