@@ -206,6 +206,13 @@ def test_registers_and_memory_of_symbolic_size_belong_to_one_phase() -> None:
         assert (found.kind, found.extent) == (LoopKind.SERIAL, 6)
 
 
+def test_fewer_rows_than_phases_never_overlap() -> None:
+    for tile, overlap in ((3, False), (4, True)):
+        s, tensors = chain(12, 256, tile)
+        nest = lower(s, tensors, limits=LIMITS)
+        assert any(isinstance(stmt, If) for stmt in walk_statements(nest.body)) == overlap
+
+
 def test_one_loop_or_short_ones_are_no_phases() -> None:
     row, x, y, z = Var("i", "int32"), a_buffer("x"), a_buffer("y"), a_buffer("z")
 
