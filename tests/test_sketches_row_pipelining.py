@@ -14,6 +14,9 @@ from ansor.schedule.stages import Annotation, ComputeAt
 from ansor.schedule.state import State
 from ansor.te import Tensor
 from ansor.workloads.catalogue import get_workload
+from measure import MeasureInput, MeasureResult
+from measure.log import OWN_PREFIX, dump_record_to_string, load_record_from_string
+from measure.record import LoggedState
 from sketches import ProgramSpace, Sketch, generate_sketches
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
@@ -96,6 +99,19 @@ def test_the_search_leaves_the_passes_where_they_are_and_knows_its_programs_agai
         assert found is not None
         family, (row,) = found
         assert family.program(row) == state.steps
+
+
+def test_their_records_are_comments_to_tvm_and_come_back() -> None:
+    task = task_of(softmax(24, 320), "llvm -num-cores=2")
+    _, (state, *_) = pipelined_programs(list(task.compute_dag.tensors), 300)
+    result = MeasureResult((1.5e-3,), all_cost=0.5, timestamp=1700000000)  # type: ignore[arg-type]
+
+    line = dump_record_to_string(MeasureInput(task, state), result)
+
+    assert line.startswith(OWN_PREFIX)
+    inp, _ = load_record_from_string(line)
+    assert isinstance(inp.state, LoggedState)
+    assert inp.state.replay(task.compute_dag).steps == state.steps
 
 
 @pytest.mark.parametrize("shape", [(12, 256), (7, 300), (50, 272), (3, 520)])
