@@ -14,7 +14,7 @@ TVM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Final, NamedTuple
 
@@ -40,11 +40,11 @@ class RowLoop(NamedTuple):
     length: int
 
 
-def row_loop(state: State, stage_id: int) -> RowLoop | None:
-    """The loop over rows of an untransformed output that reductions of rows go into."""
+def row_loops(state: State, stage_id: int) -> Iterator[RowLoop]:
+    """The loops over rows of an untransformed output that reductions of rows go into."""
     op = plain_operation(state, stage_id)
     if op is None or not state.is_output(stage_id) or has_reduce_iterator(state, stage_id):
-        return None
+        return
     extents = [int_value(axis.extent) or 0 for axis in op.axis]
     read = places_read(state, stage_id, lambda stage: not has_reduce_iterator(state, stage))
     for stage, places in read:
@@ -55,8 +55,7 @@ def row_loop(state: State, stage_id: int) -> RowLoop | None:
         are_outer = rows == [(axis, 1, 0) for axis in range(count)]
         length = prod(extents[count:])
         if are_outer and count and extents[count - 1] > 1 and length > 1:
-            return RowLoop(count - 1, length)
-    return None
+            yield RowLoop(count - 1, length)
 
 
 class RowTiling:
@@ -65,13 +64,16 @@ class RowTiling:
     name = "RowTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        found = row_loop(state, stage_id)
-        return Verdict.PASS if found is None or found.length > LONGEST_ROW else Verdict.APPLY
+        return Verdict.PASS if _short_rows(state, stage_id) is None else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        found = row_loop(state, stage_id)
+        found = _short_rows(state, stage_id)
         assert found is not None
         position, length = found
         split = state.split(stage_id, position, (None if length <= SHORT_ROW else 2,))
         # Nothing is computed inside an unrolled loop: others are for all rows of the tile, or elsewhere.
         return [(split.annotate(stage_id, position + 1, Annotation.UNROLL), stage_id - 1)]
+
+
+def _short_rows(state: State, stage_id: int) -> RowLoop | None:
+    return next((found for found in row_loops(state, stage_id) if found.length <= LONGEST_ROW), None)

@@ -11,7 +11,19 @@ from ansor import te
 from ansor.errors import ScheduleError
 from ansor.ir.bounds import Bounds
 from ansor.ir.interp import run_nest
-from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq, walk_statements
+from ansor.ir.nest import (
+    Alloc,
+    Buffer,
+    For,
+    If,
+    LoopKind,
+    LoopNest,
+    Prefetch,
+    Stmt,
+    Store,
+    seq,
+    walk_statements,
+)
 from ansor.ir.passes import software_pipeline
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.software_pipeline import pipeline_loops
@@ -19,6 +31,7 @@ from ansor.ir.verify import check_nest
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
+from ansor.schedule.source import schedule_code
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep
@@ -222,6 +235,28 @@ def test_one_loop_or_short_ones_are_no_phases() -> None:
         assert (found.kind, found.extent) == (LoopKind.SERIAL, 6)
 
 
+def test_phases_of_very_different_lengths_are_not_joined() -> None:
+    row, x, y, z = Var("i", "int32"), a_buffer("x"), a_buffer("y"), a_buffer("z")
+
+    for columns, steps in ((64, 7), (68, 6)):
+        found = pipelined(pass_over(x, y, row, columns=4), pass_over(x, z, row, columns=columns), row=row)
+        assert isinstance(found, For)
+        assert found.extent == steps
+
+
+def test_memory_is_asked_for_rows_that_no_phase_has_come_to() -> None:
+    row, x, y, z = Var("i", "int32"), a_buffer("x"), a_buffer("y"), a_buffer("z")
+    j = Var("j", "int32")
+    ahead = For(j, 8, LoopKind.SERIAL, Prefetch(x, (row + const(1), j)))
+
+    found = pipelined(pass_over(x, y, row), ahead, pass_over(x, z, row), ahead, row=row)
+
+    assert isinstance(found, For)
+    assert found.extent == 6 + 1  # what stores nothing is no phase
+    asked = [stmt.indices[0] for stmt in walk_statements(found.body) if isinstance(stmt, Prefetch)]
+    assert {str(index) for index in asked} == {"(i + 1)"}
+
+
 # -- the step ------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +267,8 @@ def test_the_annotation_is_in_records_and_code() -> None:
     assert ["AN", 4, 1, 12] in steps
     assert State.replay(s.state.dag, steps).stages[-1].iterators[1].annotation is Annotation.PIPELINE
     assert "pipeline i.1 (0,4)" in str(s.state.with_bounds())
-    assert "for i.1 in 0..4" in str(lower(s, simple_mode=True)).replace("pipeline", "for")
+    assert "  pipeline i.1 in 0..4:" in str(lower(s, simple_mode=True)).splitlines()
+    assert "s[Y].pipeline(Y_i_i)" in schedule_code(s.state).splitlines()
 
 
 def test_reductions_are_refused_and_so_are_gpus() -> None:
@@ -250,12 +286,15 @@ def test_reductions_are_refused_and_so_are_gpus() -> None:
 
 
 def test_symbolic_extents_are_pipelined_too() -> None:
-    row, x, y = Var("i", "int32"), a_buffer("x"), a_buffer("y")
-    n = Var("n", "int32")
-    loop = For(row, n, LoopKind.PIPELINED, seq(pass_over(x, y, row), pass_over(x, a_buffer("z"), row)))
+    row, n = Var("i", "int32"), Var("n", "int32")
+    x, y, z = (replace(a_buffer(name), shape=(n, const(8))) for name in "xyz")
+    loop = For(row, n, LoopKind.PIPELINED, seq(pass_over(x, y, row), pass_over(x, z, row)))
 
     found = pipeline_loops(loop, Bounds({n: (0, None)}))
 
     assert isinstance(found, For)
-    assert str(found.extent) == str(n + const(1))
-    assert replace(found, extent=1).kind is LoopKind.SERIAL
+    assert (found.kind, str(found.extent)) == (LoopKind.SERIAL, str(n + const(1)))
+    for rows in range(5):
+        first, second = np.arange(8 * rows, dtype="int32").reshape(rows, 8), np.zeros((2, rows, 8), "int32")
+        run_nest(LoopNest("f", (x, y, z), (n,), found, (1, 2)), [first, *second], [rows])
+        np.testing.assert_array_equal(second, [first + 1, first + 1])

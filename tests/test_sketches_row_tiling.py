@@ -58,6 +58,21 @@ def test_the_last_axis_of_several_rows_is_tiled() -> None:
         assert tiled(tensors)
 
 
+def test_rows_within_longer_ones_are_tiled() -> None:
+    x = te.placeholder((32, 64, 64), name="X")
+    p, q, r = (te.reduce_axis((0, 64), name=name) for name in "pqr")
+    most = te.compute((32, 64), lambda i, j: te.max(x[i, j, p], axis=p), name="Most")
+    less = te.compute((32, 64, 64), lambda i, j, k: x[i, j, k] - most[i, j], name="Less")
+    total = te.compute((32,), lambda i: te.sum(te.exp(less[i, q, r]), axis=[q, r]), name="Total")
+    out = te.compute((32, 64, 64), lambda i, j, k: less[i, j, k] / total[i], name="Out")
+
+    found = tiled([x, out])
+
+    assert found
+    for sketch in found:
+        assert [loop.name for loop in sketch.state.stages[-1].iterators] == ["i", "j.0", "j.1", "k"]
+
+
 def test_what_has_no_short_rows_that_reductions_go_into_is_left() -> None:
     x = te.placeholder((64, 96), name="X")
     k = te.reduce_axis((0, 64), name="k")

@@ -18,6 +18,7 @@ process.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from ansor.codegen.machine import Machine, target_machine
 from ansor.errors import BuildError
 from ansor.locks import fork_safe_lock
 
+_note: Final = logging.getLogger(__name__)
 _LINES_AROUND: Final = 3
 """Lines that a message shows before and behind the one that LLVM names."""
 _OPTIONS: Final = fork_safe_lock()
@@ -99,7 +101,8 @@ def _prepare(text: str, machine: Machine, sroa: bool = True, runtime: str = "") 
         passes.run(module, builder)
         try:
             module.verify()
-        except RuntimeError:
+        except RuntimeError as error:
+            _note.info("stack slots stay, LLVM's sroa pass breaks the module: %s", str(error).splitlines()[0])
             return _prepare(text, machine, sroa=False, runtime=runtime)
     return module, tm
 

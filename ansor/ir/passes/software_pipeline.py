@@ -22,8 +22,11 @@ second one of row `t - 1` and so on. These have nothing to do with each other, s
 What one phase computes for later ones is there as often as there are phases from the first one that uses it
 to the last one. A loop of more iterations than the shortest one does several of its own for each of that one.
 
-A loop stays as it is, and is serial, where it has no two phases, or fewer iterations than phases, and where
-they could not be apart: phases use what another one writes outside of the loop, registers of another one, or
+What asks memory for elements of a later row does so for that of the first phase: rows of others are there.
+
+A loop stays as it is, and is serial, where it has no two phases, among them loops inside of conditions, or
+fewer iterations than phases, where one phase has many times the iterations of another one, and where they
+could not be apart: phases use what another one writes outside of the loop, registers of another one, or
 memory of symbolic size.
 
 Softmax of 1024 rows, 2 cores of a Zen 4, against the fastest tile of rows (`sketches.row_tiling`): 1.13 times
@@ -41,14 +44,28 @@ from typing import Final
 
 from ansor.ir.accesses import accesses_of
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Prefetch, Seq, Stmt, Store, seq
+from ansor.ir.nest import (
+    Alloc,
+    Buffer,
+    For,
+    If,
+    LoopKind,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+    walk_statements,
+)
 from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, with_rows
 from ansor.ir.simplify import simplify
-from ansor.te.expr import Expr, Load, Var, const, int_value, rewrite
+from ansor.te.expr import Expr, Load, Var, const, int_value, rewrite, substitute
 
 _LONG: Final = 4
 """Iterations of a serial loop that is a phase: what is shorter, a processor looks beyond."""
+_MOST_AT_ONCE: Final = 16
+"""Iterations that a loop does at most for each of another one."""
 
 
 def pipeline_loops(stmt: Stmt, bounds: Bounds) -> Stmt:
@@ -68,7 +85,8 @@ def _visit(stmt: Stmt) -> Stmt:
     phases = _phases(list(_flattened(stmt.body, allocated)))
     copies = _copies(phases, allocated)
     rows = int_value(stmt.extent)
-    if len(phases) < 2 or copies is None or (rows is not None and rows < len(phases)):
+    few = len(phases) < 2 or (rows is not None and rows < len(phases))
+    if few or copies is None or not _are_alike([phase.loop for phase in phases]):
         return replace(stmt, kind=LoopKind.SERIAL)
     return _Pipeline(stmt, phases, copies).made()
 
@@ -116,7 +134,14 @@ def _phases(stmts: Sequence[Stmt]) -> list[_Phase]:
 
 
 def _is_long(loop: For) -> bool:
-    return loop.kind is LoopKind.SERIAL and (int_value(loop.extent) or 0) >= _LONG
+    stores = any(isinstance(stmt, Store) for stmt in walk_statements(loop.body))
+    return stores and loop.kind is LoopKind.SERIAL and (int_value(loop.extent) or 0) >= _LONG
+
+
+def _are_alike(loops: Sequence[For]) -> bool:
+    """Whether no loop is so much longer than another that one iteration of that is a long loop again."""
+    extents = [int_value(loop.extent) or 0 for loop in loops]
+    return max(extents) <= _MOST_AT_ONCE * min(extents)
 
 
 def _first_of_next(stmts: Sequence[Stmt], left: int, right: int) -> int:
@@ -143,7 +168,10 @@ def _copies(phases: Sequence[_Phase], allocated: Sequence[Buffer]) -> dict[Buffe
         outside |= accesses.writes.keys() - accesses.allocated - set(allocated)
         for buffer in accesses.reads.keys() | accesses.writes.keys():
             used.setdefault(buffer, []).append(place)
-    copies = {buffer: used[buffer][-1] - used[buffer][0] + 1 for buffer in allocated if used[buffer]}
+    copies = {
+        buffer: phases[-1] - phases[0] + 1 if phases else 1
+        for buffer, phases in ((buffer, used[buffer]) for buffer in allocated)
+    }
     several = [buffer for buffer, count in copies.items() if count > 1]
     if any(buffer.scope == "register" or None in map(int_value, buffer.shape) for buffer in several):
         return None
@@ -219,7 +247,10 @@ class _Pipeline:
 
         def statement(found: Stmt) -> Stmt:
             found = map_statements(found, statement)
-            if isinstance(found, (Store, Prefetch)) and found.buffer in self.buffers:
+            if isinstance(found, Prefetch):
+                first = {self.step: self.step + const(place)}  # in the first phase, `row` is that
+                return map_expressions(found, lambda expr: substitute(expr, first))
+            if isinstance(found, Store) and found.buffer in self.buffers:
                 at = indices(found.buffer, found.indices)
                 return replace(found, buffer=self.buffers[found.buffer], indices=at)
             return found
