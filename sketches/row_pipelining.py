@@ -23,7 +23,6 @@ from ansor.dtypes import dtype_info
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.te.expr import int_value
 from sketches.inline import is_always_inlineable
 from sketches.relations import is_computed, is_pipelined, plain_operation
 from sketches.row_tiling import RowLoop, row_loops
@@ -63,8 +62,7 @@ def _rows_held(context: SketchContext, state: State, stage_id: int) -> RowLoop |
     widest = max((dtype_info(state.stages[s].op.output(0).dtype).bytes for s in computed), default=1)
     longest = context.hardware.l1_bytes // (ROWS_HELD * widest)
     for found in row_loops(state, stage_id):
-        rows = int_value(state.stages[stage_id].op.output(0).shape[found.position])
-        if SHORTEST_ROW <= found.length <= longest and rows is not None and rows >= FEWEST_ROWS:
+        if SHORTEST_ROW <= found.length <= longest and found.rows >= FEWEST_ROWS:
             return found
     return None
 

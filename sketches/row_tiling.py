@@ -34,9 +34,10 @@ LONGEST_ROW: Final = 1024
 
 
 class RowLoop(NamedTuple):
-    """The position of a loop over rows, and how many elements these have."""
+    """The position of a loop over rows, how many there are, and how many elements each has."""
 
     position: int
+    rows: int
     length: int
 
 
@@ -55,7 +56,7 @@ def row_loops(state: State, stage_id: int) -> Iterator[RowLoop]:
         are_outer = rows == [(axis, 1, 0) for axis in range(count)]
         length = prod(extents[count:])
         if are_outer and count and extents[count - 1] > 1 and length > 1:
-            yield RowLoop(count - 1, length)
+            yield RowLoop(count - 1, extents[count - 1], length)
 
 
 class RowTiling:
@@ -69,10 +70,9 @@ class RowTiling:
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         found = _short_rows(state, stage_id)
         assert found is not None
-        position, length = found
-        split = state.split(stage_id, position, (None if length <= SHORT_ROW else 2,))
+        split = state.split(stage_id, found.position, (None if found.length <= SHORT_ROW else 2,))
         # Nothing is computed inside an unrolled loop: others are for all rows of the tile, or elsewhere.
-        return [(split.annotate(stage_id, position + 1, Annotation.UNROLL), stage_id - 1)]
+        return [(split.annotate(stage_id, found.position + 1, Annotation.UNROLL), stage_id - 1)]
 
 
 def _short_rows(state: State, stage_id: int) -> RowLoop | None:

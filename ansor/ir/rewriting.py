@@ -38,6 +38,10 @@ NEGATED = {
 """The comparison that holds where another one does not."""
 
 
+Row = tuple[Buffer, tuple[Expr, ...]]
+"""A buffer that has room for many of another one (`with_rows`), and the outermost indices of one of these."""
+
+
 def with_statements(stmt: Stmt, new: tuple[Stmt, ...]) -> Stmt:
     """`stmt` over other sub-statements, in the order of `sub_statements`."""
     if all(map(is_, sub_statements(stmt), new)):
@@ -98,6 +102,30 @@ def replace_in(expr: Expr, variables: Mapping[Var, Expr], buffers: Mapping[Buffe
         return None
 
     return rewrite(expr, visit)
+
+
+def in_rows(stmt: Stmt, variables: Mapping[Var, Expr], rows: Mapping[Buffer, Row]) -> Stmt:
+    """`stmt` with variables replaced, and with rows of other buffers in place of buffers that it uses.
+
+    Nothing is folded; what `stmt` allocates stays as it is.
+    """
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, Var):
+            return variables.get(node)
+        if isinstance(node, Load) and node.buffer in rows:
+            buffer, outer = rows[node.buffer]
+            return Load(buffer, (*outer, *node.indices), node.dtype)
+        return None
+
+    def moved(inner: Stmt) -> Stmt:
+        inner = map_statements(inner, moved)
+        if isinstance(inner, (Store, Prefetch)) and inner.buffer in rows:
+            buffer, outer = rows[inner.buffer]
+            return replace(inner, buffer=buffer, indices=(*outer, *inner.indices))
+        return inner
+
+    return moved(map_expressions(stmt, lambda expr: rewrite(expr, visit)))
 
 
 def with_rows(buffer: Buffer, extents: Sequence[int], scope: str) -> Buffer:

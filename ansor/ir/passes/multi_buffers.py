@@ -59,11 +59,11 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.ranges import loop_ranges
-from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, with_rows
+from ansor.ir.rewriting import Row, fresh_copy, in_rows, map_expressions, map_statements, with_rows
 from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplify import simplify
-from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, int_value, rewrite
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, int_value
 
 _IN_TURN: Final = (LoopKind.SERIAL, LoopKind.UNROLLED)
 
@@ -84,7 +84,7 @@ def multi_buffers(kernel: Stmt, bounds: Bounds) -> Stmt:
     if not marked:
         return kernel
     found = _Alternation(opened, marked)
-    made = opened.around(found.statement(opened.body))
+    made = opened.around(found.kernel())
     known = bounds.extended(loop_ranges(made))
     return map_expressions(made, lambda expr: simplify(expr, known))
 
@@ -175,6 +175,10 @@ class _Alternation:
 
     # -- rewriting ---------------------------------------------------------------------------------------
 
+    def kernel(self) -> Stmt:
+        """The kernel's statements."""
+        return in_rows(self.statement(self._body), {}, {old: (new, ()) for old, new in self._once.items()})
+
     def statement(self, stmt: Stmt) -> Stmt:
         """A statement of the kernel."""
         match stmt:
@@ -183,7 +187,7 @@ class _Alternation:
             case Alloc(buffer=buffer, body=body) if buffer in self._instead:
                 return Alloc(self._instead[buffer], self.statement(body))
             case Store() | Let() | If() | For() | Seq() | Alloc() | Barrier() | Commit() | Prefetch():
-                return map_statements(_moved(stmt, self._once, None, {}), self.statement)
+                return map_statements(stmt, self.statement)
 
     def _ahead(self, parts: _Ahead) -> Stmt:
         """Loops that fill the tiles of a later iteration before they use those of this one."""
@@ -195,13 +199,15 @@ class _Alternation:
         is_another = Binary(BinaryOp.LT, later, _number(_iterations(loops), later), "bool")
         ended: tuple[Stmt, ...] = (Commit(),) if lead > 1 else ()
 
+        def of_turn(at: Expr) -> dict[Buffer, Row]:
+            return {old: (new, (_turn(at, lead),)) for old, new in parts.buffers.items()}
+
         def filled(at: Expr) -> Stmt:
-            places = _places(loops, at)
-            moved = (_all_moved(stmt, parts.buffers, _turn(at, lead), places) for stmt in parts.fills)
-            return fresh_copy(seq(*moved))
+            places, tiles = _places(loops, at), of_turn(at)
+            return fresh_copy(seq(*(in_rows(stmt, places, tiles) for stmt in parts.fills)))
 
         before = [stmt for at in range(lead) for stmt in (filled(_number(at, later)), *ended)]
-        used = [_all_moved(self.statement(stmt), parts.buffers, _turn(here, lead), {}) for stmt in parts.rest]
+        used = [in_rows(self.statement(stmt), {}, of_turn(here)) for stmt in parts.rest]
         body = seq(Barrier(lead - 1), If(is_another, filled(later)), *ended, *used)
         for loop in reversed(loops):
             body = replace(loop, body=body)
@@ -245,46 +251,6 @@ def _with(op: BinaryOp, a: Expr, b: Expr | int) -> Expr:
 def _turn(iteration: Expr, lead: int) -> Expr:
     """Which of the buffers is an iteration's."""
     return _with(BinaryOp.FLOORMOD, iteration, lead + 1)
-
-
-def _all_moved(
-    stmt: Stmt, buffers: Mapping[Buffer, Buffer], turn: Expr, variables: Mapping[Var, Expr]
-) -> Stmt:
-    """`_moved`, of all that is in a statement."""
-    inner = map_statements(stmt, lambda one: _all_moved(one, buffers, turn, variables))
-    return _moved(inner, buffers, turn, variables)
-
-
-def _moved(
-    stmt: Stmt, buffers: Mapping[Buffer, Buffer], turn: Expr | None, variables: Mapping[Var, Expr]
-) -> Stmt:
-    """A statement, whose inner ones stay, with variables replaced, and other buffers or one of several."""
-    row = () if turn is None else (turn,)
-
-    def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Var):
-            return variables.get(node)
-        if isinstance(node, Load) and node.buffer in buffers:
-            return Load(buffers[node.buffer], (*row, *node.indices), node.dtype)
-        return None
-
-    def moved(expr: Expr) -> Expr:
-        return rewrite(expr, visit)
-
-    match stmt:
-        case Store(buffer=buffer, indices=indices, value=value):
-            place = tuple(map(moved, indices))
-            if buffer in buffers:
-                return Store(buffers[buffer], (*row, *place), moved(value))
-            return Store(buffer, place, moved(value))
-        case Let(value=value):
-            return replace(stmt, value=moved(value))
-        case If(cond=cond):
-            return replace(stmt, cond=moved(cond))
-        case For(extent=Expr() as extent):
-            return replace(stmt, extent=moved(extent))
-        case _:
-            return stmt
 
 
 def _loads(stmt: Stmt) -> Iterator[Load]:

@@ -32,4 +32,4 @@ def polish(nest: LoopNest, limits: RegisterLimits) -> LoopNest:
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
     body = peel_choices(skip_identities(simplify_guards(body, known), known), known)
-    return replace(nest, body=pipeline_loops(body, nest_bounds(nest)))
+    return replace(nest, body=pipeline_loops(body, known))

@@ -58,9 +58,9 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.ranges import loop_ranges
-from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, with_rows
+from ansor.ir.rewriting import Row, fresh_copy, in_rows, map_expressions, map_statements, with_rows
 from ansor.ir.simplify import simplify
-from ansor.te.expr import Expr, Load, Var, const, int_value, rewrite, substitute
+from ansor.te.expr import Expr, Var, const, int_value, substitute
 
 _LONG: Final = 4
 """Iterations of a serial loop that is a phase: what is shorter, a processor looks beyond."""
@@ -135,13 +135,18 @@ def _phases(stmts: Sequence[Stmt]) -> list[_Phase]:
 
 def _is_long(loop: For) -> bool:
     stores = any(isinstance(stmt, Store) for stmt in walk_statements(loop.body))
-    return stores and loop.kind is LoopKind.SERIAL and (int_value(loop.extent) or 0) >= _LONG
+    return stores and loop.kind is LoopKind.SERIAL and _trips(loop) >= _LONG
+
+
+def _trips(loop: For) -> int:
+    """How many iterations a loop has, 0 if that is not known."""
+    return int_value(loop.extent) or 0
 
 
 def _are_alike(loops: Sequence[For]) -> bool:
     """Whether no loop is so much longer than another that one iteration of that is a long loop again."""
-    extents = [int_value(loop.extent) or 0 for loop in loops]
-    return max(extents) <= _MOST_AT_ONCE * min(extents)
+    trips = list(map(_trips, loops))
+    return max(trips) <= _MOST_AT_ONCE * min(trips)
 
 
 def _first_of_next(stmts: Sequence[Stmt], left: int, right: int) -> int:
@@ -168,10 +173,7 @@ def _copies(phases: Sequence[_Phase], allocated: Sequence[Buffer]) -> dict[Buffe
         outside |= accesses.writes.keys() - accesses.allocated - set(allocated)
         for buffer in accesses.reads.keys() | accesses.writes.keys():
             used.setdefault(buffer, []).append(place)
-    copies = {
-        buffer: phases[-1] - phases[0] + 1 if phases else 1
-        for buffer, phases in ((buffer, used[buffer]) for buffer in allocated)
-    }
+    copies = {buffer: used[buffer][-1] - used[buffer][0] + 1 if used[buffer] else 1 for buffer in allocated}
     several = [buffer for buffer, count in copies.items() if count > 1]
     if any(buffer.scope == "register" or None in map(int_value, buffer.shape) for buffer in several):
         return None
@@ -217,7 +219,7 @@ class _Pipeline:
         placed = [
             _Phase(
                 tuple(self._placed(stmt, place) for stmt in phase.before),
-                _as_loop(self._placed(phase.loop, place)),
+                replace(phase.loop, body=self._placed(phase.loop.body, place)),
                 tuple(self._placed(stmt, place) for stmt in phase.behind),
             )
             for place, phase in enumerate(self.phases)
@@ -228,50 +230,33 @@ class _Pipeline:
 
     def _placed(self, stmt: Stmt, place: int) -> Stmt:
         """A statement of a phase for the row that the phase has come to."""
-        row = self.step - const(place)
+        ahead = _asking_for(stmt, self.row, self.row + const(place))  # for the row of the first phase
+        return in_rows(ahead, {self.row: self.step - const(place)}, self._rows(place))
 
-        def indices(buffer: Buffer, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def _rows(self, place: int) -> dict[Buffer, Row]:
+        """What is there several times, and which one is that of the row that a phase has come to."""
+        rows: dict[Buffer, Row] = {}
+        for buffer, new in self.buffers.items():
             count = self.copies[buffer]
-            return ((self.step + const(-place % count)) % const(count), *old)
-
-        def expression(expr: Expr) -> Expr:
-            return rewrite(expr, node)
-
-        def node(found: Expr) -> Expr | None:
-            if found is self.row:
-                return row
-            if isinstance(found, Load) and found.buffer in self.buffers:
-                inner = tuple(map(expression, found.indices))
-                return Load(self.buffers[found.buffer], indices(found.buffer, inner), found.dtype)
-            return None
-
-        def statement(found: Stmt) -> Stmt:
-            found = map_statements(found, statement)
-            if isinstance(found, Prefetch):
-                first = {self.step: self.step + const(place)}  # in the first phase, `row` is that
-                return map_expressions(found, lambda expr: substitute(expr, first))
-            if isinstance(found, Store) and found.buffer in self.buffers:
-                at = indices(found.buffer, found.indices)
-                return replace(found, buffer=self.buffers[found.buffer], indices=at)
-            return found
-
-        return statement(map_expressions(stmt, expression))
+            rows[buffer] = new, ((self.step + const(-place % count)) % const(count),)
+        return rows
 
 
-def _as_loop(stmt: Stmt) -> For:
-    assert isinstance(stmt, For)
-    return stmt
+def _asking_for(stmt: Stmt, row: Var, other: Expr) -> Stmt:
+    """A statement whose prefetches are those of another row."""
+    if isinstance(stmt, Prefetch):
+        return map_expressions(stmt, lambda expr: substitute(expr, {row: other}))
+    return map_statements(stmt, lambda inner: _asking_for(inner, row, other))
 
 
 def _joined(loops: Sequence[For]) -> list[Stmt]:
     """Loops as one, of as many iterations as the shortest has, and what that leaves of the others."""
-    extents = [int_value(loop.extent) or 0 for loop in loops]
-    shortest = min(extents)
-    var = Var(loops[extents.index(shortest)].var.name, loops[0].var.dtype)
+    first = min(loops, key=_trips)
+    shortest, var = _trips(first), Var(first.var.name, first.var.dtype)
     parts: list[Stmt] = []
     rest: list[Stmt] = []
-    for loop, extent in zip(loops, extents, strict=True):
-        each, left = divmod(extent, shortest)
+    for loop in loops:
+        each, left = divmod(_trips(loop), shortest)
         one = each == 1
         parts.append(fresh_copy(loop.body, {loop.var: var}) if one else _part(loop, each, var * const(each)))
         if left:

@@ -41,8 +41,8 @@ from ansor.ir.nest import (
     sub_statements,
     walk_statements,
 )
-from ansor.ir.rewriting import map_expressions, map_statements, with_rows, with_statements
-from ansor.te.expr import Expr, Load, Var, distinct_nodes, int_value, rewrite
+from ansor.ir.rewriting import in_rows, map_statements, with_rows, with_statements
+from ansor.te.expr import Expr, Load, Var, distinct_nodes, int_value
 
 MOST_UNROLLED: Final = 16
 
@@ -143,25 +143,6 @@ class _Distribution:
         """The loop around a statement alone."""
         var = Var(self._loop.var.name, self._loop.var.dtype)
         inside = {s.buffer for s in walk_statements(stmt) if isinstance(s, Alloc)}
-        grown = {buffer: new for buffer, new in self._grown.items() if buffer not in inside}
+        grown = {buffer: (new, (var,)) for buffer, new in self._grown.items() if buffer not in inside}
         loop = self._loop
-        return For(var, _extent(loop), loop.kind, _for_iteration(stmt, loop.var, var, grown))
-
-
-def _for_iteration(stmt: Stmt, old: Var, new: Var, grown: dict[Buffer, Buffer]) -> Stmt:
-    """A statement for the iteration `new` instead of `old`, with its row of the buffers that have grown."""
-
-    def visit(node: Expr) -> Expr | None:
-        if node is old:
-            return new
-        if isinstance(node, Load) and node.buffer in grown:
-            return Load(grown[node.buffer], (new, *node.indices), node.dtype)
-        return None
-
-    def in_row(inner: Stmt) -> Stmt:
-        inner = map_statements(inner, in_row)
-        if isinstance(inner, Store) and inner.buffer in grown:
-            return Store(grown[inner.buffer], (new, *inner.indices), inner.value)
-        return inner
-
-    return in_row(map_expressions(stmt, lambda expr: rewrite(expr, visit)))
+        return For(var, _extent(loop), loop.kind, in_rows(stmt, {loop.var: var}, grown))
